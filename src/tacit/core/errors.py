@@ -1,0 +1,92 @@
+"""The error tree: every refusal of Tacit says what, the value, the limit and the way out.
+
+Each class carries the exit code with which the ``tacit`` command ends (docs/exit-codes.md).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TacitError(Exception):
+    """Base of all errors that Tacit raises on purpose."""
+
+    exit_code = 1
+
+
+class ConfigError(TacitError):
+    """A setting, option, name or combination that cannot work: refused before anything runs."""
+
+    exit_code = 2
+
+
+class DataError(TacitError):
+    """Data that cannot be learnt from as it is: NaN, wrong width, unknown label, no rows."""
+
+    exit_code = 3
+
+
+class SchemaError(DataError):
+    """Clients that do not hold the same kind of data; names the client and the column."""
+
+
+class FederationError(TacitError):
+    """The federation could not finish: too few clients answered."""
+
+    exit_code = 4
+
+
+class QuorumError(FederationError):
+    """Fewer clients contributed than the method's quorum asks for; names those that failed."""
+
+
+class StepError(FederationError):
+    """A step raised at a party, or the party refused to take it."""
+
+
+class StepTimeoutError(StepError):
+    """A step took longer than its time."""
+
+
+class ProtectionError(TacitError):
+    """A promise of privacy or integrity that would be broken by going on."""
+
+    exit_code = 5
+
+
+class MessageError(ProtectionError):
+    """Bytes that are not a well-formed message, or values that no message may carry."""
+
+
+class SecretError(ProtectionError):
+    """A secret on its way into a message, a log, a copy or a file."""
+
+
+class ReplayError(ProtectionError):
+    """An ask that is older than one already answered, or a repeat that differs from the first."""
+
+
+class OpeningError(ProtectionError):
+    """A total that may not be opened: too few contributions, or not the place where it opens."""
+
+
+class UnavailableError(TacitError):
+    """Something outside is missing: a download without network, a full disk, an optional package."""
+
+    exit_code = 6
+
+
+def nearest(word: str, valid: Iterable[str]) -> str:
+    """Suggest the valid name closest to a mistyped one, as the tail of an error message.
+
+    >>> nearest("fedheon", ["fedheonn", "fedavg"])
+    "did you mean 'fedheonn'? Valid: fedavg, fedheonn"
+    >>> nearest("zzz", ["plain"])
+    'valid: plain'
+    """
+    names = sorted(valid)
+    shown = ", ".join(names[:40]) + (", …" if len(names) > 40 else "")
+    folded = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(word.lower(), folded, n=1, cutoff=0.5)
+    return f"did you mean '{folded[close[0]]}'? Valid: {shown}" if close else f"valid: {shown}"

@@ -1,0 +1,124 @@
+"""Events say what happened; ledgers, progress bars, run folders and web pages only read them.
+
+No method prints, times or counts anything: engine and desk emit events, numbered in the order in
+which replies are folded, and whoever is interested subscribes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+
+class Event(msgspec.Struct, frozen=True, tag_field="event", omit_defaults=True):
+    """Base of all events; as JSON each has its class name under ``event``."""
+
+
+class RunStarted(Event, frozen=True, tag=True):
+    """A federation begins to work under one agreed manifest."""
+
+    run: str
+    manifest: str
+    method: str
+    protection: str
+    opens: str
+    clients: int
+    seed: int
+
+
+class WaveStarted(Event, frozen=True, tag=True):
+    """The coordinator asks some parties for one step."""
+
+    wave: int
+    step: str
+    parties: int
+    sum: int | None = None
+
+
+class Replied(Event, frozen=True, tag=True):
+    """One party answered (or failed): what travelled, and what it cost the party.
+
+    ``bytes_down`` went to the party, ``bytes_up`` came from it, as encoded. ``sender`` and
+    ``receiver`` of the logical message differ from the wire where the coordinator only relays.
+    """
+
+    wave: int
+    party: str
+    bytes_down: int
+    bytes_up: int
+    cpu_s: float
+    failure: str | None = None
+
+
+class WaveEnded(Event, frozen=True, tag=True):
+    """All parties of a wave have answered or failed; CPU is the coordinator's own."""
+
+    wave: int
+    replies: int
+    failures: int
+    cpu_s: float
+    wall_s: float
+
+
+class TotalOpened(Event, frozen=True, tag=True):
+    """A protected sum was opened: where, over how many contributions, and how many values."""
+
+    sum: int
+    contribution: str
+    at: str
+    contributors: int
+    values: int
+
+
+class Noted(Event, frozen=True, tag=True):
+    """Something a person should know: a warning of a party, an unsafe choice, a recorded failure."""
+
+    about: str
+    text: str
+    level: str = "info"
+
+
+class Evaluated(Event, frozen=True, tag=True):
+    """Scores of a model on a hold-out."""
+
+    model: str
+    holdout: str
+    scores: Mapping[str, Any]
+
+
+class RunEnded(Event, frozen=True, tag=True):
+    """The model is agreed (its digest named), or the run stopped with an error."""
+
+    run: str
+    model: str | None
+    error: str | None = None
+
+
+Subscriber = Callable[[int, Event], None]
+
+
+class Events:
+    """Numbers events and hands them to the subscribers.
+
+    >>> seen = []
+    >>> events = Events(lambda number, event: seen.append((number, event.text)))
+    >>> events.emit(Noted("run", "hello")); events.emit(Noted("run", "again"))
+    >>> seen
+    [(0, 'hello'), (1, 'again')]
+    """
+
+    def __init__(self, *subscribers: Subscriber) -> None:
+        self._subscribers = list(subscribers)
+        self._number = 0
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Hand all events from now on to this subscriber too."""
+        self._subscribers.append(subscriber)
+
+    def emit(self, event: Event) -> None:
+        """Number an event and hand it on."""
+        number, self._number = self._number, self._number + 1
+        for subscriber in self._subscribers:
+            subscriber(number, event)

@@ -1,0 +1,129 @@
+"""A table: the rows one party (or, in an experiment, everybody) holds, as numbers and codes.
+
+Numbers stay in the type of their file. Categories are codes into the column's own vocabulary, and
+labels are codes into ``classes``; which codes mean the same at two parties is settled by
+:mod:`tacit.data.schema`, never by looking at pooled data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import DataError, nearest
+
+Label = str | int | float | bool
+Task = Literal["classification", "regression"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One feature: its name, its kind, its stored type, and its categories if it has any."""
+
+    name: str
+    kind: Literal["number", "category"] = "number"
+    dtype: str = "float64"
+    categories: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows of features with their target.
+
+    Parameters
+    ----------
+    name : str
+        The data set's name, for messages to people.
+    columns : tuple of Column
+        The features, in order.
+    values : ndarray of shape (rows, columns)
+        Numbers as stored; categories as codes into ``Column.categories``; NaN is missing.
+    target : ndarray
+        Classification: int64 codes into ``classes``, shape (rows,). Regression: float64, shape
+        (rows, targets).
+    task : {"classification", "regression"}
+    classes : tuple
+        The labels that the codes stand for; empty for regression.
+    target_names : tuple of str
+    groups : mapping of str to ndarray
+        Columns that are neither feature nor target, such as ``split`` or ``subject``.
+
+    Examples
+    --------
+    >>> table = Table.of([[1.0, 2.0], [3.0, 4.0]], ["no", "yes"])
+    >>> table.rows, table.classes, table.target.tolist()
+    (2, ('no', 'yes'), [0, 1])
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    values: NDArray[Any]
+    target: NDArray[Any]
+    task: Task = "classification"
+    classes: tuple[Label, ...] = ()
+    target_names: tuple[str, ...] = ("target",)
+    groups: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2 or self.values.shape[1] != len(self.columns):
+            raise DataError(
+                f"{self.name}: values have shape {self.values.shape}, but {len(self.columns)} columns are "
+                "named: give a matrix of rows × columns"
+            )
+        if len(self.target) != len(self.values):
+            raise DataError(
+                f"{self.name}: {len(self.values)} rows but {len(self.target)} targets: give one for each row"
+            )
+
+    @classmethod
+    def of(
+        cls,
+        values: Any,
+        target: Any,
+        *,
+        task: Task = "classification",
+        names: Iterable[str] | None = None,
+        name: str = "table",
+    ) -> Table:
+        """Make a table from plain arrays of numbers and labels."""
+        matrix = np.asarray(values)
+        if matrix.ndim != 2:
+            raise DataError(f"{name}: values have {matrix.ndim} dimensions: give a matrix of rows × columns")
+        titles = list(names) if names is not None else [f"x{i}" for i in range(matrix.shape[1])]
+        columns = tuple(Column(title, dtype=str(matrix.dtype)) for title in titles)
+        if task == "classification":
+            labels, codes = np.unique(np.asarray(target), return_inverse=True)
+            return cls(name, columns, matrix, codes.astype(np.int64).ravel(), task, tuple(labels.tolist()))
+        outputs = np.asarray(target, dtype=np.float64).reshape(len(matrix), -1)
+        targets = (
+            ("target",) if outputs.shape[1] == 1 else tuple(f"target{i}" for i in range(outputs.shape[1]))
+        )
+        return cls(name, columns, matrix, outputs, task, (), targets)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(self.values)
+
+    def take(self, rows: Any) -> Table:
+        """Choose rows by index array, boolean mask or slice (a slice is a view)."""
+        return replace(
+            self,
+            values=self.values[rows],
+            target=self.target[rows],
+            groups={key: value[rows] for key, value in self.groups.items()},
+        )
+
+    def group(self, name: str) -> NDArray[Any]:
+        """Values of a column by which rows may be divided: a group, a category or a numeric feature."""
+        if name in self.groups:
+            return self.groups[name]
+        for index, column in enumerate(self.columns):
+            if column.name == name:
+                return self.values[:, index]
+        valid = [*self.groups, *(column.name for column in self.columns)]
+        raise DataError(f"{self.name} has no column '{name}': {nearest(name, valid)}")
