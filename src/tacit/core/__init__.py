@@ -1,0 +1,1 @@
+"""The innermost room: messages, parties, the desk, engines as an interface, events, errors."""

@@ -40,8 +40,7 @@ class WaveStarted(Event, frozen=True, tag=True):
 class Replied(Event, frozen=True, tag=True):
     """One party answered (or failed): what travelled, and what it cost the party.
 
-    ``bytes_down`` went to the party, ``bytes_up`` came from it, as encoded. ``sender`` and
-    ``receiver`` of the logical message differ from the wire where the coordinator only relays.
+    ``bytes_down`` went to the party, ``bytes_up`` came from it, as encoded.
     """
 
     wave: int
@@ -50,6 +49,19 @@ class Replied(Event, frozen=True, tag=True):
     bytes_up: int
     cpu_s: float
     failure: str | None = None
+
+
+class Relayed(Event, frozen=True, tag=True):
+    """The coordinator handed a sealed message from one party to another.
+
+    Its bytes are part of the ``Replied`` events of both; as a logical message it went from
+    ``sender`` to ``receiver``.
+    """
+
+    wave: int
+    sender: str
+    receiver: str
+    bytes: int
 
 
 class WaveEnded(Event, frozen=True, tag=True):

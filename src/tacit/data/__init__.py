@@ -1,0 +1,1 @@
+"""Loading, partitioning, schema agreement and federated preparation."""

@@ -1,0 +1,1 @@
+"""Where parties live: embedded in this process or its workers; later on Flower."""

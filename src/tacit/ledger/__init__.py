@@ -1,0 +1,1 @@
+"""Reads events only: bytes, messages, CPU, energy."""

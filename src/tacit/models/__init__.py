@@ -1,0 +1,1 @@
+"""What is learnt: models that predict, and leave in standard formats."""

@@ -1,0 +1,1 @@
+"""One module per paper: settings, expected table, measured table."""
