@@ -10,9 +10,27 @@ from collections.abc import Iterable
 
 
 class TacitError(Exception):
-    """Base of all errors that Tacit raises on purpose."""
+    """Base of all errors that Tacit raises on purpose.
+
+    Parameters
+    ----------
+    public : str
+        What may be said to everyone: a failed step sends just this to the coordinator.
+    private : str
+        Detail drawn from the data (a value, a row) that stays at the site that holds it.
+
+    Examples
+    --------
+    >>> error = TacitError("column 'age' is out of range", private="row 7 holds 412")
+    >>> str(error), error.public
+    ("column 'age' is out of range (row 7 holds 412)", "column 'age' is out of range")
+    """
 
     exit_code = 1
+
+    def __init__(self, public: str, *, private: str = "") -> None:
+        super().__init__(f"{public} ({private})" if private else public)
+        self.public = public
 
 
 class ConfigError(TacitError):

@@ -1,1 +1,8 @@
 """Protected sums: how a total is formed without showing its parts. One file each."""
+
+from tacit.core.parts import Registry
+from tacit.core.protection import Protection
+
+PROTECTIONS: Registry[Protection] = Registry(
+    "protection", {"plain": "tacit.sums.plain:Plain"}, "tacit.protections"
+)

@@ -1,0 +1,53 @@
+"""Engines: where parties live, and how asks reach them. This is their interface."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tacit.core.errors import MessageError
+from tacit.core.message import Message
+
+Job = tuple[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One party's answer to an ask, or why there is none.
+
+    ``inline`` says that the party's CPU time was spent on the coordinator's own thread.
+    """
+
+    party: str
+    message: Message
+    failure: str | None
+    bytes_down: int
+    bytes_up: int
+    cpu_s: float = 0.0
+    inline: bool = False
+
+
+class Engine(Protocol):
+    """Holds the parties and carries encoded asks to them."""
+
+    def parties(self, role: str = "client") -> Sequence[str]:
+        """Names of the parties of a role, in party order."""
+
+    def ask(self, call: bytes, jobs: Iterable[Job], timeout: float | None = None) -> Iterator[Reply]:
+        """Ask each party of ``jobs``; replies stream back in that order, one for each job."""
+
+    def close(self) -> None:
+        """Let the parties go."""
+
+
+def read_reply(party: str, raw: bytes, down: int, *, limit: int, inline: bool = False) -> Reply:
+    """Decode what came back from a party; bytes that are no message are that party's failure."""
+    try:
+        message = Message.decode(raw, limit)
+        cpu = message["$cpu"]
+        if not isinstance(cpu, float) or not cpu >= 0:
+            raise MessageError("reply without its CPU time")
+    except (MessageError, KeyError) as error:
+        return Reply(party, Message(), f"MessageError: {error}", down, len(raw))
+    return Reply(party, message, message.get("$failure"), down, len(raw), cpu, inline)

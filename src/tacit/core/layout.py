@@ -1,0 +1,119 @@
+"""Layouts: how the named arrays of a contribution become one vector, and which values it may hold."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import DataError
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """One named array of a contribution.
+
+    Parameters
+    ----------
+    name : str
+    shape : tuple of int, optional
+        None only for a clear field whose shape differs between clients.
+    bound : float, optional
+        Largest absolute value a single client may contribute. None: not known beforehand, so that
+        protections use their wide encoding. Bounds are tight: a loose one costs precision.
+    clear : bool
+        Travels beside the protected vector, visible to the coordinator, which folds it with the
+        part's ``fold`` (the exposure report says so).
+    """
+
+    name: str
+    shape: tuple[int, ...] | None
+    bound: float | None = None
+    clear: bool = False
+
+
+class Layout:
+    """The fields of a contribution in order.
+
+    Examples
+    --------
+    >>> layout = Layout(Field("gram", (2, 2), bound=1.0), Field("count", ()))
+    >>> vector = layout.pack({"gram": np.eye(2), "count": np.array(3.0)})
+    >>> vector.tolist(), layout.size
+    ([1.0, 0.0, 0.0, 1.0, 3.0], 5)
+    >>> layout.pack({"gram": 2 * np.eye(2), "count": np.array(3.0)})
+    Traceback (most recent call last):
+    ...
+    tacit.core.errors.DataError: 'gram' exceeds its bound of 1: scale it, or declare a wider one (largest...
+    """
+
+    def __init__(self, *fields: Field) -> None:
+        self.fields = tuple(field for field in fields if not field.clear)
+        self.clear = tuple(field for field in fields if field.clear)
+        if any(field.shape is None for field in self.fields):
+            raise TypeError("a field that is summed needs a shape")
+
+    @cached_property
+    def size(self) -> int:
+        """Number of values that are summed."""
+        return sum(prod(field.shape or ()) for field in self.fields)
+
+    @cached_property
+    def bounds(self) -> NDArray[np.float64]:
+        """Bound of every value of the vector; infinite where none is known."""
+        pieces = [np.full(prod(f.shape or ()), np.inf if f.bound is None else f.bound) for f in self.fields]
+        return np.concatenate(pieces) if pieces else np.empty(0)
+
+    def pack(self, parts: Mapping[str, Any]) -> NDArray[np.float64]:
+        """Flatten named arrays into one vector; refuse NaN, wrong shapes and values out of bounds."""
+        named = {field.name for field in (*self.fields, *self.clear)}
+        if parts.keys() != named:
+            raise DataError(f"contribution has the fields {sorted(parts)}, agreed were {sorted(named)}")
+        vector = np.empty(self.size)
+        position = 0
+        for field in self.fields:
+            array = np.asarray(parts[field.name], dtype=np.float64)
+            if array.shape != field.shape:
+                raise DataError(f"'{field.name}' has shape {array.shape}, agreed was {field.shape}")
+            vector[position : position + array.size] = array.reshape(-1)
+            position += array.size
+        for field in self.clear:
+            self._check(field, np.asarray(parts[field.name]))
+        # One pass over the whole vector; the search for the culprit runs only if there is one.
+        if not np.isfinite(vector).all() or (self._bounded and np.any(np.abs(vector) > self.bounds)):
+            for field in self.fields:
+                self._check(field, np.asarray(parts[field.name], dtype=np.float64))
+        return vector
+
+    @cached_property
+    def _bounded(self) -> bool:
+        return any(field.bound is not None for field in self.fields)
+
+    @staticmethod
+    def _check(field: Field, array: NDArray[Any]) -> None:
+        if not np.all(np.isfinite(array)):
+            raise DataError(
+                f"'{field.name}' holds NaN or infinite values: look for them in the client's data"
+            )
+        largest = float(np.max(np.abs(array), initial=0.0))
+        if field.bound is not None and largest > field.bound:
+            raise DataError(
+                f"'{field.name}' exceeds its bound of {field.bound:g}: scale it, or declare a wider one",
+                private=f"largest value {largest:g}",
+            )
+
+    def unpack(self, vector: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+        """Cut a vector into its named arrays (views)."""
+        if vector.shape != (self.size,):
+            raise DataError(f"total has {vector.shape} values, the layout {self.size}")
+        parts, position = {}, 0
+        for field in self.fields:
+            shape = field.shape or ()
+            parts[field.name] = vector[position : position + prod(shape)].reshape(shape)
+            position += prod(shape)
+        return parts

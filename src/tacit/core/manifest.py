@@ -1,0 +1,86 @@
+"""The manifest: what a federation has agreed on, named everywhere by its digest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tacit.core.errors import MessageError
+from tacit.core.message import Message
+from tacit.core.random import generator
+
+
+class Parts(NamedTuple):
+    """The parts that a manifest names, built at this party."""
+
+    method: Any
+    protection: Any
+    preparation: Any
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Run, parts with their settings, seed and thresholds, agreed at enrolment.
+
+    An ask carries only the digest, so that nobody can be asked for something weaker later.
+
+    Parameters
+    ----------
+    run : str
+        The run's id; ours, not the engine's.
+    parts : mapping
+        For each of method, protection and preparation its ``name`` and ``config``.
+    seed : int
+        Source of public randomness.
+    min_clients : int
+        No total over fewer contributions is ever opened.
+    quorum : float
+        Share of the asked clients that must contribute to a sum.
+    experiment : bool
+        All parties belong to one experimenter, who may read a client's replica of the model.
+    declared : mapping
+        What the federation fixed beforehand about its data, such as the classes.
+    """
+
+    run: str
+    parts: Mapping[str, Any]
+    seed: int = 0
+    min_clients: int = 1
+    quorum: float = 0.8
+    experiment: bool = False
+    declared: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, run: str, parts: Parts, **settings: Any) -> Manifest:
+        """Write down built parts by name and settings."""
+        described = {
+            kind: {"name": part.registered_name(), "config": part.config()}
+            for kind, part in parts._asdict().items()
+        }
+        return cls(run, described, **settings)
+
+    def to_message(self) -> Message:
+        """Give the manifest as a message."""
+        return Message({f.name: getattr(self, f.name) for f in fields(self)})
+
+    @classmethod
+    def from_message(cls, message: Mapping[str, Any]) -> Manifest:
+        """Read a manifest; unknown or missing fields are refused."""
+        known = {f.name for f in fields(cls)}
+        if message.keys() != known:
+            odd = sorted(message.keys() ^ known)
+            raise MessageError(f"manifest fields {odd} are unknown or missing: install the same release")
+        return cls(**{name: message[name] for name in known})
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the manifest's message."""
+        return self.to_message().digest()
+
+    def rng(self, *label: object) -> np.random.Generator:
+        """Public randomness: everybody who has the manifest can repeat it."""
+        return generator(b"public", self.seed, *label)

@@ -1,0 +1,321 @@
+"""Messages: the only thing that ever travels, and the one binary form in which it does.
+
+A message is a flat, frozen mapping from names to arrays, bytes, :class:`Blob` and plain values.
+Its bytes are a small MessagePack header (made and read by :mod:`msgspec`) and then the raw buffers:
+
+    b"TCT" version | header length, uint32 | header | padding | buffer | padding | buffer | …
+
+The header lists ``[name, value]`` for plain values, ``[name, "array", dtype, shape]`` and
+``[name, kind, length]`` for buffers, sorted by name. There is exactly one encoding of a message:
+decoding refuses all others, so equal messages are equal bytes and digests mean something. Every
+length is checked against the bytes that are really there before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias, get_args
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import MessageError, SecretError
+from tacit.core.secret import Secret
+
+BlobKind = Literal["public", "cipher", "sealed", "masked", "share"]
+Plain: TypeAlias = "bool | int | float | str | tuple[Plain, ...] | Mapping[str, Plain] | None"
+Array: TypeAlias = NDArray[Any]
+Value: TypeAlias = "Plain | bytes | Array | Blob"
+
+VERSION = 1
+MAX_HEADER = 64 * 1024
+MAX_DEPTH = 8
+MAX_DIMENSIONS = 8
+DEFAULT_LIMIT = 1 << 30
+
+_PREFIX = struct.Struct("<3sBI")
+_ALIGNMENT = 8  # so that decoded arrays can be used in place
+_DTYPES = {
+    code: np.dtype("<" + code if code[-1] != "1" else "|" + code)
+    for code in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+}
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+_BUFFERS = frozenset(("bytes", *get_args(BlobKind)))
+_PADDING = tuple(b"\0" * n for n in range(_ALIGNMENT))
+_encoder = msgspec.msgpack.Encoder(order="deterministic", enc_hook=dict)
+_decoder = msgspec.msgpack.Decoder(list[list[Any]])
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Opaque bytes with their exposure class: what a receiver can make of them.
+
+    ``public`` anyone may read; ``cipher`` encrypted under a key that the receiver does not hold;
+    ``sealed`` for one other party's eyes, only relayed; ``masked`` hidden by masks that cancel in
+    the sum; ``share`` one share of a shared value.
+    """
+
+    kind: BlobKind
+    data: bytes
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(BlobKind):
+            raise MessageError(f"blob kind '{self.kind}' is unknown: use one of {get_args(BlobKind)}")
+        if not isinstance(self.data, bytes):
+            raise MessageError(f"a blob holds bytes, not {type(self.data).__name__}")
+
+    def __repr__(self) -> str:
+        return f"Blob({self.kind}, {len(self.data)} bytes)"
+
+
+class Message(Mapping[str, Any]):
+    """A frozen mapping of names to arrays, bytes, blobs and plain values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> note = Message(weights=np.arange(3.0), round=2, labels=["no", "yes"])
+    >>> raw = note.encode()
+    >>> back = Message.decode(raw)
+    >>> back == note, back["labels"], back["weights"].flags.writeable
+    (True, ('no', 'yes'), False)
+    >>> Message.decode(raw[:-1])
+    Traceback (most recent call last):
+    ...
+    tacit.core.errors.MessageError: message is truncated: 1 of 24 bytes missing in field 'weights'
+    """
+
+    __slots__ = ("_fields",)
+    _fields: dict[str, Value]
+
+    def __init__(self, fields: Mapping[str, Any] | None = None, /, **more: Any) -> None:
+        source = {**fields, **more} if fields else more
+        self._fields = {name: freeze(value, name) for name, value in source.items()}
+
+    @classmethod
+    def _trusted(cls, fields: dict[str, Value]) -> Message:
+        """Wrap fields that are frozen already, without looking at them again."""
+        message = cls.__new__(cls)
+        message._fields = fields
+        return message
+
+    def __getitem__(self, name: str) -> Any:
+        return self._fields[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Message) and self.encode() == other.encode()
+
+    def __hash__(self) -> int:
+        return hash(self.encode())
+
+    def __repr__(self) -> str:
+        return f"Message({', '.join(f'{name}={_shape(self[name])}' for name in sorted(self))})"
+
+    def digest(self) -> str:
+        """SHA-256 of the encoded message, in hexadecimal."""
+        return hashlib.sha256(self.encode()).hexdigest()
+
+    def encode(self) -> bytes:
+        """Encode: the same bytes for equal messages, on every machine."""
+        entries: list[list[Any]] = []
+        buffers: list[Any] = []
+        for name in sorted(self._fields):
+            value = self._fields[name]
+            if isinstance(value, np.ndarray):
+                entries.append([name, "array", _CODES[value.dtype], value.shape])
+                buffers.append(value.reshape(-1).view(np.uint8).data if value.size else b"")
+            elif isinstance(value, bytes):
+                entries.append([name, "bytes", len(value)])
+                buffers.append(value)
+            elif isinstance(value, Blob):
+                entries.append([name, value.kind, len(value.data)])
+                buffers.append(value.data)
+            else:
+                entries.append([name, value])
+        try:
+            header = _encoder.encode(entries)
+        except (OverflowError, RecursionError, TypeError, UnicodeEncodeError) as error:
+            raise MessageError(f"a plain value cannot be encoded: {error}") from None
+        if len(header) > MAX_HEADER:
+            raise MessageError(
+                f"the message's header takes {len(header):,} bytes, the limit is {MAX_HEADER:,}: "
+                "send long lists as arrays or bytes"
+            )
+        pieces: list[Any] = [_PREFIX.pack(b"TCT", VERSION, len(header)), header]
+        pieces.append(_PADDING[-(len(header) + _PREFIX.size) % _ALIGNMENT])
+        for buffer in buffers:
+            pieces.append(buffer)
+            pieces.append(_PADDING[-len(buffer) % _ALIGNMENT])
+        return b"".join(pieces)
+
+    @classmethod
+    def decode(cls, raw: bytes, limit: int = DEFAULT_LIMIT) -> Message:
+        """Decode bytes from anywhere; arrays are read-only views into them.
+
+        Raises
+        ------
+        MessageError
+            If the bytes are not exactly what :meth:`encode` would give, or more than ``limit``.
+        """
+        size = len(raw)
+        if size > limit:
+            raise MessageError(f"message of {size:,} bytes, the limit is {limit:,}: send less, or raise it")
+        if size < _PREFIX.size:
+            raise MessageError(f"message of {size} bytes: even an empty one has {_PREFIX.size + 1}")
+        magic, version, length = _PREFIX.unpack_from(raw)
+        if magic != b"TCT":
+            raise MessageError("not a Tacit message: the first bytes are wrong")
+        if version != VERSION:
+            raise MessageError(
+                f"message of format version {version}, this Tacit reads {VERSION}: install the same release"
+            )
+        if length > MAX_HEADER:
+            raise MessageError(f"header of {length:,} bytes announced, the limit is {MAX_HEADER:,}")
+        position = _PREFIX.size + length
+        if position > size:
+            raise MessageError(f"message is truncated: header of {length:,} bytes, {size - 8:,} there")
+        header = raw[_PREFIX.size : position]
+        try:
+            entries = _decoder.decode(header)
+            canonical = _encoder.encode(entries) == header
+        except (msgspec.MsgspecError, OverflowError, RecursionError, TypeError, ValueError) as error:
+            raise MessageError(f"header cannot be read: {error}") from None
+        if not canonical:
+            raise MessageError("header is not in its one canonical form")
+        position = _skip_padding(raw, position, size)
+        fields: dict[str, Value] = {}
+        previous = ""
+        for entry in entries:
+            name, kind = _entry(entry, previous)
+            previous = name
+            if kind is None:
+                fields[name] = _freeze_plain(entry[1], name, 0)
+                continue
+            length, shape, dtype = _buffer_of(entry, name, kind)
+            if length > size - position:
+                missing = length - (size - position)
+                raise MessageError(
+                    f"message is truncated: {missing:,} of {length:,} bytes missing in field '{name}'"
+                )
+            if dtype is not None:
+                fields[name] = _array(raw, position, length, shape, dtype, name)
+            else:
+                data = raw[position : position + length]
+                fields[name] = data if kind == "bytes" else Blob(kind, data)
+            position = _skip_padding(raw, position + length, size)
+        if position != size:
+            raise MessageError(f"{size - position:,} bytes too many after the last field")
+        return cls._trusted(fields)
+
+
+def freeze(value: Any, name: str) -> Value:
+    """Make a value one that a message may carry, or refuse it by name."""
+    if isinstance(value, np.ndarray):
+        dtype = value.dtype.newbyteorder("<")
+        if dtype not in _CODES:
+            raise MessageError(
+                f"field '{name}': arrays of {value.dtype} do not travel; use {sorted(_DTYPES)}"
+            )
+        if value.ndim > MAX_DIMENSIONS:
+            raise MessageError(f"field '{name}': {value.ndim} dimensions, the limit is {MAX_DIMENSIONS}")
+        # Whoever made a writeable array can still change it: take a copy, so that frozen is frozen.
+        if value.flags.writeable or not value.flags.c_contiguous or value.dtype != dtype:
+            return _readonly(np.array(value, dtype=dtype, order="C"))
+        return _readonly(value)
+    if isinstance(value, Blob | bytes):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    return _freeze_plain(value, name, 0)
+
+
+def _freeze_plain(value: Any, name: str, depth: int) -> Plain:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return _freeze_plain(value.item(), name, depth)
+    if isinstance(value, Secret):
+        raise SecretError(f"field '{name}' holds a Secret: secrets stay in the vault and never travel")
+    if depth >= MAX_DEPTH:
+        raise MessageError(f"field '{name}': nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, list | tuple):
+        return tuple(_freeze_plain(item, name, depth + 1) for item in value)
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            raise MessageError(f"field '{name}': keys of a mapping must be text")
+        items = {key: _freeze_plain(item, name, depth + 1) for key, item in value.items()}
+        return MappingProxyType(items)
+    raise MessageError(
+        f"field '{name}' holds a {type(value).__name__}: a message carries arrays, bytes, blobs, "
+        "None, bool, int, float, str, and lists or mappings of those"
+    )
+
+
+def _entry(entry: list[Any], previous: str) -> tuple[str, Any]:
+    """Name and buffer kind (None for a plain value) of a header entry, in rising order of names."""
+    if len(entry) < 2 or not isinstance(entry[0], str):
+        raise MessageError("header entry without a name")
+    name = entry[0]
+    if not name or name <= previous:
+        raise MessageError(f"field '{name}' is repeated, unnamed or out of order")
+    return name, None if len(entry) == 2 else entry[1]
+
+
+def _buffer_of(entry: list[Any], name: str, kind: Any) -> tuple[int, tuple[int, ...], np.dtype[Any] | None]:
+    """Length in bytes, shape and dtype that a header entry announces."""
+    if kind == "array" and len(entry) == 4:
+        dtype = _DTYPES.get(entry[2]) if isinstance(entry[2], str) else None
+        shape = entry[3]
+        if dtype is None:
+            raise MessageError(f"field '{name}': dtype {entry[2]!r} is not one that travels")
+        if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not all(map(_is_length, shape)):
+            raise MessageError(f"field '{name}': impossible shape {str(shape)[:80]}")
+        return prod(shape) * dtype.itemsize, tuple(shape), dtype
+    if isinstance(kind, str) and kind in _BUFFERS and len(entry) == 3 and _is_length(entry[2]):
+        return entry[2], (), None
+    raise MessageError(f"field '{name}': no such kind of field")
+
+
+def _is_length(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 40
+
+
+def _array(
+    raw: bytes, position: int, length: int, shape: tuple[int, ...], dtype: np.dtype[Any], name: str
+) -> Array:
+    if not length:
+        return _readonly(np.empty(shape, dtype))
+    if dtype.kind == "b" and np.frombuffer(raw, np.uint8, length, position).max() > 1:
+        raise MessageError(f"field '{name}': a truth value other than 0 and 1")
+    return _readonly(np.frombuffer(raw, dtype, length // dtype.itemsize, position).reshape(shape))
+
+
+def _readonly(array: Array) -> Array:
+    array.flags.writeable = False
+    return array
+
+
+def _skip_padding(raw: bytes, position: int, size: int) -> int:
+    padding = -position % _ALIGNMENT
+    if padding and raw[position : position + padding] != _PADDING[padding]:
+        raise MessageError("padding between fields is missing or not zero")
+    return min(position + padding, size)
+
+
+def _shape(value: Value) -> str:
+    """Describe a value without showing it: data must not leak through a log."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{list(value.shape)}"
+    return repr(value) if isinstance(value, Blob) else type(value).__name__

@@ -1,0 +1,209 @@
+"""Parts: what a federation agrees to run, rebuilt from names and settings at every party.
+
+A method, a protection and a preparation are *parts*: frozen dataclasses whose fields are their
+settings. The manifest carries their names and settings, never their code; each party builds its own
+copy from what it has installed. What a party can be asked to do is marked:
+
+* ``@step`` ``(self, party, message) -> message``: any deed of a client;
+* ``@contribution(layout)`` ``(self, party, shared) -> named arrays``: a client's term of a sum; pure;
+* ``@apply`` ``(self, total, shared) -> shared``: what is made of the total; pure, and run wherever
+  the protection lets the total open.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
+
+from tacit.core.errors import ConfigError, nearest
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a marked function of a part is for."""
+
+    kind: str
+    layout: Callable[..., Any] | None = None
+
+
+def _mark(function: Function, mark: Mark) -> Function:
+    function.__dict__["tacit"] = mark
+    return function
+
+
+def step(function: Function) -> Function:
+    """Mark a function that a client performs when asked."""
+    return _mark(function, Mark("step"))
+
+
+def contribution(layout: Callable[..., Any]) -> Callable[[Function], Function]:
+    """Mark a function that computes a client's term of a sum laid out by ``layout(self, schema)``."""
+    return lambda function: _mark(function, Mark("contribution", layout))
+
+
+def apply(function: Function) -> Function:
+    """Mark a function that turns an opened total into the next shared state."""
+    return _mark(function, Mark("apply"))
+
+
+def marked(part: object, name: str, kind: str) -> tuple[Callable[..., Any], Mark]:
+    """Find a marked function of a part by name; nothing else can be called from outside.
+
+    Raises
+    ------
+    ConfigError
+        If the part has no such function of that kind.
+    """
+    function = getattr(part, name, None)
+    mark = getattr(function, "tacit", None)
+    if function is None or not isinstance(mark, Mark) or mark.kind != kind:
+        valid = [
+            n for n in dir(type(part)) if getattr(getattr(part, n, None), "tacit", Mark("")).kind == kind
+        ]
+        raise ConfigError(f"{type(part).__name__} has no {kind} '{name}': {nearest(name, valid)}")
+    return function, mark
+
+
+@dataclass(frozen=True)
+class Option:
+    """A setting of a part, as the command line and the docs show it."""
+
+    name: str
+    type: str
+    default: Any
+    doc: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """Base of methods, protections and preparations: settings that check themselves.
+
+    A subclass is a frozen dataclass. ``name`` is how manifest and command line know it; the first
+    line of its docstring is its summary, and each setting is described under ``Parameters``.
+    """
+
+    name: ClassVar[str] = ""
+
+    @classmethod
+    def registered_name(cls) -> str:
+        """Name under which a party finds this class: its own, or ``module:Class`` if it has none."""
+        return cls.__dict__.get("name") or f"{cls.__module__}:{cls.__qualname__}"
+
+    def config(self) -> dict[str, Any]:
+        """Give the settings as plain values."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> typing.Self:
+        """Build from plain settings; a typo gets the nearest valid name, a wrong type says which.
+
+        Examples
+        --------
+        >>> from tacit.sums.plain import Plain
+        >>> Plain.from_config({"open": "clients"})
+        Traceback (most recent call last):
+        ...
+        tacit.core.errors.ConfigError: plain has no option 'open': did you mean 'opens'? Valid: opens
+        """
+        hints = typing.get_type_hints(cls)
+        fields = {field.name for field in dataclasses.fields(cls)}
+        values = {}
+        for key, value in config.items():
+            if key not in fields:
+                raise ConfigError(f"{cls.registered_name()} has no option '{key}': {nearest(key, fields)}")
+            try:
+                values[key] = msgspec.convert(value, hints[key], strict=False)
+            except msgspec.ValidationError as error:
+                raise ConfigError(f"{cls.registered_name()}: option {key} = {value!r}: {error}") from None
+        return cls(**values)
+
+    @classmethod
+    def options(cls) -> list[Option]:
+        """List the settings with type, default and description."""
+        described = _described(cls.__doc__ or "")
+        return [
+            Option(
+                field.name,
+                str(field.type),
+                None if field.default is dataclasses.MISSING else field.default,
+                described.get(field.name, ""),
+            )
+            for field in dataclasses.fields(cls)
+        ]
+
+    @classmethod
+    def summary(cls) -> str:
+        """First line of the class's docstring."""
+        return (cls.__doc__ or "").strip().split("\n")[0]
+
+
+def _described(docstring: str) -> dict[str, str]:
+    """Descriptions under the Parameters heading of a numpy-form docstring."""
+    import inspect
+
+    lines = inspect.cleandoc(docstring).split("\n")
+    found: dict[str, str] = {}
+    if "Parameters" not in lines:
+        return found
+    current = ""
+    for index in range(lines.index("Parameters") + 2, len(lines)):
+        line = lines[index]
+        if line and set(line) == {"-"}:
+            found.pop(current, None)  # the line before the rule was the next heading
+            break
+        if line and not line.startswith(" "):
+            current = line.split(":")[0].strip()
+            found[current] = ""
+        elif current and line.strip():
+            found[current] = f"{found[current]} {line.strip()}".strip()
+    return found
+
+
+P = TypeVar("P", bound=Part)
+
+
+class Registry(Generic[P]):
+    """Parts of one kind by name: Tacit's own, and those that installed packages bring.
+
+    Classes are imported when first asked for, so that listing names costs nothing.
+    """
+
+    def __init__(self, kind: str, own: Mapping[str, str], group: str) -> None:
+        self.kind = kind
+        self._own = dict(own)
+        self._group = group
+
+    def names(self) -> list[str]:
+        """All names, sorted."""
+        return sorted({*self._own, *(point.name for point in metadata.entry_points(group=self._group))})
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def get(self, name: str) -> type[P]:
+        """Import the class of that name, or refuse with the nearest one."""
+        target = self._own.get(name)
+        if target is None:
+            points = {point.name: point.value for point in metadata.entry_points(group=self._group)}
+            target = points.get(name) or (name if ":" in name else None)
+        if target is None:
+            raise ConfigError(f"unknown {self.kind} '{name}': {nearest(name, self.names())}")
+        module, _, attribute = target.partition(":")
+        try:
+            found = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(f"{self.kind} '{name}' cannot be imported here: {error}") from None
+        return typing.cast(type[P], found)
+
+    def build(self, name: str, config: Mapping[str, Any] | None = None) -> P:
+        """Build a part from its name and settings."""
+        return self.get(name).from_config(config or {})

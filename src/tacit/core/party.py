@@ -1,0 +1,158 @@
+"""Parties: what one of them holds, and how a step changes it.
+
+A party's *state* holds message types only and its *vault* holds secrets; a step works on both and
+either commits them whole or leaves them as they were. Its *cache* may vanish at any time. Nothing
+else survives a step, because on a deployed engine each step is a new process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tacit.core.errors import ConfigError, SecretError
+from tacit.core.events import Noted
+from tacit.core.message import Message, Value, freeze
+from tacit.core.random import generator
+from tacit.core.secret import Secret
+
+
+class State(MutableMapping[str, Any]):
+    """What a party remembers between steps: a mutable mapping of message values."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: Mapping[str, Value] | None = None) -> None:
+        self._fields: dict[str, Value] = dict(fields or {})
+
+    def __getitem__(self, name: str) -> Any:
+        return self._fields[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._fields[name] = freeze(value, name)
+
+    def __delitem__(self, name: str) -> None:
+        del self._fields[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def to_bytes(self) -> bytes:
+        """Write out, as a deployed site does after every step."""
+        return Message(self._fields).encode()
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> State:
+        """Read back what :meth:`to_bytes` wrote."""
+        return cls(Message.decode(raw))
+
+
+class Vault(MutableMapping[str, Secret]):
+    """A party's secrets. It never becomes part of a message, a representation or a log."""
+
+    __slots__ = ("_secrets",)
+
+    def __init__(self, secrets: Mapping[str, Secret] | None = None) -> None:
+        self._secrets: dict[str, Secret] = dict(secrets or {})
+
+    def __getitem__(self, name: str) -> Secret:
+        return self._secrets[name]
+
+    def __setitem__(self, name: str, value: Secret) -> None:
+        if not isinstance(value, Secret):
+            raise SecretError(f"vault entry '{name}' is a {type(value).__name__}: only a Secret goes in")
+        self._secrets[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._secrets[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._secrets)
+
+    def __len__(self) -> int:
+        return len(self._secrets)
+
+    def __repr__(self) -> str:
+        return f"Vault({len(self)} secrets, hidden)"
+
+
+class Party:
+    """One party as its own steps see it.
+
+    Parameters
+    ----------
+    id : str
+        Its name in the federation.
+    data, holdout : callables
+        Give the party's own rows when they are needed; the engine decides where they live.
+    secret : Secret
+        The site's own secret, from which :meth:`rng` draws.
+    cache : dict
+        Per process, shared by the parties in it; may vanish at any time.
+    """
+
+    __slots__ = ("_data", "_holdout", "_secret", "cache", "id", "notes", "state", "vault")
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002  # the word users know it by
+        data: Callable[[], Any],
+        secret: Secret,
+        *,
+        holdout: Callable[[], Any] | None = None,
+        cache: dict[Any, Any] | None = None,
+    ) -> None:
+        self.id = id
+        self._data = data
+        self._holdout = holdout
+        self._secret = secret
+        self.state = State()
+        self.vault = Vault()
+        self.cache = {} if cache is None else cache
+        self.notes: list[Noted] = []
+
+    @property
+    def data(self) -> Any:
+        """The party's own training rows."""
+        return self._data()
+
+    @property
+    def holdout(self) -> Any:
+        """The party's own rows kept aside for evaluation."""
+        if self._holdout is None:
+            raise ConfigError(f"{self.id} keeps no rows aside: ask for a federated hold-out first")
+        return self._holdout()
+
+    def rng(self, *label: object) -> np.random.Generator:
+        """Randomness of this party alone; the same label gives the same stream."""
+        return generator(self._secret.reveal(), *label)
+
+    def note(self, text: str, level: str = "info") -> None:
+        """Tell the run's events something; never a value from the data."""
+        self.notes.append(Noted(self.id, text, level))
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Keep what the block did to state and vault only if it ends well."""
+        state, vault = dict(self.state._fields), dict(self.vault._secrets)
+        try:
+            yield
+        except BaseException:
+            self.state._fields, self.vault._secrets = state, vault
+            self.notes.clear()
+            raise
+
+    def cool(self) -> None:
+        """Forget all that a new process would not have: state goes through its written form."""
+        self.state = State.from_bytes(self.state.to_bytes())
+        self.vault = Vault({name: Secret(secret.reveal()) for name, secret in self.vault.items()})
+        self.cache = {}
+
+    def __repr__(self) -> str:
+        return f"Party({self.id})"

@@ -1,0 +1,199 @@
+"""The client half of the desk: enrol, follow what the federation has learnt, contribute, adopt.
+
+These are the steps every party can take whatever the method; the coordinator half is
+:mod:`tacit.core.desk`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tacit.core.errors import ConfigError, OpeningError, StepError
+from tacit.core.manifest import Manifest, Parts
+from tacit.core.message import Message
+from tacit.core.parts import marked
+from tacit.core.party import Party
+from tacit.core.shared import Shared, Total
+
+Assemble = Callable[[Manifest], Parts]
+
+
+def enrol(party: Party, message: Message, assemble: Assemble) -> Message:
+    """Check the manifest against what this site has, remember it, and introduce the party's data."""
+    if "manifest" in party.state:
+        raise StepError(f"{party.id} is enrolled already, in run {_manifest(party).run}")
+    party.state["manifest"] = message["manifest"]
+    parts = agreed(party, assemble)
+    introduction: Message = parts.preparation.introduce(party, _manifest(party).declared)
+    return introduction
+
+
+def agreed(party: Party, assemble: Assemble) -> Parts:
+    """Parts of the manifest this party enrolled under, built once per process."""
+    raw = party.state.get("manifest")
+    if raw is None:
+        raise StepError(f"{party.id} has not enrolled: ask it to enrol first")
+    key = ("parts", raw)
+    if key not in party.cache:
+        party.cache[key] = assemble(_manifest(party))
+    parts: Parts = party.cache[key]
+    return parts
+
+
+def _manifest(party: Party) -> Manifest:
+    key = ("manifest", party.state["manifest"])
+    if key not in party.cache:
+        party.cache[key] = Manifest.from_message(Message.decode(party.state["manifest"]))
+    manifest: Manifest = party.cache[key]
+    return manifest
+
+
+def enrolled_digest(party: Party) -> str | None:
+    """Digest of the manifest this party enrolled under."""
+    return _manifest(party).digest if "manifest" in party.state else None
+
+
+def follow(party: Party, parts: Parts, message: Message) -> Shared | None:
+    """Catch up: take the agreed schema, then the shared values or the totals to open."""
+    if "schema" in message:
+        party.state["schema"] = message["schema"]
+    raw = party.state.get("schema")
+    if raw is None:
+        return None
+    key = ("schema", raw)
+    if key not in party.cache:
+        party.cache[key] = parts.preparation.read_schema(Message.decode(raw))
+    schema = party.cache[key]
+    if parts.protection.promises.opens == "coordinator":
+        return Shared(schema, _under("shared/", message))
+    return _open_log(party, parts, schema, message)
+
+
+def _open_log(party: Party, parts: Parts, schema: Any, message: Message) -> Shared:
+    """Open and apply, in order, every total that this replica has not seen yet."""
+    entries = sorted((int(name[4:]), raw) for name, raw in message.items() if name.startswith("log/"))
+    position: int = party.state.get("position", 0)
+    if position:
+        shared = Shared(schema, _under("shared/", party.state))
+    else:
+        shared = initial(parts, schema, _manifest(party))
+    for number, raw in entries:
+        if number <= position:
+            continue
+        if number != position + 1:
+            raise StepError(
+                f"{party.id} knows {position} totals and was handed number {number}: one is missing"
+            )
+        entry = Message.decode(raw)
+        shared = _applied(party, parts, shared, entry)
+        position = number
+    if entries:
+        party.state["position"] = position
+        for name, value in shared.items():
+            party.state["shared/" + name] = value
+    return shared
+
+
+def initial(parts: Parts, schema: Any, manifest: Manifest) -> Shared:
+    """Shared values before the first total: the same at every replica."""
+    return Shared(schema, parts.method.init(schema, manifest.rng("init")))
+
+
+def _applied(party: Party, parts: Parts, shared: Shared, entry: Message) -> Shared:
+    """Open one logged total and apply it."""
+    if entry["contributors"] < _manifest(party).min_clients:
+        raise OpeningError(
+            f"total over {entry['contributors']} contributions, agreed were at least "
+            f"{_manifest(party).min_clients}: {party.id} does not open it"
+        )
+    total = opened(parts, party.vault, shared.schema, entry)
+    function, _ = marked(getattr(parts, entry["part"]), entry["apply"], "apply")
+    result: Shared = function(total, shared)
+    return result
+
+
+def opened(parts: Parts, vault: Any, schema: Any, entry: Mapping[str, Any]) -> Total:
+    """Open a protected total, at whichever party holds the keys."""
+    part = getattr(parts, entry["part"])
+    layout = layout_of(part, entry["contribution"], schema)
+    vector = parts.protection.open(vault, _under("total/", entry), layout)
+    fields = {**layout.unpack(vector), **_under("clear/", entry)}
+    return Total(fields, entry["contributors"])
+
+
+def layout_of(part: Any, contribution: str, schema: Any) -> Any:
+    """Layout of a part's contribution under the agreed schema."""
+    _, mark = marked(part, contribution, "contribution")
+    assert mark.layout
+    return mark.layout(part, schema)
+
+
+def contribute(party: Party, message: Message, parts: Parts, shared: Shared) -> Message:
+    """Compute this party's term of a sum, and protect it."""
+    part = getattr(parts, message["part"])
+    function, mark = marked(part, message["contribution"], "contribution")
+    assert mark.layout
+    layout = mark.layout(part, shared.schema)
+    number = message["sum"]
+    clear: Mapping[str, Any]
+    if parts.protection.restarts and party.state.get("sum") == number:
+        vector, clear = party.state["vector"], _under("clear/", party.state)
+    else:
+        named = function(party, shared)
+        vector = layout.pack(named)
+        clear = {field.name: named[field.name] for field in layout.clear}
+        if parts.protection.restarts:
+            party.state.update({"sum": number, "vector": vector, **_over("clear/", clear)})
+    protected = parts.protection.protect(party, _under("ticket/", message), vector, layout)
+    return Message({**protected, **_over("clear/", clear)}) if clear else protected
+
+
+def disclose(party: Party, message: Message, parts: Parts, shared: Shared) -> Message:
+    """Open an aggregate that is meant for the coordinator, and return it rounded."""
+    if message["contributors"] < _manifest(party).min_clients:
+        raise OpeningError(f"{message['contributors']} contributions are too few to disclose their total")
+    total = opened(parts, party.vault, shared.schema, message)
+    precision = parts.protection.promises.precision
+    return Message({name: _rounded(value, precision) for name, value in total.items()})
+
+
+def _rounded(value: Any, precision: float) -> Any:
+    """Round to the meaningful digits: the rest of a decryption says something about the key."""
+    if not precision:
+        return np.asarray(value)
+    scale = float(np.max(np.abs(value), initial=0.0)) * precision
+    return np.asarray(value) if not scale else np.round(np.asarray(value) / scale) * scale
+
+
+def adopt(party: Party, message: Message, parts: Parts, shared: Shared) -> Message:
+    """Keep what was learnt, and say by digest which replica this is."""
+    for name, value in shared.items():
+        party.state["shared/" + name] = value
+    return Message(digest=shared.digest())
+
+
+def hand_over(party: Party, message: Message, parts: Parts, shared: Shared) -> Message:
+    """Show the experimenter this party's replica; no deployed site does."""
+    if not _manifest(party).experiment:
+        raise ConfigError(f"{party.id} shows its replica in experiments only: export the model at the site")
+    return Message(_over("shared/", shared))
+
+
+STEPS: dict[str, Callable[[Party, Message, Parts, Shared], Message]] = {
+    "contribute": contribute,
+    "disclose": disclose,
+    "adopt": adopt,
+    "hand_over": hand_over,
+}
+
+
+def _under(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields whose names start with a prefix, without it."""
+    return {name[len(prefix) :]: value for name, value in fields.items() if name.startswith(prefix)}
+
+
+def _over(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {prefix + name: value for name, value in fields.items()}

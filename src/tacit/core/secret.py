@@ -1,0 +1,59 @@
+"""Secrets: values that may be used by the code that holds them, and may go nowhere else."""
+
+from __future__ import annotations
+
+import hmac
+from typing import Any, NoReturn
+
+
+class Secret:
+    """A key or seed that refuses to be encoded, printed, copied or iterated.
+
+    Only :meth:`reveal` gives the value, so every use of a secret can be found by that word.
+
+    >>> key = Secret(b"sixteen byte key")
+    >>> key
+    Secret(hidden)
+    >>> f"{key}"
+    'Secret(hidden)'
+    >>> len(key.reveal())
+    16
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: bytes) -> None:
+        if not isinstance(value, bytes):
+            raise TypeError(f"a Secret holds bytes, not {type(value).__name__}: encode it first")
+        self._value = value
+
+    def reveal(self) -> bytes:
+        """Give the value to the code that works with it."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(hidden)"
+
+    def __eq__(self, other: object) -> bool:
+        # Constant time: a comparison must not tell how many leading bytes agree.
+        return isinstance(other, Secret) and hmac.compare_digest(self._value, other._value)
+
+    __hash__ = None  # type: ignore[assignment]  # a hash would be a fingerprint of the secret
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        from tacit.core.errors import SecretError
+
+        raise SecretError(
+            "a Secret was about to be copied, iterated or serialised: keep it in the party's vault, "
+            "and call reveal() only where it is used"
+        )
+
+    __copy__ = _refuse
+    __deepcopy__ = _refuse
+    __reduce_ex__ = _refuse
+    __reduce__ = _refuse
+    __bytes__ = _refuse
+    __iter__ = _refuse
+    __len__ = _refuse
+    __array__ = _refuse
+    __buffer__ = _refuse

@@ -1,0 +1,47 @@
+"""What the federation shares: the agreed schema and the values learnt so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tacit.core.message import Message
+
+
+class Shared(Mapping[str, Any]):
+    """Values that whoever opens totals holds, with the agreed schema; never changed in place.
+
+    >>> shared = Shared(None, {"round": 1})
+    >>> (shared | {"round": 2})["round"], shared["round"]
+    (2, 1)
+    """
+
+    __slots__ = ("_message", "schema")
+
+    def __init__(self, schema: Any, values: Mapping[str, Any]) -> None:
+        self.schema = schema
+        self._message = values if isinstance(values, Message) else Message(values)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._message[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._message)
+
+    def __len__(self) -> int:
+        return len(self._message)
+
+    def __or__(self, new: Mapping[str, Any]) -> Shared:
+        return Shared(self.schema, Message({**self._message, **new}))
+
+    def digest(self) -> str:
+        """SHA-256 over the values: equal replicas have equal digests."""
+        return self._message.digest()
+
+
+class Total(dict[str, Any]):
+    """An opened total: summed and folded fields by name, and over how many contributions."""
+
+    def __init__(self, fields: Mapping[str, Any], contributors: int) -> None:
+        super().__init__(fields)
+        self.contributors = contributors

@@ -1,0 +1,115 @@
+"""How a party answers an ask: the one place where outside bytes become deeds.
+
+An ask is a *call* that is the same for all parties of a wave and a *job* for this party alone, both
+messages. Serial numbers only rise: a repeated ask gets the stored reply, an older one is refused,
+and whatever raises leaves the party as it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+
+from tacit.core.errors import MessageError, ReplayError, StepError, TacitError
+from tacit.core.message import DEFAULT_LIMIT, Message
+from tacit.core.parts import marked
+from tacit.core.party import Party
+from tacit.core.replica import STEPS, Assemble, agreed, enrol, enrolled_digest, follow
+
+log = logging.getLogger("tacit.site")
+
+
+def perform(
+    party: Party,
+    call: Message,
+    job: bytes,
+    assemble: Assemble,
+    *,
+    keep_reply: bool = False,
+    limit: int = DEFAULT_LIMIT,
+) -> bytes:
+    """Perform one ask and give the encoded reply; a failure is a reply, too.
+
+    Parameters
+    ----------
+    party : Party
+    call : Message
+        What all parties of the wave are asked.
+    job : bytes
+        Encoded message for this party alone; may be empty.
+    assemble : callable
+        Builds the parts that a manifest names from what this site has installed.
+    keep_reply : bool
+        Store the reply, so that a repeated ask gets it again (deployed engines).
+    limit : int
+        Largest job accepted, in bytes.
+    """
+    started = time.thread_time()
+    # A reply of ours never carries these names, so a step cannot forge them.
+    fields: dict[str, object] = {}
+    asked = ""
+    if keep_reply:
+        asked = hashlib.sha256(call.encode() + job).hexdigest()
+        if party.state.get("$asked") == asked:
+            stored: bytes = party.state["$reply"]
+            return stored
+    try:
+        with party.transaction():
+            message = _joined(call, Message.decode(job, limit)) if job else call
+            _check_serial(party, message["$serial"])
+            reply = _deed(party, message, assemble)
+            party.state["$serial"] = message["$serial"]
+        fields.update(reply)
+        if party.notes:
+            fields["$notes"] = [(note.text, note.level) for note in party.notes]
+            party.notes.clear()
+    except Exception as error:  # noqa: BLE001  # whatever a step raises is this party's failure
+        fields = {"$failure": _public_text(error, party)}
+    fields["$cpu"] = time.thread_time() - started
+    try:
+        raw = Message(fields).encode()
+    except TacitError as error:
+        raw = Message({"$failure": _public_text(error, party), "$cpu": time.thread_time() - started}).encode()
+    if keep_reply:
+        party.state["$asked"], party.state["$reply"] = asked, raw
+    return raw
+
+
+def _joined(call: Message, job: Message) -> Message:
+    if doubled := call.keys() & job.keys():
+        raise MessageError(f"a job may not replace what all were asked: {sorted(doubled)}")
+    return Message({**call, **job})
+
+
+def _check_serial(party: Party, serial: int) -> None:
+    last = party.state.get("$serial", -1)
+    if serial <= last:
+        raise ReplayError(f"{party.id} answered ask {last} already and refuses ask {serial}: it is a replay")
+
+
+def _deed(party: Party, message: Message, assemble: Assemble) -> Message:
+    kind, _, name = message["$step"].partition(".")
+    if (kind, name) == ("desk", "enrol"):
+        return enrol(party, message, assemble)
+    # The digest names method, protection and thresholds: nobody can be asked for less later.
+    if message["$manifest"] != enrolled_digest(party):
+        raise StepError(f"{party.id} did not agree to manifest {message['$manifest'][:12]}…: enrol it first")
+    parts = agreed(party, assemble)
+    shared = follow(party, parts, message)
+    if kind == "desk":
+        if shared is None:
+            raise StepError(f"{party.id} has not been told the agreed schema")
+        return STEPS[name](party, message, parts, shared)
+    function, _ = marked(getattr(parts, kind, None), name, "step")
+    reply: Message = function(party, message, shared)
+    if any(key.startswith("$") for key in reply):
+        raise MessageError("a step's reply may not use names that start with '$'")
+    return reply
+
+
+def _public_text(error: Exception, party: Party) -> str:
+    """What the coordinator may know of a failure; the rest stays in the site's own log."""
+    log.debug("%s: step failed", party.id, exc_info=error)
+    name = type(error).__name__
+    return f"{name}: {error.public}" if isinstance(error, TacitError) else f"{name} in the client's step"

@@ -1,0 +1,242 @@
+"""Federated preparation: scaling and imputation from sums, never from pooled data.
+
+*Standardising* needs n, Σx and Σx² of every feature: one protected sum. *Min-max scaling* needs the
+extremes, which are not sums; they are found digit by digit on the order-preserving integer image of
+float32, each probe a protected sum of "do I hold a value at least this large?" over the clients
+(eight sums of hexadecimal digits). Extremes can identify a person: prefer standardising.
+
+Treatment of the awkward cases, the same at every client:
+
+* a missing number is refused (``missing="refuse"``) or replaced by the federation's mean of that
+  feature (``"mean"``); a missing category is all zeros; infinite values are always refused;
+* a constant feature becomes all zeros. With ``scale="standard"`` a feature counts as constant when its
+  standard deviation is below a millionth of its root mean square, the limit of what Σx² can tell;
+* a feature that nobody has a value for is all zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.desk import Desk
+from tacit.core.errors import DataError
+from tacit.core.layout import Field, Layout
+from tacit.core.message import Message
+from tacit.core.parts import Part, apply, contribution
+from tacit.core.party import Party
+from tacit.core.shared import Shared, Total
+from tacit.data.schema import Agreement, Schema, introduce
+from tacit.data.table import Table
+
+Matrix = NDArray[np.float64]
+
+CONSTANT = 1e-12  # variance over mean square, below which a feature counts as constant
+DIGITS = 8  # hexadecimal digits of a 32-bit image
+
+
+@dataclass(frozen=True)
+class Preparation(Part):
+    """How the federation agrees on schema, scale and missing values.
+
+    Parameters
+    ----------
+    scale : {"standard", "minmax", "none"}
+        Standardise to mean 0 and variance 1, scale to [0, 1], or leave numbers as they are.
+    missing : {"refuse", "mean"}
+        Refuse missing numbers, or replace them by the federation's mean of the feature.
+    """
+
+    name = "preparation"
+
+    scale: Literal["standard", "minmax", "none"] = "standard"
+    missing: Literal["refuse", "mean"] = "refuse"
+
+    # -- enrolment ---------------------------------------------------------------------------------
+
+    def introduce(self, party: Party, declared: Mapping[str, Any]) -> Message:
+        """Check this party's rows and describe them."""
+        table: Table = party.data
+        check_rows(table, party.id, self.missing)
+        return introduce(table, declared)
+
+    def agreement(self, declared: Mapping[str, Any]) -> Agreement:
+        """Start collecting introductions."""
+        return Agreement(declared)
+
+    def read_schema(self, message: Message) -> Schema:
+        """Read the agreed schema."""
+        return Schema.from_message(message)
+
+    # -- scaling -----------------------------------------------------------------------------------
+
+    def train(self, desk: Desk) -> tuple[str, ...]:
+        """Agree on scale and fill values; gives the parties that took part."""
+        parties = desk.parties
+        if self.scale == "standard" or self.missing == "mean":
+            parties = desk.round(self.moments, self.settle)
+        if self.scale == "minmax":
+            for _ in range(DIGITS):
+                parties = desk.round(self.probe, self.narrow, parties)
+        return parties
+
+    def _moments_layout(self, schema: Schema) -> Layout:
+        features = (schema.features,)
+        count = features if self.missing == "mean" else ()
+        return Layout(Field("count", count), Field("sum", features), Field("square", features))
+
+    @contribution(_moments_layout)
+    def moments(self, party: Party, shared: Shared) -> dict[str, Any]:
+        """n, Σx and Σx² of this party's rows, over the values that are there."""
+        X = shared.schema.matrix(party.data)
+        if self.missing == "refuse":
+            return {"count": len(X), "sum": X.sum(axis=0), "square": np.einsum("ij,ij->j", X, X)}
+        present = np.isfinite(X)
+        X[~present] = 0.0
+        return {
+            "count": present.sum(axis=0),
+            "sum": X.sum(axis=0),
+            "square": np.einsum("ij,ij->j", X, X),
+        }
+
+    @apply
+    def settle(self, total: Total, shared: Shared) -> Shared:
+        """Mean and standard deviation of every feature."""
+        count = np.maximum(total["count"], 1.0)
+        mean = total["sum"] / count
+        mean_square = total["square"] / count
+        variance = mean_square - mean**2
+        constant = variance <= CONSTANT * mean_square
+        spread = np.where(constant, 1.0, np.sqrt(np.where(constant, 1.0, variance)))
+        if self.scale != "standard":
+            return shared | {"fill": mean}
+        return shared | {"centre": mean, "spread": spread, "constant": constant, "fill": mean}
+
+    def _probe_layout(self, schema: Schema) -> Layout:
+        return Layout(Field("reached", (2, schema.features, 15), bound=1.0))
+
+    @contribution(_probe_layout)
+    def probe(self, party: Party, shared: Shared) -> dict[str, Any]:
+        """Whether this party holds a value at or beyond each probe: largest first, then smallest."""
+        X = shared.schema.matrix(party.data)
+        largest = _image(np.nanmax(X, axis=0, initial=-np.inf), np.inf)
+        smallest = 0xFFFFFFFF - _image(np.nanmin(X, axis=0, initial=np.inf), -np.inf)
+        own = np.stack([largest, smallest])[:, :, None]
+        return {"reached": (own >= self._probes(shared)).astype(np.float64)}
+
+    def _probes(self, shared: Shared) -> NDArray[np.int64]:
+        known, level = self._known(shared)
+        weight = 16 ** (DIGITS - 1 - level)
+        probes: NDArray[np.int64] = known[:, :, None] + np.arange(1, 16) * weight
+        return probes
+
+    @staticmethod
+    def _known(shared: Shared) -> tuple[NDArray[np.int64], int]:
+        """Digits found so far, as image values, and how many there are."""
+        if "digits" not in shared:
+            return np.zeros((2, shared.schema.features), dtype=np.int64), 0
+        return shared["digits"], shared["level"]
+
+    @apply
+    def narrow(self, total: Total, shared: Shared) -> Shared:
+        """Fix the next digit; with the last one, the extremes are known."""
+        known, level = self._known(shared)
+        digit = np.count_nonzero(total["reached"] > 0.5, axis=2)
+        known = known + digit * 16 ** (DIGITS - 1 - level)
+        if level + 1 < DIGITS:
+            return shared | {"digits": known, "level": level + 1}
+        high, low = _value(known[0]), _value(0xFFFFFFFF - known[1])
+        # A feature that nobody has a value for ends with low above high.
+        constant = ~(high > low)
+        if not np.all(np.isfinite(high[~constant]) & np.isfinite(low[~constant])):
+            raise DataError("a feature exceeds the range of float32 (3.4e38): use scale = 'standard'")
+        return shared | {
+            "digits": known,
+            "level": DIGITS,
+            "centre": np.where(constant, np.where(np.isfinite(low), low, 0.0), low),
+            "spread": np.where(constant, 1.0, high - low),
+            "constant": constant,
+        }
+
+
+class Inputs:
+    """Turns a table into the matrix that a model learns from: encoded, filled and scaled.
+
+    Parameters
+    ----------
+    schema : Schema
+    values : mapping
+        Shared values of the preparation: ``centre``, ``spread``, ``constant`` and ``fill``, as far as
+        they were agreed.
+    """
+
+    NAMES = ("centre", "spread", "constant", "fill")
+
+    def __init__(self, schema: Schema, values: Mapping[str, Any]) -> None:
+        self.schema = schema
+        self.values = {name: values[name] for name in self.NAMES if name in values}
+
+    @classmethod
+    def of(cls, shared: Shared) -> Inputs:
+        """Take what the federation has agreed."""
+        return cls(shared.schema, shared)
+
+    def matrix(self, table: Table) -> Matrix:
+        """Prepared rows; refuses infinite values, and missing ones unless there is a fill value."""
+        X = self.schema.matrix(table)
+        if np.isfinite(X).all():
+            pass
+        elif "fill" in self.values and not np.isinf(X).any():
+            X = np.where(np.isnan(X), self.values["fill"], X)
+        else:
+            raise DataError(
+                "rows hold missing or infinite values: fill them in, or train with missing = 'mean'"
+            )
+        if "centre" in self.values:
+            X -= self.values["centre"]
+            X /= self.values["spread"]
+            X[:, self.values["constant"]] = 0.0
+        return X
+
+
+def check_rows(table: Table, owner: str, missing: str) -> None:
+    """Refuse rows that cannot be learnt from, naming the column and, at the site, the row."""
+    if not table.rows:
+        raise DataError(f"{owner} has no rows: leave it out, or give it data")
+    if table.task == "regression" and not np.isfinite(table.target).all():
+        raise DataError(f"{owner}: the target holds missing or infinite values: drop those rows")
+    if table.values.dtype.kind != "f" or np.isfinite(table.values).all():
+        return
+    infinite = np.isinf(table.values)
+    numbers = np.array([column.kind == "number" for column in table.columns])
+    gaps = np.isnan(table.values) & numbers if missing == "refuse" else np.zeros_like(infinite)
+    for bad, what, way_out in (
+        (infinite, "infinite", "correct or drop those rows"),
+        (gaps, "missing", "fill them in, drop those rows, or set missing = 'mean'"),
+    ):
+        if bad.any():
+            row, index = (int(value) for value in np.argwhere(bad)[0])
+            raise DataError(
+                f"{owner}: column '{table.columns[index].name}' holds {what} values: {way_out}",
+                private=f"{int(bad[:, index].sum())} of {table.rows} rows, the first is row {row}",
+            )
+
+
+def _image(values: Matrix, towards: float) -> NDArray[np.int64]:
+    """Image of float32 in 0 … 2³²-1 that keeps the order; rounds outwards to the next float32."""
+    with np.errstate(over="ignore"):
+        single = values.astype(np.float32)
+    inside = single < values if towards > 0 else single > values
+    single = np.where(inside, np.nextafter(single, np.float32(towards)), single)
+    bits = single.view(np.uint32).astype(np.int64)
+    return np.where(bits >> 31, 0xFFFFFFFF - bits, bits + 0x80000000)
+
+
+def _value(image: NDArray[np.int64]) -> Matrix:
+    """Inverse of :func:`_image`."""
+    bits = np.where(image >> 31, image - 0x80000000, 0xFFFFFFFF - image)
+    return bits.astype(np.uint32).view(np.float32).astype(np.float64)

@@ -1,0 +1,71 @@
+"""The plain sum: nothing is hidden. The yardstick that every protection is measured against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tacit.core.layout import Layout
+from tacit.core.message import Message
+from tacit.core.party import Party, Vault
+from tacit.core.protection import Place, Promises, Protection, Sum, Vector
+
+
+@dataclass(frozen=True)
+class Plain(Protection):
+    """No protection: the coordinator sees every contribution.
+
+    Parameters
+    ----------
+    opens : {"coordinator", "clients"}
+        Where the total is applied. With "clients" the coordinator only adds and relays: every
+        client holds its own replica of the model.
+    """
+
+    name = "plain"
+
+    opens: Place = "coordinator"
+
+    @property
+    def promises(self) -> Promises:
+        """Nothing is promised but the right total."""
+        return Promises(
+            opens=self.opens,
+            keys={},
+            sees={
+                "coordinator": "every client's contribution, in the clear",
+                "client": "the total, and what is made of it",
+                "outsider": "nothing, if the engine's connections are encrypted",
+            },
+            collusion="none is needed: the coordinator alone sees all contributions",
+            dropout="the sum goes on without the client, down to the quorum",
+            precision=0.0,
+            bytes_per_value=8.0,
+            single=True,
+            warnings=("plain: the coordinator sees every client's contribution in the clear",),
+        )
+
+    def protect(self, party: Party, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
+        """Send the vector as it is."""
+        return Message(vector=vector)
+
+    def gather(self, pending: Sum) -> dict[str, Any]:
+        """Add in party order, so that one seed gives one total with any number of workers."""
+        total = np.zeros(pending.layout.size)
+        for party, message in pending.contributions():
+            vector = message.get("vector")
+            if not isinstance(vector, np.ndarray) or vector.shape != total.shape:
+                pending.refuse(party, f"no vector of {total.size} values")
+            elif not np.isfinite(vector).all():
+                pending.refuse(party, "NaN or infinite values")
+            else:
+                total += vector
+        return {"vector": total}
+
+    def open(self, vault: Vault, total: Mapping[str, Any], layout: Layout) -> Vector:
+        """Nothing to open."""
+        vector: Vector = total["vector"]
+        return vector
