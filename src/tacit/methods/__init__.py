@@ -1,1 +1,8 @@
 """One paper, one file."""
+
+from tacit.core.parts import Registry
+from tacit.methods.base import Method
+
+METHODS: Registry[Method] = Registry(
+    "method", {"fedheonn": "tacit.methods.fedheonn:FedHEONN"}, "tacit.methods"
+)

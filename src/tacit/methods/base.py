@@ -1,0 +1,117 @@
+"""What every method has in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from tacit.core.desk import Desk
+from tacit.core.errors import ConfigError
+from tacit.core.layout import Field, Layout
+from tacit.core.parts import Part, contribution
+from tacit.core.party import Party
+from tacit.core.shared import Shared
+from tacit.data.schema import Schema
+from tacit.data.table import Table
+from tacit.models.scores import BINS
+
+
+class Model(Protocol):
+    """What a method leaves behind."""
+
+    @property
+    def classes_(self) -> Any:
+        """The agreed classes."""
+
+    def predict(self, rows: Any) -> Any:
+        """Predict labels or targets for raw rows."""
+
+    def predict_proba(self, rows: Any) -> Any:
+        """Predict class probabilities for raw rows."""
+
+    def score(self, rows: Any, truth: Any) -> float:
+        """Accuracy or R²."""
+
+    def counts(self, table: Table) -> dict[str, Any]:
+        """Counts over a table from which all scores follow."""
+
+    def scores(self, table: Table) -> dict[str, Any]:
+        """All scores on a table."""
+
+    def save(self, path: Any) -> Any:
+        """Write in a standard format."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give the model as plain values."""
+
+
+class Trainer(Protocol):
+    """A federation, as far as a method needs to know it."""
+
+    def train(self, method: Any, **settings: Any) -> Any:
+        """Train a method; gives its result."""
+
+
+@dataclass(frozen=True)
+class Method(Part):
+    """Base of all methods.
+
+    A method's ``train(desk)`` says which sums are formed in which order; its contributions and applies
+    are pure functions, so that it does not matter who runs them where.
+    """
+
+    tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
+    paper: ClassVar[str] = ""
+
+    def fit(self, federation: Trainer, **settings: Any) -> Any:
+        """Train on a federation and give the model; settings as in ``Federation.train``."""
+        return federation.train(self, **settings).model
+
+    def check(self, schema: Schema) -> None:
+        """Refuse a task that this method cannot learn."""
+        if schema.task not in self.tasks:
+            raise ConfigError(f"{self.name} cannot learn {schema.task}: it does {' and '.join(self.tasks)}")
+
+    def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
+        """Shared values before the first sum."""
+        return {}
+
+    def view(self, shared: Shared) -> Mapping[str, Any]:
+        """What of the shared values the clients need; all, unless a method says less."""
+        return shared
+
+    def fold(self, name: str, pieces: Sequence[Any]) -> Any:
+        """Fold clear fields of several clients into one; added up, unless a method says otherwise."""
+        return sum(pieces[1:], start=np.asarray(pieces[0]))
+
+    def train(self, desk: Desk) -> None:
+        """Learn: the coordinator's view of the paper."""
+        raise TypeError(f"{type(self).__name__} must say how it trains")
+
+    def model(self, shared: Shared) -> Model:
+        """Make the model from the shared values."""
+        raise TypeError(f"{type(self).__name__} must say what its model is")
+
+    @classmethod
+    def tiny(cls) -> Method:
+        """Give a setting that learns in a moment, for contract tests."""
+        return cls()
+
+    def _evaluation_layout(self, schema: Schema) -> Layout:
+        if schema.task == "regression":
+            names = ("squared", "absolute", "sum", "square")
+            return Layout(Field("count", ()), *(Field(name, (schema.outputs,)) for name in names))
+        classes = schema.outputs
+        return Layout(
+            Field("confusion", (classes, classes)),
+            Field("loss", ()),
+            Field("histogram", (2, classes, BINS)),
+        )
+
+    @contribution(_evaluation_layout)
+    def evaluation(self, party: Party, shared: Shared) -> dict[str, Any]:
+        """Counts over the rows this party kept aside: its share of a federated evaluation."""
+        return self.model(shared).counts(party.holdout)
