@@ -28,7 +28,7 @@ from tacit.core.layout import Layout
 from tacit.core.manifest import Manifest, Parts
 from tacit.core.message import Message
 from tacit.core.party import Vault
-from tacit.core.replica import initial, layout_of, opened
+from tacit.core.replica import initial, layout_of, opened, viewed
 from tacit.core.shared import Shared, Total
 
 # Folding visible pieces many at a time is what makes merging thousands of factors cheap.
@@ -62,6 +62,9 @@ class PendingSum:
             "desk.contribute", self.parties, call, jobs, failures=self.failures, number=self.number
         )
         for reply in wave:
+            if reason := self._flaw(reply.message):
+                self.refuse(reply.party, reason)
+                continue
             yield reply.party, reply.message
             if reply.party not in self.failures:
                 self.contributors.append(reply.party)
@@ -72,6 +75,21 @@ class PendingSum:
         self.failures[party] = reason
         self.desk.events.emit(Noted(party, f"contribution refused: {reason}", "warning"))
 
+    def _flaw(self, message: Message) -> str | None:
+        """What is wrong with the visible fields of a contribution, if anything is."""
+        for clear in self.layout.clear:
+            value = message.get(f"clear/{clear.name}")
+            if not isinstance(value, np.ndarray) or not np.isfinite(value).all():
+                return f"'{clear.name}' is missing or holds NaN or infinite values"
+            if clear.shape is not None and value.shape != clear.shape:
+                return f"'{clear.name}' has shape {value.shape}, agreed was {clear.shape}"
+            if flaw := self._part().flaw(clear.name, value, self.desk.schema):
+                return f"'{clear.name}' {flaw}"
+        return None
+
+    def _part(self) -> Any:
+        return getattr(self.desk.parts, self.part)
+
     def _fold(self, message: Message) -> None:
         for clear in self.layout.clear:
             pieces = self._pieces.setdefault(clear.name, [])
@@ -80,7 +98,7 @@ class PendingSum:
                 pieces[:] = [self._folded(clear.name)]
 
     def _folded(self, name: str) -> Any:
-        return getattr(self.desk.parts, self.part).fold(name, self._pieces[name])
+        return self._part().fold(name, self._pieces[name])
 
     def finished(self, protected: Mapping[str, Any]) -> dict[str, Any]:
         """Fields of the protected total, once enough parties have contributed."""
@@ -246,7 +264,7 @@ class Desk:
             for reply in self._wave("desk.adopt", self.parties, {}, {}, failures=failures)
         }
         self._check_quorum("adoption", self.parties, list(digests), failures)
-        own = self.shared.digest() if self.shared is not None else None
+        own = viewed(self.parts, self.shared).digest() if self.shared is not None else None
         tally = [own] if own else list(digests.values())
         expected = max(set(tally), key=tally.count)
         if odd := [party for party, digest in digests.items() if digest != expected]:
@@ -333,7 +351,7 @@ class Desk:
         self.events.emit(WaveStarted(wave, step, len(parties), number))
         fields = {"$serial": self._serial, "$step": step, "$manifest": self.manifest.digest, **call}
         if self.shared is not None:
-            view = self.parts.method.view(self.shared)
+            view = viewed(self.parts, self.shared)
             fields.update({f"shared/{name}": value for name, value in view.items()})
         # Parties mostly know the same: then the news is encoded once, for all.
         known = {self._known.get(party) for party in parties}

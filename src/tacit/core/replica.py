@@ -172,7 +172,12 @@ def adopt(party: Party, message: Message, parts: Parts, shared: Shared) -> Messa
     """Keep what was learnt, and say by digest which replica this is."""
     for name, value in shared.items():
         party.state["shared/" + name] = value
-    return Message(digest=shared.digest())
+    return Message(digest=viewed(parts, shared).digest())
+
+
+def viewed(parts: Parts, shared: Shared) -> Shared:
+    """What of the shared values the clients need: the part that travels and that replicas compare."""
+    return Shared(shared.schema, parts.method.view(shared))
 
 
 def hand_over(party: Party, message: Message, parts: Parts, shared: Shared) -> Message:

@@ -87,6 +87,10 @@ class Method(Part):
         """Fold clear fields of several clients into one; added up, unless a method says otherwise."""
         return sum(pieces[1:], start=np.asarray(pieces[0]))
 
+    def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
+        """Say what is wrong with a clear field of a client, if this method can tell."""
+        return None
+
     def train(self, desk: Desk) -> None:
         """Learn: the coordinator's view of the paper."""
         raise TypeError(f"{type(self).__name__} must say how it trains")

@@ -175,6 +175,13 @@ class FedHEONN(Method):
 
     # -- whoever opens the total -------------------------------------------------------------------
 
+    def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
+        """Refuse a factor of another width than the agreed features."""
+        factors = 1 if self.constant_slope(schema) else schema.outputs
+        if piece.ndim != 3 or piece.shape[:2] != (factors, schema.features + 1):
+            return f"has shape {piece.shape}, agreed was ({factors}, {schema.features + 1}, rank)"
+        return None
+
     def fold(self, name: str, pieces: Sequence[Any]) -> Any:
         """Merge many clients' factors at once, output by output."""
         merged = [merge([piece[output] for piece in pieces]) for output in range(len(pieces[0]))]

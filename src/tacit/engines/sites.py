@@ -1,0 +1,199 @@
+"""The parties of one process: who holds which rows, and how an ask is performed among them."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import StepTimeoutError
+from tacit.core.message import Message
+from tacit.core.party import Party
+from tacit.core.random import derive
+from tacit.core.replica import Assemble
+from tacit.core.secret import Secret
+from tacit.core.steps import perform
+from tacit.data.table import Column, Table
+
+
+class Holdings:
+    """Rows of many parties in one table, ordered by owner: a party's rows are a view.
+
+    Parameters
+    ----------
+    table : Table
+        All rows, those of the first party first.
+    offsets : ndarray of shape (parties + 1,)
+        Party i holds the rows from ``offsets[i]`` up to ``offsets[i + 1]``.
+    names : sequence of str
+    kept : ndarray of shape (parties,), optional
+        How many of its last rows each party keeps aside for evaluation.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        offsets: NDArray[np.int64],
+        names: Sequence[str],
+        kept: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.table = table
+        self.offsets = offsets
+        self.names = tuple(names)
+        self.kept = np.zeros(len(self.names), dtype=np.int64) if kept is None else kept
+
+    def rows(self, index: int) -> Table:
+        """Training rows of a party."""
+        return self.table.take(slice(self.offsets[index], self.offsets[index + 1] - self.kept[index]))
+
+    def aside(self, index: int) -> Table:
+        """Rows that a party keeps aside."""
+        return self.table.take(slice(self.offsets[index + 1] - self.kept[index], self.offsets[index + 1]))
+
+    def part(self, indices: NDArray[np.int64]) -> Holdings:
+        """Holdings of some parties only."""
+        sizes = np.diff(self.offsets)[indices]
+        pieces = [np.arange(self.offsets[i], self.offsets[i + 1]) for i in indices]
+        rows = np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        return Holdings(self.table.take(rows), offsets, [self.names[i] for i in indices], self.kept[indices])
+
+    def to_message(self) -> Message:
+        """Give the holdings as a message, for a worker process."""
+        table = self.table
+        described = {
+            "name": table.name,
+            "columns": table.columns,
+            "task": table.task,
+            "classes": table.classes,
+            "target_names": table.target_names,
+            "names": self.names,
+        }
+        return Message(
+            described=msgspec.json.encode(described),
+            values=np.ascontiguousarray(table.values),
+            target=np.ascontiguousarray(table.target),
+            offsets=self.offsets,
+            kept=self.kept,
+        )
+
+    @classmethod
+    def from_message(cls, message: Mapping[str, Any]) -> Holdings:
+        """Read what :meth:`to_message` gave."""
+        known = msgspec.json.decode(message["described"])
+        table = Table(
+            known["name"],
+            msgspec.convert(known["columns"], tuple[Column, ...]),
+            message["values"],
+            message["target"],
+            known["task"],
+            tuple(known["classes"]),
+            tuple(known["target_names"]),
+        )
+        return cls(table, message["offsets"], known["names"], message["kept"])
+
+
+class Sites:
+    """The parties of this process, made when first asked.
+
+    Parameters
+    ----------
+    holdings : Holdings
+    assemble : callable
+    seed : int
+        Makes the parties' own randomness repeatable, as an experiment needs it.
+    cold : bool
+        Forget after each step all that a new process would not have.
+    keep_replies : bool
+        Store each party's last reply for repeated asks.
+    """
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        assemble: Assemble,
+        *,
+        seed: int = 0,
+        cold: bool = False,
+        keep_replies: bool = False,
+        limit: int,
+    ) -> None:
+        self.holdings = holdings
+        self.index = {name: index for index, name in enumerate(holdings.names)}
+        self._assemble = assemble
+        self._seed = seed
+        self._cold = cold
+        self._keep = keep_replies
+        self._limit = limit
+        self._cache: dict[Any, Any] = {}
+        self._parties: dict[str, Party] = {}
+
+    def party(self, name: str) -> Party:
+        """Give the party of that name."""
+        party = self._parties.get(name)
+        if party is None:
+            index = self.index[name]
+            secret = Secret(derive(b"experiment", (self._seed, name)))
+            party = Party(
+                name,
+                lambda: self.holdings.rows(index),
+                secret,
+                holdout=lambda: self.holdings.aside(index),
+                cache=self._cache,
+            )
+            self._parties[name] = party
+        return party
+
+    def perform(self, name: str, call: Message, job: bytes, timeout: float | None) -> bytes:
+        """Let a party perform an ask, within its time."""
+        party = self.party(name)
+        if timeout is None:
+            raw = perform(party, call, job, self._assemble, keep_reply=self._keep, limit=self._limit)
+        else:
+            raw = self._timed(party, call, job, timeout)
+        if self._cold:
+            party.cool()
+        return raw
+
+    def _timed(self, party: Party, call: Message, job: bytes, timeout: float) -> bytes:
+        started = time.perf_counter()
+        try:
+            with deadline(timeout):
+                raw = perform(party, call, job, self._assemble, keep_reply=self._keep, limit=self._limit)
+            if time.perf_counter() - started <= timeout:
+                return raw
+        except StepTimeoutError:
+            pass  # the alarm rang outside the step itself
+        elapsed = time.perf_counter() - started
+        return Message({"$failure": f"StepTimeoutError: {_late(timeout)}", "$cpu": elapsed}).encode()
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """Interrupt the block after some seconds, where the platform can; a step then raises and rolls back."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise StepTimeoutError(_late(seconds))
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _late(seconds: float) -> str:
+    return f"the step took longer than its {seconds:g} s: give it more time, or less to do"

@@ -1,0 +1,383 @@
+"""Federations: the front door. Who holds which rows, on which engine, and how a method is trained."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.desk import Desk, Outcome
+from tacit.core.errors import ConfigError, DataError, TacitError
+from tacit.core.events import Evaluated, Events, RunEnded
+from tacit.core.manifest import Manifest, Parts
+from tacit.core.protection import Protection
+from tacit.core.random import generator
+from tacit.core.shared import Shared
+from tacit.data.files import load
+from tacit.data.partition import partition as divide
+from tacit.data.preparation import Preparation
+from tacit.data.schema import Schema, vocabulary
+from tacit.data.table import Table
+from tacit.engines.assembly import assemble
+from tacit.engines.embedded import EmbeddedEngine
+from tacit.engines.sites import Holdings
+from tacit.ledger.cost import CostLedger
+from tacit.methods import METHODS
+from tacit.methods.base import Method, Model
+from tacit.models.scores import classification_scores, regression_scores
+from tacit.sums import PROTECTIONS
+
+
+@dataclass(frozen=True)
+class Training:
+    """What training on a federation gives.
+
+    Attributes
+    ----------
+    model : Model
+    outcome : Outcome
+        Digest of the agreed replica, and the shared values.
+    schema : Schema
+    manifest : Manifest
+    ledger : CostLedger
+        What the training cost.
+    failures : dict
+        Parties that failed, with the reason.
+    holdout : dict or None
+        Scores on the rows that clients keep aside, from a protected sum of counts.
+    """
+
+    model: Model
+    outcome: Outcome
+    schema: Schema
+    manifest: Manifest
+    ledger: CostLedger
+    failures: dict[str, str] = field(default_factory=dict)
+    holdout: dict[str, Any] | None = None
+
+
+class Federation:
+    """Parties that hold rows of the same kind, and an engine they live on.
+
+    Use :meth:`embedded` for all parties on this machine.
+
+    Examples
+    --------
+    >>> federation = Federation.embedded("iris", clients=6, partition="dirichlet", alpha=0.5, seed=1)
+    >>> training = federation.train("fedheonn")
+    >>> federation.clients, sorted(training.model.classes_.tolist())
+    (6, ['setosa', 'versicolor', 'virginica'])
+    """
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        *,
+        test: Table | None = None,
+        seed: int = 0,
+        workers: int = 0,
+        timeout: float | None = None,
+        quorum: float = 0.8,
+        declared: Mapping[str, Any] | None = None,
+        **engine: Any,
+    ) -> None:
+        if not 0 < quorum <= 1:
+            raise ConfigError(
+                f"quorum is {quorum}: give the share of clients that must answer, above 0 up to 1"
+            )
+        self.holdings = holdings
+        self.test = test
+        self.seed = seed
+        self.quorum = quorum
+        self.declared = dict(declared or {})
+        self._engine_settings = {"workers": workers, "timeout": timeout, **engine}
+
+    @classmethod
+    def embedded(
+        cls,
+        data: str | Path | Table,
+        *,
+        clients: int | None = 10,
+        partition: str = "iid",
+        test: float | str | None = 0.3,
+        holdout: float = 0.0,
+        seed: int = 0,
+        target: str | None = None,
+        task: Any = None,
+        repeat: int = 1,
+        rows: int | None = None,
+        workers: int = 0,
+        timeout: float | None = None,
+        quorum: float = 0.8,
+        classes: Sequence[Any] | None = None,
+        **options: Any,
+    ) -> Self:
+        """Make a federation on this machine from one data set, divided among clients.
+
+        Parameters
+        ----------
+        data : str, path or Table
+            A known data set, a CSV or parquet file, or a table.
+        clients : int
+        partition : str
+            How rows are divided; its options (``alpha``, ``share``, ``column``) are keywords.
+        test : float, "split" or None
+            Share of the rows, drawn by class, that the experimenter keeps for a central test; "split"
+            takes the data set's own division.
+        holdout : float
+            Share of its rows that each client keeps aside for a federated evaluation.
+        seed : int
+        target, task, repeat, rows
+            See :func:`tacit.data.files.load`.
+        workers : int
+            Worker processes; 0 runs all parties in this one.
+        timeout : float, optional
+            Seconds a client may take for a step.
+        quorum : float
+            Share of the asked clients that must contribute to every sum.
+        classes : sequence, optional
+            The classes, declared beforehand; else clients tell which they hold.
+        """
+        if isinstance(data, Table):
+            table = data
+        else:
+            table = load(data, target=target, task=task, repeat=repeat, rows=rows, seed=seed)
+        training, testing = split(table, test, seed)
+        owner = divide(training, partition, clients, seed=generator(b"public", seed, "partition"), **options)
+        holdings = holdings_of(training, owner, holdout, seed)
+        declared = {} if classes is None else {"classes": list(classes)}
+        return cls(
+            holdings,
+            test=testing,
+            seed=seed,
+            workers=workers,
+            timeout=timeout,
+            quorum=quorum,
+            declared=declared,
+        )
+
+    @classmethod
+    def of(cls, tables: Mapping[str, Table], **settings: Any) -> Self:
+        """Make a federation of parties whose tables are at hand, each under its name.
+
+        The tables need not agree in columns: whether they do is found out at enrolment.
+        """
+        if not tables:
+            raise ConfigError("a federation needs at least one party")
+        return cls(_Separate(tables), **settings)
+
+    @property
+    def clients(self) -> int:
+        """Number of clients."""
+        return len(self.holdings.names)
+
+    def pooled(self) -> Federation:
+        """The same rows at a single party: what centralised training would see."""
+        table, kept = self.holdings.table, self.holdings.kept
+        if kept.any():
+            table = table.take(self._training_rows())
+        single = Holdings(table, np.array([0, table.rows]), ["everybody"])
+        return Federation(single, test=self.test, seed=self.seed, declared=self.declared)
+
+    def alone(self, index: int, schema: Schema) -> Federation:
+        """One party by itself, with the federation's classes: what it could learn without the others."""
+        part = self.holdings.part(np.array([index]))
+        return Federation(part, test=self.test, seed=self.seed, declared=vocabulary(schema))
+
+    def _training_rows(self) -> NDArray[np.bool_]:
+        rows = np.ones(self.holdings.table.rows, dtype=bool)
+        for end, kept in zip(self.holdings.offsets[1:], self.holdings.kept, strict=True):
+            rows[end - kept : end] = False
+        return rows
+
+    def train(
+        self,
+        method: Method | str,
+        *,
+        protect: Protection | str = "plain",
+        preparation: Preparation | None = None,
+        events: Events | None = None,
+        min_clients: int | None = None,
+        start: Training | None = None,
+        run: str | None = None,
+    ) -> Training:
+        """Train a method on this federation.
+
+        Parameters
+        ----------
+        method : Method or str
+        protect : Protection or str
+            How sums are protected.
+        preparation : Preparation, optional
+            Scaling and treatment of missing values.
+        events : Events, optional
+            Where to tell what happens.
+        min_clients : int, optional
+            No total over fewer contributions is opened; 1 for plain sums, else 3.
+        start : Training, optional
+            An earlier training that these clients join: schema and scale stay as they are.
+        run : str, optional
+            The run's id.
+        """
+        parts = Parts(
+            METHODS.build(method) if isinstance(method, str) else method,
+            PROTECTIONS.build(protect) if isinstance(protect, str) else protect,
+            preparation or Preparation(),
+        )
+        single = parts.protection.promises.single
+        least = min_clients if min_clients is not None else (1 if single else 3)
+        manifest = Manifest.of(
+            run or new_run(),
+            parts,
+            seed=self.seed,
+            min_clients=least,
+            quorum=self.quorum,
+            experiment=True,
+            declared=self.declared if start is None else vocabulary(start.schema),
+        )
+        ledger = CostLedger()
+        events = events or Events()
+        events.subscribe(ledger)
+        with one_thread(), self._engine(manifest, parts) as engine:
+            desk = Desk(engine, manifest, parts, events)
+            try:
+                training = self._train(desk, ledger, start)
+            except (TacitError, KeyboardInterrupt) as error:
+                events.emit(RunEnded(manifest.run, None, f"{type(error).__name__}: {error}"))
+                raise
+            events.emit(RunEnded(manifest.run, training.outcome.digest))
+            return training
+
+    def _train(self, desk: Desk, ledger: CostLedger, start: Training | None) -> Training:
+        method: Method = desk.parts.method
+        desk.enrol()
+        method.check(desk.schema)
+        if start is None:
+            desk.parties = desk.parts.preparation.train(desk)
+        else:
+            desk.shared = _continued(desk, start)
+        desk.parts.protection.prepare(desk, 1)
+        method.train(desk)
+        holdout = self._federated_scores(desk)
+        outcome = desk.finish()
+        shared = desk.peek()
+        return Training(
+            method.model(shared), outcome, desk.schema, desk.manifest, ledger, desk.failures, holdout
+        )
+
+    def _federated_scores(self, desk: Desk) -> dict[str, Any] | None:
+        if not self.holdings.kept.any():
+            return None
+        counts = desk.reveal(desk.parts.method.evaluation)
+        if desk.schema.task == "classification":
+            scores = classification_scores(counts, desk.schema.classes)
+        else:
+            scores = regression_scores(counts)
+        desk.events.emit(Evaluated("federated", "clients", scores))
+        return scores
+
+    @contextmanager
+    def _engine(self, manifest: Manifest, parts: Parts) -> Iterator[EmbeddedEngine]:
+        def here(asked: Manifest) -> Parts:
+            # A method written in a notebook cannot be imported; in this process it is at hand.
+            return parts if asked.digest == manifest.digest else assemble(asked)
+
+        engine = EmbeddedEngine(self.holdings, seed=self.seed, assemble=here, **self._engine_settings)
+        try:
+            yield engine
+        finally:
+            engine.close()
+
+
+class _Separate(Holdings):
+    """Holdings of parties whose tables were never in one place."""
+
+    def __init__(self, tables: Mapping[str, Table]) -> None:
+        self._tables = tuple(tables.values())
+        offsets = np.concatenate([[0], np.cumsum([table.rows for table in self._tables])])
+        super().__init__(self._tables[0], offsets, tuple(tables))
+
+    def rows(self, index: int) -> Table:
+        return self._tables[index]
+
+    def part(self, indices: NDArray[np.int64]) -> Holdings:
+        return _Separate({self.names[i]: self._tables[i] for i in indices})
+
+
+def split(table: Table, test: float | str | None, seed: int) -> tuple[Table, Table | None]:
+    """Keep rows for a central test: a share drawn by class, or the data set's own division."""
+    if test is None or test == 0:
+        return table, None
+    if isinstance(test, str):
+        if test != "split":
+            raise ConfigError(f"test = '{test}': give a share such as 0.3, or 'split'")
+        kind = table.group("split").astype(str)
+        return table.take(kind == "train"), table.take(kind == "test")
+    if not 0 < test < 1:
+        raise ConfigError(f"test is {test}: give a share between 0 and 1, 'split', or 0 for none")
+    rng = generator(b"public", seed, "test")
+    chosen = np.zeros(table.rows, dtype=bool)
+    groups = table.target if table.task == "classification" else np.zeros(table.rows, dtype=np.int64)
+    # Every class gives the same share, drawn at random; the rounding adds up over the classes.
+    order = rng.permutation(table.rows)
+    order = order[np.argsort(groups[order], kind="stable")]
+    ranks = np.floor((np.arange(table.rows) + 1) * test) > np.floor(np.arange(table.rows) * test)
+    chosen[order[ranks]] = True
+    if chosen.all() or not chosen.any():
+        raise DataError(
+            f"{table.rows} rows cannot be divided into {test:.0%} test and the rest: use more rows"
+        )
+    return table.take(~chosen), table.take(chosen)
+
+
+def holdings_of(table: Table, owner: NDArray[Any], holdout: float, seed: int) -> Holdings:
+    """Order rows by owner; each party's rows in random order, the last ones kept aside."""
+    if not 0 <= holdout < 1:
+        raise ConfigError(f"holdout is {holdout}: give the share that each client keeps aside, below 1")
+    clients = int(owner.max()) + 1
+    sizes = np.bincount(owner, minlength=clients)
+    order = np.arange(table.rows)
+    kept = np.zeros(clients, dtype=np.int64)
+    if holdout:
+        order = generator(b"public", seed, "holdout").permutation(table.rows)
+        kept = np.minimum(np.floor(sizes * holdout + 1e-9).astype(np.int64), sizes - 1)
+    order = order[np.argsort(owner[order], kind="stable")]
+    width = len(str(clients))
+    names = [f"client-{index + 1:0{width}}" for index in range(clients)]
+    return Holdings(table.take(order), np.concatenate([[0], np.cumsum(sizes)]), names, kept)
+
+
+def new_run() -> str:
+    """Make a run's id: when, and something random."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+
+
+def _continued(desk: Desk, start: Training) -> Shared:
+    """Shared values of an earlier training, as the point from which these clients go on."""
+    if desk.shared is None or start.outcome.shared is None:
+        raise ConfigError("joining an earlier training needs totals that open at the coordinator")
+    if desk.schema != start.schema:
+        raise DataError("these clients' schema differs from that of the training they join")
+    return Shared(desk.schema, dict(start.outcome.shared))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Keep linear algebra on one thread: CPU times then mean something, and results repeat."""
+    with _controller().limit(limits=1):
+        yield
+
+
+@cache
+def _controller() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
