@@ -25,6 +25,7 @@ import msgspec
 from tacit.core.errors import ConfigError, nearest
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Built = TypeVar("Built")
 
 
 @dataclass(frozen=True)
@@ -114,17 +115,7 @@ class Part:
         ...
         tacit.core.errors.ConfigError: plain has no option 'open': did you mean 'opens'? Valid: opens
         """
-        hints = typing.get_type_hints(cls)
-        fields = {field.name for field in dataclasses.fields(cls)}
-        values = {}
-        for key, value in config.items():
-            if key not in fields:
-                raise ConfigError(f"{cls.registered_name()} has no option '{key}': {nearest(key, fields)}")
-            try:
-                values[key] = msgspec.convert(value, hints[key], strict=False)
-            except msgspec.ValidationError as error:
-                raise ConfigError(f"{cls.registered_name()}: option {key} = {value!r}: {error}") from None
-        return cls(**values)
+        return from_plain(cls, config, cls.registered_name(), "option")
 
     @classmethod
     def options(cls) -> list[Option]:
@@ -144,6 +135,27 @@ class Part:
     def summary(cls) -> str:
         """First line of the class's docstring."""
         return (cls.__doc__ or "").strip().split("\n")[0]
+
+
+def from_plain(kind: type[Built], config: Mapping[str, Any], where: str, what: str = "key") -> Built:
+    """Build a dataclass from plain values, each checked against its field's type.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown key, with the nearest valid one, and for a value of the wrong type.
+    """
+    hints = typing.get_type_hints(kind)
+    valid = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    values = {}
+    for key, value in config.items():
+        if key not in valid:
+            raise ConfigError(f"{where} has no {what} '{key}': {nearest(key, valid)}")
+        try:
+            values[key] = msgspec.convert(value, hints[key], strict=False)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"{where}: {what} {key} = {value!r}: {error}") from None
+    return kind(**values)
 
 
 def _described(docstring: str) -> dict[str, str]:

@@ -1,0 +1,71 @@
+# Everything a developer does here, as one word each. `make` alone lists the words.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup run test test-full bench reproduce docs lock clean
+
+# The interpreter that makes .venv; afterwards only .venv is used. Choose with `make PYTHON=python3.12`.
+# Asked to run, not only to exist: version managers leave names that point nowhere.
+ifndef PYTHON
+PYTHON := $(if $(shell python3.11 -c 'print(1)' 2>/dev/null),python3.11,python3)
+endif
+BIN := .venv/bin
+STAMP := .venv/.stamp
+PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
+
+# Data sets that lie beside the working tree are used as they are; a TACIT_DATA of yours wins.
+ifndef TACIT_DATA
+BESIDE := $(shell cd "$(CURDIR)/../shared/data" 2>/dev/null && pwd)
+ifdef BESIDE
+export TACIT_DATA := $(BESIDE)
+endif
+endif
+
+help: ## List these targets
+	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+
+setup: $(STAMP) ## Make .venv with Tacit and its tools, once
+
+$(STAMP): pyproject.toml constraints.txt
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Tacit needs Python 3.11 or later, but $(PYTHON) is" \
+	    "$$("$(PYTHON)" --version 2>&1 || true): try 'make setup PYTHON=/path/to/python3.11'" >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "Making .venv (a minute or two, once)"; "$(PYTHON)" -m venv .venv; }
+	@$(PIP) install --upgrade pip
+	@$(PIP) install -e . --group dev --group bench --group docs -c constraints.txt
+	@touch $@
+
+run: setup ## The main job: federate, compare, report
+	@$(BIN)/tacit run
+
+test: setup ## Lint, types, room order and all tests but the slow ones
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m pytest -m "not slow" -n 2
+
+test-full: setup ## All tests, the slow ones too
+	@$(BIN)/python -m pytest -n 2
+
+bench: setup ## Measure Tacit beside the packages people use today
+	@$(BIN)/tacit bench all
+
+reproduce: setup ## Repeat the papers' tables
+	@$(BIN)/tacit reproduce all
+
+docs: setup ## Build the documentation into docs/_build/html
+	@$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+lock: setup ## Write the installed versions into constraints.txt
+	@{ echo '# Versions with which the tests last passed; re-made by `make lock`.'; \
+	   $(BIN)/python -m pip freeze --exclude-editable | grep -v -e ' @ ' -e 'file:'; } > constraints.new
+	@mv constraints.new constraints.txt
+	@touch $(STAMP)
+
+clean: ## Remove all that can be made again, .venv too; run folders stay
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache docs/_build docs/api dist build
+	@find src tests benchmarks docs examples -name __pycache__ -type d -prune -exec rm -rf {} +

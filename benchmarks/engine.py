@@ -1,0 +1,84 @@
+"""Overhead of the embedded engine: CPU per ask and reply of 1 kB, memory with 20,000 clients."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit.bench import Row
+from tacit.core.desk import Desk
+from tacit.core.manifest import Manifest, Parts
+from tacit.core.message import Message
+from tacit.core.parts import step
+from tacit.data.preparation import Preparation
+from tacit.data.table import Table
+from tacit.engines.embedded import EmbeddedEngine
+from tacit.federation import holdings_of
+from tacit.methods.base import Method
+from tacit.sums.plain import Plain
+
+
+@dataclass(frozen=True)
+class Echo(Method):
+    """Sends back what it got."""
+
+    name = "echo"
+
+    @step
+    def echo(self, party, message, shared):
+        return Message(payload=message["payload"])
+
+
+def desk_of(clients: int) -> Desk:
+    table = Table.of(np.zeros((clients, 2)), np.arange(clients) % 2)
+    holdings = holdings_of(table, np.arange(clients), 0.0, 0)
+    parts = Parts(Echo(), Plain(), Preparation(scale="none"))
+    manifest = Manifest.of("bench", parts, experiment=True)
+    engine = EmbeddedEngine(holdings, assemble=lambda _: parts)
+    desk = Desk(engine, manifest, parts)
+    desk.enrol()
+    return desk
+
+
+def ask_microseconds(clients: int = 2_000, repeats: int = 7) -> float:
+    """CPU per ask and reply, the payload of 1 kB different for each party, in both directions."""
+    desk = desk_of(clients)
+    payload = np.arange(128.0)
+    jobs = {party: {"payload": payload} for party in desk.parties}
+    best = float("inf")
+    for _ in range(repeats):
+        started = time.process_time()
+        count = sum(1 for _ in desk.ask(desk.parts.method.echo, jobs=jobs))
+        best = min(best, time.process_time() - started)
+        assert count == clients
+    return best / clients * 1e6
+
+
+def peak_megabytes(clients: int) -> float:
+    """Peak memory of a process that asks so many clients three times."""
+    import resource
+
+    desk = desk_of(clients)
+    payload = np.arange(128.0)
+    for _ in range(3):
+        for _reply in desk.ask(desk.parts.method.echo, common={"payload": payload}):
+            pass
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def rows() -> list[Row]:
+    command = [sys.executable, __file__, "peak", "20000"]
+    peak = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    return [
+        Row("ask-cpu-us", ask_microseconds(), "µs", target=60.0, note="at most; ask and reply of 1 kB each"),
+        Row("peak-mb-20000", peak, "MB", target=2000.0, note="at most; whole process, imports included"),
+    ]
+
+
+if __name__ == "__main__":
+    print(json.dumps(peak_megabytes(int(sys.argv[2]))))

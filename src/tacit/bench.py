@@ -1,0 +1,118 @@
+"""Benches: CPU time of ours beside what users have today, measured in the same run.
+
+A bench is a file ``benchmarks/NAME.py`` with a function ``rows()`` that gives :class:`Row` objects. It
+lives outside the package because its baselines may have licences that ours must not touch.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tacit.core.errors import ConfigError, nearest
+
+
+class Row(msgspec.Struct):
+    """One measurement.
+
+    ``ratio`` says how many times better ours is than the baseline; ``target`` is met by a ratio at
+    least that large or, where there is no baseline, by ``ours`` at most that large (``at_least``: at
+    least).
+    """
+
+    name: str
+    ours: float | None
+    unit: str
+    baseline: float | None = None
+    target: float | None = None
+    at_least: bool = False
+    note: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times better than the baseline."""
+        if self.baseline is None or not self.ours:
+            return None
+        return self.ours / self.baseline if self.at_least else self.baseline / self.ours
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target is met; None if it could not be measured or there is none."""
+        if self.target is None or self.ours is None:
+            return None
+        if self.ratio is not None:
+            return self.ratio >= self.target
+        return self.ours >= self.target if self.at_least else self.ours <= self.target
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give the row as plain values."""
+        return {
+            "name": self.name,
+            "ours": self.ours,
+            "baseline": self.baseline,
+            "unit": self.unit,
+            "ratio": self.ratio,
+            "target": self.target,
+            "met": self.met,
+            "note": self.note,
+        }
+
+
+def cpu(*functions: Callable[[], Any], repeats: int = 5) -> list[float]:
+    """CPU seconds of each function: interleaved, the least of several repeats.
+
+    >>> fast, slow = cpu(lambda: sum(range(100)), lambda: sum(range(100_000)), repeats=3)
+    >>> fast < slow
+    True
+    """
+    best = [float("inf")] * len(functions)
+    for _ in range(repeats):
+        for index, function in enumerate(functions):
+            started = time.process_time()
+            function()
+            best[index] = min(best[index], time.process_time() - started)
+    return best
+
+
+def folder() -> Path:
+    """Where the bench files are: ``$TACIT_BENCHMARKS``, here, or beside the source tree."""
+    own = os.environ.get("TACIT_BENCHMARKS")
+    for place in (Path(own) if own else None, Path("benchmarks"), Path(__file__).parents[2] / "benchmarks"):
+        if place is not None and place.is_dir():
+            return place
+    raise ConfigError("no benchmarks/ folder here: run this in a checkout of Tacit, or set TACIT_BENCHMARKS")
+
+
+def benches() -> list[str]:
+    """Names of all benches."""
+    return sorted(path.stem for path in folder().glob("*.py") if not path.stem.startswith("_"))
+
+
+def run_bench(name: str) -> dict[str, Any]:
+    """Run one bench; the object that ``tacit bench NAME --json`` prints."""
+    if name not in benches():
+        raise ConfigError(f"unknown bench '{name}': {nearest(name, [*benches(), 'all'])}")
+    spec = importlib.util.spec_from_file_location(f"tacit_bench_{name}", folder() / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return {"bench": name, "machine": machine(), "results": [row.as_dict() for row in module.rows()]}
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on."""
+    return {
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }

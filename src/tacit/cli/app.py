@@ -1,0 +1,439 @@
+"""The ``tacit`` command: every capability, for people and (with ``--json``) for programs."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+import tacit
+from tacit.cli.output import guarded, say_json, stderr, stdout
+from tacit.core.errors import ConfigError, nearest
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Privacy-preserving horizontal federated learning. Learn together, tell nothing.",
+)
+data_app = typer.Typer(help="Data sets: list them, describe one, check a file, fetch an original.")
+app.add_typer(data_app, name="data")
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no warnings.")]
+RunName = Annotated[str, typer.Argument(help="Id or folder of a run; 'latest' is the newest.")]
+Out = Annotated[str, typer.Option(help="Folder of run folders.")]
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    show: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)
+    ] = False,
+) -> None:
+    """Privacy-preserving horizontal federated learning. Learn together, tell nothing."""
+    if show:
+        typer.echo(f"tacit {tacit.__version__}")
+        raise typer.Exit
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@guarded
+def run(
+    context: typer.Context,
+    file: Annotated[Path | None, typer.Argument(help="TOML file of settings; flags override it.")] = None,
+    method: Annotated[str | None, typer.Option(help="Method; see `tacit methods`.")] = None,
+    data: Annotated[str | None, typer.Option(help="Data set, or path of a CSV or parquet file.")] = None,
+    target: Annotated[str | None, typer.Option(help="Target column of an own file.")] = None,
+    task: Annotated[str | None, typer.Option(help="classification or regression.")] = None,
+    repeat: Annotated[int | None, typer.Option(help="Repeat all rows.")] = None,
+    rows: Annotated[int | None, typer.Option(help="Take (or make) that many rows.")] = None,
+    test: Annotated[str | None, typer.Option(help="Share for the central test, or 'split'.")] = None,
+    holdout: Annotated[float | None, typer.Option(help="Share each client keeps aside.")] = None,
+    classes: Annotated[str | None, typer.Option(help="Declared classes, separated by commas.")] = None,
+    clients: Annotated[int | None, typer.Option(help="Number of clients.")] = None,
+    partition: Annotated[str | None, typer.Option(help="How rows are divided among clients.")] = None,
+    protect: Annotated[str | None, typer.Option(help="Protection; see `tacit protections`.")] = None,
+    scale: Annotated[str | None, typer.Option(help="standard, minmax or none.")] = None,
+    missing: Annotated[str | None, typer.Option(help="Missing numbers: refuse or mean.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all public randomness.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Worker processes; 0 is this one.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="Seconds a client may take for a step.")] = None,
+    quorum: Annotated[float | None, typer.Option(help="Share of clients that must contribute.")] = None,
+    min_clients: Annotated[int | None, typer.Option(help="Fewest contributions a total may have.")] = None,
+    watts: Annotated[float | None, typer.Option(help="Power of a device's CPU, for the energy.")] = None,
+    baselines: Annotated[bool | None, typer.Option(help="Also train centrally and locally.")] = None,
+    out: Annotated[str | None, typer.Option(help="Folder for run folders.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a method on a federation, and write a run folder.
+
+    Options of the chosen method, protection and partition are flags as well: --lam 0.01, --alpha 0.3.
+    Without any flag this is the main job: FedHEONN on digits, 100 clients that mostly hold one digit.
+    """
+    from tacit.cli.options import extra_flags, literal, part_options
+    from tacit.cli.progress import ProgressBars
+    from tacit.cli.tables import run_table
+    from tacit.runs.job import execute
+    from tacit.runs.settings import Settings, merged, read_toml
+
+    # A flag that only a part knows is left over here, and may have been taken for the file.
+    pairs, left = extra_flags([*([str(file)] if file else []), *context.args])
+    if len(left) > 1:
+        raise ConfigError(f"'{left[1]}' is not expected here: give one TOML file, and options with --")
+    file = Path(left[0]) if left else None
+    listed = None if classes is None else [literal(word.strip()) for word in classes.split(",")]
+    share = None if test is None else literal(test)
+    flags: dict[str, dict[str, Any]] = {
+        "data": {
+            "name": data,
+            "target": target,
+            "task": task,
+            "repeat": repeat,
+            "rows": rows,
+            "test": share,
+            "holdout": holdout,
+            "classes": listed,
+        },
+        "partition": {"name": partition, "clients": clients},
+        "method": {"name": method},
+        "protect": {"name": protect},
+        "prepare": {"scale": scale, "missing": missing},
+        "run": {
+            "seed": seed,
+            "workers": workers,
+            "timeout": timeout,
+            "quorum": quorum,
+            "min_clients": min_clients,
+            "watts": watts,
+            "baselines": baselines,
+            "out": out,
+        },
+    }
+    given = {
+        section: {key: value for key, value in table.items() if value is not None}
+        for section, table in flags.items()
+    }
+    tables = merged(read_toml(file) if file else {}, {name: table for name, table in given.items() if table})
+    defaults = Settings()
+    chosen = {
+        name: str({**getattr(defaults, name), **_table(tables, name)}["name"])
+        for name in ("method", "protect", "partition")
+    }
+    own = [name.replace("_", "-") for name in inspect.signature(run).parameters]
+    settings = Settings.from_tables(merged(tables, part_options(pairs, chosen, own)))
+    with ProgressBars(quiet or (as_json and not stderr.is_terminal)) as bars:
+        finished = execute(settings, bars)
+    if as_json:
+        say_json(brief(finished.result))
+    else:
+        stdout.print(run_table(finished.result))
+    if not quiet:
+        stderr.print(
+            f"\nrun folder: {finished.folder.path}/  (report.html, result.json, events.jsonl, model)"
+        )
+
+
+def _table(tables: dict[str, Any], name: str) -> dict[str, Any]:
+    table = tables.get(name, {})
+    if not isinstance(table, dict):
+        raise ConfigError(f"[{name}] is {table!r}: write it as a table with keys")
+    return table
+
+
+def brief(result: dict[str, Any]) -> dict[str, Any]:
+    """Leave out of a result what only plots need."""
+    short = {key: value for key, value in result.items() if key != "skew"}
+    if "ledger" in short:
+        short["ledger"] = {key: value for key, value in short["ledger"].items() if key != "per_client"}
+    return short
+
+
+@app.command()
+@guarded
+def methods(as_json: Json = False) -> None:
+    """List the methods with their options."""
+    from tacit.cli.tables import listing
+    from tacit.methods import METHODS
+
+    found = [
+        {
+            "name": name,
+            "summary": kind.summary(),
+            "tasks": kind.tasks,
+            "paper": kind.paper,
+            "options": kind.options(),
+        }
+        for name, kind in ((name, METHODS.get(name)) for name in METHODS)
+    ]
+    if as_json:
+        say_json({"methods": found})
+        return
+    stdout.print(listing(found, (("name", "method"), ("summary", "what it is"))))
+    _print_options(found)
+
+
+@app.command()
+@guarded
+def protections(as_json: Json = False) -> None:
+    """List the protections with their promises and options."""
+    from tacit.cli.tables import listing
+    from tacit.sums import PROTECTIONS
+
+    found = []
+    for name in PROTECTIONS:
+        kind = PROTECTIONS.get(name)
+        promises = kind().promises.as_dict()
+        found.append(
+            {
+                "name": name,
+                "summary": kind.summary(),
+                **promises,
+                "coordinator": promises["sees"].get("coordinator"),
+                "options": kind.options(),
+            }
+        )
+    if as_json:
+        say_json({"protections": found})
+        return
+    columns = (
+        ("name", "protection"),
+        ("opens", "opens at"),
+        ("coordinator", "the coordinator sees"),
+        ("collusion", "undone by"),
+    )
+    stdout.print(listing(found, columns))
+    _print_options(found)
+
+
+def _print_options(parts: list[dict[str, Any]]) -> None:
+    from tacit.cli.tables import listing
+
+    rows = [
+        {"part": part["name"], "option": f"--{o.name}", "default": o.default, "doc": o.doc}
+        for part in parts
+        for o in part["options"]
+    ]
+    if rows:
+        columns = (("part", "of"), ("option", "option"), ("default", "default"), ("doc", ""))
+        stdout.print()
+        stdout.print(listing(rows, columns))
+
+
+@data_app.callback(invoke_without_command=True)
+@guarded
+def data_list(context: typer.Context, as_json: Json = False) -> None:
+    """List the data sets that can be named."""
+    if context.invoked_subcommand:
+        return
+    from tacit.cli.tables import listing
+    from tacit.data.files import available
+
+    found = [msgspec.to_builtins(known) for known in available()]
+    if as_json:
+        say_json({"data": found})
+    else:
+        stdout.print(listing(found, tuple((key, key) for key in found[0])))
+
+
+@data_app.command("describe")
+@guarded
+def data_describe(
+    name: Annotated[str, typer.Argument(help="Data set, or path of a file.")],
+    target: Annotated[str | None, typer.Option(help="Target column of an own file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Describe a data set: rows, features, classes, provenance."""
+    from tacit.data.inspection import describe
+
+    _show_facts(describe(name, target=target), as_json)
+
+
+@data_app.command("check")
+@guarded
+def data_check(
+    name: Annotated[
+        str | None, typer.Argument(help="Data set or path; all that are here if left out.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="Target column of an own file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Check a data set: checksum, missing and infinite values, constant columns, tiny classes."""
+    from tacit.core.errors import DataError
+    from tacit.data.files import available
+    from tacit.data.inspection import check
+
+    names = [name] if name else [known.name for known in available() if known.kind in ("built-in", "file")]
+    results = {each: check(each, target=target) for each in names}
+    if as_json:
+        say_json(results[name] if name else {"checks": results})
+    else:
+        for each, result in results.items():
+            mark = "[green]ok[/]" if result["ok"] else "[yellow]look[/]"
+            stdout.print(f"{mark:>6}  {each}: {result.get('rows', 0):,} rows")
+            for problem in result["problems"]:
+                stdout.print(f"        {problem}", markup=False)
+    if broken := [each for each, result in results.items() if result["digest"] == "other"]:
+        raise DataError(f"{', '.join(broken)}: not the data that the catalogue describes")
+
+
+@data_app.command("fetch")
+@guarded
+def data_fetch(
+    name: Annotated[str, typer.Argument(help="Data set of the catalogue.")],
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Download a public original, check it and keep it in the user's cache."""
+    from rich.progress import Progress
+
+    from tacit.data.originals import fetch_original
+
+    with Progress(console=stderr, disable=quiet) as bars:
+        task = bars.add_task(name, total=None)
+        path = fetch_original(name, lambda done, total: bars.update(task, completed=done, total=total))
+    if as_json:
+        say_json({"name": name, "path": str(path)})
+    else:
+        stdout.print(f"{name}: {path}")
+
+
+def _show_facts(facts: dict[str, Any], as_json: bool) -> None:
+    from tacit.cli.tables import listing
+
+    if as_json:
+        say_json(facts)
+    else:
+        rows = [{"key": key, "value": value} for key, value in facts.items() if value not in (None, {}, [])]
+        stdout.print(listing(rows, (("key", ""), ("value", ""))))
+
+
+@app.command()
+@guarded
+def show(name: RunName = "latest", out: Out = "runs", as_json: Json = False) -> None:
+    """Show a run."""
+    from tacit.cli.tables import run_table
+    from tacit.runs.folder import RunFolder
+
+    folder = RunFolder.find(name, out)
+    result = folder.result()
+    if as_json:
+        say_json(brief(result))
+    elif "error" in result:
+        stdout.print(f"{result['run']} stopped: {result['error']['type']}: {result['error']['text']}")
+    else:
+        stdout.print(run_table(result))
+        stdout.print(f"\nreport: {folder.path / 'report.html'}")
+
+
+@app.command()
+@guarded
+def export(
+    name: RunName = "latest",
+    to: Annotated[Path | None, typer.Option("--to", help="File to write.")] = None,
+    kind: Annotated[str, typer.Option("--format", help="safetensors or json.")] = "safetensors",
+    out: Out = "runs",
+    as_json: Json = False,
+) -> None:
+    """Export a run's model in a standard format."""
+    from tacit.models.onelayer import OneLayer
+    from tacit.runs.folder import RunFolder
+
+    formats = ("safetensors", "json")
+    if kind not in formats:
+        raise ConfigError(f"unknown format '{kind}': {nearest(kind, formats)}")
+    folder = RunFolder.find(name, out)
+    source = folder.path / "model.safetensors"
+    if not source.is_file():
+        raise ConfigError(f"{folder.path} holds no model: the run did not finish")
+    model = OneLayer.load(source)
+    path = to or Path(f"{folder.path.name}.{kind}")
+    if path.exists():
+        raise ConfigError(f"{path} is there already: choose another file with --to")
+    content = source.read_bytes() if kind == "safetensors" else msgspec.json.encode(model.as_dict())
+    RunFolder(path.parent).write(path.name, content)
+    if as_json:
+        say_json({"run": folder.path.name, "format": kind, "path": str(path), "bytes": len(content)})
+    else:
+        stdout.print(f"{path}: {len(content):,} bytes")
+
+
+@app.command()
+@guarded
+def new(
+    folder: Annotated[Path, typer.Argument(help="Folder for federation.toml.")],
+    as_json: Json = False,
+) -> None:
+    """Start a federation: write a commented TOML file."""
+    from tacit.core.errors import UnavailableError
+
+    path = folder / "federation.toml"
+    if path.exists():
+        raise ConfigError(f"{path} is there already: edit it, or choose another folder")
+    text = resources.files("tacit.cli").joinpath("template.toml").read_text(encoding="utf-8")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UnavailableError(f"cannot write {path}: {error.strerror}") from None
+    if as_json:
+        say_json({"path": str(path)})
+    else:
+        stdout.print(f"{path}\nrun it with: tacit run {path}")
+
+
+@app.command()
+@guarded
+def reproduce(
+    name: Annotated[str, typer.Argument(help="Which paper; 'all' for every one.")] = "all",
+    seeds: Annotated[int | None, typer.Option(help="Seeds per cell; fewer is quicker.")] = None,
+    out: Annotated[str, typer.Option(help="Folder for the tables.")] = "runs/reproduce",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Repeat a paper's experiments: its table beside ours."""
+    from tacit.cli.tables import listing
+    from tacit.reproduce.harness import reproduce_papers
+
+    tables = reproduce_papers(name, seeds=seeds, out=Path(out), quiet=quiet)
+    if as_json:
+        say_json({"reproduce": name, "tables": tables})
+        return
+    for table in tables:
+        stdout.print(f"\n[bold]{table['title']}[/]")
+        rows = table["rows"]
+        stdout.print(listing(rows, tuple((key, key) for key in rows[0])))
+        stdout.print(f"{table['html']}")
+
+
+@app.command()
+@guarded
+def bench(
+    name: Annotated[str, typer.Argument(help="Which bench; 'all' for every one.")] = "all",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure ours against what users have today, CPU time, in one run."""
+    from tacit.bench import benches, run_bench
+    from tacit.cli.tables import listing
+
+    names = benches() if name == "all" else [name]
+    results = []
+    for each in names:
+        if not quiet:
+            stderr.print(f"bench {each} …")
+        results.append(run_bench(each))
+    if as_json:
+        say_json(results[0] if name != "all" else {"bench": "all", "benches": results})
+        return
+    columns = tuple(
+        (key, key) for key in ("name", "ours", "baseline", "unit", "ratio", "target", "met", "note")
+    )
+    for result in results:
+        stdout.print(f"\n[bold]{result['bench']}[/]")
+        stdout.print(listing(result["results"], columns))

@@ -1,0 +1,105 @@
+"""Flags of parts: ``--lam 0.01`` belongs to whichever chosen part has an option of that name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tacit.core.errors import ConfigError, nearest
+from tacit.data.partition import PARTITIONERS, options_of
+from tacit.methods import METHODS
+from tacit.sums import PROTECTIONS
+
+
+def extra_flags(words: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """Pair up flags that are not the command's own with their values; the other words are left over.
+
+    >>> extra_flags(["--lam", "0.01", "federation.toml", "--alpha=0.3"])
+    ([('lam', '0.01'), ('alpha', '0.3')], ['federation.toml'])
+    """
+    rest, pairs, left = list(words), [], []
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--"):
+            left.append(word)
+            continue
+        key, equals, text = word[2:].partition("=")
+        if not equals:
+            if not rest:
+                raise ConfigError(f"--{key} needs a value, or there is no such option: write --{key} VALUE")
+            text = rest.pop(0)
+        pairs.append((key.replace("-", "_"), text))
+    return pairs, left
+
+
+def part_options(
+    pairs: Sequence[tuple[str, str]], chosen: Mapping[str, str], flags: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Sort extra flags into the tables of the parts that have them.
+
+    Parameters
+    ----------
+    pairs : sequence of (name, text)
+        As :func:`extra_flags` gives them.
+    chosen : mapping
+        Names of the chosen ``method``, ``protect`` and ``partition``.
+    flags : sequence of str
+        The command's own flags, for the suggestion after a typo.
+
+    Examples
+    --------
+    >>> chosen = {"method": "fedheonn", "protect": "plain", "partition": "dirichlet"}
+    >>> part_options([("lam", "0.01"), ("alpha", "0.3")], chosen, [])
+    {'method': {'lam': 0.01}, 'partition': {'alpha': 0.3}}
+    """
+    homes = _homes(chosen)
+    tables: dict[str, dict[str, Any]] = {}
+    for key, text in pairs:
+        section, name = _home(key, homes, flags)
+        tables.setdefault(section, {})[name] = literal(text)
+    return tables
+
+
+def _homes(chosen: Mapping[str, str]) -> dict[str, list[str]]:
+    """For every option name the tables that have it."""
+    homes: dict[str, list[str]] = {}
+    partition = chosen["partition"]
+    if partition not in PARTITIONERS:
+        raise ConfigError(f"unknown partition '{partition}': {nearest(partition, PARTITIONERS)}")
+    for section, names in (
+        ("method", [option.name for option in METHODS.get(chosen["method"]).options()]),
+        ("protect", [option.name for option in PROTECTIONS.get(chosen["protect"]).options()]),
+        ("partition", list(options_of(partition))),
+    ):
+        for name in names:
+            homes.setdefault(name, []).append(section)
+    return homes
+
+
+def _home(key: str, homes: Mapping[str, list[str]], flags: Sequence[str]) -> tuple[str, str]:
+    section, dot, name = key.partition(".")
+    if dot and section in homes.get(name, ()):
+        return section, name
+    found = homes.get(key, [])
+    if len(found) > 1:
+        ways = " or ".join(f"--{section}.{key}" for section in found)
+        raise ConfigError(f"--{key} could mean several options: write {ways}")
+    if not found:
+        raise ConfigError(f"no such option --{key.replace('_', '-')}: {nearest(key, [*homes, *flags])}")
+    return found[0], key
+
+
+def literal(text: str) -> Any:
+    """Read a value as TOML would: true, 3, 0.5, or text.
+
+    >>> literal("3"), literal("1e-3"), literal("true"), literal("sealed")
+    (3, 0.001, True, 'sealed')
+    """
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

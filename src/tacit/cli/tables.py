@@ -1,0 +1,91 @@
+"""Tables that people read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tacit.runs.page.units import energy_text, size_text, time_text
+
+MODELS = (
+    ("federated", "federated"),
+    ("centralised", "centralised"),
+    ("local", "mean of local models"),
+    ("clients' own hold-outs", "federated, clients' own hold-outs"),
+)
+CLASSIFICATION = (("accuracy", "accuracy"), ("f1", "macro F1"), ("auc", "ROC-AUC"), ("loss", "log loss"))
+REGRESSION = (("mse", "MSE"), ("rmse", "RMSE"), ("mae", "MAE"), ("r2", "R²"))
+
+
+def run_table(result: Mapping[str, Any]) -> RenderableType:
+    """A run in two tables: what was learnt, and what it cost."""
+    title = (
+        f"{result['method']} on {result['data']}, {result.get('clients', '?'):,} clients, "
+        f"{result['partition']}, {result['protect']}, seed {result['seed']}"
+    )
+    return Group(Text(title, style="bold"), _scores(result), _costs(result))
+
+
+def _scores(result: Mapping[str, Any]) -> Table:
+    scores = result.get("scores") or {}
+    regression = result.get("r2") is not None
+    columns = REGRESSION if regression else CLASSIFICATION
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("model", style="cyan")
+    for _, heading in columns:
+        table.add_column(heading, justify="right")
+    for key, words in MODELS:
+        if key in scores:
+            table.add_row(words, *(number(scores[key].get(name)) for name, _ in columns))
+    return table
+
+
+def _costs(result: Mapping[str, Any]) -> Table:
+    ledger, cpu = result["ledger"], result["cpu_s"]
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(style="cyan")
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    up, down = ledger["bytes_up_per_client"], ledger["bytes_down_per_client"]
+    table.add_row("bytes up, per client", size_text(up["mean"]), f"largest {size_text(up['max'])}")
+    table.add_row("bytes down, per client", size_text(down["mean"]), f"largest {size_text(down['max'])}")
+    table.add_row("messages", f"{result['messages']:,}", f"{len(ledger['waves'])} waves")
+    table.add_row("CPU, slowest client", time_text(cpu["slowest_client"]))
+    table.add_row("CPU, coordinator", time_text(cpu["coordinator"]))
+    table.add_row("CPU, in sum", time_text(ledger["sum_cpu_s"]))
+    table.add_row("training time", time_text(result["training_s"]), "slowest client + coordinator")
+    table.add_row("energy", energy_text(result["wh"]), f"at {result['settings']['run']['watts']:g} W")
+    saw = result["promises"]["sees"].get("coordinator")
+    table.add_row("the coordinator saw", Text(saw or "", style="yellow"))
+    if result["failures"]:
+        table.add_row("failed clients", str(len(result["failures"])), result["failures"][0]["reason"])
+    return table
+
+
+def listing(rows: Sequence[Mapping[str, Any]], columns: tuple[tuple[str, str], ...]) -> Table:
+    """Plain table of mappings; columns are (key, heading)."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for index, (_, heading) in enumerate(columns):
+        table.add_column(heading, style="cyan" if not index else None, overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row.get(key)) for key, _ in columns))
+    return table
+
+
+def _cell(value: Any) -> Text:
+    if value is None:
+        return Text("–", style="dim")
+    return Text(f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value))
+
+
+def number(value: Any) -> str:
+    """Four digits, or a dash.
+
+    >>> number(0.93519), number(None)
+    ('0.9352', '–')
+    """
+    return "–" if value is None else f"{value:.4f}"

@@ -1,0 +1,260 @@
+"""From an Arrow table (a parquet or CSV file) to a :class:`~tacit.data.table.Table`.
+
+Text, truth values and dictionaries become categories, numbers stay numbers in their own type, and
+nothing is dropped in silence: a column that cannot be used is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import ConfigError, DataError, nearest
+from tacit.data.table import Column, Label, Table, Task
+
+MOST_CLASSES = 50  # a numeric target with more distinct values than this is taken for a quantity
+GROUPS = ("split", "subject")
+_MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null"]
+_BLOCK = 4096  # rows that are turned from columns into rows at a time, so that both sides stay in cache
+
+
+def read_parquet(path: Path) -> Any:
+    """Read a parquet file whole."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path, memory_map=True) as file:
+            return file.read()
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(
+            f"{path} cannot be read as parquet ({error}): write it again, or give a CSV"
+        ) from error
+
+
+def read_csv(path: Path) -> Any:
+    """Read a CSV file with a header line; tabs for ``.tsv``, otherwise comma, semicolon or tab by the header.
+
+    Empty cells and the words NA, N/A, NaN and NULL are missing, unless they stand in quotes.
+    """
+    import pyarrow as pa
+    from pyarrow import csv
+
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            header = file.readline()
+        delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
+        return csv.read_csv(
+            path,
+            parse_options=csv.ParseOptions(delimiter=delimiter),
+            convert_options=csv.ConvertOptions(
+                null_values=_MISSING, strings_can_be_null=True, quoted_strings_can_be_null=False
+            ),
+        )
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text ({error}): save it as UTF-8") from error
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} cannot be read as CSV ({error}): correct the file") from error
+
+
+def column_names(path: Path) -> list[str]:
+    """Names of a file's columns, as they stand there."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        names: list[str] = (
+            pq.read_schema(path).names if path.suffix.lower() == ".parquet" else read_csv(path).column_names
+        )
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} cannot be read as parquet ({error}): write it again") from error
+    return names
+
+
+def to_table(
+    data: Any,
+    name: str,
+    *,
+    target: str | Sequence[str] | None = None,
+    task: Task | None = None,
+    groups: Sequence[str] | None = None,
+) -> Table:
+    """Sort the columns of an Arrow table into features, target and groups.
+
+    Parameters
+    ----------
+    data : pyarrow.Table
+    name : str
+    target : str or list of str, optional
+        The column to predict, or several ("a,b,c"); without it, the column called ``target``.
+    task : {"classification", "regression"}, optional
+        Without it: text, truth values, and whole numbers of at most 50 distinct values are classes,
+        even when they are stored as floats (0.0, 1.0); anything else is a quantity.
+    groups : list of str, optional
+        Columns that are neither feature nor target; without it, ``split`` and ``subject``.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> data = pa.table({"age": [31, 47], "sex": ["f", "m"], "ill": [1.0, 0.0]})
+    >>> table = to_table(data, "ward", target="ill")
+    >>> table.classes, table.values.tolist(), table.columns[1].categories
+    ((0, 1), [[31, 0], [47, 1]], ('f', 'm'))
+    """
+    doubled = sorted(word for word, times in Counter(data.column_names).items() if times > 1)
+    if doubled:
+        raise DataError(f"{name}: the column name '{doubled[0]}' is there more than once: rename the others")
+    if not data.num_rows:
+        raise DataError(f"{name} has no rows: give a file with at least one")
+    targets = _targets(data.column_names, target, name)
+    grouped = [word for word in (GROUPS if groups is None else groups) if word not in targets]
+    unknown = [word for word in groups or () if word not in data.column_names]
+    if unknown:
+        raise ConfigError(f"{name} has no column '{unknown[0]}': {nearest(unknown[0], data.column_names)}")
+    chosen = [word for word in data.column_names if word not in targets and word not in grouped]
+    if not chosen:
+        raise DataError(f"{name} has no feature beside {', '.join(targets)}: add a column to learn from")
+
+    pieces = [_feature(data[word], word, name) for word in chosen]
+    codes, classes = _target([data[word] for word in targets], targets, task, name)
+    return Table(
+        name=name,
+        columns=tuple(column for column, _ in pieces),
+        values=_stack([piece for _, piece in pieces]),
+        target=codes,
+        task="classification" if classes else "regression",
+        classes=classes,
+        target_names=tuple(targets),
+        groups={word: _group(data[word], word, name) for word in grouped if word in data.column_names},
+    )
+
+
+def _targets(names: Sequence[str], target: str | Sequence[str] | None, table: str) -> list[str]:
+    if target is None:
+        if "target" not in names:
+            raise ConfigError(
+                f"{table} has no column called 'target': name the one to predict with target=; "
+                f"its columns: {', '.join(names[:40])}"
+            )
+        return ["target"]
+    if isinstance(target, str):
+        # A name may hold a comma itself, so the whole text is tried first.
+        wanted = [target] if target in names else [word.strip() for word in target.split(",")]
+    else:
+        wanted = list(target)
+    for word in wanted:
+        if word not in names:
+            raise ConfigError(f"{table} has no column '{word}' to predict: {nearest(word, names)}")
+    return list(dict.fromkeys(wanted))
+
+
+def _is_category(kind: Any) -> bool:
+    from pyarrow import types
+
+    text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    return bool(text or types.is_boolean(kind) or types.is_dictionary(kind))
+
+
+def _feature(column: Any, name: str, table: str) -> tuple[Column, NDArray[Any]]:
+    if _is_category(column.type):
+        codes, words = _categories(column)
+        if (codes < 0).any():
+            coded = np.where(codes < 0, np.nan, codes).astype(np.float32)
+        else:
+            coded = codes.astype(np.int16 if len(words) < 2**15 else np.int32)
+        return Column(name, "category", str(coded.dtype), tuple(words)), coded
+    numbers = _numbers(column, name, table)
+    return Column(name, "number", str(numbers.dtype)), numbers
+
+
+def _categories(column: Any) -> tuple[NDArray[np.int64], list[str]]:
+    """Codes into the sorted words in use; −1 is missing."""
+    import pyarrow as pa
+
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.string())
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    encoded = column.unify_dictionaries().combine_chunks()
+    words = [None if word is None else str(word) for word in encoded.dictionary.to_pylist()]
+    indices = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    seen = {words[index] for index in np.unique(indices) if index >= 0}
+    used = sorted(word for word in seen if word is not None)
+    place = {word: rank for rank, word in enumerate(used)}
+    lookup = np.array([-1 if word is None else place.get(word, -1) for word in words] + [-1], dtype=np.int64)
+    return lookup[indices], used
+
+
+def _numbers(column: Any, name: str, table: str) -> NDArray[Any]:
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_null(kind) or pa.types.is_float16(kind):
+        column = column.cast(pa.float32())
+    elif pa.types.is_decimal(kind):
+        column = column.cast(pa.float64())
+    elif pa.types.is_integer(kind):
+        if column.null_count:
+            column = column.cast(pa.float32() if kind.bit_width <= 16 else pa.float64(), safe=False)
+    elif not pa.types.is_floating(kind):
+        raise DataError(
+            f"{table}: column '{name}' holds {kind}, which is neither number nor text: turn it into a number "
+            "(for a date, days since some day) or leave it out"
+        )
+    numbers: NDArray[Any] = column.to_numpy()
+    return numbers
+
+
+def _group(column: Any, name: str, table: str) -> NDArray[Any]:
+    if not _is_category(column.type):
+        return np.array(_numbers(column, name, table))
+    codes, words = _categories(column)
+    return np.array([*words, ""])[codes]
+
+
+def _stack(pieces: list[NDArray[Any]]) -> NDArray[Any]:
+    rows = len(pieces[0])
+    values = np.empty((rows, len(pieces)), dtype=np.result_type(*pieces))
+    for start in range(0, rows, _BLOCK):
+        for index, piece in enumerate(pieces):
+            values[start : start + _BLOCK, index] = piece[start : start + _BLOCK]
+    return values
+
+
+def _target(
+    columns: list[Any], names: list[str], task: Task | None, table: str
+) -> tuple[NDArray[Any], tuple[Label, ...]]:
+    """Class codes with their labels, or quantities with no labels."""
+    if len(columns) > 1 and task == "classification":
+        raise ConfigError(
+            f"{table}: {len(columns)} targets cannot be one class: name one, or task='regression'"
+        )
+    if any(_is_category(column.type) for column in columns):
+        if task == "regression" or len(columns) > 1:
+            raise DataError(f"{table}: target {', '.join(names)} is text and cannot be predicted as a number")
+        codes, words = _categories(columns[0])
+        _complete(codes < 0, names[0], table)
+        truth = str(columns[0].type) == "bool"
+        return codes, tuple(word == "true" for word in words) if truth else tuple(words)
+    numbers = [_numbers(column, name, table) for column, name in zip(columns, names, strict=True)]
+    for number, name in zip(numbers, names, strict=True):
+        _complete(~np.isfinite(number), name, table)
+    if len(numbers) == 1 and task != "regression":
+        labels, codes = np.unique(numbers[0], return_inverse=True)
+        whole = bool((labels == np.trunc(labels)).all())
+        if task == "classification" or (whole and len(labels) <= MOST_CLASSES):
+            return codes.astype(np.int64), tuple((labels.astype(np.int64) if whole else labels).tolist())
+    return np.stack(numbers, axis=1).astype(np.float64), ()
+
+
+def _complete(missing: NDArray[np.bool_], name: str, table: str) -> None:
+    if missing.any():
+        raise DataError(
+            f"{table}: target '{name}' is missing or not finite in {int(missing.sum())} of {len(missing)} "
+            f"rows, first in row {int(missing.argmax()) + 1}: fill them in or leave these rows out"
+        )

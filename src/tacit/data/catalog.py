@@ -1,0 +1,175 @@
+"""The catalogue: what is known of every public data set, and how its content is recognised.
+
+The facts live in ``catalog.toml``. Two kinds of digest are used:
+
+``sha256``
+    of the parquet file as distributed among the developers. A parquet that Tacit writes itself from
+    a download holds the same rows but other bytes, so it is recognised by ``content`` instead.
+``content``
+    the canonical digest of the parsed table, :func:`content_digest`. Whoever publishes these data
+    gives no checksum, so this is what a fresh download is compared with.
+
+Data sets that were never at hand (MiniBooNE, SUSY, HEPMASS, HIGGS and the published HAR) have
+neither. Their rows, columns and class counts are checked, and the SHA-256 of the first download is
+pinned beside it: trust on first use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import ConfigError, nearest
+from tacit.data.table import Table, Task
+
+_BLOCK = 65_536  # rows that are hashed at a time: the float32 copy stays small
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """What the catalogue knows of one data set.
+
+    Parameters
+    ----------
+    name, title : str
+    rows, features : int
+        Size of the whole data set, ``split`` and other groups not counted as features.
+    licence, citation, source, notes : str
+        Where it comes from, who is to be cited, and in what it differs from the published data.
+    caution : str
+        What would spoil a result if it were overlooked.
+    task : {"classification", "regression"}
+    classes : mapping of str to int
+        Rows of each class, the label written as text; empty for regression or where not known.
+    targets, groups : tuple of str
+        Names of the columns that are predicted, and of those that are neither feature nor target.
+    sha256, content : str
+        Digests of the parquet file and of the table in it; empty where nobody has published them.
+    urls, archives : tuple of str
+        Addresses of the original files, and their SHA-256 in the same order where it is known.
+    original : str
+        The format of these files, a name in :mod:`tacit.data.formats`.
+    size : str
+        About how much there is to download.
+    """
+
+    name: str
+    title: str
+    rows: int
+    features: int
+    licence: str
+    citation: str
+    source: str = ""
+    notes: str = ""
+    caution: str = ""
+    task: Task = "classification"
+    classes: Mapping[str, int] = field(default_factory=dict)
+    targets: tuple[str, ...] = ("target",)
+    groups: tuple[str, ...] = ()
+    sha256: str = ""
+    content: str = ""
+    urls: tuple[str, ...] = ()
+    archives: tuple[str, ...] = ()
+    original: str = ""
+    size: str = ""
+
+    @property
+    def downloadable(self) -> bool:
+        """Whether ``tacit data fetch`` can get it."""
+        return bool(self.urls)
+
+
+@cache
+def catalog() -> Mapping[str, DataSet]:
+    """Read all entries, by name.
+
+    >>> catalog()["dry_bean"].rows
+    13611
+    """
+    text = resources.files("tacit.data").joinpath("catalog.toml").read_text(encoding="utf-8")
+    return MappingProxyType({name: _data_set(name, facts) for name, facts in tomllib.loads(text).items()})
+
+
+def entry(name: str) -> DataSet:
+    """Look one entry up.
+
+    >>> entry("optdigits").groups
+    ('split',)
+    """
+    if name not in catalog():
+        raise ConfigError(f"no data set '{name}' in the catalogue: {nearest(name, catalog())}")
+    return catalog()[name]
+
+
+def _data_set(name: str, facts: dict[str, Any]) -> DataSet:
+    frozen: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()
+    }
+    return DataSet(name=name, **frozen)
+
+
+def content_digest(table: Table) -> str:
+    """Digest of what a table says, whatever the file, the column types or the vocabularies' order.
+
+    SHA-256 over the column names and kinds, all values row by row as little-endian float32 (missing
+    as one fixed NaN, categories as their rank in the sorted vocabulary in use), the vocabularies,
+    the targets, and the groups.
+
+    Examples
+    --------
+    >>> small = Table.of(np.array([[1, 2], [3, 4]], dtype=np.uint8), ["a", "b"])
+    >>> large = Table.of([[1.0, 2.0], [3.0, 4.0]], ["a", "b"])
+    >>> content_digest(small) == content_digest(large)
+    True
+    """
+    digest = hashlib.sha256()
+    ranks: dict[int, NDArray[np.float32]] = {}
+    for index, column in enumerate(table.columns):
+        words: list[str] = []
+        if column.kind == "category":
+            ranks[index], words = _ranked(table.values[:, index], column.categories)
+        _say(digest, column.name, column.kind, *words)
+    for start in range(0, table.rows, _BLOCK):
+        block = table.values[start : start + _BLOCK].astype("<f4")
+        for index, rank in ranks.items():
+            block[:, index] = rank[start : start + _BLOCK]
+        block[np.isnan(block)] = np.nan  # one bit pattern for every NaN
+        digest.update(block.tobytes())
+    _say(digest, table.task, *table.target_names)
+    if table.task == "classification":
+        rank, words = _ranked(table.target, tuple(str(label) for label in table.classes))
+        _say(digest, *words)
+        digest.update(rank.tobytes())
+    else:
+        digest.update(table.target.astype("<f4").tobytes())
+    for name in sorted(table.groups):
+        values, codes = np.unique(table.groups[name].astype(str), return_inverse=True)
+        _say(digest, name, *values.tolist())
+        digest.update(codes.astype("<f4").tobytes())
+    return digest.hexdigest()
+
+
+def _ranked(codes: NDArray[Any], words: tuple[str, ...]) -> tuple[NDArray[np.float32], list[str]]:
+    """Replace codes by the rank of their word among the sorted words in use; missing stays NaN."""
+    present = codes[~np.isnan(codes)].astype(np.int64)
+    used = sorted({words[code] for code in np.unique(present)})
+    place = {word: rank for rank, word in enumerate(used)}
+    lookup = np.array([place.get(word, np.nan) for word in words] + [np.nan], dtype="<f4")
+    return lookup[np.where(np.isnan(codes), len(words), codes).astype(np.int64)], used
+
+
+def _say(digest: Any, *words: str) -> None:
+    """Feed words with their lengths, so that no two lists of words read the same."""
+    for word in words:
+        data = word.encode()
+        digest.update(len(data).to_bytes(4, "little") + data)
+    digest.update(b"\xff\xff\xff\xff")

@@ -1,0 +1,205 @@
+"""Downloads that survive a lost connection: streamed, resumed, verified, then put in place at once."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tacit.core.errors import ConfigError, DataError, UnavailableError
+
+Progress = Callable[[int, int | None], None]
+Opener = Callable[..., Any]
+_CHUNK = 1 << 20
+
+
+class _BrokenOffError(Exception):
+    """The connection ended before the file did."""
+
+
+def fetch(
+    url: str,
+    destination: Path,
+    *,
+    sha256: str | None = None,
+    progress: Progress | None = None,
+    opener: Opener | None = None,
+    timeout: float = 30.0,
+    attempts: int = 5,
+) -> str:
+    """Download a file, or what is still missing of it, and return its SHA-256.
+
+    The bytes go into ``<destination>.part``, which stays there when the connection, the server or the
+    disk fails, so that the next call goes on where this one stopped. The file gets its name only once it
+    is whole and its digest is right.
+
+    Parameters
+    ----------
+    url : str
+        An http or https address.
+    destination : Path
+        If it is there already, nothing is downloaded; its digest is still compared.
+    sha256 : str, optional
+        The digest that the file must have.
+    progress : callable, optional
+        Called with the bytes that are there and the bytes in all (None if the server does not say).
+    opener : callable, optional
+        In place of ``urllib.request.urlopen``.
+    timeout : float
+        Seconds without a byte after which the connection counts as lost.
+    attempts : int
+        How often a connection that breaks off is taken up again.
+
+    Examples
+    --------
+    >>> fetch("ftp://example.org/data.zip", Path("data.zip"))
+    Traceback (most recent call last):
+    tacit.core.errors.ConfigError: cannot download ftp://example.org/data.zip: give an http or https address
+    """
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise ConfigError(f"cannot download {url}: give an http or https address")
+    part = destination.with_name(f"{destination.name}.part")
+    if destination.is_file():
+        digest = file_digest(destination)
+        if sha256 and digest != sha256.lower():
+            raise DataError(
+                f"{destination} has SHA-256 {digest}, expected {sha256.lower()}: delete it and fetch it again"
+            )
+        return digest
+    digest = _persist(url, part, progress, opener, timeout, attempts)
+    if sha256 and digest != sha256.lower():
+        part.unlink()  # going on from a wrong beginning would never end well
+        raise DataError(
+            f"{url} came with SHA-256 {digest}, expected {sha256.lower()}: it was damaged on its way or "
+            "changed at its source, and was deleted. Fetch it again; if that repeats, ask the publisher"
+        )
+    part.replace(destination)
+    return digest
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, as hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _persist(
+    url: str, part: Path, progress: Progress | None, opener: Opener | None, timeout: float, attempts: int
+) -> str:
+    for _ in range(attempts):
+        try:
+            return _attempt(url, part, progress, opener, timeout)
+        except _BrokenOffError as error:
+            reason = error
+    raise UnavailableError(
+        f"{url} broke off {attempts} times ({reason}): fetch again to go on from there, or put the file by "
+        f"hand at {part.with_suffix('')}"
+    ) from reason
+
+
+def _attempt(url: str, part: Path, progress: Progress | None, opener: Opener | None, timeout: float) -> str:
+    """Get the rest of the file; raise _BrokenOffError if it does not come to its end."""
+    have = part.stat().st_size if part.is_file() else 0
+    response, start, total = _open(url, part, have, opener, timeout)
+    digest = hashlib.sha256()
+    if start:
+        with part.open("rb") as file:
+            while piece := file.read(_CHUNK):
+                digest.update(piece)
+    if response is None:
+        return digest.hexdigest()
+    done = start
+    with response, _open_part(part, "ab" if start else "wb") as file:
+        while piece := _read(response):
+            _write(file, piece, part)
+            digest.update(piece)
+            done += len(piece)
+            if progress:
+                progress(done, total)
+    if total is not None and done != total:
+        raise _BrokenOffError(f"{done:,} of {total:,} bytes came")
+    return digest.hexdigest()
+
+
+def _open(
+    url: str, part: Path, have: int, opener: Opener | None, timeout: float
+) -> tuple[Any, int, int | None]:
+    """Ask for the file from ``have`` on. Returns the response (None if nothing is missing), where it starts
+    and how long the file is."""
+    from urllib.error import HTTPError
+    from urllib.request import Request, urlopen
+
+    headers = {"User-Agent": "tacit", "Accept-Encoding": "identity"}
+    request = Request(url, headers=headers | ({"Range": f"bytes={have}-"} if have else {}))
+    try:
+        response = (opener or urlopen)(request, timeout=timeout)
+    except HTTPError as error:
+        error.close()
+        if error.code != 416 or not have:
+            raise UnavailableError(
+                f"{url} was refused by its server ({error.code} {error.reason}): try later, or get the file "
+                f"elsewhere and put it at {part.with_suffix('')}"
+            ) from error
+        if _length(error.headers.get("Content-Range")) == have:
+            return None, have, have
+        part.unlink()  # longer than the file itself, or of an unknown one: begin anew
+        return _open(url, part, 0, opener, timeout)
+    except OSError as error:  # no name, no route, refused, timed out
+        raise UnavailableError(
+            f"cannot reach {url} ({getattr(error, 'reason', error)}): connect to the network, or get the "
+            f"file on another machine and put it at {part.with_suffix('')}"
+        ) from error
+    length = response.headers.get("Content-Length")
+    whole = int(length) if length and length.isdigit() else None
+    if response.status == 206:
+        span = response.headers.get("Content-Range", "")
+        if re.match(rf"bytes {have}-", span):
+            return response, have, _length(span)
+        response.close()
+        part.unlink()
+        raise _BrokenOffError(f"the server sent '{span}' when asked for byte {have:,} on")
+    return response, 0, whole
+
+
+def _length(span: str | None) -> int | None:
+    """Length of the whole file in a Content-Range such as ``bytes 5-9/10`` or ``bytes */10``."""
+    found = re.search(r"/(\d+)$", span or "")
+    return int(found.group(1)) if found else None
+
+
+def _read(response: Any) -> bytes:
+    from http.client import HTTPException
+
+    try:
+        piece: bytes = response.read(_CHUNK)
+    except (OSError, HTTPException) as error:
+        raise _BrokenOffError(str(error) or type(error).__name__) from error
+    return piece
+
+
+def _open_part(part: Path, mode: str) -> Any:
+    try:
+        part.parent.mkdir(parents=True, exist_ok=True)
+        # Unbuffered: a full disk is noticed at the write and not when the file is closed.
+        return part.open(mode, buffering=0)
+    except OSError as error:
+        raise _disk(part, error) from error
+
+
+def _write(file: Any, piece: bytes, part: Path) -> None:
+    rest = memoryview(piece)
+    try:
+        while rest:
+            rest = rest[file.write(rest) :]
+    except OSError as error:
+        raise _disk(part, error) from error
+
+
+def _disk(part: Path, error: OSError) -> UnavailableError:
+    return UnavailableError(
+        f"cannot write {part} ({error.strerror or error}): make room on the disk and fetch again, which "
+        "goes on from there"
+    )

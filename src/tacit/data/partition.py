@@ -1,0 +1,237 @@
+"""Dividing the rows of a table among clients.
+
+A partition is an array ``owner`` with the client of every row, so no row can be lost or held twice.
+No client is ever left without rows.
+
+References
+----------
+.. [1] Fontenla-Romero et al., FedHEONN: rows ordered by class and cut into equal parts (``label-sorted``).
+.. [2] Santos et al., "Exploring Aggregation Strategies for Federated Learning in National Statistics":
+   ``random``, ``majority-even``, ``majority`` and ``pick-two``.
+.. [3] Hsu, Qi & Brown 2019, "Measuring the Effects of Non-Identical Data Distribution for Federated
+   Visual Classification": ``dirichlet``.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import ConfigError, DataError, nearest
+from tacit.data.majority import Counts, even, majority_counts
+from tacit.data.table import Table
+
+Owner = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Partitioner:
+    """A way of dividing rows: its function, a line about it, and its options with their defaults."""
+
+    divide: Callable[..., Owner]
+    summary: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def partition(
+    table: Table,
+    name: str,
+    clients: int | None,
+    *,
+    seed: int | np.random.Generator = 0,
+    **options: Any,
+) -> Owner:
+    """Divide the rows of a table among clients.
+
+    Parameters
+    ----------
+    table : Table
+    name : str
+        One of ``PARTITIONERS``.
+    clients : int or None
+        Their number; None is allowed for ``by-column`` only.
+    seed : int or numpy.random.Generator
+        Same seed, same owners.
+    **options
+        ``share`` of the majority classes, ``alpha`` of the Dirichlet distribution, or the ``column``.
+
+    Returns
+    -------
+    ndarray of int32
+        The client of every row, from 0 on.
+
+    Examples
+    --------
+    >>> table = Table.of(np.zeros((6, 1)), [1, 0, 1, 0, 1, 0])
+    >>> partition(table, "label-sorted", 2).tolist()
+    [1, 0, 1, 0, 1, 0]
+    """
+    known = options_of(name)
+    for word in options:
+        if word not in known:
+            fix = nearest(word, known) if known else "leave it out"
+            raise ConfigError(f"the partition '{name}' has no option '{word}': {fix}")
+    number = _clients(table, name, clients)
+    settings = {**known, **options}
+    return PARTITIONERS[name].divide(table, number, np.random.default_rng(seed), **settings)
+
+
+def options_of(name: str) -> dict[str, Any]:
+    """List the options of a partition with their defaults.
+
+    >>> options_of("majority-even")
+    {'share': 0.5}
+    """
+    if name not in PARTITIONERS:
+        raise ConfigError(f"no partition '{name}': {nearest(name, PARTITIONERS)}")
+    return dict(PARTITIONERS[name].options)
+
+
+def _clients(table: Table, name: str, clients: int | None) -> int:
+    if clients is None and name == "by-column":
+        return 0
+    if isinstance(clients, bool) or not isinstance(clients, int | np.integer) or clients < 1:
+        raise ConfigError(f"clients is {clients!r}: give a whole number of at least 1")
+    if clients > table.rows:
+        raise ConfigError(
+            f"{clients:,} clients cannot share the {table.rows:,} rows of {table.name}: every client needs "
+            f"one, so ask for at most {table.rows:,}, or load the data with repeat="
+        )
+    return int(clients)
+
+
+def _iid(table: Table, clients: int, rng: np.random.Generator) -> Owner:
+    return rng.permutation(np.arange(table.rows, dtype=np.int32) % clients)
+
+
+def _label_sorted(table: Table, clients: int, rng: np.random.Generator) -> Owner:
+    order = np.argsort(table.target if table.task == "classification" else table.target[:, 0], kind="stable")
+    owner = np.empty(table.rows, dtype=np.int32)
+    owner[order] = np.repeat(np.arange(clients, dtype=np.int32), even(table.rows, clients))
+    return owner
+
+
+def _random(table: Table, clients: int, rng: np.random.Generator) -> Owner:
+    owner = rng.integers(clients, size=table.rows, dtype=np.int32)
+    # One row is set aside for each client, so that none goes empty.
+    owner[rng.permutation(table.rows)[:clients]] = np.arange(clients, dtype=np.int32)
+    return owner
+
+
+def _majority_even(table: Table, clients: int, rng: np.random.Generator, share: float) -> Owner:
+    return _by_majority(table, even(table.rows, clients), rng, share, "majority-even")
+
+
+def _majority(table: Table, clients: int, rng: np.random.Generator, share: float) -> Owner:
+    # One row each, and the others by weights of which the largest is at most three times the smallest.
+    weights = rng.uniform(0.5, 1.5, size=clients)
+    sizes = 1 + _cut(table.rows - clients, weights)
+    return _by_majority(table, sizes, rng, share, "majority")
+
+
+def _pick_two(table: Table, clients: int, rng: np.random.Generator, share: float) -> Owner:
+    # The paper says "two unique majority classes" without a number: here both together make the share, half
+    # each, as one class does in majority-even. With share=1 these clients hold two classes only. For an odd
+    # number of classes, the last skewed client has one.
+    return _by_majority(table, even(table.rows, clients), rng, share, "pick-two", each=2)
+
+
+def _by_majority(
+    table: Table, sizes: Counts, rng: np.random.Generator, share: float, name: str, each: int = 1
+) -> Owner:
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise ConfigError(f"share is {share!r}: give a number above 0 and at most 1, such as 0.5")
+    codes, totals = _classes(table, name)
+    return _deal(codes, majority_counts(sizes, totals, share, each), rng)
+
+
+def _dirichlet(table: Table, clients: int, rng: np.random.Generator, alpha: float) -> Owner:
+    number = isinstance(alpha, int | float) and not isinstance(alpha, bool)
+    if not number or not 0 < alpha < np.inf:
+        raise ConfigError(f"alpha is {alpha!r}: give a number above 0, such as 0.5 (smaller is more uneven)")
+    codes, totals = _classes(table, "dirichlet")
+    counts = np.stack([_cut(total, rng.dirichlet(np.full(clients, alpha))) for total in totals], axis=1)
+    _feed_empty(counts)
+    return _deal(codes, counts, rng)
+
+
+def _by_column(table: Table, clients: int, rng: np.random.Generator, column: str | None) -> Owner:
+    if column is None:
+        raise ConfigError("the partition 'by-column' needs the option column: name a group or a feature")
+    values = table.group(column)
+    missing = np.isnan(values) if np.issubdtype(values.dtype, np.number) else values == ""
+    if missing.any():
+        raise DataError(
+            f"column '{column}' of {table.name} is missing in {int(missing.sum())} rows, which would have no "
+            "owner: fill it in or leave these rows out"
+        )
+    distinct, owner = np.unique(values, return_inverse=True)
+    if clients not in (0, len(distinct)):
+        raise ConfigError(
+            f"clients is {clients}, but column '{column}' has {len(distinct)} values: leave clients out"
+        )
+    return owner.astype(np.int32)
+
+
+def _classes(table: Table, name: str) -> tuple[NDArray[np.int64], Counts]:
+    """Codes from 0 on of the classes that have rows, and how many."""
+    if table.task != "classification":
+        raise ConfigError(
+            f"the partition '{name}' needs classes and {table.name} has none: use label-sorted or iid"
+        )
+    _, codes, totals = np.unique(table.target, return_inverse=True, return_counts=True)
+    return codes, totals
+
+
+def _cut(total: int, weights: NDArray[np.float64]) -> Counts:
+    """Cut a number in proportion to weights, by rounding the running sum."""
+    edges = np.rint(np.cumsum(weights) / weights.sum() * total).astype(np.int64)
+    return np.asarray(np.diff(edges, prepend=0))
+
+
+def _feed_empty(counts: Counts) -> None:
+    """Give every client without rows one of the largest client's, out of its largest class."""
+    sizes = counts.sum(axis=1)
+    largest = [(-int(size), client) for client, size in enumerate(sizes)]
+    heapq.heapify(largest)
+    for client in np.flatnonzero(sizes == 0):
+        size, giver = heapq.heappop(largest)
+        group = counts[giver].argmax()
+        counts[giver, group] -= 1
+        counts[client, group] += 1
+        heapq.heappush(largest, (size + 1, giver))
+
+
+def _deal(codes: NDArray[np.int64], counts: Counts, rng: np.random.Generator) -> Owner:
+    """Draw from every class as many rows for every client as the counts say."""
+    order = rng.permutation(len(codes))
+    order = order[np.argsort(codes[order], kind="stable")]
+    clients, classes = counts.shape
+    owner = np.empty(len(codes), dtype=np.int32)
+    owner[order] = np.repeat(np.tile(np.arange(clients, dtype=np.int32), classes), counts.T.ravel())
+    return owner
+
+
+PARTITIONERS: Mapping[str, Partitioner] = {
+    "iid": Partitioner(_iid, "shuffled; sizes differ by at most one"),
+    "label-sorted": Partitioner(_label_sorted, "ordered by class (or target) and cut into equal parts"),
+    "random": Partitioner(_random, "every row to a random client"),
+    "majority-even": Partitioner(
+        _majority_even,
+        "each of the first k clients mostly one class, the rest mixed; equal sizes",
+        {"share": 0.5},
+    ),
+    "majority": Partitioner(_majority, "as majority-even, with unequal sizes", {"share": 0.5}),
+    "pick-two": Partitioner(
+        _pick_two,
+        "each of the first k/2 clients mostly two classes, share together; equal sizes",
+        {"share": 0.5},
+    ),
+    "dirichlet": Partitioner(_dirichlet, "every class by Dirichlet proportions", {"alpha": 0.5}),
+    "by-column": Partitioner(_by_column, "one client for each value of a column", {"column": None}),
+}

@@ -1,0 +1,103 @@
+"""How unevenly the classes are spread over the clients.
+
+References
+----------
+.. [1] Santos et al., "Exploring Aggregation Strategies for Federated Learning in National Statistics":
+   p_ij = N_ij / N_i, P_j = N_j / N and s_i = Σ_j P_j p_ij², from which HWFedAvg weighs client i by
+   N_i / s_i and NWFedAvg by its inverse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Skew:
+    """Class counts of every client and what follows from them.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (clients, classes)
+        N_ij, the rows of class j at client i.
+    rows : ndarray of shape (clients,)
+        N_i.
+    s : ndarray of shape (clients,)
+        s_i = Σ_j P_j p_ij²: small where a client holds all classes, large where it holds few.
+    gini : ndarray of shape (clients,)
+        Gini coefficient of the client's class probabilities: 0 if even, (k − 1)/k if one class only.
+    entropy : ndarray of shape (clients,)
+        Of the client's class probabilities, in bits: log2 k if even, 0 if one class only.
+    """
+
+    counts: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    s: NDArray[np.float64]
+    gini: NDArray[np.float64]
+    entropy: NDArray[np.float64]
+
+    def summary(self) -> dict[str, float]:
+        """Give the extremes and means over all clients, for tables and reports."""
+        return {
+            "clients": len(self.rows),
+            "classes": self.counts.shape[1],
+            "rows": int(self.rows.sum()),
+            "rows_min": int(self.rows.min()),
+            "rows_max": int(self.rows.max()),
+            "s_mean": float(self.s.mean()),
+            "s_max": float(self.s.max()),
+            "gini_mean": float(self.gini.mean()),
+            "gini_max": float(self.gini.max()),
+            "entropy_mean": float(self.entropy.mean()),
+            "entropy_min": float(self.entropy.min()),
+            "one_class_clients": int(((self.counts > 0).sum(axis=1) == 1).sum()),
+        }
+
+
+def skew(codes: NDArray[Any], owner: NDArray[Any], clients: int, classes: int) -> Skew:
+    """Measure the label skew of a partition.
+
+    Parameters
+    ----------
+    codes : ndarray of int
+        Class of every row.
+    owner : ndarray of int
+        Client of every row.
+    clients, classes : int
+
+    Examples
+    --------
+    >>> found = skew(np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1]), clients=2, classes=2)
+    >>> found.counts.tolist(), found.gini.tolist(), found.entropy.tolist()
+    ([[2, 0], [1, 1]], [0.5, 0.0], [0.0, 1.0])
+    """
+    if len(codes) != len(owner):
+        raise DataError(f"{len(codes)} classes but {len(owner)} owners: give one of each for every row")
+    for what, values, limit in (("class", codes, classes), ("client", owner, clients)):
+        if len(values) and not 0 <= int(values.min()) <= int(values.max()) < limit:
+            raise DataError(
+                f"{what} numbers go from {values.min()} to {values.max()}, allowed are 0 to {limit - 1}: "
+                f"give the right number of {'classes' if what == 'class' else 'clients'}"
+            )
+    cells = owner.astype(np.int64) * classes + codes
+    counts = np.bincount(cells, minlength=clients * classes).reshape(clients, classes)
+    rows = counts.sum(axis=1)
+    # A client without rows has no distribution; its measures are all 0.
+    probabilities = counts / np.maximum(rows, 1)[:, None]
+    overall = counts.sum(axis=0) / max(len(codes), 1)
+    safe = np.where(probabilities > 0, probabilities, 1.0)
+    # Gini from the sorted shares p_(1) ≤ … ≤ p_(k) that sum to 1: (2 Σ_j j p_(j) − (k + 1)) / k.
+    ranked = np.sort(probabilities, axis=1) @ np.arange(1, classes + 1)
+    return Skew(
+        counts=counts,
+        rows=rows,
+        s=probabilities**2 @ overall,
+        gini=np.where(rows > 0, np.maximum(2 * ranked - (classes + 1), 0.0) / classes, 0.0),
+        entropy=np.abs((safe * np.log2(safe)).sum(axis=1)),
+    )

@@ -1,0 +1,142 @@
+"""Synthetic stand-ins with the size of the large physics data sets, for timing and scaling.
+
+They are **not** those data: two Gaussian classes with one covariance, whose distance is chosen so that
+the best possible rule, which is then linear, is right as often as the paper's linear model is on the
+real data. With prior π of class 1 and Mahalanobis distance δ between the means, the Bayes rule is right
+with probability π Φ(δ/2 + ln(π/(1−π))/δ) + (1−π) Φ(δ/2 − ln(π/(1−π))/δ), which is solved for δ.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import ConfigError, nearest
+from tacit.data.table import Column, Table
+
+_BLOCK = 65_536  # rows of one random stream: rows do not depend on how many are asked for at once
+_FACTORS = 3
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Size and difficulty of one synthetic data set."""
+
+    like: str
+    rows: int
+    features: int
+    prior: float
+    accuracy: float
+    repeat: int = 1
+
+
+SHAPES = {
+    "synthetic-miniboone": Shape("miniboone", 130_064, 50, 0.2806, 0.900),
+    "synthetic-susy": Shape("susy", 5_000_000, 18, 0.4576, 0.758),
+    "synthetic-hepmass": Shape("hepmass", 10_500_000, 28, 0.5, 0.835),
+    "synthetic-higgs": Shape("higgs", 11_000_000, 28, 0.5299, 0.641),
+    "synthetic-higgs-x4": Shape("higgs", 44_000_000, 28, 0.5299, 0.641, repeat=4),
+}
+
+
+def generate(name: str, *, rows: int | None = None, seed: int = 0) -> Table:
+    """Generate a synthetic table of float32 values.
+
+    Parameters
+    ----------
+    name : str
+        One of ``SHAPES``.
+    rows : int, optional
+        Fewer (or more) rows than the data set it stands for. The first rows are always the same.
+    seed : int
+        Same seed, same rows. The classes' means and covariance do not depend on it.
+
+    Examples
+    --------
+    >>> table = generate("synthetic-susy", rows=1000)
+    >>> table.values.shape, table.values.dtype, table.classes
+    ((1000, 18), dtype('float32'), (0, 1))
+    """
+    shape = _shape(name)
+    total = shape.rows if rows is None else rows
+    if total < 1:
+        raise ConfigError(f"rows is {total} for {name}: ask for at least 1")
+    distinct = -(-total // shape.repeat)
+    values = np.empty((total, shape.features), dtype=np.float32)
+    labels = np.empty(total, dtype=np.int64)
+    filled = 0
+    for block, classes in blocks(name, rows=distinct, seed=seed):
+        values[filled : filled + len(block)] = block
+        labels[filled : filled + len(block)] = classes
+        filled += len(block)
+    for start in range(distinct, total, distinct):
+        stop = min(start + distinct, total)
+        values[start:stop] = values[: stop - start]
+        labels[start:stop] = labels[: stop - start]
+    columns = tuple(Column(f"f{index}", dtype="float32") for index in range(shape.features))
+    return Table(name, columns, values, labels, "classification", (0, 1))
+
+
+def blocks(name: str, *, rows: int, seed: int = 0) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
+    """Yield values and labels block by block, so that no more than one block need be in memory."""
+    shape = _shape(name)
+    mixing, shift = _population(shape)
+    for number, start in enumerate(range(0, rows, _BLOCK)):
+        # A whole block is always drawn: the last, shorter one must not differ from the same rows of a
+        # longer table.
+        rng = np.random.default_rng([seed, number])
+        labels = (rng.random(_BLOCK) < shape.prior).astype(np.int64)
+        values = rng.standard_normal((_BLOCK, shape.features), dtype=np.float32) @ mixing.T
+        values += np.where(labels[:, None] == 1, shift, -shift)
+        keep = min(_BLOCK, rows - start)
+        yield values[:keep], labels[:keep]
+
+
+def bayes_accuracy(distance: float, prior: float) -> float:
+    """How often the best rule is right for two Gaussians with one covariance.
+
+    >>> round(bayes_accuracy(2.0, 0.5), 4)  # Φ(1)
+    0.8413
+    """
+    normal = NormalDist()
+    tilt = math.log(prior / (1 - prior)) / distance
+    return prior * normal.cdf(distance / 2 + tilt) + (1 - prior) * normal.cdf(distance / 2 - tilt)
+
+
+def distance_for(accuracy: float, prior: float) -> float:
+    """Mahalanobis distance at which the Bayes rule reaches an accuracy, by bisection.
+
+    >>> round(bayes_accuracy(distance_for(0.9, 0.28), 0.28), 6)
+    0.9
+    """
+    low, high = 1e-3, 20.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if bayes_accuracy(middle, prior) < accuracy else (low, middle)
+    return (low + high) / 2
+
+
+def _population(shape: Shape) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Mixing matrix L (covariance L Lᵀ, unit variances) and half the difference of the means."""
+    rng = np.random.default_rng(zlib.crc32(shape.like.encode()))
+    loadings = rng.standard_normal((shape.features, _FACTORS))
+    covariance = loadings @ loadings.T + np.eye(shape.features)
+    scale = np.sqrt(np.diag(covariance))
+    mixing = np.linalg.cholesky(covariance / np.outer(scale, scale))
+    direction = rng.standard_normal(shape.features)
+    direction /= np.linalg.norm(direction)
+    # L u has Mahalanobis length 1 for a unit vector u.
+    shift = mixing @ direction * distance_for(shape.accuracy, shape.prior) / 2
+    return mixing.astype(np.float32), shift.astype(np.float32)
+
+
+def _shape(name: str) -> Shape:
+    if name not in SHAPES:
+        raise ConfigError(f"no synthetic data set '{name}': {nearest(name, SHAPES)}")
+    return SHAPES[name]

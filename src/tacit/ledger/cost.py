@@ -1,0 +1,191 @@
+"""The cost ledger: messages, bytes, CPU seconds and energy of a run, read from its events alone.
+
+Training time is what Fontenla-Romero, Guijarro-Berdiñas, Hernández-Pereira and Pérez-Sánchez measure in
+"FedHEONN: Federated and homomorphically encrypted learning method for one-layer neural networks": clients
+work side by side, so the federation waits for its slowest client, and then for the coordinator,
+
+    training_s = max over clients of (sum over waves of CPU) + CPU of the coordinator
+
+whereas energy is paid by everybody: ``wh = watts · (CPU of all clients + CPU of the coordinator) / 3600``.
+The definitions are spelt out in docs/ledger.md.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tacit.core.errors import ConfigError
+from tacit.core.events import Event, Relayed, Replied, WaveEnded, WaveStarted
+
+SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass
+class _Wave:
+    """One wave's line in the ledger; its fields are the keys of ``summary()["waves"]``."""
+
+    wave: int
+    step: str = ""
+    parties: int = 0
+    replies: int = 0
+    failures: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    cpu_clients_s: float = 0.0
+    cpu_coordinator_s: float = 0.0
+    wall_s: float = 0.0
+
+
+class _Clients:
+    """Running totals of each party: three flat arrays, because 20,000 parties are ordinary."""
+
+    def __init__(self) -> None:
+        self.place: dict[str, int] = {}
+        self.bytes_up = array("q")
+        self.bytes_down = array("q")
+        self.cpu_s = array("d")
+
+    def add(self, reply: Replied) -> None:
+        place = self.place.setdefault(reply.party, len(self.place))
+        if place == len(self.cpu_s):
+            self.bytes_up.append(0)
+            self.bytes_down.append(0)
+            self.cpu_s.append(0.0)
+        self.bytes_up[place] += reply.bytes_up
+        self.bytes_down[place] += reply.bytes_down
+        self.cpu_s[place] += reply.cpu_s
+
+
+class CostLedger:
+    """Adds up what a run cost; subscribe it to the run's events.
+
+    Memory grows with parties, waves and failures, never with the number of replies.
+
+    Examples
+    --------
+    >>> from tacit.core.events import Events
+    >>> ledger = CostLedger()
+    >>> events = Events(ledger)
+    >>> events.emit(WaveStarted(wave=0, step="gram", parties=2))
+    >>> events.emit(Replied(wave=0, party="a", bytes_down=100, bytes_up=4000, cpu_s=0.5))
+    >>> events.emit(Replied(wave=0, party="b", bytes_down=100, bytes_up=6000, cpu_s=1.5))
+    >>> events.emit(WaveEnded(wave=0, replies=2, failures=0, cpu_s=0.25, wall_s=2.0))
+    >>> cost = ledger.summary(watts=1600)
+    >>> cost["messages"], cost["bytes_up"], cost["bytes_up_per_client"]
+    (4, 10000, {'mean': 5000.0, 'max': 6000})
+    >>> cost["training_s"], cost["sum_cpu_s"], cost["wh"]
+    (1.75, 2.25, 1.0)
+    """
+
+    def __init__(self) -> None:
+        self._clients = _Clients()
+        self._waves: dict[int, _Wave] = {}
+        self._failures: list[dict[str, str]] = []
+        self._asks = 0
+        self._replies = 0
+        self._relays = 0
+        self._relayed_bytes = 0
+
+    def __call__(self, number: int, event: Event) -> None:
+        """Take one event into account; events that cost nothing are passed over."""
+        match event:
+            case WaveStarted():
+                wave = self._wave(event.wave)
+                wave.step, wave.parties = event.step, event.parties
+            case Replied():
+                self._replied(event)
+            case Relayed():
+                self._relays += 1
+                self._relayed_bytes += event.bytes
+            case WaveEnded():
+                wave = self._wave(event.wave)
+                wave.cpu_coordinator_s += event.cpu_s
+                wave.wall_s += event.wall_s
+
+    def _wave(self, number: int) -> _Wave:
+        return self._waves.setdefault(number, _Wave(number))
+
+    def _replied(self, reply: Replied) -> None:
+        self._clients.add(reply)
+        wave = self._wave(reply.wave)
+        wave.bytes_up += reply.bytes_up
+        wave.bytes_down += reply.bytes_down
+        wave.cpu_clients_s += reply.cpu_s
+        self._asks += 1
+        # A refusal travels back and is a message; silence (a timeout, a lost client) is none.
+        if reply.failure is None or reply.bytes_up > 0:
+            self._replies += 1
+        if reply.failure is None:
+            wave.replies += 1
+        else:
+            wave.failures += 1
+            self._failures.append({"party": reply.party, "step": wave.step, "reason": reply.failure})
+
+    def summary(self, watts: float = 65.0) -> dict[str, Any]:
+        """Sum up the run so far, in plain values that go into JSON as they are.
+
+        Parameters
+        ----------
+        watts : float
+            Nominal power of a device's processor (65 W is that of the paper's Intel Core i7-10700);
+            energy is this times all CPU seconds.
+
+        Returns
+        -------
+        dict
+            The keys are described in docs/ledger.md.
+
+        Raises
+        ------
+        ConfigError
+            If ``watts`` is not a finite number above zero.
+
+        Examples
+        --------
+        >>> CostLedger().summary()["messages_by_route"]
+        {'coordinator→client': 0, 'client→coordinator': 0, 'client→client': 0}
+        >>> CostLedger().summary(watts=0)
+        Traceback (most recent call last):
+        ...
+        tacit.core.errors.ConfigError: watts is 0: give a processor's nominal power, above 0, such as 65
+        """
+        if not (math.isfinite(watts) and watts > 0):
+            raise ConfigError(f"watts is {watts}: give a processor's nominal power, above 0, such as 65")
+        clients = self._clients
+        waves = [asdict(wave) for wave in self._waves.values()]
+        slowest = max(clients.cpu_s, default=0.0)
+        everybody = math.fsum(clients.cpu_s)
+        coordinator = math.fsum(wave.cpu_coordinator_s for wave in self._waves.values())
+        return {
+            "messages": self._asks + self._replies + self._relays,
+            "messages_by_route": {
+                "coordinator→client": self._asks,
+                "client→coordinator": self._replies,
+                "client→client": self._relays,
+            },
+            "bytes_up": sum(clients.bytes_up),
+            "bytes_down": sum(clients.bytes_down),
+            "bytes_up_per_client": _mean_and_max(clients.bytes_up),
+            "bytes_down_per_client": _mean_and_max(clients.bytes_down),
+            "relayed_bytes": self._relayed_bytes,
+            "cpu_s": {"slowest_client": slowest, "clients": everybody, "coordinator": coordinator},
+            "training_s": slowest + coordinator,
+            "sum_cpu_s": everybody + coordinator,
+            "watts": float(watts),
+            "wh": watts * (everybody + coordinator) / SECONDS_PER_HOUR,
+            "failures": [dict(failure) for failure in self._failures],
+            "waves": waves,
+            "per_client": {
+                "party": list(clients.place),
+                "bytes_up": clients.bytes_up.tolist(),
+                "bytes_down": clients.bytes_down.tolist(),
+                "cpu_s": clients.cpu_s.tolist(),
+            },
+        }
+
+
+def _mean_and_max(counts: array[int]) -> dict[str, float]:
+    return {"mean": sum(counts) / len(counts) if counts else 0.0, "max": max(counts, default=0)}

@@ -1,0 +1,291 @@
+"""The report: harmless whatever the data hold, complete when the result is, quiet when it is not."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tacit.core.events import Events, Replied, WaveEnded, WaveStarted
+from tacit.ledger.cost import CostLedger
+from tacit.runs.page.division import columns_of
+from tacit.runs.page.units import energy_text, escape, size_text, time_text
+from tacit.runs.report import render
+
+VOID = {"meta", "image", "use", "path", "rect", "br"}
+LABELS = ["no", "perhaps", "yes"]
+
+
+class Page(HTMLParser):
+    """What is in a page: tags, ids, text; fails on tags that do not nest."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(page)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self._open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def ledger_of(clients: int, waves: int = 2) -> dict[str, Any]:
+    random = np.random.default_rng(0)
+    ledger = CostLedger()
+    events = Events(ledger)
+    for wave in range(waves):
+        events.emit(WaveStarted(wave, "gram" if wave % 2 else "moments", clients))
+        for client in range(clients):
+            failure = "no answer within 5 s" if (wave, client) == (1, 3) else None
+            seconds = float(random.lognormal(-6, 0.5))
+            events.emit(Replied(wave, f"client-{client}", 900, 4000 + client % 7 * 90, seconds, failure))
+        events.emit(WaveEnded(wave, clients, 0, 0.01, 0.2))
+    return ledger.summary()
+
+
+def scores_of(accuracy: float) -> dict[str, Any]:
+    lines = [
+        {"label": label, "precision": 0.9, "recall": 0.9, "f1": accuracy, "support": 20} for label in LABELS
+    ]
+    matrix = [[18, 1, 1], [0, 20, 0], [2, 3, 15]]
+    whole = {
+        "accuracy": accuracy,
+        "precision": 0.9,
+        "recall": 0.9,
+        "f1": accuracy - 0.01,
+        "auc": 0.97,
+        "loss": 0.3,
+    }
+    return {**whole, "per_class": lines, "confusion": matrix}
+
+
+def result_of(clients: int = 20, waves: int = 2) -> dict[str, Any]:
+    random = np.random.default_rng(1)
+    counts = random.multinomial(50, [0.5, 0.3, 0.2], size=clients) * random.integers(0, 2, (clients, 3))
+    return {
+        "run": "run-7",
+        "version": "0.1.0",
+        "created": "1 June 2025",
+        "method": "fedheonn",
+        "data": "dry_bean",
+        "clients": clients,
+        "partition": "dirichlet(0.3)",
+        "protect": "plain",
+        "seed": 0,
+        "settings": {"method": {"regularisation": 0.001}, "engine": {"workers": None}},
+        "accuracy": 0.904,
+        "scores": {"federated": scores_of(0.904), "centralised": scores_of(0.905), "local": scores_of(0.71)},
+        "classes": LABELS,
+        "ledger": ledger_of(clients, waves),
+        "skew": {
+            "counts": counts.tolist(),
+            "rows": counts.sum(axis=1).tolist(),
+            "s": random.random(clients).tolist(),
+            "gini": random.random(clients).tolist(),
+            "entropy": random.random(clients).tolist(),
+        },
+        "notes": [
+            {"level": "unsafe", "about": "plain", "text": "Plain sums protect nothing."},
+            {"level": "info", "about": "data", "text": "One constant column became zero."},
+        ],
+        "promises": {
+            "name": "plain",
+            "opens": "coordinator",
+            "who_sees_what": {"coordinator": "every contribution", "client": "the model"},
+            "collusion": "The coordinator alone is enough.",
+        },
+        "command": "tacit run fedheonn --data dry_bean",
+    }
+
+
+REGRESSION = {"mse": 1.2e-5, "rmse": 0.0035, "mae": 0.002, "r2": 0.99}
+
+
+def test_every_part_of_a_full_result_is_shown() -> None:
+    page = Page(render(result_of()))
+    for words in (
+        "accuracy 90.40\u00a0%",
+        "How well it does",
+        "Class by class",
+        "How the data lie",
+        "What travelled",
+        "What it cost",
+        "What was seen",
+        "every contribution",
+        "Plain sums protect nothing.",
+        "One constant column became zero.",
+        "no answer within 5 s",
+        "method.regularisation",
+        "tacit run fedheonn --data dry_bean",
+    ):
+        assert words in page.text
+    assert page.tags.count("svg") == page.tags.count("figure") >= 8
+    assert page.tags.count("figcaption") == page.tags.count("figure")
+
+
+def test_warnings_stand_before_the_scores_and_notes_after() -> None:
+    page = render(result_of())
+    loud, scores, quiet = (
+        page.index(words) for words in ("Plain sums protect", "How well it does", "One constant column")
+    )
+    assert loud < scores < quiet
+
+
+@pytest.mark.parametrize("missing", result_of(4))
+def test_what_is_null_is_left_out(missing: str) -> None:
+    Page(render({**result_of(4), missing: None}))
+
+
+def test_an_empty_result_still_gives_a_page() -> None:
+    assert "no scores" in Page(render({})).text
+    assert Page(render(dict.fromkeys(result_of(4)))).tags.count("section") == 0
+
+
+def test_regression_has_its_own_scores_and_no_classes() -> None:
+    scores = {"federated": REGRESSION, "centralised": REGRESSION, "local": {**REGRESSION, "r2": 0.8}}
+    page = Page(render({"method": "fedheonn", "data": "carbon_nanotubes", "clients": 1, "scores": scores}))
+    assert "from 1 client: R² 0.9900" in page.text
+    assert "1.20 × 10⁻⁵" in page.text
+    assert "Class by class" not in page.text
+
+
+HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "$x_{1$ & text-00000- ${main}"]
+
+
+def test_nothing_from_the_data_becomes_markup() -> None:
+    result = result_of(6)
+    clean = Page(render(result))
+    for text in HOSTILE:
+        spoilt = {
+            **result,
+            **dict.fromkeys(
+                ("run", "version", "created", "method", "data", "partition", "protect", "seed"), text
+            ),
+            "command": text,
+            "classes": [text, *HOSTILE[:2]],
+            "settings": {text: text, "deep": {text: [text]}},
+            "notes": [
+                {"level": text, "about": text, "text": text},
+                {"level": "unsafe", "about": text, "text": text},
+            ],
+            "promises": {text: text, "who_sees_what": {text: text}},
+        }
+        ours = {**scores_of(0.9), "per_class": [{"label": label, "f1": 0.5} for label in HOSTILE]}
+        spoilt["scores"] = {**result["scores"], "federated": ours}
+        waves = [{**wave, "step": text} for wave in result["ledger"]["waves"]]
+        failures = [{"party": text, "step": text, "reason": text}]
+        spoilt["ledger"] = {**result["ledger"], "waves": waves, "failures": failures}
+        page = Page(render(spoilt))
+        assert not {"script", "img", "iframe"} & set(page.tags)
+        assert not [name for name, _ in page.attributes if name.startswith("on")]
+        assert page.tags.count("svg") == clean.tags.count("svg")
+        assert text in page.text
+
+
+def test_the_page_asks_for_nothing_from_outside() -> None:
+    page = render(result_of())
+    assert not re.search(r"https?://|//[a-z]|@import|<script|<link|<iframe", page)
+    assert all(
+        source.startswith(("data:image/png", "#")) for source in re.findall(r'(?:href|src)="([^"]*)', page)
+    )
+    assert "default-src 'none'" in page
+
+
+def test_ids_are_unique_although_many_drawings_share_the_page() -> None:
+    page = Page(render(result_of()))
+    assert len(page.ids) == len(set(page.ids))
+    targets = re.findall(r'(?:url\(|href=")#([\w-]+)', render(result_of()))
+    assert set(targets) <= set(page.ids)
+
+
+def test_every_drawing_is_described() -> None:
+    page = render(result_of())
+    assert page.count("<svg") == len(re.findall(r'<svg role="img" aria-label="[^"]{8,}"', page))
+
+
+def test_the_same_result_gives_the_same_bytes() -> None:
+    result = result_of()
+    assert render(result) == render(result)
+
+
+def test_twenty_thousand_clients_fit_into_one_small_page() -> None:
+    page = render(result_of(20_000, waves=2))
+    assert len(page.encode()) < 600_000
+    assert "ordered by largest class" in page
+
+
+def test_many_waves_and_classes_stay_small_too() -> None:
+    result = result_of(3, waves=300)
+    labels = [f"class {i}" for i in range(60)]
+    lines = [{"label": label, "f1": 0.5 + i / 200} for i, label in enumerate(labels)]
+    matrix = (np.eye(60, dtype=int) * 40 + 1).tolist()
+    result["classes"] = labels
+    result["scores"]["federated"] = {"accuracy": 0.5, "per_class": lines, "confusion": matrix}
+    page = render(result)
+    assert len(page.encode()) < 600_000
+    assert "30 weakest of 60" in page
+    assert "added up over the waves" in page
+
+
+def test_drawings_survive_letters_that_no_font_has() -> None:
+    result = result_of(4)
+    result["classes"] = ["中文", "עברית\u202e", "\x00\ud800"]
+    assert "中文" in render(result)
+    assert "\x00" not in render(result)
+    render(result).encode("utf-8")
+
+
+@given(st.text())
+def test_escaped_text_has_no_markup_and_encodes(text: str) -> None:
+    escaped = escape(text)
+    assert not set('<>"') & set(escaped)
+    escaped.encode("utf-8")
+
+
+@given(st.floats(min_value=0, max_value=1e15))
+def test_human_units_keep_the_size(value: float) -> None:
+    sizes = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+    amount, unit = size_text(value).split("\u00a0")
+    assert float(amount.replace(",", "")) * sizes[unit] == pytest.approx(value, rel=0.006, abs=0.51)
+    sizes = {"µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+    amount, unit = time_text(value).split("\u00a0")
+    assert float(amount.replace(",", "")) * sizes[unit] == pytest.approx(value, rel=0.006, abs=1e-9)
+    sizes = {"mWh": 1e-3, "Wh": 1.0, "kWh": 1e3}
+    amount, unit = energy_text(value).split("\u00a0")
+    assert float(amount.replace(",", "")) * sizes[unit] == pytest.approx(value, rel=0.006, abs=1e-6)
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 60), st.integers(1, 5), st.integers(1, 12))
+def test_merging_clients_keeps_the_mean_of_equal_groups(clients: int, classes: int, columns: int) -> None:
+    counts = np.random.default_rng(clients).integers(0, 9, (clients, classes)).astype(float)
+    merged, size = columns_of(counts, columns)
+    assert len(merged) == min(clients, columns)
+    if clients % columns == 0 or size == 1:
+        assert merged.mean(axis=0) == pytest.approx(counts.mean(axis=0))
