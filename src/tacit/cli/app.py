@@ -23,6 +23,8 @@ app = typer.Typer(
 data_app = typer.Typer(help="Data sets: list them, describe one, check a file, fetch an original.")
 app.add_typer(data_app, name="data")
 
+HIDDEN = ("context", "file", "as_json")  # parameters of `run` that are not flags of that name
+
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no warnings.")]
 RunName = Annotated[str, typer.Argument(help="Id or folder of a run; 'latest' is the newest.")]
@@ -125,7 +127,7 @@ def run(
         name: str({**getattr(defaults, name), **_table(tables, name)}["name"])
         for name in ("method", "protect", "partition")
     }
-    own = [name.replace("_", "-") for name in inspect.signature(run).parameters]
+    own = ["json", *(name for name in inspect.signature(run).parameters if name not in HIDDEN)]
     settings = Settings.from_tables(merged(tables, part_options(pairs, chosen, own)))
     with ProgressBars(quiet or (as_json and not stderr.is_terminal)) as bars:
         finished = execute(settings, bars)
@@ -397,10 +399,21 @@ def reproduce(
     quiet: Quiet = False,
 ) -> None:
     """Repeat a paper's experiments: its table beside ours."""
+    from rich.progress import Progress
+
     from tacit.cli.tables import listing
     from tacit.reproduce.harness import reproduce_papers
 
-    tables = reproduce_papers(name, seeds=seeds, out=Path(out), quiet=quiet)
+    with Progress(console=stderr, disable=quiet) as bars:
+        task = bars.add_task(name, total=None)
+        tables = reproduce_papers(
+            name,
+            seeds=seeds,
+            out=Path(out),
+            progress=lambda done, total, text: bars.update(
+                task, completed=done, total=total, description=text
+            ),
+        )
     if as_json:
         say_json({"reproduce": name, "tables": tables})
         return

@@ -85,7 +85,9 @@ def _home(key: str, homes: Mapping[str, list[str]], flags: Sequence[str]) -> tup
         ways = " or ".join(f"--{section}.{key}" for section in found)
         raise ConfigError(f"--{key} could mean several options: write {ways}")
     if not found:
-        raise ConfigError(f"no such option --{key.replace('_', '-')}: {nearest(key, [*homes, *flags])}")
+        valid = [f"--{name.replace('_', '-')}" for name in (*homes, *flags)]
+        word = f"--{key.replace('_', '-')}"
+        raise ConfigError(f"no such option {word}: {nearest(word, valid)}")
     return found[0], key
 
 

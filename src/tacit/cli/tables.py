@@ -27,7 +27,10 @@ def run_table(result: Mapping[str, Any]) -> RenderableType:
         f"{result['method']} on {result['data']}, {result.get('clients', '?'):,} clients, "
         f"{result['partition']}, {result['protect']}, seed {result['seed']}"
     )
-    return Group(Text(title, style="bold"), _scores(result), _costs(result))
+    saw = Text.assemble(
+        ("the coordinator saw  ", "cyan"), (result["promises"]["sees"]["coordinator"], "yellow")
+    )
+    return Group(Text(title, style="bold"), _scores(result), Text(), _costs(result), saw)
 
 
 def _scores(result: Mapping[str, Any]) -> Table:
@@ -59,8 +62,6 @@ def _costs(result: Mapping[str, Any]) -> Table:
     table.add_row("CPU, in sum", time_text(ledger["sum_cpu_s"]))
     table.add_row("training time", time_text(result["training_s"]), "slowest client + coordinator")
     table.add_row("energy", energy_text(result["wh"]), f"at {result['settings']['run']['watts']:g} W")
-    saw = result["promises"]["sees"].get("coordinator")
-    table.add_row("the coordinator saw", Text(saw or "", style="yellow"))
     if result["failures"]:
         table.add_row("failed clients", str(len(result["failures"])), result["failures"][0]["reason"])
     return table

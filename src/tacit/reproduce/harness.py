@@ -1,0 +1,149 @@
+"""Repeating a paper's experiments: settings, the paper's table, ours beside it; as JSON and HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tacit.core.errors import ConfigError, UnavailableError, nearest
+from tacit.reproduce.page import render
+from tacit.runs.folder import RunFolder
+
+Progress = Callable[[int, int, str], None]  # cells done, cells in all, what is next
+
+PAPERS = {"fedheonn": "tacit.reproduce.fedheonn"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of a table: what is varied, what the paper reports, and how to measure ours.
+
+    Parameters
+    ----------
+    settings : mapping
+        What identifies the row, such as data set, clients and partition.
+    paper : float or None
+        The paper's figure; None if it gives none.
+    expected : tuple of float, optional
+        Range in which ours is expected.
+    measure : callable
+        Gives our figure for a seed.
+    """
+
+    settings: Mapping[str, Any]
+    paper: float | None
+    expected: tuple[float, float] | None
+    measure: Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table of a paper.
+
+    Parameters
+    ----------
+    name, title, paper : str
+        Short name, heading, and authors with title of the paper.
+    quantity : str
+        What is measured, with its unit.
+    seeds : int
+        Repetitions of every cell.
+    cells : sequence of Cell
+    remarks : str
+        Where ours differs from the paper, and why.
+    """
+
+    name: str
+    title: str
+    paper: str
+    quantity: str
+    seeds: int
+    cells: Sequence[Cell]
+    remarks: str = ""
+
+
+def reproduce_papers(
+    name: str, *, seeds: int | None = None, out: Path, progress: Progress | None = None
+) -> list[dict[str, Any]]:
+    """Measure all tables of a paper (or of all), and write each as JSON and HTML.
+
+    Parameters
+    ----------
+    name : str
+        A paper, or "all".
+    seeds : int, optional
+        Repetitions, if other than the experiment's own.
+    out : Path
+        Folder for the tables.
+    progress : callable, optional
+        Told how many cells are done, of how many, and which is next.
+    """
+    if name != "all" and name not in PAPERS:
+        raise ConfigError(f"nothing to reproduce is called '{name}': {nearest(name, [*PAPERS, 'all'])}")
+    if seeds is not None and seeds < 1:
+        raise ConfigError(f"seeds is {seeds}: at least one repetition is needed")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnavailableError(f"cannot make {out}: {error.strerror}") from None
+    names = list(PAPERS) if name == "all" else [name]
+    found = [experiment for each in names for experiment in _experiments(each)]
+    total, done = sum(len(experiment.cells) for experiment in found), 0
+
+    def tell(text: str) -> None:
+        nonlocal done
+        if progress:
+            progress(done, total, text)
+        done += 1
+
+    return [measured(experiment, seeds, out, tell) for experiment in found]
+
+
+def _experiments(name: str) -> Iterator[Experiment]:
+    yield from import_module(PAPERS[name]).experiments()
+
+
+def measured(
+    experiment: Experiment, seeds: int | None, out: Path, tell: Callable[[str], None]
+) -> dict[str, Any]:
+    """Measure one table, and write it."""
+    repeats = seeds or experiment.seeds
+    rows = [_row(experiment, cell, repeats, tell) for cell in experiment.cells]
+    table = {
+        "name": experiment.name,
+        "title": experiment.title,
+        "paper": experiment.paper,
+        "quantity": experiment.quantity,
+        "seeds": repeats,
+        "remarks": experiment.remarks,
+        "rows": rows,
+    }
+    folder = RunFolder(out)
+    html = folder.write(f"{experiment.name}.html", render(table).encode())
+    table["html"] = str(html)
+    folder.write_json(f"{experiment.name}.json", table)
+    return table
+
+
+def _row(experiment: Experiment, cell: Cell, repeats: int, tell: Callable[[str], None]) -> dict[str, Any]:
+    described = ", ".join(f"{key} {value}" for key, value in cell.settings.items())
+    tell(f"{experiment.name}: {described}")
+    try:
+        values = [cell.measure(seed) for seed in range(repeats)]
+    except UnavailableError as error:
+        return {**cell.settings, "paper": cell.paper, "ours": None, "note": str(error)}
+    ours, spread = float(np.mean(values)), float(np.std(values))
+    within = None if cell.expected is None else cell.expected[0] <= ours <= cell.expected[1]
+    return {
+        **cell.settings,
+        "paper": cell.paper,
+        "ours": round(ours, 4),
+        "sd": round(spread, 4),
+        "expected": None if cell.expected is None else f"{cell.expected[0]:g} – {cell.expected[1]:g}",
+        "within": within,
+    }

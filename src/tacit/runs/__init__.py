@@ -1,0 +1,1 @@
+"""A job from settings to run folder and report."""

@@ -1,0 +1,260 @@
+"""A job: from settings to run folder. What ``tacit run`` does, and what Python may call as well."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import tacit
+from tacit.core.errors import TacitError
+from tacit.core.events import Evaluated, Event, Events, Noted, Subscriber
+from tacit.data.skew import skew
+from tacit.federation import Federation, Training, new_run
+from tacit.methods.base import Method, Model
+from tacit.runs.folder import EventFile, RunFolder
+from tacit.runs.report import render
+from tacit.runs.settings import DataSettings, RunSettings, Settings
+
+LOCAL_MODELS = 100  # clients trained alone for the comparison, evenly chosen if there are more
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run: its result as plain values, its folder and its model."""
+
+    result: dict[str, Any]
+    folder: RunFolder
+    model: Model
+
+
+def execute(settings: Settings, *subscribers: Subscriber) -> Finished:
+    """Run a job and write its folder.
+
+    Parameters
+    ----------
+    settings : Settings
+    *subscribers : callables
+        Get every event; a progress bar, for instance.
+    """
+    settings.check()
+    run = new_run()
+    federation = build_federation(settings)
+    folder = RunFolder.create(settings.run.out, run)
+    notes = _Notes()
+    file = EventFile(folder)
+    events = Events(file, notes, *subscribers)
+    result = _header(settings, run, folder)
+    try:
+        training = federation.train(
+            settings.build_method(),
+            protect=settings.build_protection(),
+            preparation=settings.build_preparation(),
+            events=events,
+            min_clients=settings.run.min_clients,
+            run=run,
+        )
+        result |= _measured(settings, federation, training, events)
+        result["notes"] = notes.collected
+        training.model.save(folder.path / "model.safetensors")
+    except (TacitError, KeyboardInterrupt) as error:
+        # What is known so far is kept: the events, and why the run stopped.
+        result |= {"error": {"type": type(error).__name__, "text": str(error)}, "notes": notes.collected}
+        folder.write_json("result.json", result)
+        raise
+    finally:
+        file.close()
+    folder.write_json("result.json", result)
+    folder.write("report.html", render(result).encode())
+    return Finished(result, folder, training.model)
+
+
+def build_federation(settings: Settings) -> Federation:
+    """Load the data and divide it, as the settings say."""
+    data, run = settings.data, settings.run
+    return Federation.embedded(
+        data.name,
+        target=data.target,
+        task=data.task,
+        repeat=data.repeat,
+        rows=data.rows,
+        test=data.test,
+        holdout=data.holdout,
+        classes=data.classes,
+        partition=settings.partition["name"],
+        seed=run.seed,
+        workers=run.workers,
+        timeout=run.timeout,
+        quorum=run.quorum,
+        **_with_clients(settings),
+    )
+
+
+def _with_clients(settings: Settings) -> dict[str, Any]:
+    options = settings.partition_options()
+    if settings.partition["name"] == "by-column":
+        options.pop("clients", None)  # as many as the column has values
+        return {"clients": None, **options}
+    return options
+
+
+class _Notes:
+    """Subscriber that keeps what a person should know."""
+
+    def __init__(self) -> None:
+        self.collected: list[dict[str, str]] = []
+
+    def __call__(self, number: int, event: Event) -> None:
+        if isinstance(event, Noted) and len(self.collected) < 200:
+            self.collected.append({"about": event.about, "text": event.text, "level": event.level})
+
+
+def _header(settings: Settings, run: str, folder: RunFolder) -> dict[str, Any]:
+    return {
+        "run": run,
+        "folder": str(folder.path),
+        "version": tacit.__version__,
+        "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "method": settings.method["name"],
+        "data": settings.data.name,
+        "partition": settings.partition["name"],
+        "protect": settings.protect["name"],
+        "seed": settings.run.seed,
+        "settings": settings.as_tables(),
+        "command": command(settings),
+    }
+
+
+def _measured(
+    settings: Settings, federation: Federation, training: Training, events: Events
+) -> dict[str, Any]:
+    """Scores, cost and skew of a training."""
+    scores: dict[str, Any] = {}
+    if federation.test is not None:
+        scores["federated"] = training.model.scores(federation.test)
+        if settings.run.baselines:
+            scores |= _baselines(settings, federation, training, events)
+        for model, found in scores.items():
+            brief = {key: value for key, value in found.items() if not isinstance(value, list)}
+            events.emit(Evaluated(model, "test", brief))
+    if training.holdout is not None:
+        scores["clients' own hold-outs"] = training.holdout
+    main = scores.get("federated") or training.holdout or {}
+    ledger = training.ledger.summary(watts=settings.run.watts)
+    names = ("accuracy", "precision", "recall", "f1", "auc", "loss", "mse", "rmse", "mae", "r2")
+    return {
+        "clients": federation.clients,
+        "rows": federation.holdings.table.rows,
+        "features": training.schema.features,
+        "classes": list(training.schema.classes),
+        **{name: main.get(name) for name in names},
+        "bytes_up": ledger["bytes_up"],
+        "bytes_down": ledger["bytes_down"],
+        "messages": ledger["messages"],
+        "cpu_s": ledger["cpu_s"],
+        "training_s": ledger["training_s"],
+        "wh": ledger["wh"],
+        "failures": ledger["failures"],
+        "model": training.outcome.digest,
+        "scores": scores,
+        "ledger": ledger,
+        "skew": _skew(federation, training),
+        "promises": {
+            "name": settings.protect["name"],
+            **settings.build_protection().promises.as_dict(),
+        },
+    }
+
+
+def _baselines(
+    settings: Settings, federation: Federation, training: Training, events: Events
+) -> dict[str, Any]:
+    """The same method on pooled rows, and at clients by themselves: what federating gains and costs."""
+    assert federation.test is not None
+    method, preparation = settings.build_method(), settings.build_preparation()
+    central = federation.pooled().train(method, preparation=preparation)
+    found = {"centralised": central.model.scores(federation.test)}
+    chosen = np.unique(np.linspace(0, federation.clients - 1, LOCAL_MODELS).astype(int))
+    alone = [
+        scores
+        for index in chosen
+        if (scores := _alone(federation, int(index), method, training, settings)) is not None
+    ]
+    if len(chosen) < federation.clients:
+        events.emit(
+            Noted("baselines", f"local models: {len(chosen)} of {federation.clients} clients, evenly chosen")
+        )
+    if alone:
+        names = [key for key, value in alone[0].items() if isinstance(value, float)]
+        found["local"] = {
+            name: float(np.mean([scores[name] for scores in alone if scores[name] is not None]))
+            for name in names
+        }
+    return found
+
+
+def _alone(
+    federation: Federation, index: int, method: Method, training: Training, settings: Settings
+) -> dict[str, Any] | None:
+    """Scores of one client's own model; None where it cannot make one."""
+    assert federation.test is not None
+    try:
+        local = federation.alone(index, training.schema).train(
+            method, preparation=settings.build_preparation()
+        )
+    except TacitError:
+        return None
+    return local.model.scores(federation.test)
+
+
+def _skew(federation: Federation, training: Training) -> dict[str, Any] | None:
+    """How unevenly classes are spread over the clients."""
+    if training.schema.task != "classification":
+        return None
+    holdings = federation.holdings
+    owner = np.repeat(np.arange(federation.clients), np.diff(holdings.offsets))
+    codes = training.schema.labels(holdings.table)
+    found = skew(codes, owner, federation.clients, len(training.schema.classes))
+    return {
+        "counts": found.counts.tolist(),
+        "rows": found.rows.tolist(),
+        "s": found.s.tolist(),
+        "gini": found.gini.tolist(),
+        "entropy": found.entropy.tolist(),
+    }
+
+
+def command(settings: Settings) -> str:
+    """Write the command that repeats a run."""
+    words = ["tacit", "run"]
+    for section, table, default in (
+        ("data", settings.data, DataSettings()),
+        ("run", settings.run, RunSettings()),
+    ):
+        for key, value in vars(table).items():
+            if value != getattr(default, key) or key in ("name", "seed"):
+                words += _flag(section if key == "name" else key, value)
+    for section in ("method", "partition", "protect"):
+        options: Mapping[str, Any] = getattr(settings, section)
+        words += _flag(section, options["name"])
+        for key, value in options.items():
+            if key != "name":
+                words += _flag(key, value)
+    for key, value in settings.prepare.items():
+        words += _flag(key, value)
+    return shlex.join(words)
+
+
+def _flag(key: str, value: Any) -> list[str]:
+    flag = f"--{key.replace('_', '-')}"
+    if value is True:
+        return [flag]
+    if value is False:
+        return [f"--no-{key}"]
+    if isinstance(value, tuple | list):
+        return [flag, ",".join(map(str, value))]
+    return [flag, str(value)]

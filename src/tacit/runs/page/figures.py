@@ -1,0 +1,195 @@
+"""The drawings of the report. Each takes plain numbers and gives an inline SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.runs.page.drawing import FEDERATED, INK, LINE, LOCAL, PAPER, POOLED, SOFT, sheet
+from tacit.runs.page.units import count, percent, short, size_text
+
+WHOLE, HALF, THIRD = 7.5, 3.65, 2.4
+FEW = 12
+
+# Shape and colour both tell the series apart, so that neither is needed alone.
+_SERIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "federated": ("federated", {"marker": "o", "facecolor": FEDERATED, "edgecolor": FEDERATED, "s": 26}),
+    "centralised": ("pooled data", {"marker": "D", "facecolor": PAPER, "edgecolor": POOLED, "s": 95}),
+    "local": ("clients alone, mean", {"marker": "^", "facecolor": PAPER, "edgecolor": LOCAL, "s": 60}),
+}
+
+
+def comparison(rows: Sequence[tuple[str, Mapping[str, float]]]) -> str:
+    """Draw one line per score with a mark for each way of training.
+
+    >>> "federated" in comparison([("accuracy", {"federated": 0.9, "local": 0.7})])
+    True
+    """
+    values = [value for _, marks in rows for value in marks.values()]
+    lowest, highest = min(values), max(*values, 1.0)
+    room = max(0.02, 0.06 * (highest - lowest))
+    height = 0.36 * len(rows) + 0.75
+    with sheet(WHOLE, height, "Scores of the federated model beside pooled and local training") as drawing:
+        axes = drawing.axes(0.78, 0.3, 0.1, 0.4)
+        for place, (_, marks) in enumerate(rows):
+            axes.plot(
+                [lowest - room, highest + room / 2], [place, place], color=LINE, linewidth=0.6, zorder=1
+            )
+            # Drawn in reverse: where marks coincide the federated one shows inside the others.
+            for series in reversed([name for name in _SERIES if name in marks]):
+                axes.scatter([marks[series]], [place], linewidth=1.5, zorder=2, **_SERIES[series][1])
+        for series, (label, style) in _SERIES.items():
+            if any(series in marks for _, marks in rows):
+                axes.scatter([], [], linewidth=1.5, label=label, **style)
+        axes.set_yticks(range(len(rows)), [name for name, _ in rows])
+        axes.tick_params(axis="y", length=0, pad=8, labelcolor=INK)
+        axes.spines["left"].set_visible(False)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_xlim(lowest - room, highest + room / 2)
+        axes.set_xticks([tick for tick in axes.get_xticks() if lowest - room <= tick <= highest + 1e-9])
+        axes.legend(
+            loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=3, borderaxespad=0, handletextpad=0.2
+        )
+    return drawing.svg
+
+
+def class_scores(
+    labels: Sequence[object], federated: Sequence[float], pooled: Sequence[float | None], height: float = 0
+) -> str:
+    """Draw one bar per class for its F1, with a mark where training on pooled data arrives.
+
+    >>> "text-anchor: end" in class_scores(["a", "b"], [0.9, 0.5], [0.95, None])
+    True
+    """
+    margin = margin_of(labels)
+    height = height or max(1.0, 0.24 * len(labels) + 0.45)
+    with sheet(HALF, height, "F1 of each class") as drawing:
+        axes = drawing.axes(margin, 0.3, 0.35, 0.05)
+        places = np.arange(len(labels))
+        thickness = min(0.56, 0.15 * len(labels) / height)
+        axes.barh(places, federated, height=thickness, color=FEDERATED, alpha=0.75)
+        marked = [(value, place) for place, value in enumerate(pooled) if value is not None]
+        if marked:
+            style = {**_SERIES["centralised"][1], "s": 22}  # small: a bar is thin
+            axes.scatter(*zip(*marked, strict=True), linewidth=1.2, zorder=3, clip_on=False, **style)
+        for place, value in enumerate(federated):
+            axes.text(
+                1.03, place, f"{value:.2f}", va="center", fontsize=7 if len(labels) <= 16 else 5.5, color=SOFT
+            )
+        axes.set_yticks(places, [drawing.text(label) for label in labels])
+        axes.tick_params(axis="y", length=0, labelcolor=INK, labelsize=7.5 if len(labels) <= 16 else 5.5)
+        axes.set_ylim(len(labels) - 0.4, -0.6)
+        axes.set_xlim(0, 1)
+        axes.set_xticks([0, 0.25, 0.5, 0.75, 1.0], ["0", "0.25", "0.5", "0.75", "1"])
+    return drawing.svg
+
+
+def histogram(
+    values: NDArray[np.float64],
+    label: str,
+    write: Callable[[float], str],
+    *,
+    width: float = THIRD,
+    mark: tuple[float, str] | None = None,
+) -> str:
+    """Draw how a number is distributed over the clients.
+
+    >>> "clients" in histogram(np.arange(50.0), "rows", str)
+    True
+    """
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    with sheet(width, 1.25, f"Distribution over {count(len(values))} clients: {label}") as drawing:
+        axes = drawing.axes(0.42 + 0.05 * len(str(len(values))), 0.3, 0.12, 0.2)
+        bins = int(np.clip(np.sqrt(len(values)) * 1.5, 6, 40))
+        heights, edges = np.histogram(values, bins=bins)
+        axes.bar(edges[:-1], heights, width=np.diff(edges) * 0.92, align="edge", color=FEDERATED, alpha=0.75)
+        if mark is not None:
+            axes.axvline(mark[0], color=POOLED, linewidth=1.2)
+            axes.text(
+                mark[0], 1.03, mark[1], transform=axes.get_xaxis_transform(), ha="right", fontsize=7.5,
+                color=POOLED,
+            )  # fmt: skip
+        axes.set_ylabel("clients", fontsize=7.5)
+        axes.yaxis.set_major_locator(MaxNLocator(2, integer=True))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: count(value)))
+        axes.xaxis.set_major_locator(MaxNLocator(3 if width < HALF else 5))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(write(value))))
+    return drawing.svg
+
+
+def wave_traffic(names: Sequence[str], up: Sequence[float], down: Sequence[float]) -> str:
+    """Draw bytes to and from the clients: each wave of a few, the running total of many.
+
+    >>> "moments" in wave_traffic(["moments", "gram"], [1e3, 1e6], [1e3, 2e3])
+    True
+    """
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    few = len(names) <= FEW
+    height = 0.38 * len(names) + 0.8 if few else 1.9
+    with sheet(WHOLE, height, "Bytes from and to the clients in each wave") as drawing:
+        axes = drawing.axes(margin_of(names, 0.6) if few else 0.75, 0.38, 0.2, 0.32)
+        places = np.arange(len(names))
+        if few:
+            axes.barh(
+                places - 0.17, up, height=0.3, color=FEDERATED, alpha=0.85, label="up, to the coordinator"
+            )
+            axes.barh(places + 0.17, down, height=0.3, color=POOLED, alpha=0.7, label="down, to the clients")
+            axes.set_yticks(places, [drawing.text(name) for name in names])
+            axes.tick_params(axis="y", length=0, labelcolor=INK)
+            axes.set_ylim(len(names) - 0.5, -0.5)
+        else:
+            axes.plot(places, np.cumsum(up), color=FEDERATED, linewidth=1.4, label="up, to the coordinator")
+            axes.plot(
+                places,
+                np.cumsum(down),
+                color=POOLED,
+                linewidth=1.4,
+                dashes=(4, 2),
+                label="down, to the clients",
+            )
+            axes.set_xlim(0, len(names) - 1)
+            axes.set_ylim(bottom=0)
+            axes.set_xlabel("wave", fontsize=7.5, labelpad=1)
+        scale = axes.xaxis if few else axes.yaxis
+        scale.set_major_locator(MaxNLocator(5 if few else 4))
+        scale.set_major_formatter(FuncFormatter(lambda value, _: short(size_text(value))))
+        axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=2, borderaxespad=0, fontsize=7.5)
+    return drawing.svg
+
+
+def shares_bar(parts: Sequence[tuple[str, float, str]]) -> str:
+    """Draw parts of a whole as one bar, each named with its value.
+
+    >>> "slowest client" in shares_bar([("slowest client", 0.2, "200 ms"), ("coordinator", 0.1, "100 ms")])
+    True
+    """
+    total = sum(value for _, value, _ in parts) or 1.0
+    colours = (FEDERATED, POOLED, LOCAL)
+    described = ", ".join(f"{name} {text}" for name, _, text in parts)
+    with sheet(WHOLE, 0.72, f"Training time: {described}") as drawing:
+        axes = drawing.axes(0.05, 0.08, 0.05, 0.36)
+        start = 0.0
+        for (_, value, _), colour in zip(parts, colours, strict=False):
+            axes.barh([0], [value / total], left=[start], height=0.8, color=colour, alpha=0.8)
+            start += value / total
+        # Named above the bar at its two ends: a part may be too thin to hold its own name.
+        for place, align, (name, value, text), colour in zip(
+            (0.0, 1.0), ("left", "right"), (parts[0], parts[-1]), (colours[0], colours[len(parts) - 1]),
+            strict=True,
+        ):  # fmt: skip
+            words = f"{name}  {text}  ({percent(value / total)})"
+            axes.text(place, 0.62, words, ha=align, va="bottom", color=colour)
+        axes.set_xlim(0, 1)
+        axes.set_ylim(-0.5, 0.5)
+        axes.axis("off")
+    return drawing.svg
+
+
+def margin_of(labels: Sequence[object], least: float = 0.35) -> float:
+    """Width in inches that the longest label needs, up to what a drawing can spare."""
+    return float(np.clip(0.066 * max((len(str(label)) for label in labels), default=0) + 0.15, least, 1.45))

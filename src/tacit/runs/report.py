@@ -1,0 +1,56 @@
+"""The report of a run: one HTML file for people, without scripts, network or outside fonts.
+
+It reads the result as written into the run folder and nothing else, so that a report can be made again from
+any run. Parts for which the result holds nothing are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+from tacit.runs.page import context, costs, scores
+from tacit.runs.page.units import escape
+
+
+def render(result: Mapping[str, Any]) -> str:
+    """Write the report of a run.
+
+    Parameters
+    ----------
+    result : mapping
+        The run's result: names and settings, ``scores``, ``classes``, the ``ledger``'s summary, ``skew``,
+        ``notes``, ``promises`` and ``command``. Any of them may be missing or None.
+
+    Returns
+    -------
+    str
+        A complete HTML page. Everything that comes from the result is escaped.
+
+    Examples
+    --------
+    >>> page = render({"method": "fedheonn", "data": "dry_bean", "clients": 100, "accuracy": 0.904})
+    >>> page.count("<h1>fedheonn learnt dry_bean from 100 clients: <em>accuracy 90.40\\xa0%</em></h1>")
+    1
+    """
+    sections = [
+        scores.score_section(result),
+        scores.class_section(result),
+        costs.partition_section(result),
+        costs.traffic_section(result),
+        costs.time_section(result),
+        context.exposure_section(result),
+        context.notes_section(result),
+        context.settings_section(result),
+    ]
+    made_by = f" {escape(result['version'])}" if result.get("version") else ""
+    template = Template(files("tacit.runs.page").joinpath("template.html").read_text(encoding="utf-8"))
+    return template.substitute(
+        title=escape(" · ".join(["Tacit", context.headline(result)[0]])),
+        header=context.header(result),
+        main="\n".join(part for part in sections if part),
+        footer=f"Made by Tacit{made_by}. Bytes are decimal (1 kB is 1,000 bytes); times are CPU time unless "
+        "they say wall clock.",
+    )

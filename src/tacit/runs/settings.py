@@ -1,0 +1,200 @@
+"""Settings of a run: one frozen record, from flags, a TOML file or keywords, checked before anything runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tacit.core.errors import ConfigError, nearest
+from tacit.core.parts import from_plain
+from tacit.core.protection import Protection
+from tacit.data.partition import PARTITIONERS, options_of
+from tacit.data.preparation import Preparation
+from tacit.methods import METHODS
+from tacit.methods.base import Method
+from tacit.sums import PROTECTIONS
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Which rows.
+
+    Parameters
+    ----------
+    name : str
+        A known data set, or the path of a CSV or parquet file.
+    target : str, optional
+        Target column of an own file; several as "a,b" for regression.
+    task : str, optional
+        "classification" or "regression", where it cannot be guessed.
+    repeat : int
+        Repeat all rows this many times.
+    rows : int, optional
+        Take that many rows at random; for synthetic sets, how many to make.
+    test : float or "split"
+        Share of the rows kept for a central test, drawn by class; "split" takes the set's own division.
+    holdout : float
+        Share of its rows that each client keeps aside for a federated evaluation.
+    classes : list, optional
+        The classes, declared beforehand; else clients tell which they hold.
+    """
+
+    name: str = "digits"
+    target: str | None = None
+    task: str | None = None
+    repeat: int = 1
+    rows: int | None = None
+    test: float | str = 0.3
+    holdout: float = 0.0
+    classes: tuple[str | int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """How to run.
+
+    Parameters
+    ----------
+    seed : int
+    workers : int
+        Worker processes; 0 runs all parties in this one.
+    timeout : float, optional
+        Seconds a client may take for a step.
+    quorum : float
+        Share of the clients that must contribute.
+    min_clients : int, optional
+        No total over fewer contributions is opened.
+    watts : float
+        Nominal power of a device's CPU, for the energy account.
+    baselines : bool
+        Also train centrally and at each client alone, for comparison.
+    out : str
+        Folder for run folders.
+    """
+
+    seed: int = 0
+    workers: int = 0
+    timeout: float | None = None
+    quorum: float = 0.8
+    min_clients: int | None = None
+    watts: float = 65.0
+    baselines: bool = True
+    out: str = "runs"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of a run; ``partition``, ``method`` and ``protect`` hold a name and its options."""
+
+    data: DataSettings = field(default_factory=DataSettings)
+    partition: Mapping[str, Any] = field(default_factory=lambda: {"name": "label-sorted", "clients": 100})
+    method: Mapping[str, Any] = field(default_factory=lambda: {"name": "fedheonn"})
+    protect: Mapping[str, Any] = field(default_factory=lambda: {"name": "plain"})
+    prepare: Mapping[str, Any] = field(default_factory=dict)
+    run: RunSettings = field(default_factory=RunSettings)
+
+    @classmethod
+    def from_tables(cls, tables: Mapping[str, Any]) -> Settings:
+        """Read nested tables, as a TOML file has them.
+
+        Examples
+        --------
+        >>> Settings.from_tables({"run": {"sed": 1}})
+        Traceback (most recent call last):
+        ...
+        tacit.core.errors.ConfigError: [run] has no key 'sed': did you mean 'seed'? Valid: baselines, ...
+        """
+        known = [f.name for f in dataclasses.fields(cls)]
+        for name, table in tables.items():
+            if name not in known:
+                raise ConfigError(f"there is no table [{name}]: {nearest(name, known)}")
+            if not isinstance(table, Mapping):
+                raise ConfigError(f"[{name}] is {table!r}: write it as a table with keys")
+        default = cls()
+        settings = cls(
+            from_plain(DataSettings, tables.get("data", {}), "[data]"),
+            {**default.partition, **tables.get("partition", {})},
+            {**default.method, **tables.get("method", {})},
+            {**default.protect, **tables.get("protect", {})},
+            dict(tables.get("prepare", {})),
+            from_plain(RunSettings, tables.get("run", {}), "[run]"),
+        )
+        settings.check()
+        return settings
+
+    def check(self) -> None:
+        """Refuse what cannot work, before anything is loaded or sent."""
+        self.build_method()
+        self.build_protection()
+        self.build_preparation()
+        self.partition_options()
+        for name, value in (("workers", self.run.workers), ("seed", self.run.seed)):
+            if value < 0:
+                raise ConfigError(f"[run] {name} is {value}: it must not be negative")
+        if not self.run.watts > 0:
+            raise ConfigError(f"[run] watts is {self.run.watts}: give the CPU's nominal power, such as 65")
+
+    def build_method(self) -> Method:
+        """Build the method."""
+        return METHODS.build(*_named("method", self.method))
+
+    def build_protection(self) -> Protection:
+        """Build the protection."""
+        return PROTECTIONS.build(*_named("protect", self.protect))
+
+    def build_preparation(self) -> Preparation:
+        """Build the preparation."""
+        return Preparation.from_config(self.prepare)
+
+    def partition_options(self) -> dict[str, Any]:
+        """Options of the partition, checked by name."""
+        name, options = _named("partition", self.partition)
+        if name not in PARTITIONERS:
+            raise ConfigError(f"unknown partition '{name}': {nearest(name, PARTITIONERS)}")
+        valid = {"clients", *options_of(name)}
+        for key in options:
+            if key not in valid:
+                raise ConfigError(f"partition {name} has no option '{key}': {nearest(key, valid)}")
+        return options
+
+    def as_tables(self) -> dict[str, Any]:
+        """Give the settings as nested tables of plain values."""
+        tables: dict[str, Any] = msgspec.to_builtins(self)
+        return tables
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file of settings."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no file {path}: make one with `tacit new {path.parent}`") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+
+
+def merged(tables: Mapping[str, Any], over: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Put settings over others, key by key; another name drops the options of the one before."""
+    result = {name: dict(table) if isinstance(table, Mapping) else table for name, table in tables.items()}
+    for name, table in over.items():
+        below = result.get(name, {})
+        if "name" in table and name != "data" and table["name"] != below.get("name"):
+            below = {key: value for key, value in below.items() if key == "clients"}
+        result[name] = {**below, **table}
+    return result
+
+
+def _named(section: str, table: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    options = dict(table)
+    name = options.pop("name")
+    if not isinstance(name, str):
+        raise ConfigError(f"[{section}] name is {name!r}: give its name as text")
+    return name, options
