@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -51,8 +51,9 @@ class Model(Protocol):
 class Trainer(Protocol):
     """A federation, as far as a method needs to know it."""
 
-    def train(self, method: Any, **settings: Any) -> Any:
-        """Train a method; gives its result."""
+    @property
+    def train(self) -> Callable[..., Any]:
+        """Train a method with some settings; gives its result."""
 
 
 @dataclass(frozen=True)
