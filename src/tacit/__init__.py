@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tacit.data.files import load as load
     from tacit.data.preparation import Preparation as Preparation
     from tacit.data.table import Table as Table
+    from tacit.estimators import FedHEONNClassifier as FedHEONNClassifier
+    from tacit.estimators import FedHEONNRegressor as FedHEONNRegressor
     from tacit.federation import Federation as Federation
     from tacit.methods.fedheonn import FedHEONN as FedHEONN
     from tacit.sums.plain import Plain as Plain
@@ -27,6 +29,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "Federation": "tacit.federation",
     "FedHEONN": "tacit.methods.fedheonn",
+    "FedHEONNClassifier": "tacit.estimators",
+    "FedHEONNRegressor": "tacit.estimators",
     "Plain": "tacit.sums.plain",
     "Preparation": "tacit.data.preparation",
     "Table": "tacit.data.table",
@@ -34,7 +38,17 @@ _HOMES = {
     "load": "tacit.data.files",
 }
 
-__all__ = ["FedHEONN", "Federation", "Plain", "Preparation", "Table", "TacitError", "load"]
+__all__ = [
+    "FedHEONN",
+    "FedHEONNClassifier",
+    "FedHEONNRegressor",
+    "Federation",
+    "Plain",
+    "Preparation",
+    "Table",
+    "TacitError",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -59,10 +59,10 @@ class OneLayer:
         return ACTIVATIONS[self.activation].function(X @ self.weights[1:] + self.weights[0])
 
     def predict_proba(self, rows: Any) -> Matrix:
-        """Outputs as probabilities: cut to [0, 1] and scaled to sum to one."""
+        """Outputs as probabilities: cut at zero and scaled to sum to one."""
         if self.schema.task != "classification":
             raise DataError("a regression model has no probabilities: call predict")
-        clipped = np.clip(self.outputs(rows), 1e-12, 1.0)
+        clipped = np.maximum(self.outputs(rows), 1e-12)
         shares: Matrix = clipped / clipped.sum(axis=1, keepdims=True)
         return shares
 

@@ -1,0 +1,66 @@
+"""The scikit-learn estimators keep scikit-learn's rules, and groups are owners."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits, load_iris
+from sklearn.model_selection import GroupKFold, cross_val_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from tacit import FedHEONNClassifier, FedHEONNRegressor
+
+
+@parametrize_with_checks([FedHEONNClassifier(), FedHEONNRegressor()])
+def test_passes_check_estimator(estimator, check):
+    check(estimator)
+
+
+def test_groups_do_not_change_the_model_but_the_parties():
+    X, y = load_iris(return_X_y=True)
+    alone = FedHEONNClassifier().fit(X, y)
+    by_class = FedHEONNClassifier().fit(X, y, groups=[f"site {label}" for label in y])
+    np.testing.assert_allclose(alone.model_.weights, by_class.model_.weights, rtol=1e-9, atol=1e-12)
+    assert by_class.parties_.tolist() == ["site 0", "site 1", "site 2"]
+    assert by_class.cost_["messages"] == 3 * alone.cost_["messages"]
+
+
+def test_labels_of_any_kind_come_back():
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    model = FedHEONNClassifier().fit(X, names)
+    assert set(model.predict(X)) == set(names)
+    assert model.predict_proba(X).shape == (150, 3)
+
+
+def test_works_inside_cross_validation():
+    X, y = load_digits(return_X_y=True)
+    scores = cross_val_score(FedHEONNClassifier(), X, y, cv=3)
+    assert scores.min() > 0.85
+
+
+def test_cross_validation_by_owner_keeps_owners_apart():
+    X, y = load_iris(return_X_y=True)
+    owners = np.arange(len(y)) % 5
+    scores = cross_val_score(FedHEONNClassifier(), X, y, groups=owners, cv=GroupKFold(5))
+    assert len(scores) == 5 and scores.mean() > 0.75
+
+
+def test_wrong_number_of_groups_is_refused():
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(ValueError, match="groups has 2 entries for 150 rows"):
+        FedHEONNClassifier().fit(X, y, groups=[0, 1])
+
+
+def test_regression_of_several_targets_matches_least_squares():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    Y = X @ rng.normal(size=(3, 2)) + [1.0, -2.0]
+    model = FedHEONNRegressor(lam=0.0).fit(X, Y, groups=np.arange(60) % 4)
+    np.testing.assert_allclose(model.predict(X), Y, atol=1e-10)
+
+
+def test_a_refusal_of_the_federation_is_a_value_error_here():
+    X = np.arange(12.0).reshape(6, 2)
+    with pytest.raises(ValueError, match="range of logistic"):
+        FedHEONNRegressor(activation="logistic").fit(X, np.arange(6.0))
