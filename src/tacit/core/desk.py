@@ -160,7 +160,7 @@ class Desk:
         self.failures: dict[str, str] = {}
         self.schema: Any = None
         self.shared: Shared | None = None
-        self._opens = parts.protection.promises.opens
+        self._opens = parts.protection.opens
         self._schema_raw = b""
         self._log: list[bytes] = []
         self._known: dict[str, int] = {}  # party -> log entries it has; absent: not told the schema

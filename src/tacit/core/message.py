@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
@@ -114,6 +114,18 @@ class Message(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._fields)
 
+    # The inherited forms go through __getitem__ for every name; these are what a step spends time on.
+    def __contains__(self, name: object) -> bool:
+        return name in self._fields
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Value of a field, or a default."""
+        return self._fields.get(name, default)
+
+    def items(self) -> ItemsView[str, Any]:
+        """Names with their values."""
+        return self._fields.items()
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Message) and self.encode() == other.encode()
 
@@ -146,7 +158,7 @@ class Message(Mapping[str, Any]):
                 entries.append([name, value])
         try:
             header = _encoder.encode(entries)
-        except (OverflowError, RecursionError, TypeError, UnicodeEncodeError) as error:
+        except (OverflowError, RecursionError, TypeError, ValueError) as error:
             raise MessageError(f"a plain value cannot be encoded: {error}") from None
         if len(header) > MAX_HEADER:
             raise MessageError(
@@ -198,11 +210,11 @@ class Message(Mapping[str, Any]):
         fields: dict[str, Value] = {}
         previous = ""
         for entry in entries:
-            name, kind = _entry(entry, previous)
-            previous = name
-            if kind is None:
+            previous = name = _name(entry, previous)
+            if len(entry) == 2:
                 fields[name] = _freeze_plain(entry[1], name, 0)
                 continue
+            kind = entry[1]
             length, shape, dtype = _buffer_of(entry, name, kind)
             if length > size - position:
                 missing = length - (size - position)
@@ -222,6 +234,8 @@ class Message(Mapping[str, Any]):
 
 def freeze(value: Any, name: str) -> Value:
     """Make a value one that a message may carry, or refuse it by name."""
+    if type(name) is not str or not name:
+        raise MessageError(f"a field is named {name!r}: names are text, and not empty")
     if isinstance(value, np.ndarray):
         dtype = value.dtype.newbyteorder("<")
         if dtype not in _CODES:
@@ -231,7 +245,7 @@ def freeze(value: Any, name: str) -> Value:
         if value.ndim > MAX_DIMENSIONS:
             raise MessageError(f"field '{name}': {value.ndim} dimensions, the limit is {MAX_DIMENSIONS}")
         # Whoever made a writeable array can still change it: take a copy, so that frozen is frozen.
-        if value.flags.writeable or not value.flags.c_contiguous or value.dtype != dtype:
+        if not (_is_frozen(value) and value.flags.c_contiguous and value.dtype == dtype):
             return _readonly(np.array(value, dtype=dtype, order="C"))
         return _readonly(value)
     if isinstance(value, Blob | bytes):
@@ -241,11 +255,27 @@ def freeze(value: Any, name: str) -> Value:
     return _freeze_plain(value, name, 0)
 
 
+def _is_frozen(array: Array) -> bool:
+    """Whether no writeable array shares the values; a read-only view of one is not frozen."""
+    if type(array) is not np.ndarray:
+        return False
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        if owner.flags.writeable:
+            return False
+        owner = owner.base
+    return owner is None or isinstance(owner, bytes)
+
+
 def _freeze_plain(value: Any, name: str, depth: int) -> Plain:
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, np.generic):
+    if value is None or type(value) in (bool, int, float, str):
+        plain: Plain = value
+        return plain
+    if isinstance(value, np.generic) and value.dtype.kind in "biufU" and value.dtype.char != "g":
         return _freeze_plain(value.item(), name, depth)
+    for base, made in ((int, int.__int__), (float, float.__float__), (str, str.__str__)):
+        if isinstance(value, base):  # an enumeration's member, say: its plain value travels
+            return _freeze_plain(made(value), name, depth)
     if isinstance(value, Secret):
         raise SecretError(f"field '{name}' holds a Secret: secrets stay in the vault and never travel")
     if depth >= MAX_DEPTH:
@@ -263,14 +293,14 @@ def _freeze_plain(value: Any, name: str, depth: int) -> Plain:
     )
 
 
-def _entry(entry: list[Any], previous: str) -> tuple[str, Any]:
-    """Name and buffer kind (None for a plain value) of a header entry, in rising order of names."""
+def _name(entry: list[Any], previous: str) -> str:
+    """Name of a header entry; names rise, so that there is one order and no repetition."""
     if len(entry) < 2 or not isinstance(entry[0], str):
         raise MessageError("header entry without a name")
-    name = entry[0]
+    name: str = entry[0]
     if not name or name <= previous:
         raise MessageError(f"field '{name}' is repeated, unnamed or out of order")
-    return name, None if len(entry) == 2 else entry[1]
+    return name
 
 
 def _buffer_of(entry: list[Any], name: str, kind: Any) -> tuple[int, tuple[int, ...], np.dtype[Any] | None]:
@@ -280,12 +310,19 @@ def _buffer_of(entry: list[Any], name: str, kind: Any) -> tuple[int, tuple[int, 
         shape = entry[3]
         if dtype is None:
             raise MessageError(f"field '{name}': dtype {entry[2]!r} is not one that travels")
-        if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not all(map(_is_length, shape)):
+        if not _is_shape(shape, dtype.itemsize):
             raise MessageError(f"field '{name}': impossible shape {str(shape)[:80]}")
         return prod(shape) * dtype.itemsize, tuple(shape), dtype
     if isinstance(kind, str) and kind in _BUFFERS and len(entry) == 3 and _is_length(entry[2]):
         return entry[2], (), None
     raise MessageError(f"field '{name}': no such kind of field")
+
+
+def _is_shape(shape: Any, itemsize: int) -> bool:
+    if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not all(map(_is_length, shape)):
+        return False
+    # Even an empty array must have strides that fit.
+    return prod(max(length, 1) for length in shape) * itemsize < 1 << 63
 
 
 def _is_length(value: Any) -> bool:

@@ -95,6 +95,9 @@ class Protection(Part):
     # sum, so that nobody computes a contribution twice.
     restarts: ClassVar[bool] = False
 
+    # Where totals open; a protection that leaves the choice has it as a setting.
+    opens: Place = "coordinator"
+
     @property
     def promises(self) -> Promises:
         """What this protection promises with these settings."""

@@ -67,9 +67,14 @@ def follow(party: Party, parts: Parts, message: Message) -> Shared | None:
     if key not in party.cache:
         party.cache[key] = parts.preparation.read_schema(Message.decode(raw))
     schema = party.cache[key]
-    if parts.protection.promises.opens == "coordinator":
-        return Shared(schema, _under("shared/", message))
-    return _open_log(party, parts, schema, message)
+    if parts.protection.opens == "clients":
+        return _open_log(party, parts, schema, message)
+    # All parties of a wave in this process get the same message object: read it once.
+    found: tuple[Message, Shared] | None = party.cache.get("shared")
+    if found is None or found[0] is not message or found[1].schema is not schema:
+        found = message, Shared(schema, _under("shared/", message))
+        party.cache["shared"] = found
+    return found[1]
 
 
 def _open_log(party: Party, parts: Parts, schema: Any, message: Message) -> Shared:

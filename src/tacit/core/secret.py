@@ -52,6 +52,7 @@ class Secret:
     __deepcopy__ = _refuse
     __reduce_ex__ = _refuse
     __reduce__ = _refuse
+    __getstate__ = _refuse
     __bytes__ = _refuse
     __iter__ = _refuse
     __len__ = _refuse

@@ -10,7 +10,8 @@ Treatment of the awkward cases, the same at every client:
 * a missing number is refused (``missing="refuse"``) or replaced by the federation's mean of that
   feature (``"mean"``); a missing category is all zeros; infinite values are always refused;
 * a constant feature becomes all zeros. With ``scale="standard"`` a feature counts as constant when its
-  standard deviation is below a millionth of its root mean square, the limit of what Σx² can tell;
+  standard deviation is below a millionth of its root mean square, the limit of what Σx² can tell; with
+  ``"minmax"`` when its extremes are the same or neighbours in float32;
 * a feature that nobody has a value for is all zeros.
 """
 
@@ -112,9 +113,8 @@ class Preparation(Part):
         variance = mean_square - mean**2
         constant = variance <= CONSTANT * mean_square
         spread = np.where(constant, 1.0, np.sqrt(np.where(constant, 1.0, variance)))
-        if self.scale != "standard":
-            return shared | {"fill": mean}
-        return shared | {"centre": mean, "spread": spread, "constant": constant, "fill": mean}
+        found = {"centre": mean, "spread": spread, "constant": constant} if self.scale == "standard" else {}
+        return shared | (found | {"fill": mean} if self.missing == "mean" else found)
 
     def _probe_layout(self, schema: Schema) -> Layout:
         return Layout(Field("reached", (2, schema.features, 15), bound=1.0))
@@ -149,9 +149,11 @@ class Preparation(Part):
         known = known + digit * 16 ** (DIGITS - 1 - level)
         if level + 1 < DIGITS:
             return shared | {"digits": known, "level": level + 1}
-        high, low = _value(known[0]), _value(0xFFFFFFFF - known[1])
-        # A feature that nobody has a value for ends with low above high.
-        constant = ~(high > low)
+        top, bottom = known[0], 0xFFFFFFFF - known[1]
+        high, low = _value(top), _value(bottom)
+        # Rounding outwards parts a constant into two neighbours; a feature that nobody has a value for
+        # ends with its bottom above its top.
+        constant = top - bottom <= 1
         if not np.all(np.isfinite(high[~constant]) & np.isfinite(low[~constant])):
             raise DataError("a feature exceeds the range of float32 (3.4e38): use scale = 'standard'")
         return shared | {

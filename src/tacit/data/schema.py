@@ -46,7 +46,12 @@ class Schema:
                 names += [f"{column.name}={category}" for category in column.categories]
         return tuple(names)
 
-    @property
+    @cached_property
+    def numeric(self) -> bool:
+        """Whether every column is a number."""
+        return all(column.kind == "number" for column in self.columns)
+
+    @cached_property
     def features(self) -> int:
         """Number of encoded features, without bias."""
         return len(self.feature_names)
@@ -58,7 +63,7 @@ class Schema:
 
     def matrix(self, table: Table) -> NDArray[np.float64]:
         """Encode a table's features; the result is the caller's own to change."""
-        if all(column.kind == "number" for column in self.columns):
+        if self.numeric:
             return np.array(table.values, dtype=np.float64)
         pieces = []
         for index, (agreed, own) in enumerate(zip(self.columns, table.columns, strict=True)):

@@ -11,7 +11,7 @@ import numpy as np
 from tacit.core.layout import Layout
 from tacit.core.message import Message
 from tacit.core.party import Party, Vault
-from tacit.core.protection import Place, Promises, Protection, Sum, Vector
+from tacit.core.protection import Promises, Protection, Sum, Vector
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,6 @@ class Plain(Protection):
     """
 
     name = "plain"
-
-    opens: Place = "coordinator"
 
     @property
     def promises(self) -> Promises:
