@@ -232,6 +232,8 @@ class Federation:
             PROTECTIONS.build(protect) if isinstance(protect, str) else protect,
             preparation or Preparation(),
         )
+        if reason := parts.protection.fits(parts.method):
+            raise ConfigError(f"{parts.protection.name} cannot protect {parts.method.name}: {reason}")
         single = parts.protection.promises.single
         least = min_clients if min_clients is not None else (1 if single else 3)
         manifest = Manifest.of(
@@ -260,22 +262,23 @@ class Federation:
         method: Method = desk.parts.method
         desk.enrol()
         method.check(desk.schema)
+        preparation: Preparation = desk.parts.preparation
+        evaluated = bool(self.holdings.kept.any())
+        sums = method.sums + evaluated + (0 if start else preparation.sums)
+        desk.parts.protection.prepare(desk, sums)
         if start is None:
-            desk.parties = desk.parts.preparation.train(desk)
+            desk.parties = preparation.train(desk)
         else:
             desk.shared = _continued(desk, start)
-        desk.parts.protection.prepare(desk, 1)
         method.train(desk)
-        holdout = self._federated_scores(desk)
+        holdout = self._federated_scores(desk) if evaluated else None
         outcome = desk.finish()
         shared = desk.peek()
         return Training(
             method.model(shared), outcome, desk.schema, desk.manifest, ledger, desk.failures, holdout
         )
 
-    def _federated_scores(self, desk: Desk) -> dict[str, Any] | None:
-        if not self.holdings.kept.any():
-            return None
+    def _federated_scores(self, desk: Desk) -> dict[str, Any]:
         counts = desk.reveal(desk.parts.method.evaluation)
         if desk.schema.task == "classification":
             scores = classification_scores(counts, desk.schema.classes)

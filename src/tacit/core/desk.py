@@ -14,6 +14,7 @@ contributes to the next sum in one wave, and the coordinator never sees a model.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
@@ -72,7 +73,7 @@ class PendingSum:
 
     def refuse(self, party: str, reason: str) -> None:
         """Record that what this party sent cannot be used; the sum goes on without it."""
-        self.failures[party] = reason
+        self.failures[party] = self.desk.failures[party] = reason
         self.desk.events.emit(Noted(party, f"contribution refused: {reason}", "warning"))
 
     def _flaw(self, message: Message) -> str | None:
@@ -232,12 +233,17 @@ class Desk:
         pending, entry = self._summed(contribution, parties)
         if self._opens == "coordinator":
             return self._opened(pending, entry)
-        # One client opens the aggregate and returns it rounded.
-        chosen = pending.contributors[:1]
-        replies = list(self._wave("desk.disclose", chosen, entry, {}, failures=pending.failures))
-        self._check_quorum("disclosure", chosen, [reply.party for reply in replies], pending.failures)
-        self._tell_opened(pending)
-        return Total({k: v for k, v in replies[0].message.items() if k[0] != "$"}, len(pending.contributors))
+        # One client opens the aggregate and returns it rounded; if it cannot, another one does.
+        for chosen in tuple(pending.contributors):
+            for reply in self._wave("desk.disclose", (chosen,), entry, {}, failures=pending.failures):
+                total = {name: value for name, value in reply.message.items() if name[0] != "$"}
+                if reason := pending.layout.flaw(total):
+                    pending.refuse(chosen, reason)
+                    continue
+                self._tell_opened(pending)
+                return Total(total, len(pending.contributors))
+        self._check_quorum("disclosure", pending.contributors, (), pending.failures)
+        raise AssertionError("a quorum is never nobody")
 
     def ask(
         self,
@@ -260,13 +266,12 @@ class Desk:
         """Hand what was learnt to every party, and check that all replicas are the same."""
         failures: dict[str, str] = {}
         digests = {
-            reply.party: reply.message["digest"]
+            reply.party: str(reply.message.get("digest"))
             for reply in self._wave("desk.adopt", self.parties, {}, {}, failures=failures)
         }
         self._check_quorum("adoption", self.parties, list(digests), failures)
         own = viewed(self.parts, self.shared).digest() if self.shared is not None else None
-        tally = [own] if own else list(digests.values())
-        expected = max(set(tally), key=tally.count)
+        expected = own or Counter(digests.values()).most_common(1)[0][0]
         if odd := [party for party, digest in digests.items() if digest != expected]:
             raise FederationError(
                 f"{len(odd)} of {len(digests)} replicas differ from the rest ({_some(odd)}): "
@@ -366,7 +371,7 @@ class Desk:
         for reply in self.engine.ask(raw, ((party, job(party)) for party in parties), self.timeout):
             self._account(wave, reply)
             if reply.failure is not None:
-                failures[reply.party] = reply.failure
+                failures[reply.party] = self.failures[reply.party] = reply.failure
                 continue
             good += 1
             if self.schema is not None:

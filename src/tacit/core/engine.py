@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from math import isfinite
+from typing import Any, Protocol
 
 from tacit.core.errors import MessageError
 from tacit.core.message import Message
@@ -45,9 +46,24 @@ def read_reply(party: str, raw: bytes, down: int, *, limit: int, inline: bool = 
     """Decode what came back from a party; bytes that are no message are that party's failure."""
     try:
         message = Message.decode(raw, limit)
-        cpu = message["$cpu"]
-        if not isinstance(cpu, float) or not cpu >= 0:
-            raise MessageError("reply without its CPU time")
-    except (MessageError, KeyError) as error:
+        cpu = _checked(message)
+    except MessageError as error:
         return Reply(party, Message(), f"MessageError: {error}", down, len(raw))
     return Reply(party, message, message.get("$failure"), down, len(raw), cpu, inline)
+
+
+def _checked(message: Message) -> float:
+    """CPU time of a reply whose own fields are what :func:`tacit.core.steps.perform` gives."""
+    cpu = message.get("$cpu")
+    if not isinstance(cpu, float) or not isfinite(cpu) or cpu < 0:
+        raise MessageError("reply without its CPU time")
+    if not isinstance(message.get("$failure", ""), str):
+        raise MessageError("reply whose failure is no text")
+    notes = message.get("$notes", ())
+    if not isinstance(notes, tuple) or not all(map(_is_note, notes)):
+        raise MessageError("reply whose notes are no texts with their levels")
+    return cpu
+
+
+def _is_note(note: Any) -> bool:
+    return isinstance(note, tuple) and len(note) == 2 and all(isinstance(text, str) for text in note)

@@ -107,6 +107,16 @@ class Layout:
                 private=f"largest value {largest:g}",
             )
 
+    def flaw(self, total: Mapping[str, Any]) -> str | None:
+        """Say what is wrong with an opened total that another party handed over, if anything is."""
+        for field in (*self.fields, *self.clear):
+            array = total.get(field.name)
+            if not isinstance(array, np.ndarray) or not np.isfinite(array).all():
+                return f"'{field.name}' is missing or holds NaN or infinite values"
+            if field.shape is not None and array.shape != field.shape:
+                return f"'{field.name}' has shape {array.shape}, agreed was {field.shape}"
+        return None
+
     def unpack(self, vector: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
         """Cut a vector into its named arrays (views)."""
         if vector.shape != (self.size,):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import ItemsView, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
@@ -46,6 +46,12 @@ _DTYPES = {
     for code in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
+_PLAIN: dict[type, Callable[[Any], bool | int | float | str]] = {
+    int: int.__int__,
+    float: float.__float__,
+    str: str.__str__,
+}
+_EXACT = (bool, int, float, str)
 _BUFFERS = frozenset(("bytes", *get_args(BlobKind)))
 _PADDING = tuple(b"\0" * n for n in range(_ALIGNMENT))
 _encoder = msgspec.msgpack.Encoder(order="deterministic", enc_hook=dict)
@@ -268,14 +274,13 @@ def _is_frozen(array: Array) -> bool:
 
 
 def _freeze_plain(value: Any, name: str, depth: int) -> Plain:
-    if value is None or type(value) in (bool, int, float, str):
-        plain: Plain = value
-        return plain
+    if value is None or (isinstance(value, bool | int | float | str) and type(value) in _EXACT):
+        return value
     if isinstance(value, np.generic) and value.dtype.kind in "biufU" and value.dtype.char != "g":
         return _freeze_plain(value.item(), name, depth)
-    for base, made in ((int, int.__int__), (float, float.__float__), (str, str.__str__)):
+    for base, made in _PLAIN.items():
         if isinstance(value, base):  # an enumeration's member, say: its plain value travels
-            return _freeze_plain(made(value), name, depth)
+            return made(value)
     if isinstance(value, Secret):
         raise SecretError(f"field '{name}' holds a Secret: secrets stay in the vault and never travel")
     if depth >= MAX_DEPTH:
@@ -322,7 +327,7 @@ def _is_shape(shape: Any, itemsize: int) -> bool:
     if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not all(map(_is_length, shape)):
         return False
     # Even an empty array must have strides that fit.
-    return prod(max(length, 1) for length in shape) * itemsize < 1 << 63
+    return bool(prod(max(length, 1) for length in shape) * itemsize < 1 << 63)
 
 
 def _is_length(value: Any) -> bool:

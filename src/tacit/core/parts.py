@@ -212,8 +212,10 @@ class Registry(Generic[P]):
         module, _, attribute = target.partition(":")
         try:
             found = getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, TypeError, ValueError) as error:
             raise ConfigError(f"{self.kind} '{name}' cannot be imported here: {error}") from None
+        if not (isinstance(found, type) and issubclass(found, Part)):
+            raise ConfigError(f"{self.kind} '{name}' is no part of a federation: name a class of that kind")
         return typing.cast(type[P], found)
 
     def build(self, name: str, config: Mapping[str, Any] | None = None) -> P:

@@ -59,7 +59,8 @@ class Vault(MutableMapping[str, Secret]):
     __slots__ = ("_secrets",)
 
     def __init__(self, secrets: Mapping[str, Secret] | None = None) -> None:
-        self._secrets: dict[str, Secret] = dict(secrets or {})
+        self._secrets: dict[str, Secret] = {}
+        self.update(secrets or {})
 
     def __getitem__(self, name: str) -> Secret:
         return self._secrets[name]

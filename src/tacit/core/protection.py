@@ -103,6 +103,10 @@ class Protection(Part):
         """What this protection promises with these settings."""
         raise TypeError(f"{type(self).__name__} must state its promises")
 
+    def fits(self, method: Part) -> str | None:
+        """Why this protection cannot serve a method, if so; asked before anything is sent."""
+        return None
+
     def prepare(self, desk: Any, sums: int) -> None:
         """Agree keys and shares for that many sums, in as few waves as possible; plain needs none."""
 

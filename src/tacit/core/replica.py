@@ -97,9 +97,15 @@ def _open_log(party: Party, parts: Parts, schema: Any, message: Message) -> Shar
         position = number
     if entries:
         party.state["position"] = position
-        for name, value in shared.items():
-            party.state["shared/" + name] = value
+        _remember(party, shared)
     return shared
+
+
+def _remember(party: Party, shared: Shared) -> None:
+    """Keep these shared values and no others: a name that an apply dropped must not come back."""
+    for name in [name for name in party.state if name.startswith("shared/") and name[7:] not in shared]:
+        del party.state[name]
+    party.state.update(_over("shared/", shared))
 
 
 def initial(parts: Parts, schema: Any, manifest: Manifest) -> Shared:
@@ -175,8 +181,7 @@ def _rounded(value: Any, precision: float) -> Any:
 
 def adopt(party: Party, message: Message, parts: Parts, shared: Shared) -> Message:
     """Keep what was learnt, and say by digest which replica this is."""
-    for name, value in shared.items():
-        party.state["shared/" + name] = value
+    _remember(party, shared)
     return Message(digest=viewed(parts, shared).digest())
 
 

@@ -11,13 +11,15 @@ import hashlib
 import logging
 import time
 
-from tacit.core.errors import MessageError, ReplayError, StepError, TacitError
+from tacit.core.errors import MessageError, ReplayError, StepError, TacitError, nearest
 from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.parts import marked
 from tacit.core.party import Party
 from tacit.core.replica import STEPS, Assemble, agreed, enrol, enrolled_digest, follow
 
 log = logging.getLogger("tacit.site")
+
+LONGEST_FAILURE = 4096  # characters of a failure's text that travel
 
 
 def perform(
@@ -46,8 +48,6 @@ def perform(
         Largest job accepted, in bytes.
     """
     started = time.thread_time()
-    # A reply of ours never carries these names, so a step cannot forge them.
-    fields: dict[str, object] = {}
     asked = ""
     if keep_reply:
         asked = hashlib.sha256(call.encode() + job).hexdigest()
@@ -60,20 +60,26 @@ def perform(
             _check_serial(party, message["$serial"])
             reply = _deed(party, message, assemble)
             party.state["$serial"] = message["$serial"]
-        fields.update(reply)
-        if party.notes:
-            fields["$notes"] = [(note.text, note.level) for note in party.notes]
-            party.notes.clear()
+            raw = _reply(party, reply, started)
+            # Stored with the state it belongs to. A failure is not stored: it changed nothing, and it
+            # must not displace the reply that a repeated ask is still owed.
+            if keep_reply:
+                party.state["$asked"], party.state["$reply"] = asked, raw
+            return raw
     except Exception as error:  # noqa: BLE001  # whatever a step raises is this party's failure
-        fields = {"$failure": _public_text(error, party)}
+        text = _public_text(error, party)
+    return Message({"$failure": text, "$cpu": time.thread_time() - started}).encode()
+
+
+def _reply(party: Party, reply: Message, started: float) -> bytes:
+    if any(name.startswith("$") for name in reply):
+        raise MessageError("a step's reply may not use names that start with '$'")
+    fields = dict(reply.items())
+    if party.notes:
+        fields["$notes"] = [(note.text, note.level) for note in party.notes]
+        party.notes.clear()
     fields["$cpu"] = time.thread_time() - started
-    try:
-        raw = Message(fields).encode()
-    except TacitError as error:
-        raw = Message({"$failure": _public_text(error, party), "$cpu": time.thread_time() - started}).encode()
-    if keep_reply:
-        party.state["$asked"], party.state["$reply"] = asked, raw
-    return raw
+    return Message(fields).encode()
 
 
 def _joined(call: Message, job: Message) -> Message:
@@ -82,7 +88,9 @@ def _joined(call: Message, job: Message) -> Message:
     return Message({**call, **job})
 
 
-def _check_serial(party: Party, serial: int) -> None:
+def _check_serial(party: Party, serial: object) -> None:
+    if type(serial) is not int:  # NaN, for one, is never older than anything
+        raise MessageError(f"an ask's serial number is a {type(serial).__name__}, not a whole number")
     last = party.state.get("$serial", -1)
     if serial <= last:
         raise ReplayError(f"{party.id} answered ask {last} already and refuses ask {serial}: it is a replay")
@@ -100,11 +108,11 @@ def _deed(party: Party, message: Message, assemble: Assemble) -> Message:
     if kind == "desk":
         if shared is None:
             raise StepError(f"{party.id} has not been told the agreed schema")
+        if name not in STEPS:
+            raise StepError(f"the desk has no step '{name}': {nearest(name, STEPS)}")
         return STEPS[name](party, message, parts, shared)
     function, _ = marked(getattr(parts, kind, None), name, "step")
     reply: Message = function(party, message, shared)
-    if any(key.startswith("$") for key in reply):
-        raise MessageError("a step's reply may not use names that start with '$'")
     return reply
 
 
@@ -112,4 +120,6 @@ def _public_text(error: Exception, party: Party) -> str:
     """What the coordinator may know of a failure; the rest stays in the site's own log."""
     log.debug("%s: step failed", party.id, exc_info=error)
     name = type(error).__name__
-    return f"{name}: {error.public}" if isinstance(error, TacitError) else f"{name} in the client's step"
+    text = f"{name}: {error.public}" if isinstance(error, TacitError) else f"{name} in the client's step"
+    # Whatever a step put into its error, the failure itself must be able to travel.
+    return text[:LONGEST_FAILURE].encode(errors="replace").decode()

@@ -73,6 +73,12 @@ class Preparation(Part):
         """Read the agreed schema."""
         return Schema.from_message(message)
 
+    @property
+    def sums(self) -> int:
+        """How many sums :meth:`train` forms."""
+        moments = self.scale == "standard" or self.missing == "mean"
+        return int(moments) + (DIGITS if self.scale == "minmax" else 0)
+
     # -- scaling -----------------------------------------------------------------------------------
 
     def train(self, desk: Desk) -> tuple[str, ...]:

@@ -76,6 +76,11 @@ class Method(Part):
         if schema.task not in self.tasks:
             raise ConfigError(f"{self.name} cannot learn {schema.task}: it does {' and '.join(self.tasks)}")
 
+    @property
+    def sums(self) -> int:
+        """How many sums :meth:`train` forms, so that keys for all can be agreed at once."""
+        return 1
+
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
         """Shared values before the first sum."""
         return {}
