@@ -1,0 +1,1 @@
+"""Encryption, sharing and sealing. Knows nothing of learning."""
