@@ -1,0 +1,124 @@
+"""Identities, exchange keys and sealed channels between parties that the coordinator only relays.
+
+Every site has an Ed25519 *identity*, pinned by the others beforehand. For each run it makes a fresh X25519
+*exchange key* and signs it, so that the relay cannot swap it. Two parties derive a key from their
+exchange keys (X25519 → HKDF-SHA256) and seal with ChaCha20-Poly1305, bound to run, sum, step, sender
+and receiver: a blob moved to another place or time does not open.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from tacit.core.errors import ProtectionError
+from tacit.core.message import Message
+from tacit.core.secret import Secret
+
+NONCE = 12
+PUBLIC = 32
+SIGNATURE = 64
+
+
+def identity_public(identity: Secret) -> bytes:
+    """Public half of an identity: what others pin."""
+    return Ed25519PrivateKey.from_private_bytes(identity.reveal()).public_key().public_bytes_raw()
+
+
+def new_exchange() -> tuple[Secret, bytes]:
+    """Make a fresh exchange key: the private half, and the public one."""
+    private = X25519PrivateKey.generate()
+    return Secret(private.private_bytes_raw()), private.public_key().public_bytes_raw()
+
+
+def sign_exchange(identity: Secret, owner: str, run: str, public: bytes) -> bytes:
+    """Sign an exchange key: the key followed by the signature."""
+    private = Ed25519PrivateKey.from_private_bytes(identity.reveal())
+    return public + private.sign(_exchange_claim(owner, run, public))
+
+
+def checked_exchange(signed: bytes, pinned: bytes, owner: str, run: str) -> bytes:
+    """Give the exchange key if its signature is that of the pinned identity.
+
+    Raises
+    ------
+    ProtectionError
+        If somebody else signed it, or it was signed for another owner or run.
+    """
+    public, signature = signed[:PUBLIC], signed[PUBLIC:]
+    try:
+        if len(signed) != PUBLIC + SIGNATURE:
+            raise InvalidSignature
+        Ed25519PublicKey.from_public_bytes(pinned).verify(signature, _exchange_claim(owner, run, public))
+    except InvalidSignature:
+        raise ProtectionError(
+            f"the exchange key of {owner} is not signed by its pinned identity: the relay or a stranger "
+            "swapped it; do not go on"
+        ) from None
+    return public
+
+
+def _exchange_claim(owner: str, run: str, public: bytes) -> bytes:
+    return Message(claim="tacit exchange key", owner=owner, run=run, public=public).encode()
+
+
+def pair_key(private: Secret, peer: bytes, purpose: str, run: str) -> Secret:
+    """Derive the key that two parties share for one purpose in one run.
+
+    >>> (a, A), (b, B) = new_exchange(), new_exchange()
+    >>> pair_key(a, B, "seal", "run-1") == pair_key(b, A, "seal", "run-1")
+    True
+    >>> pair_key(a, B, "seal", "run-1") == pair_key(a, B, "seal", "run-2")
+    False
+    """
+    try:
+        raw = X25519PrivateKey.from_private_bytes(private.reveal()).exchange(
+            X25519PublicKey.from_public_bytes(peer)
+        )
+    except ValueError:
+        raise ProtectionError("an exchange key that gives no secret (a point of small order)") from None
+    info = Message(purpose=purpose, run=run).encode()
+    return Secret(HKDF(SHA256(), length=32, salt=None, info=info).derive(raw))
+
+
+def place(run: str, number: int, step: str, sender: str, receiver: str) -> bytes:
+    """Where and when a sealed blob belongs."""
+    return Message(run=run, sum=number, step=step, sender=sender, receiver=receiver).encode()
+
+
+def seal(key: Secret, raw: bytes, where: bytes) -> bytes:
+    """Encrypt for the other holder of the key, bound to its place."""
+    nonce = os.urandom(NONCE)
+    return nonce + ChaCha20Poly1305(key.reveal()).encrypt(nonce, raw, where)
+
+
+def unseal(key: Secret, sealed: bytes, where: bytes) -> bytes:
+    """Decrypt what was sealed for this place.
+
+    Raises
+    ------
+    ProtectionError
+        If a bit was changed, or the blob belongs to another run, sum, step, sender or receiver.
+    """
+    try:
+        return ChaCha20Poly1305(key.reveal()).decrypt(sealed[:NONCE], sealed[NONCE:], where)
+    except (InvalidTag, ValueError):
+        raise ProtectionError(
+            "a sealed message does not open: it was changed, or belongs to another run, sum, step or party"
+        ) from None
+
+
+def tag(key: Secret, *pieces: bytes) -> bytes:
+    """Authentication tag of some byte strings, each with its length, so that none run together."""
+    code = hmac.new(key.reveal(), digestmod="sha256")
+    for piece in pieces:
+        code.update(len(piece).to_bytes(8, "little"))
+        code.update(piece)
+    return code.digest()[:16]

@@ -1,0 +1,155 @@
+"""Fixed point: real vectors as signed integers that can be added exactly, and back.
+
+A value with a known bound b becomes one integer, round(x · (2^(bits-1) - 1) / b). A value without one,
+such as Σx² before anything is scaled, uses the *wide* encoding: sixty bits before and sixty after the
+binary point, cut into digits of the same size, so that every slot of the vector looks alike to the
+protection. Guard bits for the number of summands are counted in, and totals are decoded as integers: a
+detour through floats would be wrong beyond 2^53.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import ConfigError, DataError
+
+WIDE_FRACTION = 60
+WIDE_BITS = 120
+
+Vector = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class FixedPoint:
+    """How a vector becomes integers.
+
+    Parameters
+    ----------
+    bounds : ndarray
+        Largest absolute value of each entry; infinite where none is known.
+    bits : int
+        Bits of an integer, its sign included: 8 to 50.
+    summands : int
+        How many vectors will be added at the most.
+    clip : bool
+        Cut values at their bound instead of refusing them.
+
+    Examples
+    --------
+    >>> code = FixedPoint(np.array([1.0, np.inf]), bits=24, summands=100)
+    >>> a, b = np.array([0.5, 1e9]), np.array([-0.25, -3.5])
+    >>> code.decode(code.encode(a) + code.encode(b)).round(6).tolist()
+    [0.25, 999999996.5]
+    """
+
+    bounds: Vector
+    bits: int
+    summands: int
+    clip: bool = False
+
+    def __post_init__(self) -> None:
+        if not 8 <= self.bits <= 50:
+            raise ConfigError(f"bits is {self.bits}: fixed point works with 8 to 50 bits a value")
+        if self.summands < 1:
+            raise ConfigError(f"summands is {self.summands}: at least one vector is summed")
+        if self.bits + self.guard_bits > 63:
+            raise ConfigError(
+                f"{self.bits} bits a value and {self.guard_bits} guard bits for {self.summands:,} summands "
+                f"exceed 63: use at most {63 - self.guard_bits} bits"
+            )
+
+    @property
+    def guard_bits(self) -> int:
+        """Bits that the sum may grow by."""
+        return int(self.summands - 1).bit_length()
+
+    @cached_property
+    def _narrow(self) -> NDArray[np.bool_]:
+        return np.isfinite(self.bounds)
+
+    @cached_property
+    def _scale(self) -> Vector:
+        bound = self.bounds[self._narrow]
+        top = float((1 << (self.bits - 1)) - 1)
+        return np.divide(top, bound, out=np.zeros_like(bound), where=bound > 0)
+
+    @cached_property
+    def digits(self) -> int:
+        """Integers that a wide value takes."""
+        return -(-WIDE_BITS // (self.bits - 1))
+
+    @property
+    def slots(self) -> int:
+        """Integers that a vector takes."""
+        narrow = int(self._narrow.sum())
+        return narrow + self.digits * (len(self.bounds) - narrow)
+
+    def encode(self, vector: Vector) -> Integers:
+        """Turn a vector into integers; refuse (or clip) what exceeds its bound."""
+        if vector.shape != self.bounds.shape:
+            raise DataError(f"vector of {vector.size} values, agreed were {self.bounds.size}")
+        if not np.isfinite(vector).all():
+            raise DataError("NaN or infinite values cannot be encoded: look for them in the data")
+        if self.clip:
+            vector = np.clip(vector, -self.bounds, self.bounds)
+        elif (beyond := np.abs(vector) > self.bounds).any():
+            first = int(np.argmax(beyond))
+            raise DataError(
+                f"value {first} of the vector exceeds its bound of {self.bounds[first]:g}: scale it, "
+                "declare a wider bound, or set clip",
+                private=f"it is {vector[first]:g}",
+            )
+        narrow = np.rint(vector[self._narrow] * self._scale).astype(np.int64)
+        if self._narrow.all():
+            return narrow
+        wide = wide_digits(vector[~self._narrow], self.bits - 1)
+        return np.concatenate([narrow, wide.reshape(-1)])
+
+    def decode(self, totals: Integers) -> Vector:
+        """Turn added integers back into real values."""
+        if totals.shape != (self.slots,):
+            raise DataError(f"total of {totals.size} integers, the encoding has {self.slots}")
+        split = int(self._narrow.sum())
+        result = np.empty(self.bounds.shape)
+        scale = self._scale
+        result[self._narrow] = np.divide(totals[:split], scale, out=np.zeros(split), where=scale > 0)
+        if split < len(self.bounds):
+            result[~self._narrow] = from_wide_digits(totals[split:].reshape(self.digits, -1), self.bits - 1)
+        return result
+
+
+def wide_digits(values: Vector, digit_bits: int) -> Integers:
+    """Cut values into signed digits of ``digit_bits`` bits, the lowest first; shape (digits, values).
+
+    >>> from_wide_digits(wide_digits(np.array([-1234.5, 2.0**-60, 1e15]), 11), 11).tolist()
+    [-1234.5, 8.673617379884035e-19, 1000000000000000.0]
+    """
+    rest = np.ldexp(np.abs(values), WIDE_FRACTION)
+    if (rest >= 2.0**WIDE_BITS).any():
+        raise DataError(
+            f"a value without a known bound exceeds 2^{WIDE_BITS - WIDE_FRACTION}: rescale that column",
+            private=f"it is {np.abs(values).max():g}",
+        )
+    count = -(-WIDE_BITS // digit_bits)
+    digits = np.empty((count, len(values)), dtype=np.int64)
+    for place in range(count - 1, 0, -1):
+        # Dividing by a power of two and taking the top bits away are both exact in floating point.
+        digit = np.floor(np.ldexp(rest, -digit_bits * place))
+        rest = rest - np.ldexp(digit, digit_bits * place)
+        digits[place] = digit
+    digits[0] = np.rint(rest)
+    return np.where(values < 0, -digits, digits)
+
+
+def from_wide_digits(digits: NDArray[Any], digit_bits: int) -> Vector:
+    """Values from (added) digits, exactly rounded."""
+    totals = np.zeros(digits.shape[1], dtype=object)
+    for place, row in enumerate(digits):
+        totals += row.astype(object) * (1 << (digit_bits * place))
+    return np.array([int(total) / (1 << WIDE_FRACTION) for total in totals], dtype=np.float64)

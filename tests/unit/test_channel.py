@@ -1,0 +1,103 @@
+"""Sealed channels: what the relay may do, and what it then finds."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tacit.core.errors import ProtectionError
+from tacit.core.secret import Secret
+from tacit.crypto.channel import (
+    checked_exchange,
+    identity_public,
+    new_exchange,
+    pair_key,
+    place,
+    seal,
+    sign_exchange,
+    tag,
+    unseal,
+)
+
+HOSPITAL, BANK = Secret(b"h" * 32), Secret(b"b" * 32)
+WHERE = place("run-1", 3, "hop", "a", "b")
+
+
+def key() -> Secret:
+    (private, _), (_, public) = new_exchange(), new_exchange()
+    return pair_key(private, public, "seal", "run-1")
+
+
+def test_both_ends_derive_the_same_key_and_nobody_else_does():
+    (a, public_a), (b, public_b), (c, _) = new_exchange(), new_exchange(), new_exchange()
+    assert pair_key(a, public_b, "seal", "r") == pair_key(b, public_a, "seal", "r")
+    assert pair_key(c, public_b, "seal", "r") != pair_key(a, public_b, "seal", "r")
+    assert pair_key(a, public_b, "mac", "r") != pair_key(a, public_b, "seal", "r")
+
+
+def test_sealed_bytes_open_only_where_they_belong():
+    shared = key()
+    sealed = seal(shared, b"running sum", WHERE)
+    assert unseal(shared, sealed, WHERE) == b"running sum"
+    for other in (
+        place("run-2", 3, "hop", "a", "b"),
+        place("run-1", 4, "hop", "a", "b"),
+        place("run-1", 3, "key", "a", "b"),
+        place("run-1", 3, "hop", "c", "b"),
+        place("run-1", 3, "hop", "a", "c"),
+    ):
+        with pytest.raises(ProtectionError, match="does not open"):
+            unseal(shared, sealed, other)
+
+
+@given(st.integers(0, 8 * 39 - 1))
+@settings(max_examples=60, deadline=None)
+def test_any_flipped_bit_is_noticed(bit):
+    shared = key()
+    sealed = bytearray(seal(shared, b"running sum", WHERE))
+    sealed[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(ProtectionError):
+        unseal(shared, bytes(sealed), WHERE)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 11, 12, 27])
+def test_truncated_bytes_are_refused(cut):
+    shared = key()
+    with pytest.raises(ProtectionError):
+        unseal(shared, seal(shared, b"running sum", WHERE)[:cut], WHERE)
+
+
+def test_the_relay_cannot_swap_an_exchange_key():
+    _, public = new_exchange()
+    signed = sign_exchange(HOSPITAL, "hospital", "run-1", public)
+    pinned = identity_public(HOSPITAL)
+    assert checked_exchange(signed, pinned, "hospital", "run-1") == public
+    _, swapped = new_exchange()
+    for forged, owner, run in (
+        (swapped + signed[32:], "hospital", "run-1"),  # another key under the old signature
+        (sign_exchange(BANK, "hospital", "run-1", swapped), "hospital", "run-1"),  # signed by a stranger
+        (signed, "bank", "run-1"),  # passed off as somebody else's
+        (signed, "hospital", "run-2"),  # replayed from another run
+        (signed[:-1], "hospital", "run-1"),
+        (b"", "hospital", "run-1"),
+    ):
+        with pytest.raises(ProtectionError, match="not signed by its pinned identity"):
+            checked_exchange(forged, pinned, owner, run)
+
+
+def test_a_point_of_small_order_is_refused():
+    private, _ = new_exchange()
+    with pytest.raises(ProtectionError, match="small order"):
+        pair_key(private, bytes(32), "seal", "run-1")
+
+
+def test_two_seals_of_the_same_bytes_differ():
+    shared = key()
+    assert seal(shared, b"x", WHERE) != seal(shared, b"x", WHERE)
+
+
+def test_tags_depend_on_every_piece_and_where_it_ends():
+    shared = key()
+    assert tag(shared, b"ab", b"c") != tag(shared, b"a", b"bc")
+    assert tag(shared, b"ab") != tag(key(), b"ab")
