@@ -80,10 +80,8 @@ class PendingSum:
         """What is wrong with the visible fields of a contribution, if anything is."""
         for clear in self.layout.clear:
             value = message.get(f"clear/{clear.name}")
-            if not isinstance(value, np.ndarray) or not np.isfinite(value).all():
-                return f"'{clear.name}' is missing or holds NaN or infinite values"
-            if clear.shape is not None and value.shape != clear.shape:
-                return f"'{clear.name}' has shape {value.shape}, agreed was {clear.shape}"
+            if flaw := clear.flaw(value):
+                return flaw
             if flaw := self._part().flaw(clear.name, value, self.desk.schema):
                 return f"'{clear.name}' {flaw}"
         return None

@@ -36,6 +36,14 @@ class Field:
     bound: float | None = None
     clear: bool = False
 
+    def flaw(self, value: Any) -> str | None:
+        """Say what is wrong with a value that came from another party, if anything is."""
+        if not isinstance(value, np.ndarray) or not np.isfinite(value).all():
+            return f"'{self.name}' is missing or holds NaN or infinite values"
+        if self.shape is not None and value.shape != self.shape:
+            return f"'{self.name}' has shape {value.shape}, agreed was {self.shape}"
+        return None
+
 
 class Layout:
     """The fields of a contribution in order.
@@ -109,13 +117,8 @@ class Layout:
 
     def flaw(self, total: Mapping[str, Any]) -> str | None:
         """Say what is wrong with an opened total that another party handed over, if anything is."""
-        for field in (*self.fields, *self.clear):
-            array = total.get(field.name)
-            if not isinstance(array, np.ndarray) or not np.isfinite(array).all():
-                return f"'{field.name}' is missing or holds NaN or infinite values"
-            if field.shape is not None and array.shape != field.shape:
-                return f"'{field.name}' has shape {array.shape}, agreed was {field.shape}"
-        return None
+        found = (field.flaw(total.get(field.name)) for field in (*self.fields, *self.clear))
+        return next((flaw for flaw in found if flaw), None)
 
     def unpack(self, vector: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
         """Cut a vector into its named arrays (views)."""

@@ -154,8 +154,17 @@ def from_plain(kind: type[Built], config: Mapping[str, Any], where: str, what: s
         try:
             values[key] = msgspec.convert(value, hints[key], strict=False)
         except msgspec.ValidationError as error:
-            raise ConfigError(f"{where}: {what} {key} = {value!r}: {error}") from None
+            words = _words(hints[key])
+            way_out = nearest(value, words) if words and isinstance(value, str) else str(error)
+            raise ConfigError(f"{where}: {what} {key} = {value!r}: {way_out}") from None
     return kind(**values)
+
+
+def _words(hint: Any) -> list[str]:
+    """Texts that a type allows by name: those of a Literal, also of an optional one."""
+    if typing.get_origin(hint) is typing.Literal:
+        return [word for word in typing.get_args(hint) if isinstance(word, str)]
+    return [word for member in typing.get_args(hint) for word in _words(member)]
 
 
 def _described(docstring: str) -> dict[str, str]:

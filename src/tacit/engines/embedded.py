@@ -7,6 +7,7 @@ whatever the number of workers, so that one seed gives one model.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import subprocess
@@ -20,7 +21,7 @@ from typing import BinaryIO, cast
 import numpy as np
 
 from tacit.core.engine import Job, Reply, read_reply
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, MessageError
 from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.replica import Assemble
 from tacit.engines.assembly import assemble as assemble_installed
@@ -79,11 +80,13 @@ class EmbeddedEngine:
                 holdings, assemble, seed=seed, cold=cold, keep_replies=keep_replies, limit=limit
             )
             return
-        settings = Message(seed=seed, cold=cold, limit=limit, timeout=timeout).encode()
+        settings = Message(seed=seed, cold=cold, keep_replies=keep_replies, limit=limit).encode()
         owner = np.arange(len(self._names)) // BLOCK % workers
-        for number in range(workers):
+        # They import at the same time; the first long write waits for the imports.
+        self._workers = [_Worker() for _ in range(workers)]
+        for number, worker in enumerate(self._workers):
             part = holdings.part(np.flatnonzero(owner == number))
-            self._workers.append(_Worker([settings, part.to_message().encode()]))
+            worker.begin([settings, part.to_message().encode()])
 
     def parties(self, role: str = "client") -> Sequence[str]:
         """Names of the parties in party order."""
@@ -91,9 +94,10 @@ class EmbeddedEngine:
 
     def ask(self, call: bytes, jobs: Iterable[Job], timeout: float | None = None) -> Iterator[Reply]:
         """Ask each party of ``jobs``; replies stream back in that order."""
-        if self._sites is None:
-            return self._ask_workers(call, jobs)
-        return self._ask_here(call, jobs, timeout or self._timeout)
+        if len(call) > self._limit:
+            raise MessageError(f"message of {len(call):,} bytes, the limit is {self._limit:,}: send less")
+        ask = self._ask_workers if self._sites is None else self._ask_here
+        return ask(call, jobs, timeout or self._timeout)
 
     def _ask_here(self, call: bytes, jobs: Iterable[Job], timeout: float | None) -> Iterator[Reply]:
         assert self._sites is not None
@@ -103,38 +107,35 @@ class EmbeddedEngine:
             raw = self._sites.perform(name, message, job, timeout)
             yield read_reply(name, raw, down + len(job), limit=self._limit, inline=True)
 
-    def _ask_workers(self, call: bytes, jobs: Iterable[Job]) -> Iterator[Reply]:
-        pending: deque[tuple[_Worker, list[Job]]] = deque()
-        told: set[int] = set()
+    def _ask_workers(self, call: bytes, jobs: Iterable[Job], timeout: float | None) -> Iterator[Reply]:
+        pending: deque[tuple[_Worker, int, list[Job]]] = deque()
+        patience = None if timeout is None else timeout * BLOCK + 10.0
+
+        def first() -> Iterator[Reply]:
+            worker, ticket, batch = pending.popleft()
+            return self._replies(worker.receive(ticket, patience), batch, len(call))
+
         try:
             for block, group in groupby(jobs, key=lambda job: self._index[job[0]] // BLOCK):
                 batch = list(group)
-                number = block % len(self._workers)
-                worker = self._workers[number]
-                while worker.in_flight >= IN_FLIGHT:
-                    yield from self._replies(*pending.popleft(), len(call))
-                names = "\n".join(name for name, _ in batch).encode()
-                worker.send([b"" if number in told else call, names, *(job for _, job in batch)])
-                told.add(number)
-                pending.append((worker, batch))
+                worker = self._workers[block % len(self._workers)]
+                while sum(other is worker for other, _, _ in pending) >= IN_FLIGHT:
+                    yield from first()
+                pending.append((worker, worker.send(call, timeout, batch), batch))
             while pending:
-                yield from self._replies(*pending.popleft(), len(call))
+                yield from first()
         finally:
             # A wave that is given up half-way must not leave its replies for the next one.
-            for worker, batch in pending:
-                worker.receive(self._patience(batch))
+            for worker, ticket, _ in pending:
+                worker.forget(ticket)
 
-    def _replies(self, worker: _Worker, batch: list[Job], down: int) -> Iterator[Reply]:
-        raws = worker.receive(self._patience(batch))
+    def _replies(self, raws: list[bytes] | None, batch: list[Job], down: int) -> Iterator[Reply]:
         for position, (name, job) in enumerate(batch):
             size = down + len(job)
             if raws is None:
                 yield Reply(name, Message(), "StepError: the worker process of this client ended", size, 0)
             else:
                 yield read_reply(name, raws[position], size, limit=self._limit)
-
-    def _patience(self, batch: list[Job]) -> float | None:
-        return None if self._timeout is None else self._timeout * len(batch) + 10.0
 
     def close(self) -> None:
         """End the worker processes."""
@@ -146,7 +147,7 @@ class EmbeddedEngine:
 class _Worker:
     """One worker process; a thread drains its replies, so that neither end waits for the other."""
 
-    def __init__(self, first: list[bytes]) -> None:
+    def __init__(self) -> None:
         single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tacit.engines.worker"],
@@ -156,10 +157,14 @@ class _Worker:
         )
         self._asks = cast(BinaryIO, self._process.stdin)
         self._inbox: queue.SimpleQueue[list[bytes] | None] = queue.SimpleQueue()
-        self.in_flight = 0
+        # Batches are numbered: the process answers in order, whichever wave is read first.
+        self._sent = self._received = 0
+        self._arrived: dict[int, list[bytes]] = {}
+        self._forgotten: set[int] = set()
+        self._call: bytes | None = None
         self._gone = False
-        threading.Thread(target=self._drain, daemon=True).start()
-        self._write(first)
+        self._thread = threading.Thread(target=self._drain, daemon=True)
+        self._thread.start()
 
     def _drain(self) -> None:
         replies = cast(BinaryIO, self._process.stdout)
@@ -167,38 +172,51 @@ class _Worker:
             self._inbox.put(batch)
         self._inbox.put(None)
 
-    def _write(self, pieces: list[bytes]) -> None:
-        try:
+    def begin(self, pieces: list[bytes]) -> None:
+        """Write to the process; one that is gone is noticed when its replies are wanted."""
+        with contextlib.suppress(BrokenPipeError):
             write_frames(self._asks, pieces)
-        except (BrokenPipeError, ValueError):
-            self._gone = True
 
-    def send(self, pieces: list[bytes]) -> None:
-        self.in_flight += 1
-        self._write(pieces)
+    def send(self, call: bytes, timeout: float | None, batch: list[Job]) -> int:
+        """Ask for a batch, and give the ticket for its replies; the same call is sent once."""
+        names = "\n".join(name for name, _ in batch).encode()
+        seconds = b"" if timeout is None else repr(timeout).encode()
+        self.begin([b"" if call is self._call else call, seconds, names, *(job for _, job in batch)])
+        self._call = call
+        self._sent += 1
+        return self._sent
 
-    def receive(self, patience: float | None) -> list[bytes] | None:
-        """Give the next batch of replies; None if the process is gone or out of patience."""
-        self.in_flight -= 1
-        if self._gone:
-            return None
-        try:
-            batch = self._inbox.get(timeout=patience)
-        except queue.Empty:
-            self._process.kill()
-            batch = None
-        self._gone = batch is None
-        return batch
+    def receive(self, ticket: int, patience: float | None) -> list[bytes] | None:
+        """Give a batch of replies; None if the process is gone or out of patience."""
+        while ticket not in self._arrived and not self._gone:
+            try:
+                batch = self._inbox.get(timeout=patience)
+            except queue.Empty:
+                self._process.kill()
+                batch = None
+            if batch is None:
+                self._gone = True
+                break
+            self._received += 1
+            if self._received in self._forgotten:
+                self._forgotten.discard(self._received)
+            else:
+                self._arrived[self._received] = batch
+        return self._arrived.pop(ticket, None)
+
+    def forget(self, ticket: int) -> None:
+        """Throw the replies of this ticket away, whenever they come."""
+        if self._arrived.pop(ticket, None) is None:
+            self._forgotten.add(ticket)
 
     def close(self) -> None:
-        for stream in (self._asks, self._process.stdout):
-            if stream is not None:
-                try:
-                    stream.close()
-                except BrokenPipeError:
-                    self._gone = True
+        with contextlib.suppress(BrokenPipeError):
+            self._asks.close()
         try:
-            self._process.wait(timeout=5)
+            # One that still works for a wave that was given up is not waited for.
+            self._process.wait(timeout=5 if self._sent == self._received else 0)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._thread.join()
+        cast(BinaryIO, self._process.stdout).close()

@@ -30,14 +30,15 @@ def main() -> None:
         assemble,
         seed=settings["seed"],
         cold=settings["cold"],
+        keep_replies=settings["keep_replies"],
         limit=settings["limit"],
     )
-    timeout: float | None = settings["timeout"]
     call = Message()
     while (batch := read_frames(asks)) is not None:
-        head, names, *jobs = batch
+        head, seconds, names, *jobs = batch
         if head:
             call = Message.decode(head, settings["limit"])
+        timeout = float(seconds) if seconds else None
         write_frames(
             replies,
             [

@@ -113,6 +113,7 @@ class FedHEONN(Method):
     """
 
     name = "fedheonn"
+    closed_form = True
     paper = (
         "Fontenla-Romero, Guijarro-Berdiñas, Hernández-Pereira and Pérez-Sánchez, FedHEONN: Federated and "
         "homomorphically encrypted learning method for one-layer neural networks, 2023"

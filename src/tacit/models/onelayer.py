@@ -103,11 +103,13 @@ class OneLayer:
 
         tensors = {"weights": self.weights, **self.inputs.values}
         plain = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
-        metadata = {
+        described = {
             "format": FORMAT,
             "activation": self.activation,
             "schema": msgspec.json.encode(self.schema).decode(),
         }
+        # One entry only: safetensors writes several in any order, and the same model must be the same bytes.
+        metadata = {"tacit": msgspec.json.encode(described).decode()}
         save_file(plain, path, metadata)
         return path
 
@@ -118,9 +120,13 @@ class OneLayer:
 
         try:
             with safe_open(path, framework="numpy") as file:
-                metadata = file.metadata() or {}
+                described = (file.metadata() or {}).get("tacit", "{}")
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
+            raise DataError(f"{path.name} is not a model that can be read: {error}") from None
+        try:
+            metadata = msgspec.json.decode(described, type=dict[str, str])
+        except msgspec.MsgspecError as error:
             raise DataError(f"{path.name} is not a model that can be read: {error}") from None
         if metadata.get("format") != FORMAT:
             raise DataError(

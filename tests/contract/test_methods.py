@@ -1,0 +1,190 @@
+"""What every method has to keep, run over the registry: a new one is tested the day it is there."""
+
+import numpy as np
+import pytest
+
+from tacit.core.errors import ConfigError
+from tacit.core.manifest import Manifest, Parts
+from tacit.core.message import Message
+from tacit.core.parts import Mark
+from tacit.data.preparation import Preparation
+from tacit.engines.assembly import assemble
+from tacit.engines.sites import Holdings
+from tacit.federation import Federation
+from tacit.methods import METHODS
+from tacit.sums.plain import Plain
+
+CASES = [(name, task) for name in METHODS for task in METHODS.get(name).tasks]
+CLOSED = [(name, task) for name, task in CASES if METHODS.get(name).closed_form]
+CLIENTS = 6
+
+every_method = pytest.mark.parametrize(("name", "task"), CASES)
+every_closed_form = pytest.mark.parametrize(("name", "task"), CLOSED)
+
+
+@pytest.fixture
+def setting(name, task, table_of):
+    """A method in a setting that learns in a moment, and rows for its task."""
+    return METHODS.get(name).tiny(), table_of(task)
+
+
+def spread(table, order="as it is", clients=CLIENTS):
+    """Give rows to clients: as they lie, drawn at random, or sorted by target."""
+    rows = np.arange(table.rows)
+    if order == "random":
+        rows = np.random.default_rng(5).permutation(table.rows)
+    elif order == "sorted":
+        rows = np.argsort(table.target if table.target.ndim == 1 else table.target[:, 0], kind="stable")
+    # Sizes differ, as they do among hospitals.
+    weights = np.arange(1, clients + 1)
+    offsets = np.concatenate([[0], np.cumsum(weights) * table.rows // weights.sum()])
+    return Holdings(table.take(rows), offsets, [f"client-{i + 1}" for i in range(clients)])
+
+
+def train(method, holdings, protect=None, **settings):
+    return Federation(holdings, seed=3, **settings).train(method, protect=protect or Plain())
+
+
+def viewed(method, holdings):
+    """What the clients hold in the end, by name."""
+    return dict(method.view(train(method, holdings).outcome.shared))
+
+
+def assert_close(one, other):
+    """Each array agrees to eight digits of its largest value."""
+    assert one.keys() == other.keys()
+    for name in one:
+        a, b = np.asarray(one[name], dtype=float), np.asarray(other[name], dtype=float)
+        assert a.shape == b.shape, name
+        assert np.abs(a - b).max(initial=0.0) <= 1e-8 * np.abs(a).max(initial=0.0), name
+
+
+@every_closed_form
+class TestClosedForm:
+    def test_the_federation_learns_what_the_pooled_rows_teach(self, setting):
+        method, table = setting
+        pooled = Holdings(table, np.array([0, table.rows]), ["everybody"])
+        assert_close(viewed(method, spread(table)), viewed(method, pooled))
+
+    @pytest.mark.parametrize("order", ["random", "sorted"])
+    def test_who_holds_which_rows_makes_no_difference(self, setting, order):
+        method, table = setting
+        assert_close(viewed(method, spread(table)), viewed(method, spread(table, order)))
+
+    def test_how_many_clients_there_are_makes_no_difference(self, setting):
+        method, table = setting
+        assert_close(viewed(method, spread(table, clients=2)), viewed(method, spread(table, clients=12)))
+
+    def test_names_and_order_of_clients_make_no_difference(self, setting):
+        method, table = setting
+        plain = spread(table)
+        turned = plain.part(np.arange(CLIENTS)[::-1])
+        turned.names = tuple(f"site {letter}" for letter in "uvwxyz")
+        assert_close(viewed(method, plain), viewed(method, turned))
+
+
+@every_method
+class TestRepeatable:
+    def test_the_same_seed_gives_the_same_model_to_the_last_bit(self, setting):
+        method, table = setting
+        one, other = (train(method, spread(table)) for _ in range(2))
+        assert one.outcome.digest == other.outcome.digest
+        assert one.manifest.run != other.manifest.run
+
+    def test_cold_parties_learn_the_same_as_warm_ones(self, setting):
+        method, table = setting
+        warm = train(method, spread(table))
+        assert train(method, spread(table), cold=True).outcome.digest == warm.outcome.digest
+
+    def test_cold_replicas_learn_the_same_as_warm_ones(self, setting):
+        method, table = setting
+        digests = {
+            train(method, spread(table), Plain(opens="clients"), cold=cold).outcome.digest
+            for cold in (True, False)
+        }
+        assert len(digests) == 1
+
+    def test_worker_processes_learn_the_same_as_this_one(self, setting):
+        method, table = setting
+        here = train(method, spread(table))
+        assert train(method, spread(table), workers=2).outcome.digest == here.outcome.digest
+
+    def test_it_makes_no_difference_where_totals_open(self, setting):
+        method, table = setting
+        one, other = (
+            train(method, spread(table), Plain(opens=place)) for place in ("coordinator", "clients")
+        )
+        assert one.outcome.digest == other.outcome.digest
+        assert other.outcome.shared is None
+        rows = table.values[:5]
+        assert np.array_equal(one.model.predict(rows), other.model.predict(rows))
+
+    def test_a_federated_evaluation_counts_the_same_wherever_totals_open(self, setting):
+        method, table = setting
+        scores = []
+        for place in ("coordinator", "clients"):
+            holdings = spread(table, "random")
+            holdings.kept = np.maximum(1, np.diff(holdings.offsets) // 4)
+            scores.append(train(method, holdings, Plain(opens=place)).holdout)
+        assert scores[0] == scores[1]
+        assert len(scores[0]) > 0
+
+
+@every_method
+class TestManners:
+    def test_settings_survive_the_manifest(self, name, task):
+        for method in (METHODS.get(name)(), METHODS.get(name).tiny()):
+            manifest = Manifest.of("run", Parts(method, Plain(), Preparation()))
+            back = Manifest.from_message(Message.decode(manifest.to_message().encode()))
+            assert assemble(back).method == method
+            assert back.digest == manifest.digest
+
+    def test_it_learns_more_than_guessing_would(self, setting):
+        method, table = setting
+        model = train(method, spread(table, "random")).model
+        truth = table.target if table.task == "regression" else np.array(table.classes)[table.target]
+        guess = 0.0 if table.task == "regression" else np.bincount(table.target).max() / table.rows
+        assert model.score(table.values, truth) > guess
+
+    def test_the_clients_rows_are_left_as_they_were(self, setting):
+        method, table = setting
+        holdings = spread(table)
+        before = holdings.table.values.tobytes(), holdings.table.target.tobytes()
+        train(method, holdings)
+        assert (holdings.table.values.tobytes(), holdings.table.target.tobytes()) == before
+
+    def test_a_client_more_or_less_within_the_quorum_does_not_stop_it(self, setting):
+        method, table = setting
+        holdings = spread(table, "random")
+        holdings.table.values[holdings.offsets[2], 0] = np.nan
+        training = train(method, holdings, quorum=0.8)
+        assert training.failures.keys() == {"client-3"}
+        assert "client-3" not in training.outcome.holders
+        assert len(training.outcome.holders) == CLIENTS - 1
+
+    def test_it_is_documented(self, name, task):
+        method = METHODS.get(name)
+        assert method.summary().endswith(".")
+        assert method.paper
+        assert all(option.doc for option in method.options())
+
+    def test_contributions_have_layouts_that_fit_them(self, setting):
+        method, table = setting
+        training = train(method, spread(table))
+        marks = {
+            n: getattr(getattr(method, n), "tacit", None) for n in dir(type(method)) if not n.startswith("_")
+        }
+        laid_out = {n: m for n, m in marks.items() if isinstance(m, Mark) and m.kind == "contribution"}
+        assert "evaluation" in laid_out
+        for mark in laid_out.values():
+            assert mark.layout(method, training.schema).size > 0
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_a_task_that_it_cannot_learn_is_refused_before_anything_is_summed(name, table_of):
+    method = METHODS.get(name)
+    for task in {"classification", "regression"} - set(method.tasks):
+        with pytest.raises(ConfigError, match=f"cannot learn {task}"):
+            train(method.tiny(), spread(table_of(task)))
+    assert set(method.tasks) <= {"classification", "regression"}
+    assert len(method.tasks) >= 1

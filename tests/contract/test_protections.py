@@ -1,0 +1,148 @@
+"""What every protected sum has to keep, run over the registry: a new one is tested the day it is there."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from tacit.core.errors import ConfigError, OpeningError, QuorumError, TacitError
+from tacit.core.events import Replied
+from tacit.core.manifest import Manifest, Parts
+from tacit.core.message import Message
+from tacit.data.preparation import Preparation
+from tacit.engines.assembly import assemble
+from tacit.methods.fedheonn import FedHEONN
+from tacit.sums import PROTECTIONS
+
+PLACES = ("coordinator", "clients")
+
+
+def variants():
+    """Every registered protection, at every place where it opens."""
+    for name in PROTECTIONS:
+        for place in PLACES:
+            try:
+                protection = PROTECTIONS.build(name, {"opens": place})
+            except ConfigError:
+                continue
+            if protection.promises.opens == place:
+                yield pytest.param(protection, id=f"{name}-{place}")
+
+
+pytestmark = pytest.mark.parametrize("protection", list(variants()))
+
+
+def rows_of(clients, size=7):
+    rows = np.random.default_rng(clients).uniform(-1, 1, size=(clients, size))
+    return {f"client-{index + 1}": row for index, row in enumerate(rows)}
+
+
+def assert_sum(protection, total, rows):
+    expected = np.sum(list(rows.values()), axis=0)
+    tolerance = len(rows) * (protection.promises.precision + len(rows) * np.finfo(float).eps)
+    assert np.abs(total["vector"] - expected).max() <= tolerance
+
+
+class TestPromises:
+    def test_they_are_complete(self, protection):
+        promises = protection.promises
+        assert promises.opens in PLACES
+        assert {"coordinator", "client"} <= promises.sees.keys()
+        texts = [*promises.sees.values(), *promises.keys.values(), promises.collusion, promises.dropout]
+        assert all(isinstance(text, str) and len(text.split()) >= 2 for text in texts)
+        assert all(isinstance(text, str) and text for text in (*promises.keys, *promises.sees))
+        assert all(isinstance(text, str) and text for text in promises.warnings)
+
+    def test_numbers_are_sensible(self, protection):
+        assert 0 <= protection.promises.precision < 0.01
+        assert 0 < protection.promises.bytes_per_value < 10_000
+
+    def test_they_open_where_the_setting_says(self, protection):
+        assert protection.promises.opens == protection.opens
+
+    def test_they_are_plain_data(self, protection):
+        described = protection.promises.as_dict()
+        assert msgspec.json.decode(msgspec.json.encode(described)).keys() == described.keys()
+
+    def test_whoever_sees_contributions_in_the_clear_is_warned_of(self, protection):
+        if "in the clear" in protection.promises.sees["coordinator"]:
+            assert any("in the clear" in warning for warning in protection.promises.warnings)
+        else:
+            assert protection.promises.sees["coordinator"]
+
+    def test_class_and_settings_are_described(self, protection):
+        assert protection.summary().endswith(".")
+        own = {option.name for option in protection.options()} - {"opens"}
+        assert all(option.doc for option in protection.options() if option.name in own)
+
+    def test_upload_of_long_vectors_costs_what_is_promised(self, protection, summed):
+        def upload(size):
+            replies = []
+            summed(
+                protection,
+                rows_of(4, size),
+                bound=1.0,
+                subscriber=lambda number, event: (
+                    replies.append(event) if isinstance(event, Replied) else None
+                ),
+            )
+            return sum(event.bytes_up for event in replies if event.party == "client-2")
+
+        per_value = (upload(16384) - upload(8192)) / 8192
+        assert per_value == pytest.approx(protection.promises.bytes_per_value, rel=0.15)
+
+
+class TestManifest:
+    def test_settings_survive(self, protection):
+        parts = Parts(FedHEONN(), protection, Preparation())
+        raw = Manifest.of("run", parts).to_message().encode()
+        assert assemble(Manifest.from_message(Message.decode(raw))).protection == protection
+
+    def test_another_protection_is_another_agreement(self, protection):
+        digests = {
+            Manifest.of("run", Parts(FedHEONN(), other.values[0], Preparation())).digest
+            for other in variants()
+        }
+        assert len(digests) == len(list(variants()))
+
+
+class TestSums:
+    def test_a_single_client_is_summed_only_if_that_is_promised(self, protection, summed):
+        rows = rows_of(1)
+        if protection.promises.single:
+            assert_sum(protection, summed(protection, rows, bound=1.0), rows)
+        else:
+            with pytest.raises(TacitError):
+                summed(protection, rows, bound=1.0)
+
+    def test_names_and_order_of_clients_make_no_difference(self, protection, summed):
+        rows = rows_of(5)
+        turned = {f"site {name}": row for name, row in reversed(rows.items())}
+        assert_sum(protection, summed(protection, turned, bound=1.0), rows)
+
+    def test_zeros_and_bounds_themselves_are_summed(self, protection, summed):
+        rows = {f"client-{i}": np.array([0.0, 1.0, -1.0, (-1.0) ** i]) for i in range(6)}
+        assert_sum(protection, summed(protection, rows, bound=1.0), rows)
+
+    def test_a_value_above_its_bound_is_that_clients_failure(self, protection, summed):
+        rows = rows_of(6)
+        rows["client-3"] = rows["client-3"] + 5.0
+        total = summed(protection, rows, bound=1.0, quorum=0.5)
+        left = {name: row for name, row in rows.items() if name != "client-3"}
+        assert total.contributors == 5
+        assert_sum(protection, total, left)
+
+    @pytest.mark.parametrize("lost", [1, 2, 3])
+    def test_clients_may_vanish_down_to_the_quorum(self, protection, summed, lost):
+        rows = rows_of(6)
+        names = tuple(rows)[1 : 1 + lost]
+        total = summed(protection, rows, bound=1.0, lost=names, quorum=0.5)
+        assert total.contributors == 6 - lost
+        assert_sum(protection, total, {name: row for name, row in rows.items() if name not in names})
+
+    def test_below_the_quorum_nothing_is_opened(self, protection, summed):
+        with pytest.raises(QuorumError, match="client-1"):
+            summed(protection, rows_of(6), bound=1.0, lost=("client-1", "client-4"), quorum=0.8)
+
+    def test_over_fewer_than_agreed_nothing_is_opened(self, protection, summed):
+        with pytest.raises(OpeningError, match="5"):
+            summed(protection, rows_of(4), bound=1.0, min_clients=5)
