@@ -96,10 +96,17 @@ def benches() -> list[str]:
     return sorted(path.stem for path in folder().glob("*.py") if not path.stem.startswith("_"))
 
 
+def chosen(name: str) -> list[str]:
+    """The bench of that name, or every one for "all"."""
+    known = benches()
+    if name != "all" and name not in known:
+        raise ConfigError(f"unknown bench '{name}': {nearest(name, [*known, 'all'])}")
+    return known if name == "all" else [name]
+
+
 def run_bench(name: str) -> dict[str, Any]:
     """Run one bench; the object that ``tacit bench NAME --json`` prints."""
-    if name not in benches():
-        raise ConfigError(f"unknown bench '{name}': {nearest(name, [*benches(), 'all'])}")
+    chosen(name)
     spec = importlib.util.spec_from_file_location(f"tacit_bench_{name}", folder() / f"{name}.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

@@ -9,12 +9,15 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
+from rich.text import Text
 
 import tacit
-from tacit.cli.output import guarded, say_json, stderr, stdout
+from tacit.cli import names
+from tacit.cli.output import Commands, guarded, say_json, stderr, stdout
 from tacit.core.errors import ConfigError, nearest
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -27,7 +30,9 @@ HIDDEN = ("context", "file", "as_json")  # parameters of `run` that are not flag
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no warnings.")]
-RunName = Annotated[str, typer.Argument(help="Id or folder of a run; 'latest' is the newest.")]
+RunName = Annotated[
+    str, typer.Argument(help="Id or folder of a run; 'latest' is the newest.", autocompletion=names.runs)
+]
 Out = Annotated[str, typer.Option(help="Folder of run folders.")]
 
 
@@ -48,8 +53,13 @@ def version(
 def run(
     context: typer.Context,
     file: Annotated[Path | None, typer.Argument(help="TOML file of settings; flags override it.")] = None,
-    method: Annotated[str | None, typer.Option(help="Method; see `tacit methods`.")] = None,
-    data: Annotated[str | None, typer.Option(help="Data set, or path of a CSV or parquet file.")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="Method; see `tacit methods`.", autocompletion=names.methods)
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Data set, or path of a CSV or parquet file.", autocompletion=names.data),
+    ] = None,
     target: Annotated[str | None, typer.Option(help="Target column of an own file.")] = None,
     task: Annotated[str | None, typer.Option(help="classification or regression.")] = None,
     repeat: Annotated[int | None, typer.Option(help="Repeat all rows.")] = None,
@@ -58,8 +68,13 @@ def run(
     holdout: Annotated[float | None, typer.Option(help="Share each client keeps aside.")] = None,
     classes: Annotated[str | None, typer.Option(help="Declared classes, separated by commas.")] = None,
     clients: Annotated[int | None, typer.Option(help="Number of clients.")] = None,
-    partition: Annotated[str | None, typer.Option(help="How rows are divided among clients.")] = None,
-    protect: Annotated[str | None, typer.Option(help="Protection; see `tacit protections`.")] = None,
+    partition: Annotated[
+        str | None, typer.Option(help="How rows are divided among clients.", autocompletion=names.partitions)
+    ] = None,
+    protect: Annotated[
+        str | None,
+        typer.Option(help="Protection; see `tacit protections`.", autocompletion=names.protections),
+    ] = None,
     scale: Annotated[str | None, typer.Option(help="standard, minmax or none.")] = None,
     missing: Annotated[str | None, typer.Option(help="Missing numbers: refuse or mean.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all public randomness.")] = None,
@@ -232,6 +247,8 @@ def _print_options(parts: list[dict[str, Any]]) -> None:
 def data_list(context: typer.Context, as_json: Json = False) -> None:
     """List the data sets that can be named."""
     if context.invoked_subcommand:
+        if as_json:
+            raise ConfigError(f"write --json at the end: tacit data {context.invoked_subcommand} … --json")
         return
     from tacit.cli.tables import listing
     from tacit.data.files import available
@@ -240,13 +257,13 @@ def data_list(context: typer.Context, as_json: Json = False) -> None:
     if as_json:
         say_json({"data": found})
     else:
-        stdout.print(listing(found, tuple((key, key) for key in found[0])))
+        stdout.print(listing(found, (("name", "name"), ("kind", "kind"), ("title", "what it is"))))
 
 
 @data_app.command("describe")
 @guarded
 def data_describe(
-    name: Annotated[str, typer.Argument(help="Data set, or path of a file.")],
+    name: Annotated[str, typer.Argument(help="Data set, or path of a file.", autocompletion=names.data)],
     target: Annotated[str | None, typer.Option(help="Target column of an own file.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -260,45 +277,47 @@ def data_describe(
 @guarded
 def data_check(
     name: Annotated[
-        str | None, typer.Argument(help="Data set or path; all that are here if left out.")
+        str | None,
+        typer.Argument(help="Data set or path; all that are here if left out.", autocompletion=names.data),
     ] = None,
     target: Annotated[str | None, typer.Option(help="Target column of an own file.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Check a data set: checksum, missing and infinite values, constant columns, tiny classes."""
+    """Check a data set: checksum, missing and infinite values, constant columns, tiny classes.
+
+    Ends with code 3 if the one that is named has a problem, or if any is not what the catalogue says.
+    """
     from tacit.core.errors import DataError
     from tacit.data.files import available
     from tacit.data.inspection import check
 
-    names = [name] if name else [known.name for known in available() if known.kind in ("built-in", "file")]
-    results = {each: check(each, target=target) for each in names}
+    here = [name] if name else [known.name for known in available() if known.kind in ("built-in", "file")]
+    results = {each: check(each, target=target) for each in here}
     if as_json:
         say_json(results[name] if name else {"checks": results})
     else:
         for each, result in results.items():
-            mark = "[green]ok[/]" if result["ok"] else "[yellow]look[/]"
-            stdout.print(f"{mark:>6}  {each}: {result.get('rows', 0):,} rows")
-            for problem in result["problems"]:
-                stdout.print(f"        {problem}", markup=False)
-    if broken := [each for each, result in results.items() if result["digest"] == "other"]:
-        raise DataError(f"{', '.join(broken)}: not the data that the catalogue describes")
+            mark = Text("  ok", "green") if result["ok"] else Text("look", "yellow")
+            stdout.print(Text.assemble(mark, f"  {each}: {result['rows']:,} rows"), soft_wrap=True)
+            for line in (*result["problems"], *(result["notes"] if name else ())):
+                stdout.print(Text(f"      {line}"), soft_wrap=True)
+    if any(result["digest"] == "other" or (name and not result["ok"]) for result in results.values()):
+        raise typer.Exit(DataError.exit_code)
 
 
 @data_app.command("fetch")
 @guarded
 def data_fetch(
-    name: Annotated[str, typer.Argument(help="Data set of the catalogue.")],
+    name: Annotated[str, typer.Argument(help="Data set of the catalogue.", autocompletion=names.data)],
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Download a public original, check it and keep it in the user's cache."""
-    from rich.progress import Progress
-
+    from tacit.cli.progress import OneBar
     from tacit.data.originals import fetch_original
 
-    with Progress(console=stderr, disable=quiet) as bars:
-        task = bars.add_task(name, total=None)
-        path = fetch_original(name, lambda done, total: bars.update(task, completed=done, total=total))
+    with OneBar(quiet) as bar:
+        path = fetch_original(name, lambda done, total: bar(done, total, name))
     if as_json:
         say_json({"name": name, "path": str(path)})
     else:
@@ -311,7 +330,9 @@ def _show_facts(facts: dict[str, Any], as_json: bool) -> None:
     if as_json:
         say_json(facts)
     else:
-        rows = [{"key": key, "value": value} for key, value in facts.items() if value not in (None, {}, [])]
+        rows = [
+            {"key": key, "value": value} for key, value in facts.items() if value not in (None, {}, [], "")
+        ]
         stdout.print(listing(rows, (("key", ""), ("value", ""))))
 
 
@@ -327,7 +348,8 @@ def show(name: RunName = "latest", out: Out = "runs", as_json: Json = False) -> 
     if as_json:
         say_json(brief(result))
     elif "error" in result:
-        stdout.print(f"{result['run']} stopped: {result['error']['type']}: {result['error']['text']}")
+        error = result["error"]
+        stdout.print(Text(f"{result['run']} stopped: {error['type']}: {error['text']}"), soft_wrap=True)
     else:
         stdout.print(run_table(result))
         stdout.print(f"\nreport: {folder.path / 'report.html'}")
@@ -372,17 +394,16 @@ def new(
     as_json: Json = False,
 ) -> None:
     """Start a federation: write a commented TOML file."""
-    from tacit.core.errors import UnavailableError
+    from tacit.runs.folder import RunFolder, cannot_write
 
     path = folder / "federation.toml"
     if path.exists():
         raise ConfigError(f"{path} is there already: edit it, or choose another folder")
-    text = resources.files("tacit.cli").joinpath("template.toml").read_text(encoding="utf-8")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UnavailableError(f"cannot write {path}: {error.strerror}") from None
+        raise cannot_write(path, error) from None
+    RunFolder(folder).write(path.name, resources.files("tacit.cli").joinpath("template.toml").read_bytes())
     if as_json:
         say_json({"path": str(path)})
     else:
@@ -392,52 +413,46 @@ def new(
 @app.command()
 @guarded
 def reproduce(
-    name: Annotated[str, typer.Argument(help="Which paper; 'all' for every one.")] = "all",
+    name: Annotated[
+        str, typer.Argument(help="Which paper; 'all' for every one.", autocompletion=names.papers)
+    ] = "all",
     seeds: Annotated[int | None, typer.Option(help="Seeds per cell; fewer is quicker.")] = None,
     out: Annotated[str, typer.Option(help="Folder for the tables.")] = "runs/reproduce",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Repeat a paper's experiments: its table beside ours."""
-    from rich.progress import Progress
+    from tacit.cli.progress import OneBar
+    from tacit.cli.tables import listing, plain_text
+    from tacit.reproduce.harness import columns, reproduce_papers
 
-    from tacit.cli.tables import listing
-    from tacit.reproduce.harness import reproduce_papers
-
-    with Progress(console=stderr, disable=quiet) as bars:
-        task = bars.add_task(name, total=None)
-        tables = reproduce_papers(
-            name,
-            seeds=seeds,
-            out=Path(out),
-            progress=lambda done, total, text: bars.update(
-                task, completed=done, total=total, description=text
-            ),
-        )
+    with OneBar(quiet) as bar:
+        tables = reproduce_papers(name, seeds=seeds, out=Path(out), progress=bar)
     if as_json:
         say_json({"reproduce": name, "tables": tables})
         return
     for table in tables:
-        stdout.print(f"\n[bold]{table['title']}[/]")
-        rows = table["rows"]
-        stdout.print(listing(rows, tuple((key, key) for key in rows[0])))
-        stdout.print(f"{table['html']}")
+        stdout.print(Text(f"\n{table['title']}", "bold"))
+        stdout.print(Text(f"{table['quantity']}; {plain_text(table['settings'])}", "dim"))
+        stdout.print(listing(table["rows"], tuple((key, key) for key in columns(table["rows"]))))
+        stdout.print(Text(table["html"]), soft_wrap=True)
 
 
 @app.command()
 @guarded
 def bench(
-    name: Annotated[str, typer.Argument(help="Which bench; 'all' for every one.")] = "all",
+    name: Annotated[
+        str, typer.Argument(help="Which bench; 'all' for every one.", autocompletion=names.benches)
+    ] = "all",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure ours against what users have today, CPU time, in one run."""
-    from tacit.bench import benches, run_bench
+    from tacit.bench import chosen, run_bench
     from tacit.cli.tables import listing
 
-    names = benches() if name == "all" else [name]
     results = []
-    for each in names:
+    for each in chosen(name):
         if not quiet:
             stderr.print(f"bench {each} …")
         results.append(run_bench(each))
@@ -448,5 +463,5 @@ def bench(
         (key, key) for key in ("name", "ours", "baseline", "unit", "ratio", "target", "met", "note")
     )
     for result in results:
-        stdout.print(f"\n[bold]{result['bench']}[/]")
+        stdout.print(Text(f"\n{result['bench']}", "bold"))
         stdout.print(listing(result["results"], columns))

@@ -21,6 +21,8 @@ def extra_flags(words: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]
     while rest:
         word = rest.pop(0)
         if not word.startswith("--"):
+            if word.startswith("-"):
+                raise ConfigError(f"no such option {word}: options of one letter are -q only; see --help")
             left.append(word)
             continue
         key, equals, text = word[2:].partition("=")
@@ -85,10 +87,23 @@ def _home(key: str, homes: Mapping[str, list[str]], flags: Sequence[str]) -> tup
         ways = " or ".join(f"--{section}.{key}" for section in found)
         raise ConfigError(f"--{key} could mean several options: write {ways}")
     if not found:
-        valid = [f"--{name.replace('_', '-')}" for name in (*homes, *flags)]
         word = f"--{key.replace('_', '-')}"
+        if others := _others(key):
+            raise ConfigError(f"{word} is an option of {' and '.join(others)}, which is not what was chosen")
+        valid = [f"--{name.replace('_', '-')}" for name in (*homes, *flags)]
         raise ConfigError(f"no such option {word}: {nearest(word, valid)}")
     return found[0], key
+
+
+def _others(key: str) -> list[str]:
+    """All parts that have an option of that name, as flags."""
+    parts = [(f"--partition {name}", options_of(name)) for name in PARTITIONERS]
+    for flag, registry in (("--method", METHODS), ("--protect", PROTECTIONS)):
+        parts += [
+            (f"{flag} {name}", dict.fromkeys(option.name for option in registry.get(name).options()))
+            for name in registry
+        ]
+    return [words for words, names in parts if key in names]
 
 
 def literal(text: str) -> Any:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import functools
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 import typer
 from rich.console import Console
+from rich.text import Text
+from typer.core import TyperGroup
 
 from tacit.core.errors import TacitError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+UsageError: Any = typer.BadParameter.__bases__[0]  # of whichever click typer brings along
 
 stdout = Console()
 stderr = Console(stderr=True, highlight=False)
@@ -31,26 +34,42 @@ def guarded(command: Command) -> Command:
 
     @functools.wraps(command)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        as_json = bool(kwargs.get("as_json"))
         try:
             return command(*args, **kwargs)
         except TacitError as error:
-            fail(type(error).__name__, str(error), error.exit_code, as_json=bool(kwargs.get("as_json")))
+            code = tell(type(error).__name__, str(error), error.exit_code, as_json=as_json)
         except KeyboardInterrupt:
-            fail("Interrupted", "stopped by the user", 130, as_json=bool(kwargs.get("as_json")))
+            code = tell("Interrupted", "stopped by the user", 130, as_json=as_json)
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
         except Exception as error:  # noqa: BLE001  # a fault of ours: say so, with all there is to know
             stderr.print(traceback.format_exc(), markup=False)
             text = f"unexpected {type(error).__name__}: {error}. This is a fault of Tacit: please report it"
-            fail("InternalError", text, 1, as_json=bool(kwargs.get("as_json")))
+            code = tell("InternalError", text, 1, as_json=as_json)
+        raise typer.Exit(code)
 
     return wrapper  # type: ignore[return-value]
 
 
-def fail(kind: str, text: str, code: int, *, as_json: bool) -> None:
-    """Tell an error and exit."""
+def tell(kind: str, text: str, code: int, *, as_json: bool) -> int:
+    """Tell an error on stderr and, with --json, as JSON; gives its exit code."""
     if as_json:
         say_json({"error": {"type": kind, "text": text, "exit_code": code}})
-    stderr.print(f"[bold red]{kind}[/]", end=": ")
-    stderr.print(text, markup=False)
-    raise typer.Exit(code)
+    # One line, however long: whoever reads stderr by program finds the whole sentence.
+    stderr.print(Text.assemble((kind, "bold red"), ": ", text), soft_wrap=True)
+    return code
+
+
+class Commands(TyperGroup):
+    """The commands; with --json, a mistake in calling one is told as JSON too."""
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, **settings: Any) -> Any:
+        """Run the command that these words (or those of the process) call."""
+        if "--json" not in (sys.argv[1:] if args is None else args):
+            return super().main(args, *more, **settings)
+        try:
+            code = super().main(args, *more, **{**settings, "standalone_mode": False})
+        except UsageError as error:
+            code = tell("ConfigError", error.format_message(), 2, as_json=True)
+        sys.exit(code or 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -16,6 +15,27 @@ WORDS = {
     "desk.disclose": "disclose",
     "desk.adopt": "adopt the model",
 }
+
+
+class OneBar:
+    """A single bar that appears with the first step of the work; a context manager."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._bars = Progress(console=stderr, disable=quiet)
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def __call__(self, done: int, total: int | None, text: str) -> None:
+        """Draw how much is done, and of what."""
+        if self._task is None:
+            self._bars.start()
+            self._task = self._bars.add_task(text, total=total)
+        self._bars.update(self._task, completed=done, total=total, description=text)
 
 
 class ProgressBars:
@@ -37,12 +57,9 @@ class ProgressBars:
         self._task = TaskID(0)
 
     def __enter__(self) -> Self:
-        self._bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
     def __call__(self, number: int, event: Event) -> None:
@@ -53,6 +70,7 @@ class ProgressBars:
             if self._replies % self._step == 0:
                 self._bars.update(self._task, completed=self._replies)
         elif isinstance(event, WaveStarted):
+            self._bars.start()  # not before there is something to draw
             self._task = self._bars.add_task(WORDS.get(event.step, event.step), total=event.parties)
             self._step, self._replies = max(1, event.parties // 100), 0
         elif isinstance(event, WaveEnded):

@@ -17,6 +17,7 @@ MODELS = (
     ("local", "mean of local models"),
     ("clients' own hold-outs", "federated, clients' own hold-outs"),
 )
+NO_SCORES = "no scores: no rows were kept for a test; --test 0.3 or --holdout 0.2 keeps some"
 CLASSIFICATION = (("accuracy", "accuracy"), ("f1", "macro F1"), ("auc", "ROC-AUC"), ("loss", "log loss"))
 REGRESSION = (("mse", "MSE"), ("rmse", "RMSE"), ("mae", "MAE"), ("r2", "R²"))
 
@@ -30,7 +31,8 @@ def run_table(result: Mapping[str, Any]) -> RenderableType:
     saw = Text.assemble(
         ("the coordinator saw  ", "cyan"), (result["promises"]["sees"]["coordinator"], "yellow")
     )
-    return Group(Text(title, style="bold"), _scores(result), Text(), _costs(result), saw)
+    scores = _scores(result) if result.get("scores") else Text(NO_SCORES, style="dim")
+    return Group(Text(title, style="bold"), scores, Text(), _costs(result), saw)
 
 
 def _scores(result: Mapping[str, Any]) -> Table:
@@ -69,7 +71,7 @@ def _costs(result: Mapping[str, Any]) -> Table:
 
 def listing(rows: Sequence[Mapping[str, Any]], columns: tuple[tuple[str, str], ...]) -> Table:
     """Plain table of mappings; columns are (key, heading)."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=any(heading for _, heading in columns))
     for index, (_, heading) in enumerate(columns):
         table.add_column(heading, style="cyan" if not index else None, overflow="fold")
     for row in rows:
@@ -78,9 +80,26 @@ def listing(rows: Sequence[Mapping[str, Any]], columns: tuple[tuple[str, str], .
 
 
 def _cell(value: Any) -> Text:
-    if value is None:
-        return Text("–", style="dim")
-    return Text(f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value))
+    return Text("–", style="dim") if value is None else Text(plain_text(value))
+
+
+def plain_text(value: Any) -> str:
+    """Write a value as people read it.
+
+    >>> plain_text(True), plain_text(13611), plain_text(47.44441), plain_text({"no": 1000, "yes": 2})
+    ('yes', '13,611', '47.44', 'no: 1,000, yes: 2')
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {plain_text(part)}" for key, part in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(plain_text, value))
+    return str(value)
 
 
 def number(value: Any) -> str:

@@ -51,6 +51,8 @@ class Experiment:
         Short name, heading, and authors with title of the paper.
     quantity : str
         What is measured, with its unit.
+    settings : mapping
+        What is the same in every row.
     seeds : int
         Repetitions of every cell.
     cells : sequence of Cell
@@ -62,6 +64,7 @@ class Experiment:
     title: str
     paper: str
     quantity: str
+    settings: Mapping[str, Any]
     seeds: int
     cells: Sequence[Cell]
     remarks: str = ""
@@ -83,15 +86,13 @@ def reproduce_papers(
     progress : callable, optional
         Told how many cells are done, of how many, and which is next.
     """
-    if name != "all" and name not in PAPERS:
-        raise ConfigError(f"nothing to reproduce is called '{name}': {nearest(name, [*PAPERS, 'all'])}")
+    names = papers(name)
     if seeds is not None and seeds < 1:
         raise ConfigError(f"seeds is {seeds}: at least one repetition is needed")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UnavailableError(f"cannot make {out}: {error.strerror}") from None
-    names = list(PAPERS) if name == "all" else [name]
+        raise UnavailableError(f"cannot make {out}: {error.strerror}: choose another with --out") from None
     found = [experiment for each in names for experiment in _experiments(each)]
     total, done = sum(len(experiment.cells) for experiment in found), 0
 
@@ -102,6 +103,26 @@ def reproduce_papers(
         done += 1
 
     return [measured(experiment, seeds, out, tell) for experiment in found]
+
+
+def papers(name: str) -> list[str]:
+    """The paper of that name, or every one for "all".
+
+    >>> papers("fedheonn")
+    ['fedheonn']
+    """
+    if name != "all" and name not in PAPERS:
+        raise ConfigError(f"nothing to reproduce is called '{name}': {nearest(name, [*PAPERS, 'all'])}")
+    return list(PAPERS) if name == "all" else [name]
+
+
+def columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Keys of all rows, in order: a row that could not be measured has others than its neighbours.
+
+    >>> columns([{"data": "a", "note": "absent"}, {"data": "b", "ours": 1.0}])
+    ['data', 'note', 'ours']
+    """
+    return list(dict.fromkeys(key for row in rows for key in row))
 
 
 def _experiments(name: str) -> Iterator[Experiment]:
@@ -119,6 +140,7 @@ def measured(
         "title": experiment.title,
         "paper": experiment.paper,
         "quantity": experiment.quantity,
+        "settings": {**experiment.settings, "seeds": repeats},
         "seeds": repeats,
         "remarks": experiment.remarks,
         "rows": rows,
@@ -133,17 +155,12 @@ def measured(
 def _row(experiment: Experiment, cell: Cell, repeats: int, tell: Callable[[str], None]) -> dict[str, Any]:
     described = ", ".join(f"{key} {value}" for key, value in cell.settings.items())
     tell(f"{experiment.name}: {described}")
+    expected = {"expected": None if cell.expected is None else list(cell.expected)}
     try:
         values = [cell.measure(seed) for seed in range(repeats)]
     except UnavailableError as error:
-        return {**cell.settings, "paper": cell.paper, "ours": None, "note": str(error)}
+        return {**cell.settings, "paper": cell.paper, **expected, "ours": None, "note": str(error)}
     ours, spread = float(np.mean(values)), float(np.std(values))
     within = None if cell.expected is None else cell.expected[0] <= ours <= cell.expected[1]
-    return {
-        **cell.settings,
-        "paper": cell.paper,
-        "ours": round(ours, 4),
-        "sd": round(spread, 4),
-        "expected": None if cell.expected is None else f"{cell.expected[0]:g} – {cell.expected[1]:g}",
-        "within": within,
-    }
+    measured = {"ours": round(ours, 4), "sd": round(spread, 4), "within": within}
+    return {**cell.settings, "paper": cell.paper, **expected, **measured}

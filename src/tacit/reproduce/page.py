@@ -26,6 +26,7 @@ def render(table: Mapping[str, Any]) -> str:
     (True, False)
     """
     columns = list(dict.fromkeys(key for row in table["rows"] for key in row))
+    settings = ", ".join(f"{key} {value}" for key, value in table.get("settings", {}).items())
     head = "".join(f"<th scope=col>{html.escape(column)}</th>" for column in columns)
     body = "\n".join(
         "<tr>" + "".join(_cell(column, row.get(column)) for column in columns) + "</tr>"
@@ -40,6 +41,7 @@ def render(table: Mapping[str, Any]) -> str:
 <h1>{title}</h1>
 <p class=soft>{paper}.</p>
 <p>Measured: {quantity}; mean and standard deviation of {table["seeds"]} seeds.</p>
+<p class=soft>Settings: {html.escape(settings)}.</p>
 <table><thead><tr>{head}</tr></thead><tbody>
 {body}
 </tbody></table>
@@ -51,5 +53,7 @@ def render(table: Mapping[str, Any]) -> str:
 def _cell(column: str, value: Any) -> str:
     if column == "within" and value is not None:
         return f"<td class={'yes' if value else 'no'}>{'yes' if value else 'no'}</td>"
+    if isinstance(value, list):
+        value = " – ".join(f"{limit:g}" for limit in value)
     text = "–" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
     return f"<td>{html.escape(text)}</td>"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,12 @@ class RunFolder:
         direct = Path(run)
         if (direct / "result.json").is_file():
             return cls(direct)
-        known = sorted(p.parent.name for p in Path(out).glob("*/result.json"))
+        found = {p.parent.name: p for p in Path(out).glob("*/result.json")}
+        known = sorted(found)
         if run == "latest" and known:
-            return cls(Path(out) / known[-1])
+            # An id starts with date and time; runs of one second are told apart by their files.
+            newest = max(known, key=lambda name: (name[:15], found[name].stat().st_mtime_ns))
+            return cls(Path(out) / newest)
         if run in known:
             return cls(Path(out) / run)
         hint = nearest(run, known) if known else "there are none yet; start one with `tacit run`"
@@ -50,16 +54,20 @@ class RunFolder:
 
     def write(self, name: str, content: bytes) -> Path:
         """Write a whole file, or nothing."""
+        return self.place(name, lambda path: _write_through(path, content))
+
+    def place(self, name: str, write: Callable[[Path], Any]) -> Path:
+        """Let a function write a whole file, or nothing: a failed one leaves no trace."""
+        from safetensors import SafetensorError
+
         target, part = self.path / name, self.path / f".{name}.part"
         try:
-            with part.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            write(part)
             part.replace(target)
-        except OSError as error:
-            part.unlink(missing_ok=True)
-            raise UnavailableError(f"cannot write {target}: {error.strerror}: free some space") from None
+        except (OSError, SafetensorError) as error:
+            if self.path.is_dir():
+                part.unlink(missing_ok=True)
+            raise cannot_write(target, error) from None
         return target
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> Path:
@@ -75,12 +83,29 @@ class RunFolder:
         return found
 
 
+def cannot_write(path: Path, error: Exception) -> UnavailableError:
+    """Say why a file cannot be written, and what to do."""
+    full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
+    way_out = "free some space" if full else "choose another place"
+    return UnavailableError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}: {way_out}")
+
+
+def _write_through(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 class EventFile:
     """Subscriber that appends every event to ``events.jsonl`` as one line of JSON."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._path = folder.path / "events.jsonl"
-        self._file = self._path.open("wb")
+        try:
+            self._file = self._path.open("wb")
+        except OSError as error:
+            raise cannot_write(self._path, error) from None
         self._encode = msgspec.json.Encoder().encode
         self._started = time.perf_counter()
 
@@ -90,8 +115,11 @@ class EventFile:
         try:
             self._file.write(b'{"n":%d,"t":%.6f,%b\n' % (number, elapsed, self._encode(event)[1:]))
         except OSError as error:
-            raise UnavailableError(f"cannot write {self._path}: {error.strerror}: free some space") from None
+            raise cannot_write(self._path, error) from None
 
     def close(self) -> None:
-        """Finish the file."""
-        self._file.close()
+        """Finish the file; what is still in memory may find the disk full."""
+        try:
+            self._file.close()
+        except OSError as error:
+            raise cannot_write(self._path, error) from None

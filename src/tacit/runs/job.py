@@ -5,17 +5,19 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import tacit
-from tacit.core.errors import TacitError
+from tacit.core.errors import TacitError, UnavailableError
 from tacit.core.events import Evaluated, Event, Events, Noted, Subscriber
 from tacit.data.skew import skew
 from tacit.federation import Federation, Training, new_run
 from tacit.methods.base import Method, Model
+from tacit.runs.experiment import build_federation
 from tacit.runs.folder import EventFile, RunFolder
 from tacit.runs.report import render
 from tacit.runs.settings import DataSettings, RunSettings, Settings
@@ -45,61 +47,39 @@ def execute(settings: Settings, *subscribers: Subscriber) -> Finished:
     run = new_run()
     federation = build_federation(settings)
     folder = RunFolder.create(settings.run.out, run)
-    notes = _Notes()
-    file = EventFile(folder)
-    events = Events(file, notes, *subscribers)
     result = _header(settings, run, folder)
+    notes = _Notes()
     try:
-        training = federation.train(
-            settings.build_method(),
-            protect=settings.build_protection(),
-            preparation=settings.build_preparation(),
-            events=events,
-            min_clients=settings.run.min_clients,
-            run=run,
-        )
-        result |= _measured(settings, federation, training, events)
+        with closing(EventFile(folder)) as file:
+            events = Events(file, notes, *subscribers)
+            training = federation.train(
+                settings.build_method(),
+                protect=settings.build_protection(),
+                preparation=settings.build_preparation(),
+                events=events,
+                min_clients=settings.run.min_clients,
+                run=run,
+            )
+            result |= _measured(settings, federation, training, events)
         result["notes"] = notes.collected
-        training.model.save(folder.path / "model.safetensors")
-    except (TacitError, KeyboardInterrupt) as error:
-        # What is known so far is kept: the events, and why the run stopped.
-        result |= {"error": {"type": type(error).__name__, "text": str(error)}, "notes": notes.collected}
+        folder.place("model.safetensors", training.model.save)
+        folder.write("report.html", render(result).encode())
         folder.write_json("result.json", result)
+    except BaseException as error:
+        # What is known so far is kept: the events, and why the run stopped. If not even this can be
+        # written, the first error is still the one to tell.
+        result |= {"error": _facts(error), "notes": notes.collected}
+        with suppress(UnavailableError):
+            folder.write_json("result.json", result)
         raise
-    finally:
-        file.close()
-    folder.write_json("result.json", result)
-    folder.write("report.html", render(result).encode())
     return Finished(result, folder, training.model)
 
 
-def build_federation(settings: Settings) -> Federation:
-    """Load the data and divide it, as the settings say."""
-    data, run = settings.data, settings.run
-    return Federation.embedded(
-        data.name,
-        target=data.target,
-        task=data.task,
-        repeat=data.repeat,
-        rows=data.rows,
-        test=data.test,
-        holdout=data.holdout,
-        classes=data.classes,
-        partition=settings.partition["name"],
-        seed=run.seed,
-        workers=run.workers,
-        timeout=run.timeout,
-        quorum=run.quorum,
-        **_with_clients(settings),
-    )
-
-
-def _with_clients(settings: Settings) -> dict[str, Any]:
-    options = settings.partition_options()
-    if settings.partition["name"] == "by-column":
-        options.pop("clients", None)  # as many as the column has values
-        return {"clients": None, **options}
-    return options
+def _facts(error: BaseException) -> dict[str, Any]:
+    if isinstance(error, KeyboardInterrupt):
+        return {"type": "Interrupted", "text": "stopped by the user", "exit_code": 130}
+    code = error.exit_code if isinstance(error, TacitError) else 1
+    return {"type": type(error).__name__, "text": str(error), "exit_code": code}
 
 
 class _Notes:
@@ -242,8 +222,8 @@ def command(settings: Settings) -> str:
         options: Mapping[str, Any] = getattr(settings, section)
         words += _flag(section, options["name"])
         for key, value in options.items():
-            if key != "name":
-                words += _flag(key, value)
+            if key != "name" and value is not None:
+                words += [f"--{key.replace('_', '-')}", _text(value)]
     for key, value in settings.prepare.items():
         words += _flag(key, value)
     return shlex.join(words)
@@ -254,7 +234,12 @@ def _flag(key: str, value: Any) -> list[str]:
     if value is True:
         return [flag]
     if value is False:
-        return [f"--no-{key}"]
+        return [f"--no-{key.replace('_', '-')}"]
+    return [flag, _text(value)]
+
+
+def _text(value: Any) -> str:
+    """Write a value as the command reads it."""
     if isinstance(value, tuple | list):
-        return [flag, ",".join(map(str, value))]
-    return [flag, str(value)]
+        return ",".join(map(_text, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

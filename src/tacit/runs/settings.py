@@ -6,6 +6,7 @@ import dataclasses
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,14 @@ from tacit.core.parts import from_plain
 from tacit.core.protection import Protection
 from tacit.data.partition import PARTITIONERS, options_of
 from tacit.data.preparation import Preparation
+from tacit.data.table import Task
 from tacit.methods import METHODS
 from tacit.methods.base import Method
 from tacit.sums import PROTECTIONS
+
+SHARE = "give a share from 0 up to, but below, 1"
+SECONDS = "give the seconds a client may take, above 0, or leave it out"
+WORKERS = 64  # starting one costs a second of CPU: more help nobody, and a typing error hangs the machine
 
 
 @dataclass(frozen=True)
@@ -47,12 +53,12 @@ class DataSettings:
 
     name: str = "digits"
     target: str | None = None
-    task: str | None = None
+    task: Task | None = None
     repeat: int = 1
     rows: int | None = None
     test: float | str = 0.3
     holdout: float = 0.0
-    classes: tuple[str | int, ...] | None = None
+    classes: tuple[str | int | float | bool, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -117,9 +123,12 @@ class Settings:
             if not isinstance(table, Mapping):
                 raise ConfigError(f"[{name}] is {table!r}: write it as a table with keys")
         default = cls()
+        partition = {**default.partition, **tables.get("partition", {})}
+        if partition["name"] == "by-column" and "clients" not in tables.get("partition", {}):
+            del partition["clients"]  # as many as the column has values
         settings = cls(
             from_plain(DataSettings, tables.get("data", {}), "[data]"),
-            {**default.partition, **tables.get("partition", {})},
+            partition,
             {**default.method, **tables.get("method", {})},
             {**default.protect, **tables.get("protect", {})},
             dict(tables.get("prepare", {})),
@@ -133,12 +142,30 @@ class Settings:
         self.build_method()
         self.build_protection()
         self.build_preparation()
-        self.partition_options()
-        for name, value in (("workers", self.run.workers), ("seed", self.run.seed)):
-            if value < 0:
-                raise ConfigError(f"[run] {name} is {value}: it must not be negative")
-        if not self.run.watts > 0:
-            raise ConfigError(f"[run] watts is {self.run.watts}: give the CPU's nominal power, such as 65")
+        clients = self.partition_options().get("clients", 1)
+        if isinstance(clients, bool) or not isinstance(clients, int) or clients < 1:
+            raise ConfigError(f"[partition] clients is {clients!r}: give a whole number of at least 1")
+        data, run, fewest = self.data, self.run, self.run.min_clients
+        if isinstance(data.test, str) and data.test != "split":
+            raise ConfigError(f"[data] test is '{data.test}': give a share such as 0.3, or 'split'")
+        for section, name, value, fine, way_out in (
+            ("data", "test", data.test, isinstance(data.test, str) or 0 <= data.test < 1, SHARE),
+            ("data", "holdout", data.holdout, 0 <= data.holdout < 1, SHARE),
+            ("run", "seed", run.seed, 0 <= run.seed < 2**63, "give a whole number from 0 to 2⁶³ − 1"),
+            ("run", "workers", run.workers, 0 <= run.workers <= WORKERS, f"give 0 to {WORKERS} processes"),
+            ("run", "quorum", run.quorum, 0 < run.quorum <= 1, "give a share above 0, at most 1"),
+            ("run", "watts", run.watts, 0 < run.watts < inf, "give a CPU's nominal power, such as 65"),
+            ("run", "timeout", run.timeout, run.timeout is None or 0 < run.timeout < inf, SECONDS),
+            ("run", "min_clients", fewest, fewest is None or fewest > 0, "give at least 1"),
+        ):
+            if not fine:
+                raise ConfigError(f"[{section}] {name} is {value}: {way_out}")
+        if data.classes is not None:
+            names = [str(label) for label in data.classes]
+            if len(names) < 2 or len(set(names)) < len(names):
+                raise ConfigError(
+                    f"[data] classes are {', '.join(names) or 'none'}: declare at least two, each once"
+                )
 
     def build_method(self) -> Method:
         """Build the method."""
@@ -186,8 +213,11 @@ def merged(tables: Mapping[str, Any], over: Mapping[str, Mapping[str, Any]]) -> 
     result = {name: dict(table) if isinstance(table, Mapping) else table for name, table in tables.items()}
     for name, table in over.items():
         below = result.get(name, {})
+        if not isinstance(below, Mapping):
+            raise ConfigError(f"[{name}] is {below!r}: write it as a table with keys")
         if "name" in table and name != "data" and table["name"] != below.get("name"):
-            below = {key: value for key, value in below.items() if key == "clients"}
+            kept = () if table["name"] == "by-column" else ("clients",)
+            below = {key: value for key, value in below.items() if key in kept}
         result[name] = {**below, **table}
     return result
 

@@ -1,0 +1,68 @@
+"""Names that a shell may complete; each is looked up when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def methods(incomplete: str) -> list[str]:
+    """Methods."""
+    from tacit.methods import METHODS
+
+    return _starting(incomplete, METHODS)
+
+
+def protections(incomplete: str) -> list[str]:
+    """Protections."""
+    from tacit.sums import PROTECTIONS
+
+    return _starting(incomplete, PROTECTIONS)
+
+
+def partitions(incomplete: str) -> list[str]:
+    """Ways of dividing rows."""
+    from tacit.data.partition import PARTITIONERS
+
+    return _starting(incomplete, PARTITIONERS)
+
+
+def data(incomplete: str) -> list[str]:
+    """Data sets."""
+    from tacit.data.files import available
+
+    return _starting(incomplete, (known.name for known in available()))
+
+
+def runs(incomplete: str) -> list[str]:
+    """Runs in the usual folder."""
+    return _starting(
+        incomplete, ["latest", *(path.parent.name for path in Path("runs").glob("*/result.json"))]
+    )
+
+
+def papers(incomplete: str) -> list[str]:
+    """Papers whose tables can be repeated."""
+    from tacit.reproduce.harness import PAPERS
+
+    return _starting(incomplete, [*PAPERS, "all"])
+
+
+def benches(incomplete: str) -> list[str]:
+    """Benches."""
+    from tacit import bench
+    from tacit.core.errors import ConfigError
+
+    try:
+        return _starting(incomplete, [*bench.benches(), "all"])
+    except ConfigError:
+        return []
+
+
+def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
+    """Names that start as typed.
+
+    >>> _starting("ma", ["iid", "majority", "majority-even"])
+    ['majority', 'majority-even']
+    """
+    return sorted(name for name in names if name.startswith(incomplete))

@@ -1,0 +1,106 @@
+"""An experiment's federation: one data set, divided among clients on this machine."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tacit.core.errors import ConfigError, DataError, nearest
+from tacit.data.files import load
+from tacit.data.preparation import check_rows
+from tacit.data.table import Label, Table
+from tacit.federation import Federation
+from tacit.runs.settings import Settings
+
+MOST_WORDS = 2_000  # classes, or categories of a column: beyond, it is a number or an id, and memory runs out
+
+
+def build_federation(settings: Settings) -> Federation:
+    """Load the data and divide it, as the settings say.
+
+    In an experiment all rows are at hand, so what no client could learn from is refused here, before
+    anything runs; across institutions each client refuses for itself.
+    """
+    data, run = settings.data, settings.run
+    table = load(
+        data.name, target=data.target, task=data.task, repeat=data.repeat, rows=data.rows, seed=run.seed
+    )
+    check_rows(table, table.name, settings.build_preparation().missing)
+    _check_words(table)
+    if data.test == "split" and not {"train", "test"} <= _words(table, "split"):
+        raise ConfigError(
+            f"test = 'split', but {table.name} has no column 'split' that says train and test: "
+            "give a share such as 0.3"
+        )
+    options = {"clients": None, **settings.partition_options()}
+    classes = None if data.classes is None else _declared(table, data.classes)
+    federation = Federation.embedded(
+        table,
+        test=data.test,
+        holdout=data.holdout,
+        classes=classes,
+        partition=settings.partition["name"],
+        seed=run.seed,
+        workers=run.workers,
+        timeout=run.timeout,
+        quorum=run.quorum,
+        **options,
+    )
+    if table.task == "classification" and classes is None:
+        _check_classes(table, federation)
+    if (run.min_clients or 1) > federation.clients:
+        raise ConfigError(
+            f"[run] min_clients is {run.min_clients}, but there are {federation.clients} clients: "
+            "no total could ever be opened"
+        )
+    return federation
+
+
+def _check_words(table: Table) -> None:
+    """Refuse a target or a column that is surely not meant as a class or a category."""
+    if len(table.classes) > MOST_WORDS:
+        raise DataError(
+            f"the target of {table.name} has {len(table.classes):,} classes, at most {MOST_WORDS:,} are "
+            "learnt: name another target, or use task = 'regression' if it is a quantity"
+        )
+    for column in table.columns:
+        if len(column.categories) > MOST_WORDS:
+            raise DataError(
+                f"column '{column.name}' of {table.name} has {len(column.categories):,} different texts, at "
+                f"most {MOST_WORDS:,} are used as categories: leave it out, or turn it into a number"
+            )
+
+
+def _words(table: Table, group: str) -> set[str]:
+    return set(np.unique(table.groups[group]).astype(str).tolist()) if group in table.groups else set()
+
+
+def _declared(table: Table, classes: tuple[Label, ...]) -> list[Label]:
+    """The declared classes as the table writes them; every label of the table must be among them."""
+    if table.task != "classification":
+        raise ConfigError(f"classes are declared, but {table.name} is a regression: leave them out")
+    own = {str(label): label for label in table.classes}
+    words = [str(label) for label in classes]
+    for code in np.unique(table.target):
+        if (word := str(table.classes[code])) not in words:
+            raise DataError(
+                f"{table.name} has rows of class '{word}', which is not declared: {nearest(word, words)}"
+            )
+    return [own.get(word, label) for word, label in zip(words, classes, strict=True)]
+
+
+def _check_classes(table: Table, federation: Federation) -> None:
+    """Refuse what cannot be told apart, and what could not be learnt because only the test has it."""
+    known = np.unique(federation.holdings.table.target)
+    if len(known) < 2:
+        raise DataError(
+            f"all rows of {table.name} that clients hold are of class '{table.classes[known[0]]}': "
+            "a classifier needs two; check the target column"
+        )
+    if federation.test is not None:
+        unknown = np.setdiff1d(federation.test.target, known)
+        if len(unknown):
+            raise DataError(
+                f"{len(unknown)} of {len(known) + len(unknown)} classes of {table.name} have test rows only, "
+                f"such as '{table.classes[unknown[0]]}': join rare classes, declare the classes, or use "
+                "task = 'regression' if the target is a quantity"
+            )

@@ -1,0 +1,339 @@
+"""The ``tacit`` command as people and programs use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+Tacit = Callable[..., Any]
+QUICK = ("--no-baselines", "--quiet")
+
+KEYS = {
+    *("method", "data", "clients", "partition", "protect", "seed"),
+    *("accuracy", "f1", "auc", "loss", "mse", "rmse", "mae", "r2"),
+    *("bytes_up", "bytes_down", "messages", "cpu_s", "training_s", "wh", "run"),
+}
+
+
+def weights(folder: str) -> dict[str, Any]:
+    return load_file(Path(folder) / "model.safetensors")
+
+
+def named(found: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    (one,) = (each for each in found if each["name"] == name)
+    return one
+
+
+def at_hand(name: str) -> str:
+    if not Path(os.environ.get("TACIT_DATA", "nowhere"), f"{name}.parquet").is_file():
+        pytest.skip(f"TACIT_DATA has no {name}.parquet")
+    return name
+
+
+# -- tacit run -------------------------------------------------------------------------------------
+
+
+def test_the_main_job_federates_compares_and_reports(tacit: Tacit, tmp_path: Path) -> None:
+    said = tacit("run")
+    assert said.code == 0
+    lines = said.out.splitlines()
+    assert lines[0] == "fedheonn on digits, 100 clients, label-sorted, plain, seed 0"
+    scores = {line[:22].strip(): float(line[22:].split()[0]) for line in lines[2:5]}
+    assert scores["federated"] == scores["centralised"] > 0.9
+    assert scores["mean of local models"] < 0.2
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    assert "\n".join(line.rstrip() for line in lines[:5]) in readme
+    assert "the coordinator saw  every client's contribution, in the clear" in said.out
+    assert "warning (protection): plain" in said.err
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert {path.name for path in folder.iterdir()} == {
+        *("report.html", "events.jsonl", "result.json", "model.safetensors")
+    }
+    assert folder.name in said.err
+
+
+def test_json_of_a_run_is_one_object_with_all_keys(process: Tacit, tmp_path: Path) -> None:
+    said = process("run", "--data", "iris", "--clients", 4, "--json")
+    found = said.json
+    assert said.code == 0
+    assert found.keys() >= KEYS
+    assert found["cpu_s"].keys() == {"slowest_client", "clients", "coordinator"}
+    assert (found["method"], found["data"], found["clients"], found["seed"]) == ("fedheonn", "iris", 4, 0)
+    assert (found["partition"], found["protect"]) == ("label-sorted", "plain")
+    assert found["wh"] > 0
+    assert found["r2"] is None
+    stored = json.loads((tmp_path / "runs" / found["run"] / "result.json").read_text())
+    assert {key: stored[key] for key in KEYS} == {key: found[key] for key in KEYS}
+
+
+def test_events_are_numbered_lines_of_json(tacit: Tacit) -> None:
+    folder = tacit("run", "--data", "iris", "--clients", 5, "--json", *QUICK).json["folder"]
+    events = [json.loads(line) for line in Path(folder, "events.jsonl").read_text().splitlines()]
+    assert [event["n"] for event in events] == list(range(len(events)))
+    kinds = [event["event"] for event in events]
+    assert kinds[0] == "RunStarted"
+    assert "RunEnded" in kinds
+    assert kinds.count("Replied") == 4 * 5
+
+
+def test_report_needs_no_network_and_no_script(tacit: Tacit) -> None:
+    found = tacit("run", "--data", "wine", "--clients", 3, "--json", *QUICK).json
+    page = Path(found["folder"], "report.html").read_text(encoding="utf-8")
+    assert "wine" in page
+    assert "<script" not in page
+    assert not re.search(r"""(src|href)=["']?https?:""", page)
+
+
+def test_who_holds_which_rows_makes_no_difference(tacit: Tacit) -> None:
+    found = [
+        tacit("run", "--clients", clients, "--partition", partition, "--json", *QUICK).json
+        for clients, partition in ((1, "iid"), (100, "label-sorted"), (100, "iid"), (7, "dirichlet"))
+    ]
+    assert len({run["accuracy"] for run in found}) == 1
+    first, *others = (weights(run["folder"]) for run in found)
+    for other in others:
+        for name, values in first.items():
+            np.testing.assert_allclose(other[name], values, atol=1e-8)
+
+
+def test_workers_give_the_same_bytes(process: Tacit, tmp_path: Path) -> None:
+    found = [
+        process("run", "--clients", 150, "--workers", workers, "--json", *QUICK).json for workers in (0, 2)
+    ]
+    models = [(tmp_path / run["folder"] / "model.safetensors").read_bytes() for run in found]
+    assert models[0] == models[1]
+    assert found[0]["bytes_up"] == found[1]["bytes_up"]
+
+
+def test_totals_may_open_at_the_clients(tacit: Tacit) -> None:
+    found = [
+        tacit("run", "--data", "wine", "--clients", 6, "--opens", place, "--json", *QUICK).json
+        for place in ("coordinator", "clients")
+    ]
+    assert found[1]["promises"]["opens"] == "clients"
+    one, other = (weights(run["folder"]) for run in found)
+    np.testing.assert_array_equal(one["weights"], other["weights"])
+
+
+def test_same_seed_same_model_other_seed_another(tacit: Tacit) -> None:
+    models = [
+        tacit("run", "--data", "iris", "--clients", 3, "--seed", seed, "--json", *QUICK).json["model"]
+        for seed in (5, 5, 6)
+    ]
+    assert models[0] == models[1] != models[2]
+
+
+def test_federated_evaluation(tacit: Tacit) -> None:
+    found = tacit("run", "--test", 0, "--holdout", 0.2, "--clients", 20, "--json", *QUICK).json
+    assert found["scores"].keys() == {"clients' own hold-outs"}
+    assert found["accuracy"] > 0.9
+    both = tacit("run", "--holdout", 0.2, "--clients", 20, *QUICK)
+    assert "federated, clients' own hold-outs" in both.out
+
+
+def test_without_any_test_rows_there_are_no_scores(tacit: Tacit) -> None:
+    found = tacit("run", "--data", "iris", "--clients", 2, "--test", 0, "--json", *QUICK).json
+    assert (found["accuracy"], found["loss"]) == (None, None)
+    assert "no scores" in tacit("show").out
+
+
+def test_a_regression_of_ones_own(tacit: Tacit, csv: Callable[..., Path]) -> None:
+    path = csv(label="{y:.5f}")
+    found = tacit("run", "--data", path, "--clients", 4, "--activation", "linear", "--json", "-q").json
+    assert found["r2"] > 0.999
+    assert (found["accuracy"], found["f1"], found["auc"], found["loss"]) == (None, None, None, None)
+    assert found["scores"].keys() == {"federated", "centralised", "local"}
+    assert "R²" in tacit("show").out
+
+
+def test_several_targets(tacit: Tacit, csv: Callable[..., Path]) -> None:
+    path = csv(head="a,b,c,y1,y2", label="{y:.4f},{a:.4f}")
+    words = ("--target", "y1,y2", "--activation", "linear", "--json")
+    found = tacit("run", "--data", path, "--clients", 4, *words, *QUICK).json
+    assert found["r2"] > 0.99
+    assert weights(found["folder"])["weights"].shape == (4, 2)
+
+
+def test_categories_gaps_and_a_column_of_sites(tacit: Tacit, csv: Callable[..., Path]) -> None:
+    path = csv(head="a,b,c,kind,site,target", label="{word},s{t}{word},{t}", line7=",1.0,,x,s0x,1")
+    said = tacit("run", "--data", path, "--partition", "by-column", "--column", "site", *QUICK)
+    assert (said.code, "missing = 'mean'" in said.err) == (3, True)
+    words = ("--partition", "by-column", "--column", "site", "--missing", "mean", "--json")
+    found = tacit("run", "--data", path, *words, *QUICK).json
+    assert found["clients"] == 6
+    assert found["features"] == 3 + 3 + 6
+    assert "clients" not in found["settings"]["partition"]
+
+
+def test_declared_classes_in_the_types_of_the_file(tacit: Tacit, csv: Callable[..., Path]) -> None:
+    for label, classes in (("{t}", "1,0,2"), ("{t}.5", "0.5,1.5"), ("s{t}", "s0,s1")):
+        path = csv(label=label)
+        words = ("--clients", 4, "--task", "classification", "--classes", classes, "--json")
+        found = tacit("run", "--data", path, *words, *QUICK).json
+        assert [str(label) for label in found["classes"]] == classes.split(",")
+        assert found["accuracy"] > 0.8
+
+
+def test_rows_and_repeat_and_synthetic_sets(tacit: Tacit) -> None:
+    found = tacit("run", "--data", "synthetic-susy", "--rows", 4000, "--clients", 9, "--json", *QUICK).json
+    assert found["rows"] == 2800
+    assert 0.7 < found["accuracy"] < 0.8
+    found = tacit("run", "--data", "iris", "--repeat", 3, "--clients", 9, "--json", *QUICK).json
+    assert found["rows"] == 315
+
+
+def test_a_parquet_from_the_data_folder(tacit: Tacit) -> None:
+    words = ("--data", at_hand("dry_bean"), "--clients", 200, "--json")
+    assert 0.89 < tacit("run", *words, *QUICK).json["accuracy"] < 0.91
+
+
+def test_the_command_in_a_result_repeats_the_run(tacit: Tacit, csv: Callable[..., Path]) -> None:
+    path = csv(label="{y:.5f}")
+    words = ("--activation", "linear", "--lam", "0.5", "--partition", "iid", "--holdout", "0.1")
+    more = ("--min-clients", 2, "--scale", "minmax", "--quorum", "0.9", "--opens", "clients")
+    first = tacit("run", "--data", path, "--clients", 4, *words, *more, "--json", *QUICK).json
+    again = first["command"].split()
+    assert again[:2] == ["tacit", "run"]
+    second = tacit(*again[1:], "--json", "-q").json
+    assert (second["model"], second["settings"]) == (first["model"], first["settings"])
+
+
+# -- settings from a file --------------------------------------------------------------------------
+
+
+def test_new_writes_a_file_that_runs_and_flags_override_it(tacit: Tacit, tmp_path: Path) -> None:
+    assert tacit("new", "fed", "--json").json == {"path": "fed/federation.toml"}
+    found = tacit("run", "fed/federation.toml", "--clients", 5, "--lam", "0.5", "--json", *QUICK).json
+    assert (found["clients"], found["settings"]["method"]["lam"]) == (5, 0.5)
+    assert found["settings"]["method"]["activation"] == "logistic"
+    before = tacit("run", "--lam", "0.5", "fed/federation.toml", "--clients", 5, "--json", *QUICK).json
+    assert before["model"] == found["model"]
+
+
+def test_another_partition_drops_the_options_of_the_one_in_the_file(tacit: Tacit, tmp_path: Path) -> None:
+    (tmp_path / "f.toml").write_text(
+        '[data]\nname="iris"\n[partition]\nname="dirichlet"\nalpha=0.1\nclients=4\n'
+    )
+    found = tacit("run", "f.toml", "--partition", "iid", "--json", *QUICK).json
+    assert found["settings"]["partition"] == {"clients": 4, "name": "iid"}
+
+
+# -- show, export ----------------------------------------------------------------------------------
+
+
+def test_show_and_export(tacit: Tacit, tmp_path: Path) -> None:
+    first = tacit("run", "--data", "iris", "--clients", 2, "--json", *QUICK).json
+    second = tacit("run", "--data", "wine", "--clients", 2, "--json", *QUICK).json
+    assert tacit("show", "--json").json["run"] == second["run"]
+    assert tacit("show", first["run"], "--json").json["data"] == "iris"
+    assert tacit("show", f"runs/{first['run']}").out.startswith("fedheonn on iris")
+    assert tacit("export", first["run"], "--json").json["path"] == f"{first['run']}.safetensors"
+    copy = (tmp_path / f"{first['run']}.safetensors").read_bytes()
+    assert copy == Path(first["folder"], "model.safetensors").read_bytes()
+    said = tacit("export", first["run"], "--format", "json", "--to", "iris.json")
+    assert said.code == 0
+    model = json.loads((tmp_path / "iris.json").read_text())
+    np.testing.assert_array_equal(model["weights"], weights(first["folder"])["weights"][1:])
+    assert model["classes"] == ["setosa", "versicolor", "virginica"]
+
+
+# -- lists, data -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "name"), [("methods", "fedheonn"), ("protections", "plain"), ("data", "digits")]
+)
+def test_lists(tacit: Tacit, command: str, name: str) -> None:
+    found = tacit(command, "--json").json
+    assert found.keys() == {command}
+    assert name in [each["name"] for each in found[command]]
+    assert name in tacit(command).out
+
+
+def test_options_are_described(tacit: Tacit) -> None:
+    method = named(tacit("methods", "--json").json["methods"], "fedheonn")
+    assert [option["name"] for option in method["options"]] == ["lam", "activation"]
+    assert all(option["doc"] for option in method["options"])
+    assert "Fontenla-Romero" in method["paper"]
+    assert "--lam" in tacit("methods").out
+    plain = named(tacit("protections", "--json").json["protections"], "plain")
+    assert "in the clear" in plain["sees"]["coordinator"]
+
+
+def test_data_describe_and_check(tacit: Tacit, csv: Callable[..., Path]) -> None:
+    assert tacit("data", "describe", "iris", "--json").json["rows"] == 150
+    assert "setosa: 50" in tacit("data", "describe", "iris").out
+    assert tacit("data", "check", "iris").code == 0
+    broken = csv(line3="nan,1,2,1")
+    said = tacit("data", "check", broken, "--json")
+    assert (said.code, said.json["ok"], said.json["missing"]) == (3, False, {"a": 1})
+    assert "column 'a'" in tacit("data", "check", broken).out
+
+
+# -- the command itself ----------------------------------------------------------------------------
+
+
+def test_version_and_help_are_quick(process: Tacit) -> None:
+    assert re.fullmatch(r"tacit \d+\.\d+\.\d+\n", process("--version").out)
+    started = time.perf_counter()
+    said = process("--help")
+    assert time.perf_counter() - started < 3
+    for word in ("run", "methods", "protections", "data", "show", "export", "reproduce", "new", "bench"):
+        assert f" {word} " in said.out
+
+
+def test_import_is_light() -> None:
+    code = (
+        "import sys, time; s = time.perf_counter(); import tacit; t = time.perf_counter() - s\n"
+        "heavy = {'torch', 'sklearn', 'pyarrow', 'matplotlib', 'scipy', 'numpy'} & set(sys.modules)\n"
+        "print(t < 1.0, sorted(heavy))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True []\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("tacit ru", "run"), ("tacit run --partition dir", "dirichlet"), ("tacit run --data iri", "iris")],
+)
+def test_shell_completion(process: Tacit, typed: str, offered: str) -> None:
+    place = str(len(typed.split()) - 1)
+    said = process(_TACIT_COMPLETE="complete_bash", COMP_WORDS=typed, COMP_CWORD=place)
+    assert offered in said.out.split()
+    assert "_tacit_completion" in process(_TACIT_COMPLETE="source_bash").out
+
+
+def test_interrupting_a_run(tmp_path: Path) -> None:
+    words = ("run", "--clients", "1250", "--repeat", "4", "--json")
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from tacit.cli import main; main()", *words],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until = time.monotonic() + 30
+    while not list(tmp_path.glob("runs/*/events.jsonl")) and time.monotonic() < until:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert json.loads(out)["error"]["exit_code"] == 130
+    assert "Traceback" not in err
+    (folder,) = tmp_path.glob("runs/*")
+    result = json.loads((folder / "result.json").read_text())
+    assert result["error"] == {"type": "Interrupted", "text": "stopped by the user", "exit_code": 130}
+    assert all(json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines())
+    assert not (folder / "model.safetensors").exists()

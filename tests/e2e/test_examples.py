@@ -1,0 +1,85 @@
+"""What README, docs and examples show is what happens."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(
+        rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("quickstart.py", "accuracy 0.942, 800 messages"),
+        ("hospitals.py", "four hospitals: accuracy"),
+        ("scikit_learn.py", "same predictions: True"),
+    ],
+)
+def test_examples(tmp_path: Path, name: str, word: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", ROOT / "examples" / name],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert word in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_readme_shows_the_first_example() -> None:
+    (shown,) = blocks(ROOT / "README.md", "python")
+    assert (ROOT / "examples" / "quickstart.py").read_text().endswith(shown)
+
+
+@pytest.mark.parametrize("page", ["python.md", "quickstart.md"])
+def test_the_code_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks(ROOT / "docs" / page, "python"):
+        exec(compile(block, page, "exec"), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_name_no_place_of_the_developers(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert not re.search(r"\.\./shared|/work/|/root/|/home/|\bsession\b", text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\((?!https?:|mailto:|#)([^)#]+)", page.read_text(encoding="utf-8")):
+        assert (page.parent / link).exists(), link
+
+
+def test_the_commands_that_are_shown_are_accepted() -> None:
+    """Each flag in a console block is one that the command or one of its parts knows."""
+    from typer.main import get_command
+
+    from tacit.cli.app import app
+
+    group = get_command(app)
+    known = {"--help", "--version", "--install-completion", "--show-completion"}
+    known |= {"--alpha", "--share", "--column", "--lam", "--activation", "--opens", "--method.lam"}
+    for command in (group, *group.commands.values(), *group.commands["data"].commands.values()):
+        known |= {
+            word for parameter in command.params for word in (*parameter.opts, *parameter.secondary_opts)
+        }
+    for page in PAGES:
+        for block in blocks(page, "console"):
+            for line in re.findall(r"tacit .*", block):
+                flags = set(re.findall(r"(?<!\w)--[a-z][a-z.-]*", line.split("#")[0]))
+                assert flags <= known, (page.name, line)

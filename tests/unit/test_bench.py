@@ -1,0 +1,77 @@
+"""Benches: what a row says, which benches there are, and what a bench prints."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tacit.bench import Row, benches, chosen, cpu, machine, run_bench
+from tacit.core.errors import ConfigError
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TACIT_BENCHMARKS", str(tmp_path))
+    (tmp_path / "speed.py").write_text(
+        "from tacit.bench import Row\n"
+        "def rows():\n"
+        "    yield Row('twice', 1.0, 's', baseline=2.0, target=1.5)\n"
+        "    yield Row('alone', None, 's', note='cannot be measured here')\n"
+    )
+    (tmp_path / "_helper.py").write_text("raise RuntimeError('not a bench')\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("row", "ratio", "met"),
+    [
+        (Row("faster", 1.0, "s", baseline=3.0, target=2.0), 3.0, True),
+        (Row("slower", 3.0, "s", baseline=3.0, target=2.0), 1.0, False),
+        (Row("more", 6.0, "rows/s", baseline=2.0, target=2.0, at_least=True), 3.0, True),
+        (Row("at most", 5.0, "µs", target=4.0), None, False),
+        (Row("at least", 5.0, "rows/s", target=4.0, at_least=True), None, True),
+        (Row("absent", None, "s", baseline=3.0, target=2.0), None, None),
+        (Row("no target", 1.0, "s", baseline=3.0), 3.0, None),
+        (Row("nothing", 0.0, "s", baseline=3.0), None, None),
+    ],
+    ids=lambda row: getattr(row, "name", None),
+)
+def test_ratio_and_target(row: Row, ratio: float | None, met: bool | None) -> None:
+    assert (row.ratio, row.met) == (ratio, met)
+
+
+def test_own_benches_are_found_and_run(own: Path) -> None:
+    assert benches() == ["speed"]
+    found = run_bench("speed")
+    assert found.keys() == {"bench", "machine", "results"}
+    assert [row["ratio"] for row in found["results"]] == [2.0, None]
+    assert json.loads(msgspec.json.encode(found)) == found
+
+
+def test_a_typing_error_names_the_nearest(own: Path) -> None:
+    assert chosen("all") == ["speed"]
+    with pytest.raises(ConfigError, match="unknown bench 'sped': did you mean 'speed'"):
+        chosen("sped")
+    with pytest.raises(ConfigError, match="did you mean 'speed'"):
+        run_bench("sped")
+
+
+def test_the_benches_of_the_checkout() -> None:
+    assert "engine" in benches()
+
+
+def test_the_machine_is_described_without_its_name() -> None:
+    found = json.dumps(machine())
+    assert "python" in found
+    assert socket.gethostname() not in found
+
+
+def test_functions_are_measured_in_turn_and_the_least_is_kept() -> None:
+    calls: list[str] = []
+    times = cpu(lambda: calls.append("a"), lambda: calls.append("b"), repeats=3)
+    assert calls == ["a", "b"] * 3
+    assert all(0 <= seconds < 1 for seconds in times)
