@@ -7,16 +7,17 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.desk import Desk, Outcome
+from tacit.core.desk import Desk, Outcome, Transcript
 from tacit.core.errors import ConfigError, DataError, TacitError
 from tacit.core.events import Evaluated, Events, RunEnded
+from tacit.core.exposure import COORDINATOR
 from tacit.core.manifest import Manifest, Parts
 from tacit.core.protection import Protection
 from tacit.core.random import generator
@@ -28,7 +29,7 @@ from tacit.data.schema import Schema, vocabulary
 from tacit.data.table import Table
 from tacit.engines.assembly import assemble
 from tacit.engines.embedded import EmbeddedEngine
-from tacit.engines.sites import Holdings
+from tacit.engines.sites import Holdings, SeparateHoldings, pinned_identity, site_secret
 from tacit.ledger.cost import CostLedger
 from tacit.methods import METHODS
 from tacit.methods.base import Method, Model
@@ -130,8 +131,8 @@ class Federation:
         partition : str
             How rows are divided; its options (``alpha``, ``share``, ``column``) are keywords.
         test : float, "split" or None
-            Share of the rows, drawn by class, that the experimenter keeps for a central test; "split"
-            takes the data set's own division.
+            Share of the rows, drawn by class as scikit-learn does, that the experimenter keeps for a
+            central test; "split" takes the data set's own division.
         holdout : float
             Share of its rows that each client keeps aside for a federated evaluation.
         seed : int
@@ -172,7 +173,7 @@ class Federation:
         """
         if not tables:
             raise ConfigError("a federation needs at least one party")
-        return cls(_Separate(tables), **settings)
+        return cls(SeparateHoldings(tables), **settings)
 
     @property
     def clients(self) -> int:
@@ -181,9 +182,7 @@ class Federation:
 
     def pooled(self) -> Federation:
         """The same rows at a single party: what centralised training would see."""
-        table, kept = self.holdings.table, self.holdings.kept
-        if kept.any():
-            table = table.take(self._training_rows())
+        table = self.holdings.pooled()
         single = Holdings(table, np.array([0, table.rows]), ["everybody"])
         return Federation(single, test=self.test, seed=self.seed, declared=self.declared)
 
@@ -191,12 +190,6 @@ class Federation:
         """One party by itself, with the federation's classes: what it could learn without the others."""
         part = self.holdings.part(np.array([index]))
         return Federation(part, test=self.test, seed=self.seed, declared=vocabulary(schema))
-
-    def _training_rows(self) -> NDArray[np.bool_]:
-        rows = np.ones(self.holdings.table.rows, dtype=bool)
-        for end, kept in zip(self.holdings.offsets[1:], self.holdings.kept, strict=True):
-            rows[end - kept : end] = False
-        return rows
 
     def train(
         self,
@@ -208,6 +201,7 @@ class Federation:
         min_clients: int | None = None,
         start: Training | None = None,
         run: str | None = None,
+        transcript: Transcript | None = None,
     ) -> Training:
         """Train a method on this federation.
 
@@ -226,6 +220,8 @@ class Federation:
             An earlier training that these clients join: schema and scale stay as they are.
         run : str, optional
             The run's id.
+        transcript : callable, optional
+            Told everything that anyone received: receiver, sender, step, bytes.
         """
         parts = Parts(
             METHODS.build(method) if isinstance(method, str) else method,
@@ -236,6 +232,11 @@ class Federation:
             raise ConfigError(f"{parts.protection.name} cannot protect {parts.method.name}: {reason}")
         single = parts.protection.promises.single
         least = min_clients if min_clients is not None else (1 if single else 3)
+        if not single and (least < 2 or self.clients < least):
+            raise ConfigError(
+                f"{parts.protection.name} hides a contribution among others: with {self.clients} clients and "
+                f"totals over at least {least} it cannot. Have more clients, and min_clients of 2 or more"
+            )
         manifest = Manifest.of(
             run or new_run(),
             parts,
@@ -249,7 +250,15 @@ class Federation:
         events = events or Events()
         events.subscribe(ledger)
         with one_thread(), self._engine(manifest, parts) as engine:
-            desk = Desk(engine, manifest, parts, events)
+            desk = Desk(
+                engine,
+                manifest,
+                parts,
+                events,
+                secret=site_secret(self.seed, COORDINATOR),
+                pinned=partial(pinned_identity, self.seed),
+                transcript=transcript,
+            )
             try:
                 training = self._train(desk, ledger, start)
             except (TacitError, KeyboardInterrupt) as error:
@@ -293,26 +302,13 @@ class Federation:
             # A method written in a notebook cannot be imported; in this process it is at hand.
             return parts if asked.digest == manifest.digest else assemble(asked)
 
-        engine = EmbeddedEngine(self.holdings, seed=self.seed, assemble=here, **self._engine_settings)
+        services = parts.protection.services
+        settings = {"seed": self.seed, "services": services, **self._engine_settings}
+        engine = EmbeddedEngine(self.holdings, assemble=here, **settings)
         try:
             yield engine
         finally:
             engine.close()
-
-
-class _Separate(Holdings):
-    """Holdings of parties whose tables were never in one place."""
-
-    def __init__(self, tables: Mapping[str, Table]) -> None:
-        self._tables = tuple(tables.values())
-        offsets = np.concatenate([[0], np.cumsum([table.rows for table in self._tables])])
-        super().__init__(self._tables[0], offsets, tuple(tables))
-
-    def rows(self, index: int) -> Table:
-        return self._tables[index]
-
-    def part(self, indices: NDArray[np.int64]) -> Holdings:
-        return _Separate({self.names[i]: self._tables[i] for i in indices})
 
 
 def split(table: Table, test: float | str | None, seed: int) -> tuple[Table, Table | None]:
@@ -326,19 +322,31 @@ def split(table: Table, test: float | str | None, seed: int) -> tuple[Table, Tab
         return table.take(kind == "train"), table.take(kind == "test")
     if not 0 < test < 1:
         raise ConfigError(f"test is {test}: give a share between 0 and 1, 'split', or 0 for none")
-    rng = generator(b"public", seed, "test")
-    chosen = np.zeros(table.rows, dtype=bool)
-    groups = table.target if table.task == "classification" else np.zeros(table.rows, dtype=np.int64)
-    # Every class gives the same share, drawn at random; the rounding adds up over the classes.
-    order = rng.permutation(table.rows)
-    order = order[np.argsort(groups[order], kind="stable")]
-    ranks = np.floor((np.arange(table.rows) + 1) * test) > np.floor(np.arange(table.rows) * test)
-    chosen[order[ranks]] = True
-    if chosen.all() or not chosen.any():
+    from sklearn.model_selection import train_test_split
+
+    # The split that everybody knows, so that anyone can repeat a figure outside Tacit. A class of a
+    # single row stays in training.
+    codes = table.target if table.task == "classification" else np.zeros(table.rows, dtype=np.int64)
+    rows = np.flatnonzero(np.bincount(codes)[codes] > 1) if table.rows else codes
+    if table.rows and not len(rows):
+        raise DataError(
+            f"all {len(table.classes)} classes have a single row, so none can be learnt and tested: "
+            "join classes, or check the target column"
+        )
+    try:
+        try:
+            _, chosen = train_test_split(
+                rows, test_size=test, stratify=codes[rows], random_state=seed % 2**32
+            )
+        except ValueError:  # fewer test rows than classes
+            _, chosen = train_test_split(rows, test_size=test, random_state=seed % 2**32)
+    except ValueError:
         raise DataError(
             f"{table.rows} rows cannot be divided into {test:.0%} test and the rest: use more rows"
-        )
-    return table.take(~chosen), table.take(chosen)
+        ) from None
+    testing = np.zeros(table.rows, dtype=bool)
+    testing[chosen] = True
+    return table.take(~testing), table.take(testing)
 
 
 def holdings_of(table: Table, owner: NDArray[Any], holdout: float, seed: int) -> Holdings:

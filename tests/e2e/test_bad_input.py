@@ -35,7 +35,7 @@ def empty_after(tmp_path: Path) -> Any:
 SETTINGS = [
     ("--clients 0", "clients is 0", "at least 1"),
     ("--clients -1", "clients is -1", "at least 1"),
-    ("--clients 1259", "1,259 clients", "1,258 rows", "at most 1,258"),
+    ("--clients 1259", "1,259 clients", "1,257 rows", "at most 1,257"),
     ("--clients many", "--clients"),
     ("--clients", "--clients"),
     ("--test 1.5", "test is 1.5", "below, 1"),
@@ -156,7 +156,7 @@ DATA = {
         ("no column 'bb'", "did you mean 'b'?"),
     ),
     "one class": ({"label": "7"}, (), 3, ("class '7'", "needs two")),
-    "a class for every row": ({"label": "id{i}"}, (), 3, ("18 of 60 classes", "join rare classes")),
+    "a class for every row": ({"label": "id{i}"}, (), 3, ("all 60 classes have a single row", "join rare classes")),
     "short line": ({"line5": "1,2,3"}, (), 3, ("Expected 4 columns, got 3",)),
     "long line": ({"line5": "1,2,3,1,5,6"}, (), 3, ("Expected 4 columns, got 6",)),
     "two columns of one name": ({"head": "a,a,c,target"}, (), 3, ("'a'", "more than once")),

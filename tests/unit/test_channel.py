@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 from tacit.core.errors import ProtectionError
 from tacit.core.secret import Secret
 from tacit.crypto.channel import (
-    checked_exchange,
+    checked_key,
     identity_public,
     new_exchange,
     pair_key,
     place,
     seal,
-    sign_exchange,
-    tag,
+    sign_key,
     unseal,
 )
 
@@ -70,20 +69,21 @@ def test_truncated_bytes_are_refused(cut):
 
 def test_the_relay_cannot_swap_an_exchange_key():
     _, public = new_exchange()
-    signed = sign_exchange(HOSPITAL, "hospital", "run-1", public)
+    signed = sign_key(HOSPITAL, "exchange", "hospital", "run-1", public)
     pinned = identity_public(HOSPITAL)
-    assert checked_exchange(signed, pinned, "hospital", "run-1") == public
+    assert checked_key(signed, pinned, "exchange", "hospital", "run-1") == public
     _, swapped = new_exchange()
     for forged, owner, run in (
-        (swapped + signed[32:], "hospital", "run-1"),  # another key under the old signature
-        (sign_exchange(BANK, "hospital", "run-1", swapped), "hospital", "run-1"),  # signed by a stranger
+        (signed[:64] + swapped, "hospital", "run-1"),  # another key under the old signature
+        (sign_key(BANK, "exchange", "hospital", "run-1", swapped), "hospital", "run-1"),  # by a stranger
+        (sign_key(HOSPITAL, "paillier", "hospital", "run-1", public), "hospital", "run-1"),  # other purpose
         (signed, "bank", "run-1"),  # passed off as somebody else's
         (signed, "hospital", "run-2"),  # replayed from another run
         (signed[:-1], "hospital", "run-1"),
         (b"", "hospital", "run-1"),
     ):
         with pytest.raises(ProtectionError, match="not signed by its pinned identity"):
-            checked_exchange(forged, pinned, owner, run)
+            checked_key(forged, pinned, "exchange", owner, run)
 
 
 def test_a_point_of_small_order_is_refused():
@@ -95,9 +95,3 @@ def test_a_point_of_small_order_is_refused():
 def test_two_seals_of_the_same_bytes_differ():
     shared = key()
     assert seal(shared, b"x", WHERE) != seal(shared, b"x", WHERE)
-
-
-def test_tags_depend_on_every_piece_and_where_it_ends():
-    shared = key()
-    assert tag(shared, b"ab", b"c") != tag(shared, b"a", b"bc")
-    assert tag(shared, b"ab") != tag(key(), b"ab")

@@ -215,7 +215,7 @@ class TestWorkersThatEnd:
         desk = moody_desk(engine={"workers": 2}, quorum=0.9)
         os.kill(desk.engine._workers[1]._process.pid, signal.SIGKILL)
         with pytest.raises(
-            QuorumError, match=r"client-5: StepError: the worker process of this client ended"
+            QuorumError, match=r"client-5, client-6: StepError: the worker process of this client ended"
         ):
             desk.round(desk.parts.method.rows, desk.parts.method.take)
 

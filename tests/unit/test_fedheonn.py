@@ -211,3 +211,20 @@ def test_a_poisoned_client_is_left_out_and_named():
     np.testing.assert_allclose(
         training.model.weights, weights(table, FedHEONN(), 9, Preparation()), rtol=1e-9
     )
+
+
+def test_parties_of_separate_tables_work_in_worker_processes_and_can_be_pooled():
+    tables = {f"site {i}": classes(20, seed=i) for i in range(3)}
+    here, there = Federation.of(tables), Federation.of(tables, workers=1)
+    expected = here.train(FedHEONN()).model.weights
+    np.testing.assert_array_equal(there.train(FedHEONN()).model.weights, expected)
+    np.testing.assert_allclose(here.pooled().train(FedHEONN()).model.weights, expected, rtol=1e-9)
+
+
+def test_a_factor_of_absurd_size_is_that_clients_failure():
+    table = classes(60)
+    huge = Table.of(np.full((5, 4), 1e160), [0, 1, 2, 0, 1])
+    tables = {f"site {i}": table.take(r) for i, r in enumerate(np.array_split(np.arange(60), 9))}
+    federation = Federation.of({**tables, "huge": huge}, declared={"classes": [0, 1, 2]})
+    training = federation.train(FedHEONN(), preparation=RAW)
+    assert "absurd values" in training.failures["huge"]

@@ -265,7 +265,7 @@ class TestEnrolment:
     @pytest.mark.parametrize(
         "weaker",
         [
-            replace(MANIFEST, min_clients=0),
+            replace(MANIFEST, min_clients=7),
             replace(MANIFEST, experiment=True),
             Manifest.of("run-1", PARTS._replace(method=Deeds(level=1))),
         ],

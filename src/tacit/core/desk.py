@@ -13,107 +13,30 @@ contributes to the next sum in one wave, and the coordinator never sees a model.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
 import numpy as np
 
+from tacit.core.authentic import ask_context, reply_context, tagged, untagged
 from tacit.core.engine import Engine, Reply
-from tacit.core.errors import FederationError, OpeningError, QuorumError
+from tacit.core.errors import ConfigError, FederationError, ProtectionError, QuorumError, TacitError
 from tacit.core.events import Events, Noted, Replied, RunStarted, TotalOpened, WaveEnded, WaveStarted
-from tacit.core.layout import Layout
+from tacit.core.exposure import COORDINATOR, Exposure
 from tacit.core.manifest import Manifest, Parts
 from tacit.core.message import Message
-from tacit.core.party import Vault
-from tacit.core.replica import initial, layout_of, opened, viewed
+from tacit.core.party import Vault, identity_of
+from tacit.core.pending import PendingSum
+from tacit.core.replica import initial, layout_of, opened, viewed, write_log
+from tacit.core.secret import Secret
 from tacit.core.shared import Shared, Total
 
-# Folding visible pieces many at a time is what makes merging thousands of factors cheap.
-FOLD_BATCH = 32
-
-
-@dataclass
-class PendingSum:
-    """A sum under way: asks for contributions, folds what is visible, remembers who took part."""
-
-    desk: Desk
-    number: int
-    part: str
-    contribution: str
-    layout: Layout
-    parties: tuple[str, ...]
-    contributors: list[str] = field(default_factory=list)
-    failures: dict[str, str] = field(default_factory=dict)
-    _pieces: dict[str, list[Any]] = field(default_factory=dict)
-
-    def contributions(
-        self, tickets: Mapping[str, Mapping[str, Any]] | None = None
-    ) -> Iterator[tuple[str, Message]]:
-        """Ask for contributions, each with its ticket, and give them in party order as they come."""
-        call = {"part": self.part, "contribution": self.contribution, "sum": self.number}
-        jobs = {
-            party: {f"ticket/{name}": value for name, value in ticket.items()}
-            for party, ticket in (tickets or {}).items()
-        }
-        wave = self.desk._wave(
-            "desk.contribute", self.parties, call, jobs, failures=self.failures, number=self.number
-        )
-        for reply in wave:
-            if reason := self._flaw(reply.message):
-                self.refuse(reply.party, reason)
-                continue
-            yield reply.party, reply.message
-            if reply.party not in self.failures:
-                self.contributors.append(reply.party)
-                self._fold(reply.message)
-
-    def refuse(self, party: str, reason: str) -> None:
-        """Record that what this party sent cannot be used; the sum goes on without it."""
-        self.failures[party] = self.desk.failures[party] = reason
-        self.desk.events.emit(Noted(party, f"contribution refused: {reason}", "warning"))
-
-    def _flaw(self, message: Message) -> str | None:
-        """What is wrong with the visible fields of a contribution, if anything is."""
-        for clear in self.layout.clear:
-            value = message.get(f"clear/{clear.name}")
-            if flaw := clear.flaw(value):
-                return flaw
-            if flaw := self._part().flaw(clear.name, value, self.desk.schema):
-                return f"'{clear.name}' {flaw}"
-        return None
-
-    def _part(self) -> Any:
-        return getattr(self.desk.parts, self.part)
-
-    def _fold(self, message: Message) -> None:
-        for clear in self.layout.clear:
-            pieces = self._pieces.setdefault(clear.name, [])
-            pieces.append(message[f"clear/{clear.name}"])
-            if len(pieces) > FOLD_BATCH:
-                pieces[:] = [self._folded(clear.name)]
-
-    def _folded(self, name: str) -> Any:
-        return self._part().fold(name, self._pieces[name])
-
-    def finished(self, protected: Mapping[str, Any]) -> dict[str, Any]:
-        """Fields of the protected total, once enough parties have contributed."""
-        self.desk._check_quorum(self.contribution, self.parties, self.contributors, self.failures)
-        if len(self.contributors) < self.desk.manifest.min_clients:
-            raise OpeningError(
-                f"{self.contribution}: {len(self.contributors)} contributions, no total over fewer than "
-                f"{self.desk.manifest.min_clients} is opened: wait for more clients"
-            )
-        return {
-            "part": self.part,
-            "contribution": self.contribution,
-            "contributors": len(self.contributors),
-            **{f"total/{name}": value for name, value in protected.items()},
-            **{f"clear/{clear.name}": self._folded(clear.name) for clear in self.layout.clear},
-        }
+Transcript = Callable[[str, str, str, bytes], None]  # receiver, sender, step, what was received
 
 
 @dataclass(frozen=True)
@@ -138,6 +61,12 @@ class Desk:
     events : Events
     timeout : float, optional
         Seconds a party may take for a step.
+    secret : Secret, optional
+        The coordinator's own, from which its signing key comes; protections with keys need it.
+    pinned : callable, optional
+        Gives the identity key that the coordinator has pinned for a party.
+    transcript : callable, optional
+        Told everything that anyone received: receiver, sender, step, bytes.
     """
 
     def __init__(
@@ -148,6 +77,9 @@ class Desk:
         events: Events | None = None,
         *,
         timeout: float | None = None,
+        secret: Secret | None = None,
+        pinned: Callable[[str], bytes] | None = None,
+        transcript: Transcript | None = None,
     ) -> None:
         self.engine = engine
         self.manifest = manifest
@@ -155,6 +87,11 @@ class Desk:
         self.events = events or Events()
         self.timeout = timeout
         self.vault = Vault()
+        self.memory: dict[str, Any] = {}
+        self.directory: dict[str, bytes] = {}
+        self._secret = secret
+        self._pinned = pinned
+        self._transcript = transcript
         self.parties: tuple[str, ...] = ()
         self.failures: dict[str, str] = {}
         self.schema: Any = None
@@ -166,12 +103,30 @@ class Desk:
         self._serial = 0
         self._sums = 0
         self._waves = 0
+        self._asking = False
+        self._contributors = 0
+        self._services: set[str] = set()
         self._cpu_mark = time.thread_time()
         self._cpu_inline = 0.0
 
     def rng(self, *label: object) -> np.random.Generator:
         """Public randomness of this run."""
         return self.manifest.rng(*label)
+
+    @property
+    def identity(self) -> Secret:
+        """The coordinator's signing key."""
+        if self._secret is None:
+            raise ConfigError(
+                "this protection needs a coordinator with an identity: give the desk its secret"
+            )
+        return identity_of(self._secret)
+
+    def pinned(self, name: str) -> bytes:
+        """Identity key that the coordinator has pinned for a party."""
+        if self._pinned is None:
+            raise ConfigError("the coordinator has pinned no identities: give it the federation's roster")
+        return self._pinned(name)
 
     def enrol(self) -> None:
         """Agree on manifest and schema with every party."""
@@ -190,11 +145,22 @@ class Desk:
         )
         for warning in self.parts.protection.promises.warnings:
             self.events.emit(Noted("protection", warning, "warning"))
+        greeting = self.parts.protection.greet(self)
+        call = {
+            "manifest": self.manifest.to_message().encode(),
+            **{f"guard/{name}": value for name, value in greeting.items()},
+        }
+        self._enrol_services(call)
         agreement = self.parts.preparation.agreement(self.manifest.declared)
         enrolled = []
-        call = {"manifest": self.manifest.to_message().encode()}
         for reply in self._wave("desk.enrol", asked, call, {}, failures=self.failures):
-            agreement.add(reply.party, reply.message)
+            try:
+                message = self._welcomed(reply)
+                agreement.add(reply.party, message)
+            except TacitError as error:
+                self.failures[reply.party] = f"{type(error).__name__}: {error}"
+                self.events.emit(Noted(reply.party, f"enrolment refused: {error}", "warning"))
+                continue
             enrolled.append(reply.party)
         self._check_quorum("enrolment", asked, enrolled, self.failures)
         self.schema = agreement.settle()
@@ -202,6 +168,30 @@ class Desk:
         self.parties = tuple(enrolled)
         if self._opens == "coordinator":
             self.shared = initial(self.parts, self.schema, self.manifest)
+
+    def _enrol_services(self, call: Mapping[str, Any]) -> None:
+        for service in self.parts.protection.services:
+            names = self.engine.parties(service)
+            if not names:
+                raise ConfigError(f"{self.parts.protection.name} needs a {service}: this engine has none")
+            self._services.update(names)
+            for reply in self._wave("desk.serve", names, call, {}, failures=self.failures):
+                self._welcomed(reply)
+            if odd := [name for name in names if name in self.failures]:
+                raise FederationError(f"{odd[0]} cannot serve: {self.failures[odd[0]]}")
+
+    def _welcomed(self, reply: Reply) -> Message:
+        """An introduction, once it is known to be that party's own."""
+        fields = {name[6:]: value for name, value in reply.message.items() if name.startswith("guard/")}
+        self.parts.protection.welcome(self, reply.party, fields)
+        return self._authentic(reply)
+
+    def _authentic(self, reply: Reply) -> Message:
+        """A reply's message without its tag; raises if there is a channel and the tag is not right."""
+        channel = self.vault.get(f"channel/{reply.party}")
+        if channel is None:
+            return reply.message
+        return untagged(reply.message, channel, *reply_context(self._serial, reply.party))
 
     def round(
         self,
@@ -308,11 +298,12 @@ class Desk:
         return pending, pending.finished(self.parts.protection.gather(pending))
 
     def _opened(self, pending: PendingSum, entry: Mapping[str, Any]) -> Total:
-        total = opened(self.parts, self.vault, self.schema, entry)
+        total = opened(self.parts, self, self.schema, entry)
         self._tell_opened(pending)
         return total
 
     def _tell_opened(self, pending: PendingSum) -> None:
+        self._contributors = len(pending.contributors)
         self.events.emit(
             TotalOpened(
                 pending.number,
@@ -333,8 +324,8 @@ class Desk:
             news["schema"] = self._schema_raw
         if self._opens == "coordinator":
             return news
-        for number in range((known or 0) + 1, len(self._log) + 1):
-            news[f"log/{number}"] = self._log[number - 1]
+        if missed := self._log[known or 0 :]:
+            news |= write_log((known or 0) + 1, missed)
         return news
 
     def _wave(
@@ -348,6 +339,23 @@ class Desk:
         number: int | None = None,
     ) -> Iterator[Reply]:
         """Ask, stream the good replies, record the others; every wave of every method is this one."""
+        if self._asking:
+            raise TypeError("a wave is still under way: read all its replies before the next ask")
+        self._asking = True
+        try:
+            yield from self._asked(step, parties, call, jobs, failures, number)
+        finally:
+            self._asking = False
+
+    def _asked(
+        self,
+        step: str,
+        parties: Sequence[str],
+        call: Mapping[str, Any],
+        jobs: Mapping[str, Mapping[str, Any]],
+        failures: dict[str, str],
+        number: int | None,
+    ) -> Iterator[Reply]:
         self._serial += 1
         self._waves += 1
         wave, started = self._waves, time.perf_counter()
@@ -358,28 +366,54 @@ class Desk:
             fields.update({f"shared/{name}": value for name, value in view.items()})
         # Parties mostly know the same: then the news is encoded once, for all.
         known = {self._known.get(party) for party in parties}
-        common = self._news(parties[0]) if len(known) == 1 else {}
-        raw = Message({**fields, **common}).encode()
+        fields.update(self._news(parties[0]) if len(known) == 1 else {})
+        raw = Message(fields).encode()
+        digest = hashlib.sha256(raw).digest()
+        exposure = Exposure(wave, step)
+        if parties:
+            exposure.asked(self._role(parties[0]), fields, len(parties))
 
         def job(party: str) -> bytes:
             own = {**jobs.get(party, {}), **(self._news(party) if len(known) > 1 else {})}
+            exposure.asked(self._role(party), own)
+            if self._transcript:
+                self._transcript(party, COORDINATOR, step, raw + Message(own).encode())
+            channel = self.vault.get(f"channel/{party}")
+            if channel is not None:
+                return tagged(own, channel, *ask_context(self._serial, party, digest)).encode()
             return Message(own).encode() if own else b""
 
         good = 0
         for reply in self.engine.ask(raw, ((party, job(party)) for party in parties), self.timeout):
             self._account(wave, reply)
-            if reply.failure is not None:
-                failures[reply.party] = self.failures[reply.party] = reply.failure
+            if (failure := self._failure(reply, step)) is not None:
+                failures[reply.party] = self.failures[reply.party] = failure
                 continue
             good += 1
             if self.schema is not None:
                 self._known[reply.party] = len(self._log)
+            exposure.replied(reply.party, reply.message, reply.party in self._services)
             yield reply
         now = time.thread_time()
         cpu = max(0.0, now - self._cpu_mark - self._cpu_inline)
         self._cpu_mark, self._cpu_inline = now, 0.0
         elapsed = time.perf_counter() - started
+        exposure.tell(self.events, self._contributors)
         self.events.emit(WaveEnded(wave, good, len(parties) - good, cpu, elapsed))
+
+    def _role(self, party: str) -> str:
+        return party if party in self._services else "client"
+
+    def _failure(self, reply: Reply, step: str) -> str | None:
+        """Why a reply cannot be used, if so."""
+        if self._transcript:
+            self._transcript(COORDINATOR, reply.party, step, reply.message.encode())
+        if step not in ("desk.enrol", "desk.serve"):
+            try:
+                self._authentic(reply)
+            except ProtectionError as error:
+                return reply.failure or f"ProtectionError: {error}"
+        return reply.failure
 
     def _account(self, wave: int, reply: Reply) -> None:
         if reply.inline:
@@ -396,13 +430,16 @@ class Desk:
         needed = max(1, ceil(self.manifest.quorum * len(asked) - 1e-9))
         if len(good) >= needed:
             return
-        reasons = "; ".join(f"{party}: {reason}" for party, reason in list(failures.items())[:5])
-        more = f"; and {len(failures) - 5} more" if len(failures) > 5 else ""
+        groups: dict[str, list[str]] = {}
+        for party, reason in failures.items():
+            groups.setdefault(reason.replace(party, "it"), []).append(party)
+        told = "; ".join(f"{_some(parties)}: {reason}" for reason, parties in list(groups.items())[:5])
+        more = f"; and {len(groups) - 5} more reasons" if len(groups) > 5 else ""
         raise QuorumError(
             f"{what}: {len(good)} of {len(asked)} clients contributed, the quorum is {needed}. "
-            f"Failed: {reasons}{more}. Mend these clients, or lower the quorum"
+            f"Failed: {told}{more}. Mend these clients, or lower the quorum"
         )
 
 
 def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -64,6 +64,20 @@ class Relayed(Event, frozen=True, tag=True):
     bytes: int
 
 
+class Received(Event, frozen=True, tag=True):
+    """What parties of a kind received in a wave: its exposure class, about whom, over how many."""
+
+    wave: int
+    step: str
+    receiver: str
+    about: str
+    kind: str
+    what: str
+    over: int
+    times: int
+    bytes: int
+
+
 class WaveEnded(Event, frozen=True, tag=True):
     """All parties of a wave have answered or failed; CPU is the coordinator's own."""
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
-from tacit.core.errors import MessageError
-from tacit.core.message import Message
+from tacit.core.errors import ConfigError, MessageError
+from tacit.core.message import Message, thawed
 from tacit.core.random import generator
 
 
@@ -63,9 +64,18 @@ class Manifest:
         }
         return cls(run, described, **settings)
 
+    def __post_init__(self) -> None:
+        # A manifest also comes by wire: what it says is checked at every party.
+        if type(self.min_clients) is not int or self.min_clients < 1:
+            raise ConfigError(f"min_clients is {self.min_clients!r}: at least 1 contribution makes a total")
+        if not isinstance(self.quorum, float | int) or not 0 < self.quorum <= 1:
+            raise ConfigError(f"quorum is {self.quorum!r}: give a share of the clients, above 0 up to 1")
+
     def to_message(self) -> Message:
         """Give the manifest as a message."""
-        return Message({f.name: getattr(self, f.name) for f in fields(self)})
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        # Thousands of declared classes do not fit a header.
+        return Message({**values, "declared": msgspec.json.encode(thawed(self.declared))})
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Manifest:
@@ -74,7 +84,12 @@ class Manifest:
         if message.keys() != known:
             odd = sorted(message.keys() ^ known)
             raise MessageError(f"manifest fields {odd} are unknown or missing: install the same release")
-        return cls(**{name: message[name] for name in known})
+        values = {name: message[name] for name in known}
+        try:
+            values["declared"] = msgspec.json.decode(values["declared"], type=dict[str, Any])
+        except (msgspec.MsgspecError, TypeError) as error:
+            raise MessageError(f"what the manifest declares cannot be read: {error}") from None
+        return cls(**values)
 
     @cached_property
     def digest(self) -> str:

@@ -273,6 +273,13 @@ def _is_frozen(array: Array) -> bool:
     return owner is None or isinstance(owner, bytes)
 
 
+def thawed(value: Any) -> Any:
+    """Plain lists and dictionaries again, for what takes no frozen ones."""
+    if isinstance(value, Mapping):
+        return {key: thawed(item) for key, item in value.items()}
+    return [thawed(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def _freeze_plain(value: Any, name: str, depth: int) -> Plain:
     if value is None or (isinstance(value, bool | int | float | str) and type(value) in _EXACT):
         return value

@@ -16,7 +16,7 @@ import numpy as np
 from tacit.core.errors import ConfigError, SecretError
 from tacit.core.events import Noted
 from tacit.core.message import Message, Value, freeze
-from tacit.core.random import generator
+from tacit.core.random import derive, generator
 from tacit.core.secret import Secret
 
 
@@ -83,6 +83,11 @@ class Vault(MutableMapping[str, Secret]):
         return f"Vault({len(self)} secrets, hidden)"
 
 
+def identity_of(secret: Secret) -> Secret:
+    """Signing key that belongs to a site's secret."""
+    return Secret(derive(secret.reveal(), ("identity",)))
+
+
 class Party:
     """One party as its own steps see it.
 
@@ -96,9 +101,11 @@ class Party:
         The site's own secret, from which :meth:`rng` draws.
     cache : dict
         Per process, shared by the parties in it; may vanish at any time.
+    pinned : callable
+        Gives the identity key that this site has pinned for another party.
     """
 
-    __slots__ = ("_data", "_holdout", "_secret", "cache", "id", "notes", "state", "vault")
+    __slots__ = ("_data", "_holdout", "_pinned", "_secret", "cache", "id", "notes", "state", "vault")
 
     def __init__(
         self,
@@ -108,11 +115,13 @@ class Party:
         *,
         holdout: Callable[[], Any] | None = None,
         cache: dict[Any, Any] | None = None,
+        pinned: Callable[[str], bytes] | None = None,
     ) -> None:
         self.id = id
         self._data = data
         self._holdout = holdout
         self._secret = secret
+        self._pinned = pinned
         self.state = State()
         self.vault = Vault()
         self.cache = {} if cache is None else cache
@@ -129,6 +138,17 @@ class Party:
         if self._holdout is None:
             raise ConfigError(f"{self.id} keeps no rows aside: ask for a federated hold-out first")
         return self._holdout()
+
+    @property
+    def identity(self) -> Secret:
+        """The site's signing key, of which the others have pinned the public half."""
+        return identity_of(self._secret)
+
+    def pinned(self, name: str) -> bytes:
+        """Identity key that this site has pinned for another party."""
+        if self._pinned is None:
+            raise ConfigError(f"{self.id} has pinned no identities: give it the federation's roster")
+        return self._pinned(name)
 
     def rng(self, *label: object) -> np.random.Generator:
         """Randomness of this party alone; the same label gives the same stream."""

@@ -6,9 +6,9 @@ what a dropout does, and what it costs. Docs, exposure report and contract tests
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tacit.core.layout import Layout
 from tacit.core.message import Message
 from tacit.core.parts import Part
-from tacit.core.party import Party, Vault
+from tacit.core.party import Party
 
 Place = Literal["coordinator", "clients"]
 Vector = NDArray[np.float64]
@@ -39,7 +39,8 @@ class Promises:
     dropout : str
         What happens when a client vanishes.
     precision : float
-        Largest relative error of an opened total; 0 is exact up to float rounding.
+        Largest error of a total, as a share of bound × contributions; 0 is exact up to float rounding.
+        Values without a bound are exact to 2⁻⁶⁰.
     bytes_per_value : float
         Upload of one client for one value of the vector, for long vectors.
     single : bool
@@ -66,22 +67,42 @@ class Promises:
 class Sum(Protocol):
     """A sum under way, as a protection's coordinator half sees it."""
 
-    @property
-    def number(self) -> int:
-        """Rises with every sum; contributions are bound to it."""
+    number: int
+    contribution: str
+    layout: Layout
+    parties: tuple[str, ...]
 
     @property
-    def layout(self) -> Layout:
-        """How the vector is laid out."""
+    def memory(self) -> dict[str, Any]:
+        """What the protection keeps at the coordinator during the run; never a secret."""
 
     @property
-    def parties(self) -> tuple[str, ...]:
-        """Who is asked, in party order."""
+    def directory(self) -> Mapping[str, bytes]:
+        """Signed exchange keys of the parties."""
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """Parties that failed in this sum, with the reason."""
 
     def contributions(
-        self, tickets: Mapping[str, Mapping[str, Any]] | None = None
+        self,
+        tickets: Mapping[str, Mapping[str, Any]] | None = None,
+        common: Mapping[str, Any] | None = None,
+        parties: Sequence[str] | None = None,
     ) -> Iterator[tuple[str, Message]]:
         """Ask for contributions, each with its ticket, and give them in party order as they come."""
+
+    def serve(self, step: Callable[..., Any], service: str, fields: Mapping[str, Any]) -> Message:
+        """Ask a service for one step of the protection."""
+
+    def relayed(self, sender: str, receiver: str, size: int) -> None:
+        """Tell that a sealed message from one party rides on the next ask to another."""
+
+    def check(self) -> None:
+        """Refuse to go on if too few have contributed; asked before anything is opened."""
+
+    def restart(self) -> None:
+        """Begin again without those that failed."""
 
     def refuse(self, party: str, reason: str) -> None:
         """Record that what this party sent cannot be used; the sum goes on without it."""
@@ -95,13 +116,36 @@ class Protection(Part):
     # sum, so that nobody computes a contribution twice.
     restarts: ClassVar[bool] = False
 
-    # Where totals open; a protection that leaves the choice has it as a setting.
-    opens: Place = "coordinator"
+    if TYPE_CHECKING:
+
+        @property
+        def opens(self) -> Place:
+            """Where totals open: fixed by the protection, or one of its settings."""
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """Parties without rows that this protection needs, such as a key server."""
+        return ()
 
     @property
     def promises(self) -> Promises:
         """What this protection promises with these settings."""
         raise TypeError(f"{type(self).__name__} must state its promises")
+
+    # -- enrolment: how coordinator and parties come to trust each other; plain has nothing to trust ---
+
+    def greet(self, desk: Any) -> Mapping[str, Any]:
+        """Coordinator half: what rides on the first ask."""
+        return {}
+
+    def introduce(self, party: Party, greeting: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Party half: what goes back with the introduction."""
+        return {}
+
+    def welcome(self, desk: Any, party: str, fields: Mapping[str, Any]) -> None:
+        """Coordinator half: check what came back."""
+
+    # -- sums --------------------------------------------------------------------------------------
 
     def fits(self, method: Part) -> str | None:
         """Why this protection cannot serve a method, if so; asked before anything is sent."""
@@ -118,6 +162,6 @@ class Protection(Part):
         """Coordinator half: form the protected total, folding contributions one by one."""
         raise TypeError(f"{type(self).__name__} must say how contributions are gathered")
 
-    def open(self, vault: Vault, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Open a protected total with the keys in this vault."""
+    def open(self, holder: Any, total: Mapping[str, Any], layout: Layout) -> Vector:
+        """Open a protected total with the keys of a party or of the desk; only meaningful digits leave."""
         raise TypeError(f"{type(self).__name__} must say how a total is opened")

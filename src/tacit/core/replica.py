@@ -6,12 +6,12 @@ These are the steps every party can take whatever the method; the coordinator ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tacit.core.errors import ConfigError, OpeningError, StepError
+from tacit.core.errors import ConfigError, MessageError, OpeningError, StepError
 from tacit.core.manifest import Manifest, Parts
 from tacit.core.message import Message
 from tacit.core.parts import marked
@@ -23,12 +23,24 @@ Assemble = Callable[[Manifest], Parts]
 
 def enrol(party: Party, message: Message, assemble: Assemble) -> Message:
     """Check the manifest against what this site has, remember it, and introduce the party's data."""
+    parts, guard = _joined(party, message, assemble)
+    introduction: Message = parts.preparation.introduce(party, _manifest(party).declared)
+    return Message({**introduction, **guard})
+
+
+def serve(party: Party, message: Message, assemble: Assemble) -> Message:
+    """Enrol a party that holds no rows, such as a key server."""
+    _, guard = _joined(party, message, assemble)
+    return Message(guard)
+
+
+def _joined(party: Party, message: Message, assemble: Assemble) -> tuple[Parts, dict[str, Any]]:
     if "manifest" in party.state:
         raise StepError(f"{party.id} is enrolled already, in run {_manifest(party).run}")
     party.state["manifest"] = message["manifest"]
     parts = agreed(party, assemble)
-    introduction: Message = parts.preparation.introduce(party, _manifest(party).declared)
-    return introduction
+    guard = parts.protection.introduce(party, _under("guard/", message))
+    return parts, _over("guard/", guard)
 
 
 def agreed(party: Party, assemble: Assemble) -> Parts:
@@ -56,6 +68,11 @@ def enrolled_digest(party: Party) -> str | None:
     return _manifest(party).digest if "manifest" in party.state else None
 
 
+def agreed_minimum(party: Party) -> int:
+    """Fewest contributions over which this party agreed to open a total."""
+    return _manifest(party).min_clients
+
+
 def follow(party: Party, parts: Parts, message: Message) -> Shared | None:
     """Catch up: take the agreed schema, then the shared values or the totals to open."""
     if "schema" in message:
@@ -79,7 +96,7 @@ def follow(party: Party, parts: Parts, message: Message) -> Shared | None:
 
 def _open_log(party: Party, parts: Parts, schema: Any, message: Message) -> Shared:
     """Open and apply, in order, every total that this replica has not seen yet."""
-    entries = sorted((int(name[4:]), raw) for name, raw in message.items() if name.startswith("log/"))
+    entries = read_log(message)
     position: int = party.state.get("position", 0)
     if position:
         shared = Shared(schema, _under("shared/", party.state))
@@ -101,6 +118,24 @@ def _open_log(party: Party, parts: Parts, schema: Any, message: Message) -> Shar
     return shared
 
 
+def write_log(first: int, entries: Sequence[bytes]) -> dict[str, Any]:
+    """Fields of an ask that carry log entries, the first of them with its number."""
+    lengths = np.array([len(entry) for entry in entries], dtype=np.int64)
+    return {"log/first": first, "log/lengths": lengths, "log/entries": b"".join(entries)}
+
+
+def read_log(message: Message) -> list[tuple[int, bytes]]:
+    """Numbered log entries that an ask carries."""
+    if "log/entries" not in message:
+        return []
+    ends = np.cumsum(message["log/lengths"])
+    raw: bytes = message["log/entries"]
+    if (np.diff(ends, prepend=0) < 0).any() or ends[-1:].tolist() not in ([len(raw)], []):
+        raise MessageError("log entries do not have the lengths that were announced")
+    starts = [0, *ends.tolist()]
+    return [(message["log/first"] + i, raw[starts[i] : starts[i + 1]]) for i in range(len(ends))]
+
+
 def _remember(party: Party, shared: Shared) -> None:
     """Keep these shared values and no others: a name that an apply dropped must not come back."""
     for name in [name for name in party.state if name.startswith("shared/") and name[7:] not in shared]:
@@ -120,17 +155,17 @@ def _applied(party: Party, parts: Parts, shared: Shared, entry: Message) -> Shar
             f"total over {entry['contributors']} contributions, agreed were at least "
             f"{_manifest(party).min_clients}: {party.id} does not open it"
         )
-    total = opened(parts, party.vault, shared.schema, entry)
+    total = opened(parts, party, shared.schema, entry)
     function, _ = marked(getattr(parts, entry["part"]), entry["apply"], "apply")
     result: Shared = function(total, shared)
     return result
 
 
-def opened(parts: Parts, vault: Any, schema: Any, entry: Mapping[str, Any]) -> Total:
+def opened(parts: Parts, holder: Any, schema: Any, entry: Mapping[str, Any]) -> Total:
     """Open a protected total, at whichever party holds the keys."""
     part = getattr(parts, entry["part"])
     layout = layout_of(part, entry["contribution"], schema)
-    vector = parts.protection.open(vault, _under("total/", entry), layout)
+    vector = parts.protection.open(holder, _under("total/", entry), layout)
     fields = {**layout.unpack(vector), **_under("clear/", entry)}
     return Total(fields, entry["contributors"])
 
@@ -158,25 +193,17 @@ def contribute(party: Party, message: Message, parts: Parts, shared: Shared) -> 
         clear = {field.name: named[field.name] for field in layout.clear}
         if parts.protection.restarts:
             party.state.update({"sum": number, "vector": vector, **_over("clear/", clear)})
-    protected = parts.protection.protect(party, _under("ticket/", message), vector, layout)
+    ticket = {**_under("ticket/", message), "sum": number}
+    protected = parts.protection.protect(party, ticket, vector, layout)
     return Message({**protected, **_over("clear/", clear)}) if clear else protected
 
 
 def disclose(party: Party, message: Message, parts: Parts, shared: Shared) -> Message:
-    """Open an aggregate that is meant for the coordinator, and return it rounded."""
+    """Open an aggregate that is meant for the coordinator, and hand it over."""
     if message["contributors"] < _manifest(party).min_clients:
         raise OpeningError(f"{message['contributors']} contributions are too few to disclose their total")
-    total = opened(parts, party.vault, shared.schema, message)
-    precision = parts.protection.promises.precision
-    return Message({name: _rounded(value, precision) for name, value in total.items()})
-
-
-def _rounded(value: Any, precision: float) -> Any:
-    """Round to the meaningful digits: the rest of a decryption says something about the key."""
-    if not precision:
-        return np.asarray(value)
-    scale = float(np.max(np.abs(value), initial=0.0)) * precision
-    return np.asarray(value) if not scale else np.round(np.asarray(value) / scale) * scale
+    # Opening rounds to the digits that mean something: the rest of a decryption tells of the key.
+    return Message(dict(opened(parts, party, shared.schema, message)))
 
 
 def adopt(party: Party, message: Message, parts: Parts, shared: Shared) -> Message:

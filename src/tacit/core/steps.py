@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
+from typing import Any
 
+from tacit.core.authentic import ask_context, reply_context, tagged, untagged
 from tacit.core.errors import MessageError, ReplayError, StepError, TacitError, nearest
 from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.parts import marked
 from tacit.core.party import Party
-from tacit.core.replica import STEPS, Assemble, agreed, enrol, enrolled_digest, follow
+from tacit.core.replica import STEPS, Assemble, agreed, enrol, enrolled_digest, follow, serve
 
 log = logging.getLogger("tacit.site")
 
@@ -56,11 +58,11 @@ def perform(
             return stored
     try:
         with party.transaction():
-            message = _joined(call, Message.decode(job, limit)) if job else call
+            message = _joined(call, _job(party, call, job, limit))
             _check_serial(party, message["$serial"])
             reply = _deed(party, message, assemble)
             party.state["$serial"] = message["$serial"]
-            raw = _reply(party, reply, started)
+            raw = _reply(party, message["$serial"], reply, started)
             # Stored with the state it belongs to. A failure is not stored: it changed nothing, and it
             # must not displace the reply that a repeated ask is still owed.
             if keep_reply:
@@ -68,10 +70,31 @@ def perform(
             return raw
     except Exception as error:  # noqa: BLE001  # whatever a step raises is this party's failure
         text = _public_text(error, party)
-    return Message({"$failure": text, "$cpu": time.thread_time() - started}).encode()
+    return _sent(party, call.get("$serial"), {"$failure": text, "$cpu": time.thread_time() - started})
 
 
-def _reply(party: Party, reply: Message, started: float) -> bytes:
+def _job(party: Party, call: Message, raw: bytes, limit: int) -> Message | None:
+    """This party's own part of an ask; where there is a channel, nothing without a right tag is used."""
+    job = Message.decode(raw, limit) if raw else None
+    channel = party.vault.get("channel")
+    if channel is None:
+        return job
+    found: tuple[Message, bytes] | None = party.cache.get("call")
+    if found is None or found[0] is not call:
+        found = call, bytes.fromhex(call.digest())
+        party.cache["call"] = found
+    return untagged(job or Message(), channel, *ask_context(call["$serial"], party.id, found[1]))
+
+
+def _sent(party: Party, serial: object, fields: dict[str, Any]) -> bytes:
+    """A reply on its way, with its tag where there is a channel."""
+    channel = party.vault.get("channel")
+    if channel is None or not isinstance(serial, int) or serial < 0:
+        return Message(fields).encode()
+    return tagged(fields, channel, *reply_context(serial, party.id)).encode()
+
+
+def _reply(party: Party, serial: int, reply: Message, started: float) -> bytes:
     if any(name.startswith("$") for name in reply):
         raise MessageError("a step's reply may not use names that start with '$'")
     fields = dict(reply.items())
@@ -79,10 +102,12 @@ def _reply(party: Party, reply: Message, started: float) -> bytes:
         fields["$notes"] = [(note.text, note.level) for note in party.notes]
         party.notes.clear()
     fields["$cpu"] = time.thread_time() - started
-    return Message(fields).encode()
+    return _sent(party, serial, fields)
 
 
-def _joined(call: Message, job: Message) -> Message:
+def _joined(call: Message, job: Message | None) -> Message:
+    if not job:
+        return call
     if doubled := call.keys() & job.keys():
         raise MessageError(f"a job may not replace what all were asked: {sorted(doubled)}")
     return Message({**call, **job})
@@ -98,8 +123,8 @@ def _check_serial(party: Party, serial: object) -> None:
 
 def _deed(party: Party, message: Message, assemble: Assemble) -> Message:
     kind, _, name = message["$step"].partition(".")
-    if (kind, name) == ("desk", "enrol"):
-        return enrol(party, message, assemble)
+    if kind == "desk" and name in ("enrol", "serve"):
+        return (enrol if name == "enrol" else serve)(party, message, assemble)
     # The digest names method, protection and thresholds: nobody can be asked for less later.
     if message["$manifest"] != enrolled_digest(party):
         raise StepError(f"{party.id} did not agree to manifest {message['$manifest'][:12]}…: enrol it first")

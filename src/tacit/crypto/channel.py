@@ -8,7 +8,6 @@ and receiver: a blob moved to another place or time does not open.
 
 from __future__ import annotations
 
-import hmac
 import os
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
@@ -23,7 +22,6 @@ from tacit.core.message import Message
 from tacit.core.secret import Secret
 
 NONCE = 12
-PUBLIC = 32
 SIGNATURE = 64
 
 
@@ -38,35 +36,33 @@ def new_exchange() -> tuple[Secret, bytes]:
     return Secret(private.private_bytes_raw()), private.public_key().public_bytes_raw()
 
 
-def sign_exchange(identity: Secret, owner: str, run: str, public: bytes) -> bytes:
-    """Sign an exchange key: the key followed by the signature."""
+def sign_key(identity: Secret, purpose: str, owner: str, run: str, public: bytes) -> bytes:
+    """Sign a public key for a purpose in a run: the signature followed by the key."""
     private = Ed25519PrivateKey.from_private_bytes(identity.reveal())
-    return public + private.sign(_exchange_claim(owner, run, public))
+    return private.sign(_claim(purpose, owner, run, public)) + public
 
 
-def checked_exchange(signed: bytes, pinned: bytes, owner: str, run: str) -> bytes:
-    """Give the exchange key if its signature is that of the pinned identity.
+def checked_key(signed: bytes, pinned: bytes, purpose: str, owner: str, run: str) -> bytes:
+    """Give a public key if its signature is that of the pinned identity.
 
     Raises
     ------
     ProtectionError
-        If somebody else signed it, or it was signed for another owner or run.
+        If somebody else signed it, or it was signed for another purpose, owner or run.
     """
-    public, signature = signed[:PUBLIC], signed[PUBLIC:]
+    signature, public = signed[:SIGNATURE], signed[SIGNATURE:]
     try:
-        if len(signed) != PUBLIC + SIGNATURE:
-            raise InvalidSignature
-        Ed25519PublicKey.from_public_bytes(pinned).verify(signature, _exchange_claim(owner, run, public))
+        Ed25519PublicKey.from_public_bytes(pinned).verify(signature, _claim(purpose, owner, run, public))
     except InvalidSignature:
         raise ProtectionError(
-            f"the exchange key of {owner} is not signed by its pinned identity: the relay or a stranger "
+            f"the {purpose} key of {owner} is not signed by its pinned identity: the relay or a stranger "
             "swapped it; do not go on"
         ) from None
     return public
 
 
-def _exchange_claim(owner: str, run: str, public: bytes) -> bytes:
-    return Message(claim="tacit exchange key", owner=owner, run=run, public=public).encode()
+def _claim(purpose: str, owner: str, run: str, public: bytes) -> bytes:
+    return Message(purpose=purpose, owner=owner, run=run, public=public).encode()
 
 
 def pair_key(private: Secret, peer: bytes, purpose: str, run: str) -> Secret:
@@ -113,12 +109,3 @@ def unseal(key: Secret, sealed: bytes, where: bytes) -> bytes:
         raise ProtectionError(
             "a sealed message does not open: it was changed, or belongs to another run, sum, step or party"
         ) from None
-
-
-def tag(key: Secret, *pieces: bytes) -> bytes:
-    """Authentication tag of some byte strings, each with its length, so that none run together."""
-    code = hmac.new(key.reveal(), digestmod="sha256")
-    for piece in pieces:
-        code.update(len(piece).to_bytes(8, "little"))
-        code.update(piece)
-    return code.digest()[:16]

@@ -100,15 +100,14 @@ class Preparation(Part):
     def moments(self, party: Party, shared: Shared) -> dict[str, Any]:
         """n, Σx and Σx² of this party's rows, over the values that are there."""
         X = shared.schema.matrix(party.data)
-        if self.missing == "refuse":
-            return {"count": len(X), "sum": X.sum(axis=0), "square": np.einsum("ij,ij->j", X, X)}
-        present = np.isfinite(X)
-        X[~present] = 0.0
-        return {
-            "count": present.sum(axis=0),
-            "sum": X.sum(axis=0),
-            "square": np.einsum("ij,ij->j", X, X),
-        }
+        count: Any = len(X)
+        if self.missing == "mean":
+            present = np.isfinite(X)
+            count = present.sum(axis=0)
+            X[~present] = 0.0
+        # Numbers so large that a square is infinite are refused by name when the contribution is packed.
+        with np.errstate(over="ignore"):
+            return {"count": count, "sum": X.sum(axis=0), "square": np.einsum("ij,ij->j", X, X)}
 
     @apply
     def settle(self, total: Total, shared: Shared) -> Shared:
@@ -193,9 +192,12 @@ class Inputs:
         """Take what the federation has agreed."""
         return cls(shared.schema, shared)
 
-    def matrix(self, table: Table) -> Matrix:
-        """Prepared rows; refuses infinite values, and missing ones unless there is a fill value."""
-        X = self.schema.matrix(table)
+    def matrix(self, table: Table, *, lenient: bool = False) -> Matrix:
+        """Prepared rows; refuses infinite values, and missing ones unless there is a fill value.
+
+        ``lenient`` takes a category that nobody agreed on for a missing one.
+        """
+        X = self.schema.matrix(table, lenient=lenient)
         if np.isfinite(X).all():
             pass
         elif "fill" in self.values and not np.isinf(X).any():
@@ -230,7 +232,7 @@ def check_rows(table: Table, owner: str, missing: str) -> None:
             row, index = (int(value) for value in np.argwhere(bad)[0])
             raise DataError(
                 f"{owner}: column '{table.columns[index].name}' holds {what} values: {way_out}",
-                private=f"{int(bad[:, index].sum())} of {table.rows} rows, the first is row {row}",
+                private=f"{int(bad[:, index].sum())} of {table.rows} rows, the first is row {row + 1}",
             )
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -61,8 +61,11 @@ class Schema:
         """Number of outputs a model needs: classes, or regression targets."""
         return len(self.classes) if self.task == "classification" else len(self.target_names)
 
-    def matrix(self, table: Table) -> NDArray[np.float64]:
-        """Encode a table's features; the result is the caller's own to change."""
+    def matrix(self, table: Table, *, lenient: bool = False) -> NDArray[np.float64]:
+        """Encode a table's features; the result is the caller's own to change.
+
+        A category that nobody agreed on is refused or, if ``lenient``, all zeros like a missing one.
+        """
         if self.numeric:
             return np.array(table.values, dtype=np.float64)
         pieces = []
@@ -75,7 +78,8 @@ class Schema:
             codes = values[rows].astype(np.int64)
             onehot = np.zeros((len(values), len(agreed.categories)))
             where = f"column '{agreed.name}'"
-            onehot[rows, _translate(codes, own.categories, agreed.categories, where)] = 1.0
+            found = _translate(codes, own.categories, agreed.categories, where, lenient=lenient)
+            onehot[rows[found >= 0], found[found >= 0]] = 1.0
             pieces.append(onehot)
         return np.concatenate(pieces, axis=1)
 
@@ -127,14 +131,19 @@ class Schema:
 
 
 def _translate(
-    codes: NDArray[np.int64], own: tuple[Any, ...], agreed: tuple[Any, ...], where: str
+    codes: NDArray[np.int64],
+    own: tuple[Any, ...],
+    agreed: tuple[Any, ...],
+    where: str,
+    *,
+    lenient: bool = False,
 ) -> NDArray[np.int64]:
-    """Turn codes into an own vocabulary into codes into the agreed one."""
+    """Turn codes into an own vocabulary into codes into the agreed one; -1 for none, if lenient."""
     if own == agreed:
         return codes
     positions = {value: code for code, value in enumerate(agreed)}
     translated = np.array([positions.get(value, -1) for value in own], dtype=np.int64)[codes]
-    if (translated < 0).any():
+    if not lenient and (translated < 0).any():
         unknown = str(own[codes[int(np.argmax(translated < 0))]])
         raise DataError(
             f"{where} holds a value that nobody agreed on",
@@ -184,6 +193,17 @@ def _check_declared(present: Iterable[Any], declared: Iterable[Any], what: str) 
         )
 
 
+class _Signature(msgspec.Struct, forbid_unknown_fields=True):
+    columns: list[tuple[str, Literal["number", "category"]]]
+    task: Task
+    targets: list[str]
+
+
+class _Vocabulary(msgspec.Struct, forbid_unknown_fields=True):
+    classes: list[str | int | float | bool] = []
+    categories: dict[str, list[str]] = {}
+
+
 class Agreement:
     """Collects introductions and settles on one schema, or names who differs and where.
 
@@ -199,9 +219,17 @@ class Agreement:
         self._vocabularies: dict[bytes, None] = {}
 
     def add(self, party: str, introduction: Mapping[str, Any]) -> None:
-        """Take a party's introduction."""
-        self._groups.setdefault(introduction["signature"], []).append(party)
-        self._vocabularies[introduction["vocabulary"]] = None
+        """Take a party's introduction; one that cannot be read is refused."""
+        try:
+            signature, words = introduction["signature"], introduction["vocabulary"]
+            if signature not in self._groups:
+                msgspec.json.decode(signature, type=_Signature)
+            if words not in self._vocabularies:
+                msgspec.json.decode(words, type=_Vocabulary)
+        except (KeyError, TypeError, msgspec.MsgspecError) as error:
+            raise SchemaError(f"{party} introduced itself in a way that cannot be read: {error}") from None
+        self._groups.setdefault(signature, []).append(party)
+        self._vocabularies[words] = None
 
     def settle(self) -> Schema:
         """Unite the vocabularies under the one set of columns that all parties have."""

@@ -7,7 +7,7 @@ labels are codes into ``classes``; which codes mean the same at two parties is s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -127,3 +127,40 @@ class Table:
                 return self.values[:, index]
         valid = [*self.groups, *(column.name for column in self.columns)]
         raise DataError(f"{self.name} has no column '{name}': {nearest(name, valid)}")
+
+
+def joined(tables: Sequence[Table]) -> Table:
+    """Put the rows of tables with the same columns into one, their vocabularies united.
+
+    >>> both = joined([Table.of([[1.0]], ["b"]), Table.of([[2.0]], ["a"])])
+    >>> both.classes, both.target.tolist()
+    (('a', 'b'), [1, 0])
+    """
+    first = tables[0]
+    for table in tables[1:]:
+        if [(c.name, c.kind) for c in table.columns] != [(c.name, c.kind) for c in first.columns]:
+            raise DataError(f"{table.name} and {first.name} have different columns: they cannot be joined")
+    columns, values = list(first.columns), [np.array(table.values, dtype=np.float64) for table in tables]
+    for index, column in enumerate(columns):
+        if column.kind == "category":
+            words = tuple(sorted({word for table in tables for word in table.columns[index].categories}))
+            for matrix, table in zip(values, tables, strict=True):
+                own = table.columns[index].categories
+                codes = np.array([*(words.index(word) for word in own), np.nan])
+                present = np.where(np.isfinite(matrix[:, index]), matrix[:, index], len(own))
+                matrix[:, index] = codes[present.astype(np.int64)]
+            columns[index] = replace(column, categories=words)
+    classes = tuple(
+        sorted({c for table in tables for c in table.classes}, key=lambda c: (isinstance(c, str), c))
+    )
+    target = np.concatenate(
+        [np.array([classes.index(c) for c in t.classes])[t.target] if classes else t.target for t in tables]
+    )
+    return replace(
+        first,
+        columns=tuple(columns),
+        values=np.concatenate(values),
+        target=target,
+        classes=classes,
+        groups={},
+    )

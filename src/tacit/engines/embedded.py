@@ -15,7 +15,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import BinaryIO, cast
 
 import numpy as np
@@ -51,6 +51,8 @@ class EmbeddedEngine:
         Store replies for repeated asks, as on a deployed engine.
     limit : int
         Largest message accepted, in bytes.
+    services : sequence of str
+        Parties without rows that a protection needs, such as a key server; they live in this process.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class EmbeddedEngine:
         cold: bool = False,
         keep_replies: bool = False,
         limit: int = DEFAULT_LIMIT,
+        services: Sequence[str] = (),
         assemble: Assemble = assemble_installed,
     ) -> None:
         if workers < 0:
@@ -73,12 +76,11 @@ class EmbeddedEngine:
         self._limit = limit
         self._timeout = timeout
         self._index = {name: index for index, name in enumerate(self._names)}
-        self._sites: Sites | None = None
+        self._services = tuple(services)
         self._workers: list[_Worker] = []
+        here = holdings if workers == 0 else holdings.part(np.empty(0, dtype=np.int64))
+        self._sites = Sites(here, assemble, seed=seed, cold=cold, keep_replies=keep_replies, limit=limit)
         if workers == 0:
-            self._sites = Sites(
-                holdings, assemble, seed=seed, cold=cold, keep_replies=keep_replies, limit=limit
-            )
             return
         settings = Message(seed=seed, cold=cold, keep_replies=keep_replies, limit=limit).encode()
         owner = np.arange(len(self._names)) // BLOCK % workers
@@ -86,21 +88,25 @@ class EmbeddedEngine:
         self._workers = [_Worker() for _ in range(workers)]
         for number, worker in enumerate(self._workers):
             part = holdings.part(np.flatnonzero(owner == number))
-            worker.begin([settings, part.to_message().encode()])
+            worker.begin([settings, *(message.encode() for message in part.to_messages())])
 
     def parties(self, role: str = "client") -> Sequence[str]:
-        """Names of the parties in party order."""
-        return self._names if role == "client" else ()
+        """Names of the parties of a role, in party order."""
+        return self._names if role == "client" else tuple(n for n in self._services if n == role)
 
     def ask(self, call: bytes, jobs: Iterable[Job], timeout: float | None = None) -> Iterator[Reply]:
         """Ask each party of ``jobs``; replies stream back in that order."""
         if len(call) > self._limit:
             raise MessageError(f"message of {len(call):,} bytes, the limit is {self._limit:,}: send less")
-        ask = self._ask_workers if self._sites is None else self._ask_here
-        return ask(call, jobs, timeout or self._timeout)
+        waiting = iter(jobs)
+        first = next(waiting, None)
+        if first is None:
+            return iter(())
+        here = not self._workers or first[0] in self._services
+        ask = self._ask_here if here else self._ask_workers
+        return ask(call, chain([first], waiting), timeout or self._timeout)
 
     def _ask_here(self, call: bytes, jobs: Iterable[Job], timeout: float | None) -> Iterator[Reply]:
-        assert self._sites is not None
         message = Message.decode(call, self._limit)
         down = len(call)
         for name, job in jobs:
@@ -154,6 +160,7 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **single},
+            start_new_session=True,  # Ctrl-C is the parent's affair, which then ends its workers
         )
         self._asks = cast(BinaryIO, self._process.stdin)
         self._inbox: queue.SimpleQueue[list[bytes] | None] = queue.SimpleQueue()

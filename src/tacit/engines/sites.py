@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache, partial
 from types import FrameType
 from typing import Any
 
@@ -14,14 +15,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.errors import StepTimeoutError
+from tacit.core.errors import ConfigError, StepTimeoutError
 from tacit.core.message import Message
-from tacit.core.party import Party
+from tacit.core.party import Party, identity_of
 from tacit.core.random import derive
 from tacit.core.replica import Assemble
 from tacit.core.secret import Secret
 from tacit.core.steps import perform
-from tacit.data.table import Column, Table
+from tacit.crypto.channel import identity_public
+from tacit.data.table import Column, Table, joined
 
 
 class Holdings:
@@ -66,8 +68,21 @@ class Holdings:
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         return Holdings(self.table.take(rows), offsets, [self.names[i] for i in indices], self.kept[indices])
 
+    def pooled(self) -> Table:
+        """All training rows in one table: what only an experimenter can have."""
+        if not self.kept.any():
+            return self.table
+        rows = np.ones(self.table.rows, dtype=bool)
+        for end, kept in zip(self.offsets[1:], self.kept, strict=True):
+            rows[end - kept : end] = False
+        return self.table.take(rows)
+
+    def to_messages(self) -> list[Message]:
+        """Give the holdings as messages, for a worker process."""
+        return [self.to_message()]
+
     def to_message(self) -> Message:
-        """Give the holdings as a message, for a worker process."""
+        """Give the holdings as a message."""
         table = self.table
         described = {
             "name": table.name,
@@ -99,6 +114,55 @@ class Holdings:
             tuple(known["target_names"]),
         )
         return cls(table, message["offsets"], known["names"], message["kept"])
+
+
+class SeparateHoldings(Holdings):
+    """Rows of parties whose tables were never in one place, and need not agree."""
+
+    def __init__(self, tables: Mapping[str, Table]) -> None:
+        self._tables = tuple(tables.values())
+        offsets = np.concatenate([[0], np.cumsum([table.rows for table in self._tables])])
+        super().__init__(self._tables[0], offsets, tuple(tables))
+
+    def rows(self, index: int) -> Table:
+        """Training rows of a party."""
+        return self._tables[index]
+
+    def part(self, indices: NDArray[np.int64]) -> Holdings:
+        """Holdings of some parties only."""
+        if not len(indices):
+            return super().part(indices)
+        return SeparateHoldings({self.names[i]: self._tables[i] for i in indices})
+
+    def pooled(self) -> Table:
+        """All rows in one table, if they agree."""
+        return joined(self._tables)
+
+    def to_messages(self) -> list[Message]:
+        """Give the holdings as messages, one for each party."""
+        return [
+            Holdings(table, np.array([0, table.rows]), [name]).to_message()
+            for name, table in zip(self.names, self._tables, strict=True)
+        ]
+
+
+def read_holdings(raws: Sequence[bytes]) -> Holdings:
+    """Read what :meth:`Holdings.to_messages` gave."""
+    found = [Holdings.from_message(Message.decode(raw, limit=1 << 40)) for raw in raws]
+    if len(found) == 1:
+        return found[0]
+    return SeparateHoldings({holdings.names[0]: holdings.table for holdings in found})
+
+
+def site_secret(seed: int, name: str) -> Secret:
+    """Secret of a party in an experiment: repeatable, because one person plays all parties."""
+    return Secret(derive(b"experiment", (seed, name)))
+
+
+@cache
+def pinned_identity(seed: int, name: str) -> bytes:
+    """Identity key that everybody in an experiment has pinned for a party."""
+    return identity_public(identity_of(site_secret(seed, name)))
 
 
 class Sites:
@@ -140,14 +204,14 @@ class Sites:
         """Give the party of that name."""
         party = self._parties.get(name)
         if party is None:
-            index = self.index[name]
-            secret = Secret(derive(b"experiment", (self._seed, name)))
+            index = self.index.get(name)
             party = Party(
                 name,
-                lambda: self.holdings.rows(index),
-                secret,
-                holdout=lambda: self.holdings.aside(index),
+                _no_rows if index is None else lambda: self.holdings.rows(index),
+                site_secret(self._seed, name),
+                holdout=_no_rows if index is None else lambda: self.holdings.aside(index),
                 cache=self._cache,
+                pinned=partial(pinned_identity, self._seed),
             )
             self._parties[name] = party
         return party
@@ -176,6 +240,10 @@ class Sites:
         except StepTimeoutError as error:
             elapsed = time.perf_counter() - started
             return Message({"$failure": f"StepTimeoutError: {error}", "$cpu": elapsed}).encode()
+
+
+def _no_rows() -> Table:
+    raise ConfigError("a service holds no rows: ask it only what its protection needs")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import sys
 from tacit.core.message import Message
 from tacit.engines.assembly import assemble
 from tacit.engines.frames import read_frames, write_frames
-from tacit.engines.sites import Holdings, Sites
+from tacit.engines.sites import Sites, read_holdings
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
         return
     settings = Message.decode(first[0])
     sites = Sites(
-        Holdings.from_message(Message.decode(first[1], limit=1 << 40)),
+        read_holdings(first[1:]),
         assemble,
         seed=settings["seed"],
         cold=settings["cold"],

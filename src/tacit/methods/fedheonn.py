@@ -46,6 +46,7 @@ from tacit.models.activations import ACTIVATIONS, ActivationName
 from tacit.models.onelayer import OneLayer
 
 Matrix = NDArray[np.float64]
+LARGEST = 1e150  # of a factor's entries: beyond, their squares overflow
 LOW, HIGH = 0.05, 0.95  # a classifier's targets, inside the range of the logistic function
 
 
@@ -181,6 +182,8 @@ class FedHEONN(Method):
         factors = 1 if self.constant_slope(schema) else schema.outputs
         if piece.ndim != 3 or piece.shape[:2] != (factors, schema.features + 1):
             return f"has shape {piece.shape}, agreed was ({factors}, {schema.features + 1}, rank)"
+        if np.abs(piece).max(initial=0.0) > LARGEST:
+            return f"holds absurd values (beyond {LARGEST:g})"
         return None
 
     def fold(self, name: str, pieces: Sequence[Any]) -> Any:

@@ -54,8 +54,8 @@ class OneLayer:
         return np.array(self.schema.classes)
 
     def outputs(self, rows: Any) -> Matrix:
-        """Outputs of the network for raw rows or a table."""
-        X = self.inputs.matrix(self.schema.table_of(rows))
+        """Outputs of the network for raw rows or a table; of a table, unknown categories count as missing."""
+        X = self.inputs.matrix(self.schema.table_of(rows), lenient=isinstance(rows, Table))
         return ACTIVATIONS[self.activation].function(X @ self.weights[1:] + self.weights[0])
 
     def predict_proba(self, rows: Any) -> Matrix:

@@ -10,8 +10,10 @@ import numpy as np
 
 from tacit.core.layout import Layout
 from tacit.core.message import Message
-from tacit.core.party import Party, Vault
-from tacit.core.protection import Promises, Protection, Sum, Vector
+from tacit.core.party import Party
+from tacit.core.protection import Place, Promises, Protection, Sum, Vector
+
+ABSURD = 1e150  # no honest value is larger, and its square would overflow
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class Plain(Protection):
     """
 
     name = "plain"
+
+    opens: Place = "coordinator"
 
     @property
     def promises(self) -> Promises:
@@ -57,13 +61,13 @@ class Plain(Protection):
             vector = message.get("vector")
             if not isinstance(vector, np.ndarray) or vector.shape != total.shape:
                 pending.refuse(party, f"no vector of {total.size} values")
-            elif not np.isfinite(vector).all():
-                pending.refuse(party, "NaN or infinite values")
+            elif not (np.abs(vector) <= ABSURD).all():
+                pending.refuse(party, f"NaN, infinite or absurd values (beyond {ABSURD:g})")
             else:
                 total += vector
         return {"vector": total}
 
-    def open(self, vault: Vault, total: Mapping[str, Any], layout: Layout) -> Vector:
+    def open(self, holder: Any, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Nothing to open."""
         vector: Vector = total["vector"]
         return vector

@@ -1,0 +1,64 @@
+"""Tags: how coordinator and party know that a message came from the other, for this ask, unchanged.
+
+Where a protection has given both ends a channel key, every ask and reply carries a tag over its canonical
+bytes. A flipped bit, a reply of last round or somebody else's name then shows before anything is used.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Any
+
+from tacit.core.errors import ProtectionError
+from tacit.core.message import Message
+from tacit.core.secret import Secret
+
+FIELD = "$tag"
+
+
+def tag(key: Secret, *pieces: bytes) -> bytes:
+    """Authentication tag of byte strings, each with its length, so that none run together.
+
+    >>> key = Secret(b"k" * 32)
+    >>> tag(key, b"ab", b"c") == tag(key, b"a", b"bc")
+    False
+    """
+    code = hmac.new(key.reveal(), digestmod="sha256")
+    for piece in pieces:
+        code.update(len(piece).to_bytes(8, "little"))
+        code.update(piece)
+    return code.digest()[:16]
+
+
+def tagged(fields: dict[str, Any], key: Secret, *context: bytes) -> Message:
+    """Make a message with its tag."""
+    return Message({**fields, FIELD: tag(key, *context, Message(fields).encode())})
+
+
+def untagged(message: Message, key: Secret, *context: bytes) -> Message:
+    """Take the tag off a message.
+
+    Raises
+    ------
+    ProtectionError
+        If it has none, or not the right one.
+    """
+    fields = {name: value for name, value in message.items() if name != FIELD}
+    body = Message(fields)
+    found = message.get(FIELD)
+    if not isinstance(found, bytes) or not hmac.compare_digest(found, tag(key, *context, body.encode())):
+        raise ProtectionError(
+            "a message is not authentic: it was changed on its way, repeated from another ask, or is "
+            "somebody else's"
+        )
+    return body
+
+
+def ask_context(serial: int, party: str, call: bytes) -> tuple[bytes, ...]:
+    """What a job's tag is bound to: ask, party, and the digest of what all were asked."""
+    return b"ask", serial.to_bytes(8, "little"), party.encode(), call
+
+
+def reply_context(serial: int, party: str) -> tuple[bytes, ...]:
+    """What a reply's tag is bound to: ask and party."""
+    return b"reply", serial.to_bytes(8, "little"), party.encode()

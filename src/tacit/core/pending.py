@@ -1,0 +1,132 @@
+"""A sum under way, as the coordinator sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tacit.core.errors import FederationError, OpeningError
+from tacit.core.events import Noted, Relayed
+from tacit.core.layout import Layout
+from tacit.core.message import Message
+
+if TYPE_CHECKING:
+    from tacit.core.desk import Desk
+
+# Folding visible pieces many at a time is what makes merging thousands of factors cheap.
+FOLD_BATCH = 32
+
+
+@dataclass
+class PendingSum:
+    """Asks for contributions, folds what is visible, remembers who took part."""
+
+    desk: Desk
+    number: int
+    part: str
+    contribution: str
+    layout: Layout
+    parties: tuple[str, ...]
+    contributors: list[str] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+    _pieces: dict[str, list[Any]] = field(default_factory=dict)
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """What the protection keeps at the coordinator during the run; never a secret."""
+        return self.desk.memory
+
+    @property
+    def directory(self) -> Mapping[str, bytes]:
+        """Signed exchange keys of the parties."""
+        return self.desk.directory
+
+    def contributions(
+        self,
+        tickets: Mapping[str, Mapping[str, Any]] | None = None,
+        common: Mapping[str, Any] | None = None,
+        parties: Sequence[str] | None = None,
+    ) -> Iterator[tuple[str, Message]]:
+        """Ask for contributions, each with its ticket, and give them in party order as they come."""
+        call: dict[str, Any] = {"part": self.part, "contribution": self.contribution, "sum": self.number}
+        call |= {f"ticket/{name}": value for name, value in (common or {}).items()}
+        jobs = {
+            party: {f"ticket/{name}": value for name, value in ticket.items()}
+            for party, ticket in (tickets or {}).items()
+        }
+        asked = self.parties if parties is None else tuple(parties)
+        wave = self.desk._wave(
+            "desk.contribute", asked, call, jobs, failures=self.failures, number=self.number
+        )
+        for reply in wave:
+            if reason := self._flaw(reply.message):
+                self.refuse(reply.party, reason)
+                continue
+            yield reply.party, reply.message
+            if reply.party not in self.failures:
+                self.contributors.append(reply.party)
+                self._fold(reply.message)
+
+    def serve(self, step: Callable[..., Any], service: str, fields: Mapping[str, Any]) -> Message:
+        """Ask a service for one step of the protection."""
+        for _, message in self.desk.ask(step, fields, parties=[service]):
+            return message
+        raise FederationError(f"{service} did not answer")
+
+    def relayed(self, sender: str, receiver: str, size: int) -> None:
+        """Tell that a sealed message from one party rides on the next ask to another."""
+        self.desk.events.emit(Relayed(self.desk._waves + 1, sender, receiver, size))
+
+    def restart(self) -> None:
+        """Begin again without those that failed; nobody computes a contribution twice."""
+        self.contributors.clear()
+        self._pieces.clear()
+
+    def refuse(self, party: str, reason: str) -> None:
+        """Record that what this party sent cannot be used; the sum goes on without it."""
+        self.failures[party] = self.desk.failures[party] = reason
+        self.desk.events.emit(Noted(party, f"contribution refused: {reason}", "warning"))
+
+    def _flaw(self, message: Message) -> str | None:
+        """What is wrong with the visible fields of a contribution, if anything is."""
+        for clear in self.layout.clear:
+            value = message.get(f"clear/{clear.name}")
+            if flaw := clear.flaw(value):
+                return flaw
+            if flaw := self._part().flaw(clear.name, value, self.desk.schema):
+                return f"'{clear.name}' {flaw}"
+        return None
+
+    def _part(self) -> Any:
+        return getattr(self.desk.parts, self.part)
+
+    def _fold(self, message: Message) -> None:
+        for clear in self.layout.clear:
+            pieces = self._pieces.setdefault(clear.name, [])
+            pieces.append(message[f"clear/{clear.name}"])
+            if len(pieces) > FOLD_BATCH:
+                pieces[:] = [self._folded(clear.name)]
+
+    def _folded(self, name: str) -> Any:
+        return self._part().fold(name, self._pieces[name])
+
+    def check(self) -> None:
+        """Refuse to go on if too few have contributed; asked before anything is opened."""
+        self.desk._check_quorum(self.contribution, self.parties, self.contributors, self.failures)
+        if len(self.contributors) < self.desk.manifest.min_clients:
+            raise OpeningError(
+                f"{self.contribution}: {len(self.contributors)} contributions, no total over fewer than "
+                f"{self.desk.manifest.min_clients} is opened: wait for more clients"
+            )
+
+    def finished(self, protected: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields of the protected total, once enough parties have contributed."""
+        self.check()
+        return {
+            "part": self.part,
+            "contribution": self.contribution,
+            "contributors": len(self.contributors),
+            **{f"total/{name}": value for name, value in protected.items()},
+            **{f"clear/{clear.name}": self._folded(clear.name) for clear in self.layout.clear},
+        }

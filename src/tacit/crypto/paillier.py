@@ -1,0 +1,163 @@
+"""Paillier encryption of whole vectors: encrypted sums that are exact, at ten bytes a value.
+
+The key holder makes keys; others encrypt with the public key; anyone adds; the key holder
+decrypts the total. Many values share a ciphertext (:class:`Packing`), which is what makes this
+hundreds of times faster than one value per ciphertext.
+
+What it promises: single vectors stay hidden from whoever lacks the private key, and a total is exact or
+refused. What it does not: blobs can be altered on purpose (add a seal or a signature), their length,
+packing and number of summands are in the clear, and the key holder can open every blob it gets.
+"""
+
+from __future__ import annotations
+
+from operator import index
+
+import gmpy2
+from gmpy2 import mpz
+
+from tacit.core.errors import ConfigError, ProtectionError
+from tacit.crypto.paillier_blob import (
+    Header,
+    check_invertible,
+    read_ciphertexts,
+    read_header,
+    write_blob,
+)
+from tacit.crypto.paillier_keys import PublicKey, ShortKeyWarning
+from tacit.crypto.paillier_making import make_keys
+from tacit.crypto.paillier_numbers import in_threads
+from tacit.crypto.paillier_packing import Packing
+from tacit.crypto.paillier_private import PrivateKey
+
+__all__ = [
+    "Adder",
+    "Packing",
+    "PrivateKey",
+    "PublicKey",
+    "ShortKeyWarning",
+    "add_blobs",
+    "make_keys",
+    "multiply",
+    "rerandomise",
+]
+
+
+class Adder:
+    """Adds encrypted vectors one after the other, without any secret.
+
+    The total is a function of its summands: who saw those can recognise it. :func:`rerandomise` it
+    where that matters, as at each hop of a ring. One multiplication per ciphertext takes 5 µs: threads
+    were measured to lose more by waiting for Python's lock than they win, so there are none here.
+
+    Parameters
+    ----------
+    key : PublicKey
+        The key that all blobs must be encrypted under.
+    packing : Packing, optional
+        The packing that all blobs must have; that of the first by default.
+
+    Examples
+    --------
+    >>> key, packing = make_keys(2048), Packing(value_bits=24, guard_bits=16)
+    >>> adder = Adder(key.public)
+    >>> for values in ([1, -2], [30, -40], [-500, 600]):
+    ...     adder.add(key.public.encrypt(values, packing))
+    >>> key.decrypt(adder.total()), adder.summands
+    (array([-469,  558]), 3)
+    """
+
+    def __init__(self, key: PublicKey, *, packing: Packing | None = None) -> None:
+        self._key, self._packing = key, packing
+        self._header: Header | None = None
+        self._totals: list[mpz] = []
+
+    @property
+    def summands(self) -> int:
+        """How much was added, weights counted."""
+        return self._header.summands if self._header else 0
+
+    def add(self, blob: bytes) -> None:
+        """Add a blob; one that is refused leaves the total as it was."""
+        key, so_far = self._key, self._header
+        header = read_header(key, blob, so_far.packing if so_far else self._packing)
+        if so_far is None:
+            self._totals, self._header = read_ciphertexts(key, blob), header
+            return
+        if header.count != so_far.count:
+            raise ProtectionError(
+                f"encrypted vector of {header.count:,} values, the total has {so_far.count:,}: "
+                "all parties must send the same layout"
+            )
+        summands = header.packing.check_summands(so_far.summands + header.summands)
+        square, numbers = key.modulus_squared, read_ciphertexts(key, blob)
+        self._totals = [total * number % square for total, number in zip(self._totals, numbers, strict=True)]
+        self._header = Header(key.key_id, header.packing, header.count, summands)
+
+    def total(self) -> bytes:
+        """Give the encrypted total so far; more may be added afterwards."""
+        if self._header is None:
+            raise ProtectionError("nothing was added: there is no total to give")
+        # A total is invertible only if all its summands are: one look for all that came in.
+        check_invertible(self._key, self._totals)
+        return write_blob(self._key, self._header, self._totals)
+
+
+def add_blobs(key: PublicKey, first: bytes, second: bytes) -> bytes:
+    """Add two encrypted vectors.
+
+    >>> key, packing = make_keys(2048, exponent_bits=256), Packing(16, 8)
+    >>> total = add_blobs(key.public, key.encrypt([7, -7], packing), key.encrypt([1, 2], packing))
+    >>> key.decrypt(total)
+    array([ 8, -5])
+    """
+    adder = Adder(key)
+    adder.add(first)
+    adder.add(second)
+    return adder.total()
+
+
+def multiply(key: PublicKey, blob: bytes, scalar: int, *, workers: int = 1) -> bytes:
+    """Multiply an encrypted vector by a whole number that is known in the clear.
+
+    It counts as ``abs(scalar)`` summands. Who has the vector before and after can tell the number:
+    :func:`rerandomise` the product where that matters.
+
+    >>> key, packing = make_keys(2048, exponent_bits=256), Packing(16, 8)
+    >>> key.decrypt(multiply(key.public, key.encrypt([7, -100], packing), -3))
+    array([-21, 300])
+    """
+    try:
+        weight = index(scalar)
+    except TypeError:
+        raise ConfigError(f"weight {scalar!r}: use a whole number (scale and round it first)") from None
+    if weight == 0:
+        raise ConfigError("weight 0 would give a ciphertext that hides nothing: leave the vector out")
+    header = read_header(key, blob)
+    summands = header.packing.check_summands(header.summands * abs(weight))
+    numbers = read_ciphertexts(key, blob)
+    check_invertible(key, numbers)
+    square = key.modulus_squared
+    powers = in_threads(lambda number: gmpy2.powmod(number, weight, square), numbers, workers)
+    return write_blob(key, Header(key.key_id, header.packing, header.count, summands), powers)
+
+
+def rerandomise(key: PublicKey | PrivateKey, blob: bytes, *, workers: int = 1) -> bytes:
+    """Give an encrypted vector of the same values that cannot be linked to the one that came in.
+
+    It costs as much as an encryption; header and number of summands stay.
+
+    >>> key, packing = make_keys(2048, exponent_bits=256), Packing(16, 8)
+    >>> blob = key.encrypt([7, -100], packing)
+    >>> other = rerandomise(key.public, blob)
+    >>> key.decrypt(other), other == blob
+    (array([   7, -100]), False)
+    """
+    public = key.public if isinstance(key, PrivateKey) else key
+    header = read_header(public, blob)
+    numbers = read_ciphertexts(public, blob)
+    check_invertible(public, numbers)
+    key.prepare()
+    square = public.modulus_squared
+    fresh = in_threads(lambda number: number * key.randomiser() % square, numbers, workers)
+    return write_blob(public, header, fresh)

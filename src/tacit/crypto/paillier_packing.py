@@ -1,0 +1,184 @@
+"""Packing: many signed integers in one big one, such that adding the big ones adds each of them.
+
+A vector v becomes M = Σ vᵢ·2^(width·i), itself a signed integer: a negative slot borrows from the next.
+Sums and integer multiples of such M stay of this form as long as every slot total Sᵢ is shorter than
+its slot, |Sᵢ| < 2^(width-1). Then all digits of M + Σ 2^(width-1)·2^(width·i) are in range, and
+each is Sᵢ + 2^(width-1): no summand needs an offset of its own and no count is needed to decode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit.core.errors import ConfigError, ProtectionError
+
+MARGIN = 2  # bits of the modulus left free: every packed total is below a half of it
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How values are laid side by side: bits for a value, and bits for the growth of its sum.
+
+    Parameters
+    ----------
+    value_bits : int
+        Values are signed, ``|v| < 2**(value_bits - 1)``; 2 to 64.
+    guard_bits : int
+        Up to ``2**guard_bits`` summands may be added; 0 to 63.
+
+    Examples
+    --------
+    >>> packing = Packing(value_bits=24, guard_bits=16)
+    >>> packing.width, packing.slots(2048), packing.max_summands
+    (40, 51, 65536)
+    >>> modulus = 2**2047 + 9
+    >>> [one] = packing.pack([-5, 0, 8_388_607], 2048)
+    >>> packing.unpack([3 * one % modulus], 3, modulus, summands=3)
+    array([     -15,        0, 25165821])
+    """
+
+    value_bits: int = 24
+    guard_bits: int = 16
+
+    def __post_init__(self) -> None:
+        for name, value, least, most in (
+            ("value_bits", self.value_bits, 2, 64),
+            ("guard_bits", self.guard_bits, 0, 63),
+        ):
+            if type(value) is not int or not least <= value <= most:
+                raise ConfigError(f"{name} is {value!r}: it must be a whole number from {least} to {most}")
+
+    @property
+    def width(self) -> int:
+        """Bits per slot."""
+        return self.value_bits + self.guard_bits
+
+    @property
+    def largest(self) -> int:
+        """Largest magnitude of a value."""
+        return (1 << (self.value_bits - 1)) - 1
+
+    @property
+    def max_summands(self) -> int:
+        """Largest number of summands that the guard bits have room for."""
+        return 1 << self.guard_bits
+
+    def slots(self, modulus_bits: int) -> int:
+        """Values that one ciphertext holds."""
+        return (modulus_bits - MARGIN) // self.width
+
+    def check_summands(self, summands: int) -> int:
+        """Give the number of summands back, or refuse what the guard bits cannot hold."""
+        if summands > self.max_summands:
+            raise ProtectionError(
+                f"{summands:,} summands (weights count) and {self.guard_bits} guard bits hold "
+                f"{self.max_summands:,}: raise guard_bits, or use smaller weights"
+            )
+        return summands
+
+    def pack(self, values: ArrayLike, modulus_bits: int) -> list[int]:
+        """Pack a vector into signed integers; the last one is filled up with zeros."""
+        numbers = self._checked(values)
+        slots = self.slots(modulus_bits)
+        offset = self._offset(slots)
+        padded = np.zeros(-(-numbers.size // slots) * slots, "<i8")
+        padded[: numbers.size] = numbers
+        # Two's complement of `width` bits with its top bit flipped is the value plus 2^(width-1).
+        if self.width % 8 == 0:
+            octets = _extended(padded.view(np.uint8).reshape(-1, 8), self.width // 8, 0xFF)
+            octets[:, -1] ^= 0x80
+        else:
+            signed = padded.view(np.uint8).reshape(-1, 8)
+            bits = _extended(np.unpackbits(signed, axis=1, bitorder="little"), self.width, 1)
+            bits[:, -1] ^= 1
+            octets = np.packbits(bits.reshape(-1, slots * self.width), axis=1, bitorder="little")
+        raw, size = octets.tobytes(), -(-slots * self.width // 8)
+        return [
+            int.from_bytes(raw[start : start + size], "little") - offset for start in range(0, len(raw), size)
+        ]
+
+    def unpack(self, totals: Sequence[int], count: int, modulus: int, summands: int) -> NDArray[Any]:
+        """Give the exact slot totals of ``count`` values: int64, or Python integers if wider than 64 bits.
+
+        Raises
+        ------
+        ProtectionError
+            If a total is larger than ``summands`` values can make it: some summand was not in range,
+            and may have spilled over into its neighbour.
+        """
+        slots = self.slots(int(modulus).bit_length())
+        offset, size = self._offset(slots), -(-slots * self.width // 8)
+        shifted = [int((total + offset) % modulus) for total in totals]
+        if any(number >> (slots * self.width) for number in shifted):
+            raise ProtectionError(_SPILLED)
+        octets = np.frombuffer(b"".join(number.to_bytes(size, "little") for number in shifted), np.uint8)
+        signed_bytes = 8 if self.width <= 64 else 16
+        if self.width % 8 == 0:
+            digits = octets.reshape(-1, self.width // 8).copy()
+            digits[:, -1] ^= 0x80
+            signed = _extended(digits, signed_bytes, 0xFF)
+        else:
+            bits = np.unpackbits(octets.reshape(-1, size), axis=1, bitorder="little")
+            bits = bits[:, : slots * self.width].reshape(-1, self.width)
+            bits[:, -1] ^= 1
+            signed = np.packbits(_extended(bits, signed_bytes * 8, 1), axis=1, bitorder="little")
+        sums = _integers(np.ascontiguousarray(signed))
+        bound = self.largest * summands
+        if sums[count:].any() or (sums > bound).any() or (sums < -bound).any():
+            raise ProtectionError(_SPILLED)
+        return sums[:count]
+
+    def _checked(self, values: ArrayLike) -> NDArray[np.int64]:
+        """Whole numbers of one axis that are in range; the value refused stays private."""
+        numbers = np.asarray(values)
+        if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+            raise ConfigError(
+                f"values are {numbers.dtype}{list(numbers.shape)}: pass whole numbers of one axis "
+                "(scale and round floats first)"
+            )
+        if numbers.size:
+            low, high = int(numbers.min()), int(numbers.max())
+            if max(-low, high) > self.largest:
+                raise ProtectionError(
+                    f"a value exceeds ±{self.largest:,}, the largest of {self.value_bits} value bits: "
+                    "clip it, or raise value_bits",
+                    private=f"values reach from {low:,} to {high:,}",
+                )
+        return numbers.astype(np.int64)
+
+    def _offset(self, slots: int) -> int:
+        """Σ 2^(width-1)·2^(width·i): what makes every digit non-negative."""
+        ones = ((1 << (slots * self.width)) - 1) // ((1 << self.width) - 1)
+        return ones << (self.width - 1)
+
+
+_SPILLED = (
+    "a slot total is larger than its summands allow: a contribution was made with other "
+    "settings or values out of range, and its neighbours cannot be trusted; drop it and sum again"
+)
+
+
+def _extended(digits: NDArray[np.uint8], length: int, negative: int) -> NDArray[np.uint8]:
+    """Shorten or sign-extend little-endian rows to a length; ``negative`` is the digit that fills."""
+    rows, have = digits.shape
+    result = np.empty((rows, length), np.uint8)
+    kept = min(have, length)
+    result[:, :kept] = digits[:, :kept]
+    top_bit = digits[:, -1:] >> (7 if negative == 0xFF else 0)
+    result[:, kept:] = top_bit * np.uint8(negative)
+    return result
+
+
+def _integers(signed: NDArray[np.uint8]) -> NDArray[Any]:
+    """Read rows of 8 or 16 little-endian octets as signed integers."""
+    if signed.shape[1] == 8:
+        return signed.view("<i8").reshape(-1).astype(np.int64, copy=False)
+    halves = signed.view("<u8")
+    high: NDArray[Any] = halves[:, 1].astype("<i8", copy=False).astype(object)
+    joined: NDArray[Any] = high * (1 << 64) + halves[:, 0].astype(object)
+    return joined

@@ -1,0 +1,231 @@
+"""Paillier's private keys: what decrypts, and encrypts faster by the factors of n."""
+
+from __future__ import annotations
+
+import secrets
+import struct
+from typing import Any, NoReturn
+
+import gmpy2
+from gmpy2 import mpz
+from numpy.typing import ArrayLike, NDArray
+
+from tacit.core.errors import ConfigError, MessageError, SecretError
+from tacit.core.secret import Secret
+from tacit.crypto.paillier_blob import read_ciphertexts, read_header
+from tacit.crypto.paillier_keys import (
+    ALPHA_PRIME_BITS,
+    PublicKey,
+    seal,
+)
+from tacit.crypto.paillier_numbers import (
+    WINDOW,
+    FixedBase,
+    combine,
+    in_threads,
+    is_probably_prime,
+    random_unit,
+)
+from tacit.crypto.paillier_packing import Packing
+
+MIN_DISTANCE_BITS = 100  # FIPS 186-5: |p - q| > 2^(bits/2 - 100), or Fermat's method might find them
+
+_MAGIC, _VERSION = b"TPS", 1
+_PREFIX = struct.Struct(">3sBI")
+
+
+class PrivateKey:
+    """The factors of a public key's modulus; every condition on them is checked here.
+
+    Both primes are ≡ 3 (mod 4), equally long and far apart, and gcd(p - 1, q - 1) = 2: without that
+    DJN's randomness does not hide. The object shows nothing, is not copied and not pickled; pass it on
+    as :meth:`to_secret`. It keeps p and q in memory, and its tables for encryption are its own.
+
+    Parameters
+    ----------
+    public : PublicKey
+        The public half.
+    primes : pair of int
+        p < q.
+    orders : pair of int, optional
+        Primes α_p | p - 1 and α_q | q - 1 whose product is the order of h, for a short α.
+
+    Examples
+    --------
+    >>> from tacit.crypto.paillier import make_keys
+    >>> key = make_keys(2048)
+    >>> packing = Packing(value_bits=24, guard_bits=16)
+    >>> key.decrypt(key.public.encrypt([3, -4, 5], packing))
+    array([ 3, -4,  5])
+    >>> PrivateKey.from_secret(key.to_secret()).decrypt(key.encrypt([-1], packing))
+    array([-1])
+    """
+
+    __slots__ = (
+        "_factors",
+        "_inverse",
+        "_orders",
+        "_primes",
+        "_square_inverse",
+        "_squares",
+        "_tables",
+        "public",
+    )
+
+    def __init__(
+        self, public: PublicKey, primes: tuple[int, int], orders: tuple[int, int] | None = None
+    ) -> None:
+        p, q = mpz(primes[0]), mpz(primes[1])
+        _check_primes(public, p, q)
+        short = public.randomness == "short-alpha"
+        if short != (orders is not None):
+            raise ConfigError("a key with a short α, and only such a key, has the two primes of α")
+        self.public = public
+        self._primes = (p, q)
+        self._orders = (p - 1, q - 1) if orders is None else (mpz(orders[0]), mpz(orders[1]))
+        self._check_base(short)
+        self._squares = (p**2, q**2)
+        # c^a = 1 + a·m·n modulo p² for a multiple a of the order of c's residue, so (c^a - 1)/p = a·q·m.
+        self._factors = (
+            gmpy2.invert(self._orders[0] * q, p),
+            gmpy2.invert(self._orders[1] * p, q),
+        )
+        self._inverse = gmpy2.invert(q, p)
+        self._square_inverse = gmpy2.invert(self._squares[1], self._squares[0])
+        self._tables: tuple[FixedBase, FixedBase] | None = None
+
+    def _check_base(self, short: bool) -> None:
+        """Check h by what only the factors tell."""
+        h = self.public.base
+        for prime, order in zip(self._primes, self._orders, strict=True):
+            if short:
+                bits = ALPHA_PRIME_BITS[self.public.bits]
+                if order.bit_length() != bits or (prime - 1) % order or not is_probably_prime(order):
+                    raise ConfigError(f"a prime of α is no divisor of {bits} bits of p - 1 or q - 1")
+                if h % prime == 1 or gmpy2.powmod(h, order, prime) != 1:
+                    raise ConfigError("h does not have the order α: the key was put together wrongly")
+            elif self.public.randomness == "djn" and gmpy2.jacobi(h, prime) != -1:
+                raise ConfigError("h is not of the form -x²: the key was put together wrongly")
+
+    def encrypt(self, values: ArrayLike, packing: Packing, *, workers: int = 1) -> bytes:
+        """Encrypt as :meth:`PublicKey.encrypt` does, in less time: modulo p² and q².
+
+        At 2048 bits with tables a second ``workers`` gains nothing, its multiplications are too short.
+        """
+        self.prepare()
+        return seal(self.public, self.randomiser, values, packing, workers)
+
+    def prepare(self) -> None:
+        """Fill the two tables of powers (20 MB together at 2048 bits) now rather than at the first use."""
+        if self._tables is not None or self.public.randomness == "plain":
+            return
+        step = gmpy2.powmod(self.public.base, self.public.modulus, self.public.modulus_squared)
+        first, second = (
+            FixedBase(
+                step % square,
+                square,
+                min(self.public.exponent_bits, order.bit_length()),
+                self.public.window,
+            )
+            for square, order in zip(self._squares, self._orders, strict=True)
+        )
+        self._tables = first, second
+
+    def randomiser(self) -> mpz:
+        """Draw a random n-th residue, with the same distribution as the public key's."""
+        if self.public.randomness == "plain":
+            # Uniform n-th residues: the p-th powers modulo p², each given by its root below p.
+            first, second = (
+                gmpy2.powmod(random_unit(prime), prime, square)
+                for prime, square in zip(self._primes, self._squares, strict=True)
+            )
+        else:
+            self.prepare()
+            assert self._tables is not None
+            exponent = mpz(secrets.randbits(self.public.exponent_bits))
+            first, second = (
+                table.power(exponent % order) for table, order in zip(self._tables, self._orders, strict=True)
+            )
+        return combine(first, second, self._squares, self._square_inverse)
+
+    def open(self, ciphertext: int) -> mpz:
+        """Decrypt one ciphertext to a number below n."""
+        remainders = []
+        for prime, square, order, factor in zip(
+            self._primes, self._squares, self._orders, self._factors, strict=True
+        ):
+            power = gmpy2.powmod(ciphertext % square, order, square)
+            quotient, rest = gmpy2.f_divmod(power - 1, prime)
+            if rest:
+                raise MessageError("a ciphertext is not one that this key's public half makes")
+            remainders.append(quotient * factor % prime)
+        return combine(remainders[0], remainders[1], self._primes, self._inverse)
+
+    def decrypt(self, blob: bytes, *, packing: Packing | None = None, workers: int = 1) -> NDArray[Any]:
+        """Decrypt a blob to its exact totals: int64, or Python integers if slots exceed 64 bits.
+
+        Parameters
+        ----------
+        blob : bytes
+            From :meth:`encrypt`, or the sum of many.
+        packing : Packing, optional
+            Refuse a blob that is packed otherwise.
+        workers : int
+            Threads.
+        """
+        header = read_header(self.public, blob, packing)
+        totals = in_threads(self.open, read_ciphertexts(self.public, blob), workers)
+        return header.packing.unpack(totals, header.count, self.public.modulus, header.summands)
+
+    def to_secret(self) -> Secret:
+        """Give the key as a secret that can be kept in a vault."""
+        public = self.public.to_bytes()
+        size = self.public.bits // 16
+        numbers = [self._primes[0].to_bytes(size, "big"), self._primes[1].to_bytes(size, "big")]
+        if self.public.randomness == "short-alpha":
+            numbers += [order.to_bytes(size, "big") for order in self._orders]
+        return Secret(b"".join([_PREFIX.pack(_MAGIC, _VERSION, len(public)), public, *numbers]))
+
+    @classmethod
+    def from_secret(cls, secret: Secret, *, allow_short: bool = False, window: int = WINDOW) -> PrivateKey:
+        """Take a key out of its secret; all conditions are checked again."""
+        raw = secret.reveal()
+        if len(raw) < _PREFIX.size or raw[:4] != _MAGIC + bytes([_VERSION]):
+            raise MessageError(f"not a Paillier private key of version {_VERSION}")
+        start = _PREFIX.size + _PREFIX.unpack_from(raw)[2]
+        public = PublicKey.from_bytes(raw[_PREFIX.size : start], allow_short=allow_short, window=window)
+        size, numbers = public.bits // 16, raw[start:]
+        expected = 4 if public.randomness == "short-alpha" else 2
+        if len(numbers) != expected * size:
+            raise MessageError(f"private key has {len(numbers)} bytes of numbers, not {expected * size}")
+        p, q, *orders = (mpz.from_bytes(numbers[at : at + size]) for at in range(0, len(numbers), size))
+        return cls(public, (p, q), (orders[0], orders[1]) if orders else None)
+
+    def __repr__(self) -> str:
+        return f"PrivateKey(hidden, of {self.public!r})"
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise SecretError("a private key was about to be copied or pickled: pass it on as to_secret()")
+
+    __copy__ = __deepcopy__ = __reduce__ = __reduce_ex__ = __getstate__ = _refuse
+
+
+def far_apart(p: mpz, q: mpz) -> bool:
+    """Whether two primes differ enough to be safe from Fermat's method."""
+    return bool(abs(p - q) >> (p.bit_length() - MIN_DISTANCE_BITS))
+
+
+def _check_primes(public: PublicKey, p: mpz, q: mpz) -> None:
+    half = public.bits // 2
+    conditions = {
+        "p·q is n": p * q == public.modulus,
+        "p is smaller than q": p < q,
+        f"p and q have {half} bits": p.bit_length() == q.bit_length() == half,
+        "p ≡ q ≡ 3 (mod 4)": p % 4 == q % 4 == 3,
+        "gcd(p - 1, q - 1) is 2": gmpy2.gcd(p - 1, q - 1) == 2,
+        "p and q are far apart": far_apart(p, q),
+        "p and q are prime": is_probably_prime(p) and is_probably_prime(q),
+    }
+    broken = [name for name, holds in conditions.items() if not holds]
+    if broken:
+        raise ConfigError(f"private key refused, for it does not hold that {broken[0]}: make new keys")
