@@ -156,7 +156,7 @@ DATA = {
         ("no column 'bb'", "did you mean 'b'?"),
     ),
     "one class": ({"label": "7"}, (), 3, ("class '7'", "needs two")),
-    "a class for every row": ({"label": "id{i}"}, (), 3, ("all 60 classes have a single row", "join rare classes")),
+    "a class for every row": ({"label": "id{i}"}, (), 3, ("all 60 classes have a single row", "join classes")),
     "short line": ({"line5": "1,2,3"}, (), 3, ("Expected 4 columns, got 3",)),
     "long line": ({"line5": "1,2,3,1,5,6"}, (), 3, ("Expected 4 columns, got 6",)),
     "two columns of one name": ({"head": "a,a,c,target"}, (), 3, ("'a'", "more than once")),
@@ -200,7 +200,7 @@ def test_files_that_are_no_tables(tacit: Tacit, tmp_path: Path) -> None:
         ("empty.parquet", 3, "cannot be read as parquet"),
         ("./notes.txt", 2, "ends in '.txt'"),
         ("folder.csv", 2, "no file folder.csv"),
-        ("tiny.csv", 3, "2 rows cannot be divided"),
+        ("tiny.csv", 3, "all 2 classes have a single row"),
     ):
         refused(tacit("run", "--data", name, "--clients", 1, "--json"), code, word)
         assert tacit("data", "check", name).code == (code if name != "tiny.csv" else 3)

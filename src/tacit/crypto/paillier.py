@@ -39,6 +39,7 @@ __all__ = [
     "add_blobs",
     "make_keys",
     "multiply",
+    "read_header",
     "rerandomise",
 ]
 

@@ -4,5 +4,12 @@ from tacit.core.parts import Registry
 from tacit.core.protection import Protection
 
 PROTECTIONS: Registry[Protection] = Registry(
-    "protection", {"plain": "tacit.sums.plain:Plain"}, "tacit.protections"
+    "protection",
+    {
+        "plain": "tacit.sums.plain:Plain",
+        "ckks": "tacit.sums.ckks:CKKS",
+        "paillier": "tacit.sums.paillier:Paillier",
+        "ring": "tacit.sums.ring:Ring",
+    },
+    "tacit.protections",
 )

@@ -1,0 +1,218 @@
+"""CKKS: encrypted vectors that can be added without the key, and multiplied by a matrix once.
+
+Key holders encrypt and decrypt (:class:`Cipher`), the coordinator adds (:class:`Adder`) and multiplies
+(:class:`Product`). Encryption is symmetric and seeded: half of a ciphertext is a
+pseudorandom polynomial, and its seed travels instead. Decryptions are rounded to a unit above the noise,
+because noise tells of the key (Li and Micciancio, EUROCRYPT 2021). That is meant for a coordinator that
+follows the protocol: CKKS does not stand up to ciphertexts made to be decrypted, so key holders
+decrypt only what came through an authentic channel.
+
+Reference: Cheon, Kim, Kim, Song, "Homomorphic encryption for arithmetic of approximate numbers", 2017.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit.core.errors import ConfigError, MessageError, ProtectionError
+from tacit.core.secret import Secret
+from tacit.crypto.ckks_adder import Adder
+from tacit.crypto.ckks_blob import Header, Kind, ciphertexts_of, read, write
+from tacit.crypto.ckks_keys import Keys, expand, make_keys
+from tacit.crypto.ckks_packing import gathering, pack_columns, unpack_columns
+from tacit.crypto.ckks_parameters import PARAMETERS, ParameterSet, parameter_set, ring_of
+from tacit.crypto.ckks_product import Product, rotations_for
+from tacit.crypto.ckks_residues import from_seal
+
+__all__ = [
+    "PARAMETERS",
+    "Adder",
+    "Cipher",
+    "Keys",
+    "ParameterSet",
+    "Product",
+    "make_keys",
+    "parameter_set",
+    "rotations_for",
+]
+
+Floats = NDArray[np.float64]
+
+
+class Cipher:
+    """Encrypts and decrypts for those who hold the key.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> chosen = parameter_set("sum")
+    >>> keys = make_keys(chosen)
+    >>> cipher, adder = Cipher(chosen, keys.secret), Adder(chosen, keys.key_id)
+    >>> for client in range(3):
+    ...     adder.add(cipher.encrypt(np.array([0.5, -client]), bound=2.0, summands=10))
+    >>> cipher.decrypt(adder.total())
+    array([ 1.5, -3. ])
+    >>> cipher
+    Cipher(sum)
+    """
+
+    def __init__(self, parameters: ParameterSet, secret: Secret) -> None:
+        self._ring = ring_of(parameters)
+        self._expanded = expand(parameters, secret)
+        self.parameters = parameters
+        self.key_id = self._expanded.key_id
+
+    def __repr__(self) -> str:
+        return f"Cipher({self.parameters.name})"
+
+    def encrypt(self, vector: ArrayLike, *, bound: float, summands: int, seeded: bool = True) -> bytes:
+        """Encrypt a vector of any length that will be added to others of its kind.
+
+        Parameters
+        ----------
+        vector : array of float
+            Finite values of at most ``bound``.
+        bound : float
+            Largest absolute value that any of the vectors may hold; public.
+        summands : int
+            Most vectors that may be added up; public.
+        seeded : bool
+            Half the bytes; full ciphertexts are faster to add.
+
+        Raises
+        ------
+        ConfigError
+            If such a total would not decode.
+        MessageError
+            If a value is not finite or beyond the bound.
+        """
+        power = self.parameters.amplification(bound, summands)
+        values = _checked(np.asarray(vector, dtype=np.float64), bound, 1)
+        slots = self.parameters.slots
+        header = Header(Kind.SUM, seeded, self.key_id, values.size, 1, 1, summands, float(bound))
+        amplified = np.ldexp(values, power)
+        return self._encrypt(header, [amplified[at : at + slots] for at in range(0, values.size, slots)])
+
+    def encrypt_columns(
+        self, matrix: ArrayLike, *, bound: float, summands: int, seeded: bool = True
+    ) -> bytes:
+        """Encrypt a matrix (features × outputs) that will be added up and multiplied from the left."""
+        power = self.parameters.column_amplification(summands)
+        self.parameters.check_declared(bound, summands)
+        values = _checked(np.asarray(matrix, dtype=np.float64), bound, 2)
+        rows, outputs = values.shape
+        if rows > self.parameters.slots:
+            raise ConfigError(
+                f"{rows:,} features do not fit into one ciphertext of set '{self.parameters.name}', which "
+                f"holds {self.parameters.slots:,}: use a larger ring or fewer features"
+            )
+        header = Header(Kind.COLUMNS, seeded, self.key_id, rows, outputs, 1, summands, float(bound))
+        packed = pack_columns(values * (math.ldexp(1.0, power) / bound), self.parameters.slots)
+        return self._encrypt(header, packed)
+
+    def decrypt(self, blob: bytes) -> Floats:
+        """Decrypt a sum, rounded to the unit that its parameters promise for its bound and summands."""
+        header = read(self._ring, self.key_id, blob, Kind.SUM)
+        values = self._decrypt_sum(header, blob)
+        unit = self.parameters.rounding_unit(header.bound, header.summands)
+        return _rounded(values, unit)
+
+    def decrypt_integers(self, blob: bytes) -> NDArray[np.int64]:
+        """Decrypt a sum of vectors of integers, exactly.
+
+        Raises
+        ------
+        ProtectionError
+            If the sum is too coarse to tell integers apart, or is not one of integers.
+        """
+        header = read(self._ring, self.key_id, blob, Kind.SUM)
+        unit = self.parameters.rounding_unit(header.bound, header.summands)
+        if unit > 0.25:
+            raise ProtectionError(
+                f"sums of {header.summands:,} values of up to {header.bound:g} are exact to {unit:g} with "
+                f"set '{self.parameters.name}', integers need 0.25: use set 'sum', or declare less"
+            )
+        values = self._decrypt_sum(header, blob)
+        whole = np.rint(values)
+        if np.abs(values - whole).max() > 0.25:
+            raise ProtectionError("a decrypted sum lies between integers: a client did not send integers")
+        return whole.astype(np.int64)
+
+    def decrypt_columns(self, blob: bytes) -> Floats:
+        """Decrypt a matrix (features × outputs): a sum of columns, or its product with a matrix."""
+        header = read(self._ring, self.key_id, blob, Kind.COLUMNS, Kind.PRODUCT)
+        parameters = self.parameters
+        power = parameters.column_amplification(header.summands)
+        if header.kind is Kind.PRODUCT:
+            reach = parameters.matrix_reach(header.summands)
+            gathered = gathering(parameters.slots, header.rows, header.outputs)
+            unit = parameters.product_unit(header.summands, gathered)
+            limit = parameters.product_headroom
+            back = header.factor / reach * math.ldexp(header.bound, -power)
+        else:
+            limit, unit = math.ldexp(header.count, power), parameters.slot_unit(header.summands)
+            back = math.ldexp(header.bound, -power)
+        slots = self._decrypt(header, blob, limit)
+        return _rounded(unpack_columns(slots, header.rows, header.outputs), unit) * back
+
+    def _encrypt(self, header: Header, chunks: Iterable[Floats]) -> bytes:
+        import tenseal.sealapi as seal
+
+        ring, primes = self._ring, header.primes(self._ring)
+        header.length(ring)  # refuses what is too long before any work
+        plain, found, seeds = seal.Plaintext(), [], []
+        for chunk in chunks:
+            ring.encoder.encode(chunk.tolist(), ring.scale(primes), plain)
+            if header.seeded:
+                ciphertext = self._expanded.encryptor.encrypt_symmetric(plain)
+            else:
+                ciphertext = seal.Ciphertext()
+                self._expanded.encryptor.encrypt_symmetric(plain, ciphertext)
+            residues, seed = from_seal(ring, primes, ciphertext, seeded=header.seeded)
+            found.append(residues)
+            seeds.append(seed)
+        by_prime = [np.stack([residues[:, prime] for residues in found]) for prime in range(primes)]
+        return write(ring, header, by_prime, b"".join(seeds))
+
+    def _decrypt(self, header: Header, blob: bytes, limit: float) -> Floats:
+        """Slots of each chunk; none may be larger than honest summands can make them."""
+        import tenseal.sealapi as seal
+
+        plain, slots = seal.Plaintext(), []
+        for ciphertext in ciphertexts_of(self._ring, header, blob):
+            self._expanded.decryptor.decrypt(ciphertext, plain)
+            slots.append(np.array(self._ring.encoder.decode_double(plain)))
+        values = np.stack(slots)
+        if not np.abs(values).max() <= 1.001 * limit:  # a test for nonsense, which is larger by far
+            raise ProtectionError(
+                f"a decrypted value is beyond what {header.count:,} summands of up to {header.bound:g} can "
+                "give: a client overran its bound, or the ciphertext was forged"
+            )
+        return values
+
+    def _decrypt_sum(self, header: Header, blob: bytes) -> Floats:
+        power = self.parameters.amplification(header.bound, header.summands)
+        limit = math.ldexp(header.bound * header.count, power)
+        return np.ldexp(self._decrypt(header, blob, limit).reshape(-1)[: header.rows], -power)
+
+
+def _checked(values: Floats, bound: float, dimensions: int) -> Floats:
+    if values.ndim != dimensions or not values.size:
+        raise ConfigError(f"values of shape {values.shape}: {dimensions} dimensions and one value at least")
+    largest = np.abs(values).max()
+    if not np.isfinite(largest):
+        raise MessageError("values to encrypt hold NaN or infinity: clean them first")
+    if largest > bound:
+        raise MessageError(
+            f"a value to encrypt is beyond the declared bound {bound:g}: clip it, or declare a larger bound",
+            private=f"the largest is {largest:g}",
+        )
+    return values
+
+
+def _rounded(values: Floats, unit: float) -> Floats:
+    return np.rint(values / unit) * unit + 0.0  # no negative zeros

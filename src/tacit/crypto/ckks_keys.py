@@ -1,0 +1,143 @@
+"""Keys of CKKS: a secret of 32 bytes, and rotation keys for whoever multiplies.
+
+SEAL draws a secret key from a random generator. Here that generator starts from the 32 secret bytes, so that
+each key holder expands the very same key by itself: SEAL's own form of it has 60 to 180 kB. All other
+randomness (encryption, rotation keys) comes fresh from the operating system.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from tacit.core.errors import ConfigError, MessageError, ProtectionError
+from tacit.core.secret import Secret
+from tacit.crypto.ckks_blob import CHECKSUM_BYTES, KEY_ID_BYTES, checksum
+from tacit.crypto.ckks_parameters import ParameterSet, Ring, encryption_parameters, ring_of
+from tacit.crypto.ckks_residues import load, save
+
+SECRET_BYTES = 32
+_HEADER = struct.Struct("<4sI16s16s16sQ")  # magic, rotations, set, digest, key id, bytes of SEAL's stream
+_MAGIC = b"TCE1"
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What the maker of the keys hands out.
+
+    ``secret`` goes to the key holders and to nobody else; ``evaluation`` to whoever multiplies;
+    ``key_id``, sixteen bytes that tell nothing of the secret, to everyone.
+    """
+
+    secret: Secret
+    evaluation: bytes
+    key_id: bytes
+
+    def __repr__(self) -> str:
+        return f"Keys({self.key_id.hex()}, evaluation of {len(self.evaluation):,} bytes)"
+
+
+@dataclass(frozen=True, eq=False)
+class Expanded:
+    """A secret key in the form that SEAL works with."""
+
+    key: Any
+    encryptor: Any
+    decryptor: Any
+    key_id: bytes
+
+    def __repr__(self) -> str:
+        return "Expanded(hidden)"
+
+
+def make_keys(parameters: ParameterSet, rotations: Iterable[int] = ()) -> Keys:
+    """Draw a new key, with rotation keys for just these steps (none are needed for sums).
+
+    Examples
+    --------
+    >>> from tacit.crypto.ckks_parameters import parameter_set
+    >>> keys = make_keys(parameter_set("sum-compact"))
+    >>> keys.secret, len(keys.secret.reveal()), len(keys.key_id), len(keys.evaluation)
+    (Secret(hidden), 32, 16, 80)
+    """
+    import tenseal.sealapi as seal
+
+    ring = ring_of(parameters)
+    steps = sorted(set(rotations))
+    if steps and not parameters.multiplies:
+        raise ConfigError(f"set '{parameters.name}' is for sums and takes no rotations: use set 'product'")
+    if steps and not (0 < steps[0] and steps[-1] < parameters.slots):
+        raise ConfigError(
+            f"rotations {steps[0]} to {steps[-1]}: steps are from 1 to {parameters.slots - 1:,}"
+        )
+    secret = Secret(secrets.token_bytes(SECRET_BYTES))
+    expanded = expand(parameters, secret)
+    stream = b""
+    if steps:
+        # From the plain context: the seeded one would draw these keys from the secret's own generator.
+        generator = seal.KeyGenerator(ring.context, expanded.key)
+        stream = save(generator.create_galois_keys([pow(3, step, 2 * parameters.degree) for step in steps]))
+    start = _HEADER.pack(
+        _MAGIC, len(steps), parameters.name.encode(), ring.digest, expanded.key_id, len(stream)
+    )
+    content = start + struct.pack(f"<{len(steps)}I", *steps) + stream
+    return Keys(secret, content + checksum(content, _HEADER.size), expanded.key_id)
+
+
+def expand(parameters: ParameterSet, secret: Secret) -> Expanded:
+    """Expand a secret; once per process, since all clients of a simulation hold the same one."""
+    if len(secret.reveal()) != SECRET_BYTES:
+        raise ProtectionError(f"a CKKS secret has {SECRET_BYTES} bytes, this one has another length")
+    return _expand(parameters, secret.reveal())
+
+
+@lru_cache(maxsize=8)
+def _expand(parameters: ParameterSet, secret: bytes) -> Expanded:
+    import tenseal.sealapi as seal
+
+    ring = ring_of(parameters)
+    seed = hashlib.sha512(b"tacit-ckks-secret-key" + ring.digest + secret).digest()
+    seeded = encryption_parameters(parameters)
+    seeded.set_random_generator(seal.Blake2xbPRNGFactory(list(struct.unpack("<8Q", seed))))
+    key = seal.KeyGenerator(seal.SEALContext(seeded, False, seal.SEC_LEVEL_TYPE.TC128)).secret_key()
+    # Residues of the key go into its name: a SEAL that expands a secret otherwise makes a foreign key.
+    data = key.data()
+    sample = struct.pack("<64Q", *(data[index] for index in range(64)))
+    key_id = hashlib.sha256(b"tacit-ckks-key-id" + ring.digest + secret + sample).digest()[:KEY_ID_BYTES]
+    encryptor, decryptor = seal.Encryptor(ring.context, key), seal.Decryptor(ring.context, key)
+    return Expanded(key, encryptor, decryptor, key_id)
+
+
+def load_rotations(ring: Ring, evaluation: bytes, key_id: bytes) -> tuple[Any, frozenset[int]]:
+    """Read rotation keys and the steps for which they are; every length is checked first.
+
+    Raises
+    ------
+    MessageError
+        If the bytes are damaged.
+    ProtectionError
+        If they belong to other parameters or another key.
+    """
+    import tenseal.sealapi as seal
+
+    if len(evaluation) < _HEADER.size + CHECKSUM_BYTES:
+        raise MessageError("not an evaluation key: shorter than its header")
+    magic, count, name, digest, key, length = _HEADER.unpack_from(evaluation)
+    if magic != _MAGIC or len(evaluation) != _HEADER.size + 4 * count + length + CHECKSUM_BYTES:
+        raise MessageError("evaluation key is truncated, or not one: its length does not fit its header")
+    if checksum(memoryview(evaluation)[:-CHECKSUM_BYTES], _HEADER.size) != evaluation[-CHECKSUM_BYTES:]:
+        raise MessageError("evaluation key is damaged: its checksum does not match; send it again")
+    if digest != ring.digest or name.rstrip(b"\0") != ring.parameters.name.encode():
+        raise ProtectionError(f"evaluation key of other parameters than '{ring.parameters.name}'")
+    if key != key_id:
+        raise ProtectionError(f"evaluation key of key {key.hex()}, in use is {key_id.hex()}")
+    steps = struct.unpack_from(f"<{count}I", evaluation, _HEADER.size)
+    keys = seal.GaloisKeys()
+    if steps:
+        load(keys, ring, evaluation[_HEADER.size + 4 * count : -CHECKSUM_BYTES])
+    return keys, frozenset(steps)

@@ -1,0 +1,186 @@
+"""Raw residues: packed into few bytes, and carried in and out of SEAL without its compression.
+
+SEAL's Python form writes and reads by path only, and always compresses what it writes. Here a stream goes
+through a file in memory, and what SEAL wrote is unpacked at once: what travels are the residues alone, each
+with as many bits as its prime. That is smaller than SEAL's compression, takes no decompression of bytes
+from others, and leaves no scale, level or size to lie about.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import MessageError, UnavailableError
+from tacit.crypto.ckks_parameters import Ring
+
+Residues = NDArray[np.uint64]
+
+SEED_BYTES = 64
+_SEAL_HEADER = struct.Struct("<HBBBBHQ")  # magic, header size, version (2), compression, reserved, size
+_CIPHERTEXT = struct.Struct("<4QBQQQdQ")  # parms_id, NTT form, polynomials, degree, primes, scale, correction
+_MAGIC = 0xA15E
+_BLAKE2XB = 1
+
+
+def packed_width(bits: int, seeded: bool) -> int:
+    """Bits that a residue takes on the wire.
+
+    Seeded ciphertexts come from clients, where bytes count: exactly as many as the prime has, if a residue
+    and its offset in a byte fit into one word. Full ones are added by the thousand: whole bytes.
+
+    >>> packed_width(36, seeded=True), packed_width(36, seeded=False), packed_width(60, seeded=False)
+    (36, 40, 64)
+    """
+    exact = bits if bits + 8 - math.gcd(bits, 8) <= 64 else 64
+    return exact if seeded else -(-bits // 8) * 8
+
+
+def pack(residues: Residues, width: int) -> bytes:
+    """Write residues with ``width`` bits each, lowest bits first.
+
+    >>> pack(np.array([1, 2, 3, 4], dtype=np.uint64), 4).hex()
+    '2143'
+    """
+    flat = residues.reshape(-1)
+    if width == 64:
+        return flat.astype("<u8", copy=False).tobytes()
+    together = 8 // math.gcd(width, 8)  # so many residues end on a byte
+    size = width * together // 8
+    words = np.zeros((flat.size // together, -(-size // 8)), dtype="<u8")
+    for index in range(together):
+        word, shift = divmod(width * index, 64)
+        column = flat[index::together]
+        words[:, word] |= column << np.uint64(shift)
+        if shift + width > 64:
+            words[:, word + 1] |= column >> np.uint64(64 - shift)
+    return np.ndarray(len(words), f"V{size}", words, 0, (words.shape[1] * 8,)).tobytes()
+
+
+def unpack(blob: bytes, offset: int, count: int, width: int, room: Residues | None = None) -> Residues:
+    """Read ``count`` residues, into ``room`` if given; at least seven bytes must follow them in ``blob``.
+
+    >>> unpack(pack(np.arange(8, dtype=np.uint64), 54) + bytes(7), 0, 8, 54)
+    array([0, 1, 2, 3, 4, 5, 6, 7], dtype=uint64)
+    """
+    if width == 64:
+        return np.frombuffer(blob, "<u8", count, offset)
+    mask = np.uint64((1 << width) - 1)
+    found = np.empty(count, np.uint64) if room is None else room
+    if width % 8 == 0:  # one pass: words that overlap
+        np.bitwise_and(np.ndarray(count, "<u8", blob, offset, (width // 8,)), mask, out=found)
+        return found
+    together = 8 // math.gcd(width, 8)
+    for index in range(together):
+        first, shift = divmod(width * index, 8)
+        words = np.ndarray(count // together, "<u8", blob, offset + first, (width * together // 8,))
+        np.right_shift(words, np.uint64(shift), out=found[index::together])
+    np.bitwise_and(found, mask, out=found)
+    return found
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Give the path of an empty file that only this process can read: in memory where the system can."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("tacit-ckks")
+        try:
+            yield Path(f"/proc/self/fd/{descriptor}")
+        finally:
+            os.close(descriptor)
+    else:
+        with tempfile.TemporaryDirectory(prefix="tacit-") as folder:  # mode 0700
+            yield Path(folder) / "seal"
+
+
+def save(item: Any) -> bytes:
+    """Give the bytes that SEAL writes for one of its objects."""
+    with scratch() as path:
+        item.save(str(path))
+        return path.read_bytes()
+
+
+def load(item: Any, ring: Ring, *pieces: bytes | memoryview) -> None:
+    """Let one of SEAL's objects read and check a stream.
+
+    Raises
+    ------
+    MessageError
+        If SEAL refuses it.
+    """
+    try:
+        with scratch() as path:
+            with path.open("wb", buffering=0) as file:
+                for piece in pieces:
+                    file.write(piece)
+            item.load(ring.context, str(path))
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise MessageError(f"SEAL refuses what was sent: {error}") from None
+
+
+def to_seal(ring: Ring, residues: Residues, seed: bytes = b"") -> Any:
+    """Make a ciphertext of residues (polynomials × primes × degree); a seed stands for the second one."""
+    import tenseal.sealapi as seal
+
+    data = np.ascontiguousarray(residues)
+    prefix = _prefix(ring, residues.shape[1], data.nbytes)
+    tail = _seal_header(1 + SEED_BYTES) + bytes([_BLAKE2XB]) + seed if seed else b""
+    ciphertext = seal.Ciphertext()
+    whole = _seal_header(len(prefix) + data.nbytes + len(tail))
+    load(ciphertext, ring, whole + prefix, data.data, tail)
+    return ciphertext
+
+
+def from_seal(ring: Ring, primes: int, ciphertext: Any, *, seeded: bool = False) -> tuple[Residues, bytes]:
+    """Take residues (polynomials × primes × degree) and seed out of a ciphertext of our own."""
+    polynomials = 1 if seeded else 2
+    shape = (polynomials, primes, ring.parameters.degree)
+    length = 8 * math.prod(shape)
+    prefix = _prefix(ring, primes, length)
+    tail = _SEAL_HEADER.size + 1 + SEED_BYTES if seeded else 0
+    stream = save(ciphertext)
+    content = _decompress(stream, len(prefix) + length + tail)
+    # The seed's block is checked by its size and kind; everything else has exactly one form.
+    marks = _seal_header(1 + SEED_BYTES) + bytes([_BLAKE2XB]) if seeded else b""
+    if content[: len(prefix)] != prefix or content[len(prefix) + length :][: len(marks)] != marks:
+        raise UnavailableError(
+            "this version of SEAL writes ciphertexts in another form: install tenseal 0.3.18"
+        )
+    residues = np.frombuffer(content, "<u8", length // 8, len(prefix)).reshape(shape)
+    return residues, content[len(content) - SEED_BYTES :] if seeded else b""
+
+
+def _seal_header(size: int) -> bytes:
+    import tenseal.sealapi as seal
+
+    known = seal.Serialization.SEALHeader()  # carries the version of the library
+    version = (known.version_major, known.version_minor)
+    return _SEAL_HEADER.pack(_MAGIC, _SEAL_HEADER.size, *version, 0, 0, _SEAL_HEADER.size + size)
+
+
+def _prefix(ring: Ring, primes: int, length: int) -> bytes:
+    """What stands before a ciphertext's residues: everything about it, all known beforehand."""
+    sizes = (2, ring.parameters.degree, primes)
+    members = _CIPHERTEXT.pack(*ring.parms_id(primes), 1, *sizes, ring.scale(primes), 1)
+    return members + _seal_header(8 + length) + struct.pack("<Q", length // 8)
+
+
+def _decompress(stream: bytes, size: int) -> bytes:
+    """Undo the compression with which SEAL wrote: only ever on objects of our own."""
+    compression = _SEAL_HEADER.unpack_from(stream)[4]
+    body = memoryview(stream)[_SEAL_HEADER.size :]
+    if compression == 2:
+        import pyarrow
+
+        return bytes(pyarrow.decompress(body, size, codec="zstd", asbytes=True))
+    return zlib.decompress(body) if compression == 1 else bytes(body)

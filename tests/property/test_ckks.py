@@ -1,0 +1,84 @@
+"""CKKS: laws that hold for whatever is drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tacit.core.errors import ProtectionError
+from tacit.crypto.ckks import Adder, Cipher, Product, make_keys, parameter_set, rotations_for
+from tacit.crypto.ckks_packing import pack_columns, padded, unpack_columns
+from tacit.crypto.ckks_residues import pack, packed_width, unpack
+
+SUM, SMALL = parameter_set("sum-compact"), parameter_set("product-small")
+KEYS = make_keys(SUM)
+STEPS = sorted({step for features in range(1, 33) for step in rotations_for(SMALL, features)})
+WHOLE = make_keys(SMALL, STEPS)
+
+
+@given(st.integers(1, 60), st.integers(1, 40), st.integers(0, 2**32), st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_packed_residues_come_back(bits, groups, seed, seeded):
+    width = packed_width(bits, seeded)
+    assert bits <= width <= 64
+    residues = np.random.default_rng(seed).integers(0, 1 << bits, 8 * groups, dtype=np.uint64)
+    packed = pack(residues, width)
+    assert len(packed) == groups * width
+    assert (unpack(b"xyz" * 8 + packed + b"\xff" * 7, 24, residues.size, width) == residues).all()
+
+
+@given(st.integers(1, 64), st.integers(1, 90), st.integers(6, 9))
+@settings(max_examples=60, deadline=None)
+def test_packed_columns_come_back_and_rotate_as_one(rows, outputs, power):
+    slots = 1 << power
+    matrix = np.random.default_rng(rows).normal(size=(rows, outputs))
+    chunks = np.stack(pack_columns(matrix, slots))
+    assert (unpack_columns(chunks, rows, outputs) == matrix).all()
+    turned = unpack_columns(np.roll(chunks, -(slots // padded(rows)), axis=1), rows, outputs)
+    assert (turned[:-1] == matrix[1:]).all()
+
+
+@given(
+    st.integers(1, 60),
+    st.integers(1, 6),
+    st.floats(-60, 60).map(lambda power: 10.0**power),
+    st.integers(0, 2**32),
+)
+@settings(max_examples=40, deadline=None)
+def test_sums_are_within_one_unit_whatever_the_bound(length, summands, bound, seed):
+    bound = min(bound, SUM.headroom / summands)
+    vectors = np.random.default_rng(seed).uniform(-bound, bound, (summands, length))
+    cipher, adder = Cipher(SUM, KEYS.secret), Adder(SUM, KEYS.key_id)
+    for index, vector in enumerate(vectors):
+        adder.add(cipher.encrypt(vector, bound=bound, summands=summands, seeded=(seed + index) % 2 == 0))
+    error = np.abs(cipher.decrypt(adder.total()) - vectors.sum(axis=0)).max()
+    assert error <= SUM.rounding_unit(bound, summands) <= 1e-4 * bound * summands
+
+
+@given(st.integers(1, 32), st.integers(1, 80), st.booleans(), st.integers(0, 2**32))
+@settings(max_examples=12, deadline=None)
+def test_products_equal_numpy_whatever_the_shape(features, outputs, shared, seed):
+    rng = np.random.default_rng(seed)
+    shape = (features, features) if shared else (outputs, features, features)
+    matrix, sides = rng.normal(size=shape), rng.uniform(-1, 1, (features, outputs))
+    cipher, product = Cipher(SMALL, WHOLE.secret), Product(SMALL, WHOLE.evaluation, WHOLE.key_id)
+    blob = product.apply(matrix, cipher.encrypt_columns(sides, bound=1.0, summands=2))
+    exact = matrix @ sides if shared else np.einsum("oij,jo->io", matrix, sides)
+    scale = np.abs(matrix).sum(axis=-1).max()
+    assert np.abs(cipher.decrypt_columns(blob) - exact).max() <= 1e-3 * scale
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_no_damaged_blob_gets_through(data):
+    cipher = Cipher(SUM, KEYS.secret)
+    blob = cipher.encrypt([1.0, 2.0], bound=2.0, summands=3, seeded=data.draw(st.booleans()))
+    start = data.draw(st.integers(0, len(blob) - 1))
+    patch = data.draw(st.binary(min_size=0, max_size=40))
+    stop = data.draw(st.integers(start, min(start + 40, len(blob))))
+    damaged = blob[:start] + patch + blob[stop:]
+    if damaged != blob:
+        with pytest.raises(ProtectionError):
+            cipher.decrypt(damaged)
