@@ -156,7 +156,12 @@ DATA = {
         ("no column 'bb'", "did you mean 'b'?"),
     ),
     "one class": ({"label": "7"}, (), 3, ("class '7'", "needs two")),
-    "a class for every row": ({"label": "id{i}"}, (), 3, ("all 60 classes have a single row", "join classes")),
+    "a class for every row": (
+        {"label": "id{i}"},
+        (),
+        3,
+        ("all 60 classes have a single row",),
+    ),
     "short line": ({"line5": "1,2,3"}, (), 3, ("Expected 4 columns, got 3",)),
     "long line": ({"line5": "1,2,3,1,5,6"}, (), 3, ("Expected 4 columns, got 6",)),
     "two columns of one name": ({"head": "a,a,c,target"}, (), 3, ("'a'", "more than once")),

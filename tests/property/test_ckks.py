@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tacit.core.errors import ProtectionError
 from tacit.crypto.ckks import Adder, Cipher, Product, make_keys, parameter_set, rotations_for
-from tacit.crypto.ckks_packing import pack_columns, padded, unpack_columns
-from tacit.crypto.ckks_residues import pack, packed_width, unpack
+from tacit.crypto.ckks.packing import pack_columns, padded, unpack_columns
+from tacit.crypto.ckks.residues import pack, packed_width, unpack
 
 SUM, SMALL = parameter_set("sum-compact"), parameter_set("product-small")
 KEYS = make_keys(SUM)

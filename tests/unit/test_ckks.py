@@ -12,11 +12,11 @@ import pytest
 
 from tacit.core.errors import ConfigError, MessageError, ProtectionError, SecretError
 from tacit.core.secret import Secret
-from tacit.crypto import ckks_residues
 from tacit.crypto.ckks import PARAMETERS, Adder, Cipher, ParameterSet, Product, make_keys, rotations_for
-from tacit.crypto.ckks_blob import CHECKSUM_BYTES, Kind, checksum, read
-from tacit.crypto.ckks_packing import gathering
-from tacit.crypto.ckks_parameters import ring_of
+from tacit.crypto.ckks import residues as ckks_residues
+from tacit.crypto.ckks.blob import CHECKSUM_BYTES, Kind, checksum, read
+from tacit.crypto.ckks.packing import gathering
+from tacit.crypto.ckks.parameters import ring_of
 
 HEADER = 96
 SETS = list(PARAMETERS.values())

@@ -13,7 +13,6 @@ from gmpy2 import mpz
 
 from tacit.core.errors import ConfigError, MessageError, ProtectionError, SecretError
 from tacit.core.secret import Secret
-from tacit.crypto import paillier_keys
 from tacit.crypto.paillier import (
     Adder,
     Packing,
@@ -25,8 +24,9 @@ from tacit.crypto.paillier import (
     multiply,
     rerandomise,
 )
-from tacit.crypto.paillier_blob import Header, check_invertible, read_ciphertexts, read_header, write_blob
-from tacit.crypto.paillier_numbers import FixedBase, in_threads, is_probably_prime, random_prime
+from tacit.crypto.paillier import keys as paillier_keys
+from tacit.crypto.paillier.blob import Header, check_invertible, read_ciphertexts, read_header, write_blob
+from tacit.crypto.paillier.numbers import FixedBase, in_threads, is_probably_prime, random_prime
 
 PACKING = Packing(value_bits=24, guard_bits=16)
 KINDS = {
@@ -365,7 +365,7 @@ def test_1024_bits_are_refused_or_loud(key):
     ],
 )
 def test_keys_that_cannot_be(settings, what, monkeypatch):
-    monkeypatch.setattr("tacit.crypto.paillier_making.random_prime", None)  # refused before any work
+    monkeypatch.setattr("tacit.crypto.paillier.making.random_prime", None)  # refused before any work
     with pytest.raises(ConfigError, match=what):
         make_keys(**{"bits": 2048, **settings})
 

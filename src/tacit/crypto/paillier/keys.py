@@ -34,8 +34,8 @@ from gmpy2 import mpz
 from numpy.typing import ArrayLike
 
 from tacit.core.errors import ConfigError, MessageError
-from tacit.crypto.paillier_blob import Header, write_blob
-from tacit.crypto.paillier_numbers import (
+from tacit.crypto.paillier.blob import Header, write_blob
+from tacit.crypto.paillier.numbers import (
     SMALL_PRIMES,
     WINDOW,
     FixedBase,
@@ -44,7 +44,7 @@ from tacit.crypto.paillier_numbers import (
     is_probably_prime,
     random_unit,
 )
-from tacit.crypto.paillier_packing import Packing
+from tacit.crypto.paillier.packing import Packing
 
 Randomness = Literal["djn", "plain", "short-alpha"]
 

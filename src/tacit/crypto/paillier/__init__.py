@@ -17,18 +17,18 @@ import gmpy2
 from gmpy2 import mpz
 
 from tacit.core.errors import ConfigError, ProtectionError
-from tacit.crypto.paillier_blob import (
+from tacit.crypto.paillier.blob import (
     Header,
     check_invertible,
     read_ciphertexts,
     read_header,
     write_blob,
 )
-from tacit.crypto.paillier_keys import PublicKey, ShortKeyWarning
-from tacit.crypto.paillier_making import make_keys
-from tacit.crypto.paillier_numbers import in_threads
-from tacit.crypto.paillier_packing import Packing
-from tacit.crypto.paillier_private import PrivateKey
+from tacit.crypto.paillier.keys import PublicKey, ShortKeyWarning
+from tacit.crypto.paillier.making import make_keys
+from tacit.crypto.paillier.numbers import in_threads
+from tacit.crypto.paillier.packing import Packing
+from tacit.crypto.paillier.private import PrivateKey
 
 __all__ = [
     "Adder",

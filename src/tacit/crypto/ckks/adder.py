@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from tacit.core.errors import ConfigError, ProtectionError
-from tacit.crypto.ckks_blob import Header, Kind, ciphertexts_of, read, residues_of, write
-from tacit.crypto.ckks_parameters import ParameterSet, ring_of
-from tacit.crypto.ckks_residues import Residues, from_seal
+from tacit.crypto.ckks.blob import Header, Kind, ciphertexts_of, read, residues_of, write
+from tacit.crypto.ckks.parameters import ParameterSet, ring_of
+from tacit.crypto.ckks.residues import Residues, from_seal
 
 
 class Adder:

@@ -20,13 +20,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit.core.errors import ConfigError, MessageError, ProtectionError
 from tacit.core.secret import Secret
-from tacit.crypto.ckks_adder import Adder
-from tacit.crypto.ckks_blob import Header, Kind, ciphertexts_of, read, write
-from tacit.crypto.ckks_keys import Keys, expand, make_keys
-from tacit.crypto.ckks_packing import gathering, pack_columns, unpack_columns
-from tacit.crypto.ckks_parameters import PARAMETERS, ParameterSet, parameter_set, ring_of
-from tacit.crypto.ckks_product import Product, rotations_for
-from tacit.crypto.ckks_residues import from_seal
+from tacit.crypto.ckks.adder import Adder
+from tacit.crypto.ckks.blob import Header, Kind, ciphertexts_of, read, write
+from tacit.crypto.ckks.keys import Keys, expand, make_keys
+from tacit.crypto.ckks.packing import gathering, pack_columns, unpack_columns
+from tacit.crypto.ckks.parameters import PARAMETERS, ParameterSet, parameter_set, ring_of
+from tacit.crypto.ckks.product import Product, rotations_for
+from tacit.crypto.ckks.residues import from_seal
 
 __all__ = [
     "PARAMETERS",

@@ -17,9 +17,9 @@ from typing import Any
 
 from tacit.core.errors import ConfigError, MessageError, ProtectionError
 from tacit.core.secret import Secret
-from tacit.crypto.ckks_blob import CHECKSUM_BYTES, KEY_ID_BYTES, checksum
-from tacit.crypto.ckks_parameters import ParameterSet, Ring, encryption_parameters, ring_of
-from tacit.crypto.ckks_residues import load, save
+from tacit.crypto.ckks.blob import CHECKSUM_BYTES, KEY_ID_BYTES, checksum
+from tacit.crypto.ckks.parameters import ParameterSet, Ring, encryption_parameters, ring_of
+from tacit.crypto.ckks.residues import load, save
 
 SECRET_BYTES = 32
 _HEADER = struct.Struct("<4sI16s16s16sQ")  # magic, rotations, set, digest, key id, bytes of SEAL's stream
@@ -60,7 +60,7 @@ def make_keys(parameters: ParameterSet, rotations: Iterable[int] = ()) -> Keys:
 
     Examples
     --------
-    >>> from tacit.crypto.ckks_parameters import parameter_set
+    >>> from tacit.crypto.ckks.parameters import parameter_set
     >>> keys = make_keys(parameter_set("sum-compact"))
     >>> keys.secret, len(keys.secret.reveal()), len(keys.key_id), len(keys.evaluation)
     (Secret(hidden), 32, 16, 80)

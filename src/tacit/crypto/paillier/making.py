@@ -6,7 +6,7 @@ import gmpy2
 from gmpy2 import mpz
 
 from tacit.core.errors import ConfigError
-from tacit.crypto.paillier_keys import (
+from tacit.crypto.paillier.keys import (
     ALPHA_PRIME_BITS,
     PublicKey,
     Randomness,
@@ -14,8 +14,8 @@ from tacit.crypto.paillier_keys import (
     check_randomness,
     default_exponent_bits,
 )
-from tacit.crypto.paillier_numbers import WINDOW, check_window, combine, random_prime, random_unit
-from tacit.crypto.paillier_private import PrivateKey, far_apart
+from tacit.crypto.paillier.numbers import WINDOW, check_window, combine, random_prime, random_unit
+from tacit.crypto.paillier.private import PrivateKey, far_apart
 
 
 def make_keys(
@@ -40,7 +40,7 @@ def make_keys(
     short_alpha : bool
         Paillier's scheme 3: four times faster decryption on a less studied assumption.
     allow_short : bool
-        Allow 1024 bits, with a :class:`~tacit.crypto.paillier_keys.ShortKeyWarning`.
+        Allow 1024 bits, with a :class:`~tacit.crypto.paillier.keys.ShortKeyWarning`.
     window : int
         Size of the encryption tables.
 

@@ -12,13 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit.core.errors import ConfigError, MessageError, SecretError
 from tacit.core.secret import Secret
-from tacit.crypto.paillier_blob import read_ciphertexts, read_header
-from tacit.crypto.paillier_keys import (
+from tacit.crypto.paillier.blob import read_ciphertexts, read_header
+from tacit.crypto.paillier.keys import (
     ALPHA_PRIME_BITS,
     PublicKey,
     seal,
 )
-from tacit.crypto.paillier_numbers import (
+from tacit.crypto.paillier.numbers import (
     WINDOW,
     FixedBase,
     combine,
@@ -26,7 +26,7 @@ from tacit.crypto.paillier_numbers import (
     is_probably_prime,
     random_unit,
 )
-from tacit.crypto.paillier_packing import Packing
+from tacit.crypto.paillier.packing import Packing
 
 MIN_DISTANCE_BITS = 100  # FIPS 186-5: |p - q| > 2^(bits/2 - 100), or Fermat's method might find them
 

@@ -20,10 +20,10 @@ import gmpy2
 from gmpy2 import mpz
 
 from tacit.core.errors import ConfigError, MessageError, ProtectionError
-from tacit.crypto.paillier_packing import Packing
+from tacit.crypto.paillier.packing import Packing
 
 if TYPE_CHECKING:
-    from tacit.crypto.paillier_keys import PublicKey
+    from tacit.crypto.paillier.keys import PublicKey
 
 MAGIC, VERSION = b"TPV", 1
 _HEADER = struct.Struct("<3sB16sBBHQQ")

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import MessageError, UnavailableError
-from tacit.crypto.ckks_parameters import Ring
+from tacit.crypto.ckks.parameters import Ring
 
 Residues = NDArray[np.uint64]
 

@@ -22,9 +22,9 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tacit.core.errors import MessageError, ProtectionError
-from tacit.crypto.ckks_packing import columns
-from tacit.crypto.ckks_parameters import LEAST, MOST, MOST_SUMMANDS, Ring
-from tacit.crypto.ckks_residues import SEED_BYTES, Residues, pack, packed_width, to_seal, unpack
+from tacit.crypto.ckks.packing import columns
+from tacit.crypto.ckks.parameters import LEAST, MOST, MOST_SUMMANDS, Ring
+from tacit.crypto.ckks.residues import SEED_BYTES, Residues, pack, packed_width, to_seal, unpack
 
 CHECKSUM_BYTES = 16
 KEY_ID_BYTES = 16

@@ -1,7 +1,7 @@
 """A plain matrix times encrypted columns: ``[[w]] = A [[m]]`` for all outputs at once.
 
 A rotation by ``k * columns`` slots is cyclic in the features for every output (see
-:mod:`tacit.crypto.ckks_packing`), and the product is the sum over k of the k-th diagonal times the columns
+:mod:`tacit.crypto.ckks.packing`), and the product is the sum over k of the k-th diagonal times the columns
 rotated k steps (Halevi and Shoup, CRYPTO 2014). Baby steps and giant steps take 2 √n rotations instead of n.
 Diagonals are taken modulo the padded size n, a power of two: that is the period of the rotations.
 """
@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.core.errors import ConfigError
-from tacit.crypto.ckks_blob import Kind, ciphertexts_of, read, write
-from tacit.crypto.ckks_keys import load_rotations
-from tacit.crypto.ckks_packing import columns, padded, places
-from tacit.crypto.ckks_parameters import LEAST, MOST, ParameterSet, ring_of
-from tacit.crypto.ckks_residues import from_seal
+from tacit.crypto.ckks.blob import Kind, ciphertexts_of, read, write
+from tacit.crypto.ckks.keys import load_rotations
+from tacit.crypto.ckks.packing import columns, padded, places
+from tacit.crypto.ckks.parameters import LEAST, MOST, ParameterSet, ring_of
+from tacit.crypto.ckks.residues import from_seal
 
 Floats = NDArray[np.float64]
 Diagonals = list[list[Any]]  # encoded, by giant and baby step; None where all elements are zero
@@ -29,7 +29,7 @@ Diagonals = list[list[Any]]  # encoded, by giant and baby step; None where all e
 def rotations_for(parameters: ParameterSet, features: int) -> tuple[int, ...]:
     """Steps that a product over so many features rotates by, and needs keys for.
 
-    >>> from tacit.crypto.ckks_parameters import parameter_set
+    >>> from tacit.crypto.ckks.parameters import parameter_set
     >>> len(rotations_for(parameter_set("product"), 51)), rotations_for(parameter_set("product"), 1)
     (14, ())
     """
