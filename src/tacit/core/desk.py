@@ -198,15 +198,25 @@ class Desk:
         contribution: Callable[..., Any],
         apply: Callable[..., Shared],
         parties: Sequence[str] | None = None,
+        weights: Mapping[str, float] | None = None,
     ) -> tuple[str, ...]:
         """Sum a contribution over the parties and apply the total, wherever it opens.
+
+        Parameters
+        ----------
+        contribution, apply : bound functions of a part
+        parties : sequence of str, optional
+            Whom to ask; all that are enrolled, if left out.
+        weights : mapping, optional
+            Public weight of each party, by which it multiplies its vector before protection. A private
+            weight is folded in by the contribution itself, and nobody learns it.
 
         Returns
         -------
         tuple of str
             Who contributed.
         """
-        pending, entry = self._summed(contribution, parties)
+        pending, entry = self._summed(contribution, parties, weights)
         if self._opens == "coordinator":
             assert self.shared is not None
             self.shared = apply(self._opened(pending, entry), self.shared)
@@ -288,13 +298,20 @@ class Desk:
         raise TypeError(f"{function!r} is not a function of this run's method, protection or preparation")
 
     def _summed(
-        self, contribution: Callable[..., Any], parties: Sequence[str] | None
+        self,
+        contribution: Callable[..., Any],
+        parties: Sequence[str] | None,
+        weights: Mapping[str, float] | None = None,
     ) -> tuple[PendingSum, dict[str, Any]]:
         self._sums += 1
         kind = self._kind(contribution)
         layout = layout_of(getattr(self.parts, kind), contribution.__name__, self.schema)
         asked = self.parties if parties is None else tuple(parties)
-        pending = PendingSum(self, self._sums, kind, contribution.__name__, layout, asked)
+        chosen = {party: weights[party] for party in asked} if weights is not None else {}
+        if not all(np.isfinite(weight) for weight in chosen.values()):
+            raise ConfigError("a weight is NaN or infinite: weights are finite numbers")
+        pending = PendingSum(self, self._sums, kind, contribution.__name__, layout, asked, chosen)
+        pending.layout = layout.scaled(pending.largest_weight)
         return pending, pending.finished(self.parts.protection.gather(pending))
 
     def _opened(self, pending: PendingSum, entry: Mapping[str, Any]) -> Total:

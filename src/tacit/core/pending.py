@@ -28,9 +28,15 @@ class PendingSum:
     contribution: str
     layout: Layout
     parties: tuple[str, ...]
+    weights: Mapping[str, float] = field(default_factory=dict)
     contributors: list[str] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     _pieces: dict[str, list[Any]] = field(default_factory=dict)
+
+    @property
+    def largest_weight(self) -> float:
+        """Largest public weight: contributions may exceed their bounds by that factor."""
+        return max((abs(weight) for weight in self.weights.values()), default=1.0)
 
     @property
     def memory(self) -> dict[str, Any]:
@@ -51,10 +57,14 @@ class PendingSum:
         """Ask for contributions, each with its ticket, and give them in party order as they come."""
         call: dict[str, Any] = {"part": self.part, "contribution": self.contribution, "sum": self.number}
         call |= {f"ticket/{name}": value for name, value in (common or {}).items()}
-        jobs = {
+        jobs: dict[str, dict[str, Any]] = {
             party: {f"ticket/{name}": value for name, value in ticket.items()}
             for party, ticket in (tickets or {}).items()
         }
+        if self.weights:
+            call["largest_weight"] = self.largest_weight
+            for party, weight in self.weights.items():
+                jobs.setdefault(party, {})["weight"] = float(weight)
         asked = self.parties if parties is None else tuple(parties)
         wave = self.desk._wave(
             "desk.contribute", asked, call, jobs, failures=self.failures, number=self.number
@@ -127,6 +137,7 @@ class PendingSum:
             "part": self.part,
             "contribution": self.contribution,
             "contributors": len(self.contributors),
+            **({"largest_weight": self.largest_weight} if self.weights else {}),
             **{f"total/{name}": value for name, value in protected.items()},
             **{f"clear/{clear.name}": self._folded(clear.name) for clear in self.layout.clear},
         }

@@ -164,7 +164,7 @@ def _applied(party: Party, parts: Parts, shared: Shared, entry: Message) -> Shar
 def opened(parts: Parts, holder: Any, schema: Any, entry: Mapping[str, Any]) -> Total:
     """Open a protected total, at whichever party holds the keys."""
     part = getattr(parts, entry["part"])
-    layout = layout_of(part, entry["contribution"], schema)
+    layout = layout_of(part, entry["contribution"], schema).scaled(entry.get("largest_weight", 1.0))
     vector = parts.protection.open(holder, _under("total/", entry), layout)
     fields = {**layout.unpack(vector), **_under("clear/", entry)}
     return Total(fields, entry["contributors"])
@@ -183,18 +183,21 @@ def contribute(party: Party, message: Message, parts: Parts, shared: Shared) -> 
     function, mark = marked(part, message["contribution"], "contribution")
     assert mark.layout
     layout = mark.layout(part, shared.schema)
+    weight, largest = message.get("weight", 1.0), message.get("largest_weight", 1.0)
+    if not abs(weight) <= largest:
+        raise MessageError(f"weight {weight} beyond the announced largest one of {largest}")
     number = message["sum"]
     clear: Mapping[str, Any]
     if parts.protection.restarts and party.state.get("sum") == number:
         vector, clear = party.state["vector"], _under("clear/", party.state)
     else:
         named = function(party, shared)
-        vector = layout.pack(named)
+        vector = layout.pack(named) * weight
         clear = {field.name: named[field.name] for field in layout.clear}
         if parts.protection.restarts:
             party.state.update({"sum": number, "vector": vector, **_over("clear/", clear)})
     ticket = {**_under("ticket/", message), "sum": number}
-    protected = parts.protection.protect(party, ticket, vector, layout)
+    protected = parts.protection.protect(party, ticket, vector, layout.scaled(largest))
     return Message({**protected, **_over("clear/", clear)}) if clear else protected
 
 
