@@ -7,7 +7,6 @@ bytes. A flipped bit, a reply of last round or somebody else's name then shows b
 from __future__ import annotations
 
 import hmac
-from typing import Any
 
 from tacit.core.errors import ProtectionError
 from tacit.core.message import Message
@@ -30,9 +29,9 @@ def tag(key: Secret, *pieces: bytes) -> bytes:
     return code.digest()[:16]
 
 
-def tagged(fields: dict[str, Any], key: Secret, *context: bytes) -> Message:
-    """Make a message with its tag."""
-    return Message({**fields, FIELD: tag(key, *context, Message(fields).encode())})
+def tagged(message: Message, key: Secret, *context: bytes) -> Message:
+    """Give a message its tag."""
+    return message | {FIELD: tag(key, *context, message.encode())}
 
 
 def untagged(message: Message, key: Secret, *context: bytes) -> Message:
@@ -43,8 +42,7 @@ def untagged(message: Message, key: Secret, *context: bytes) -> Message:
     ProtectionError
         If it has none, or not the right one.
     """
-    fields = {name: value for name, value in message.items() if name != FIELD}
-    body = Message(fields)
+    body = message.without(FIELD)
     found = message.get(FIELD)
     if not isinstance(found, bytes) or not hmac.compare_digest(found, tag(key, *context, body.encode())):
         raise ProtectionError(

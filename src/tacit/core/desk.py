@@ -233,7 +233,8 @@ class Desk:
             return self._opened(pending, entry)
         # One client opens the aggregate and returns it rounded; if it cannot, another one does.
         for chosen in tuple(pending.contributors):
-            for reply in self._wave("desk.disclose", (chosen,), entry, {}, failures=pending.failures):
+            # A wave is read to its end, or it would not be told of.
+            for reply in list(self._wave("desk.disclose", (chosen,), entry, {}, failures=pending.failures)):
                 total = {name: value for name, value in reply.message.items() if name[0] != "$"}
                 if reason := pending.layout.flaw(total):
                     pending.refuse(chosen, reason)
@@ -281,7 +282,7 @@ class Desk:
         """Shared values as the experimenter sees them: ours, or one client's replica."""
         if self.shared is not None:
             return self.shared
-        for reply in self._wave("desk.hand_over", self.parties[:1], {}, {}, failures=self.failures):
+        for reply in list(self._wave("desk.hand_over", self.parties[:1], {}, {}, failures=self.failures)):
             self.events.emit(Noted("run", f"the experimenter read the model at {reply.party}", "warning"))
             values = {k[7:]: v for k, v in reply.message.items() if k.startswith("shared/")}
             return Shared(self.schema, values)
@@ -397,13 +398,18 @@ class Desk:
                 self._transcript(party, COORDINATOR, step, raw + Message(own).encode())
             channel = self.vault.get(f"channel/{party}")
             if channel is not None:
-                return tagged(own, channel, *ask_context(self._serial, party, digest)).encode()
+                return tagged(Message(own), channel, *ask_context(self._serial, party, digest)).encode()
             return Message(own).encode() if own else b""
 
-        good = 0
+        good, awaited = 0, set(parties)
         for reply in self.engine.ask(raw, ((party, job(party)) for party in parties), self.timeout):
-            self._account(wave, reply)
-            if (failure := self._failure(reply, step)) is not None:
+            if reply.party not in awaited:  # counted twice, a contribution would weigh double
+                self.events.emit(Noted(reply.party, "a second reply, or one not asked for: ignored", "warning"))
+                continue
+            awaited.discard(reply.party)
+            failure = self._failure(reply, step)
+            self._account(wave, reply, failure)
+            if failure is not None:
                 failures[reply.party] = self.failures[reply.party] = failure
                 continue
             good += 1
@@ -411,6 +417,8 @@ class Desk:
                 self._known[reply.party] = len(self._log)
             exposure.replied(reply.party, reply.message, reply.party in self._services)
             yield reply
+        for party in (party for party in parties if party in awaited):
+            failures[party] = self.failures[party] = "StepError: no reply came"
         now = time.thread_time()
         cpu = max(0.0, now - self._cpu_mark - self._cpu_inline)
         self._cpu_mark, self._cpu_inline = now, 0.0
@@ -429,15 +437,20 @@ class Desk:
             try:
                 self._authentic(reply)
             except ProtectionError as error:
-                return reply.failure or f"ProtectionError: {error}"
+                if reply.failure is None:
+                    return f"ProtectionError: {error}"
+                # An engine's own word (a lost reply, a time-out) has no tag; neither has a stranger's.
+                return f"{reply.failure} (unconfirmed: it is not tagged)" if reply.message else reply.failure
         return reply.failure
 
-    def _account(self, wave: int, reply: Reply) -> None:
+    def _account(self, wave: int, reply: Reply, failure: str | None) -> None:
         if reply.inline:
             self._cpu_inline += reply.cpu_s
         self.events.emit(
-            Replied(wave, reply.party, reply.bytes_down, reply.bytes_up, reply.cpu_s, reply.failure)
+            Replied(wave, reply.party, reply.bytes_down, reply.bytes_up, reply.cpu_s, failure)
         )
+        if failure is not None:
+            return
         for text, level in reply.message.get("$notes", ()):
             self.events.emit(Noted(reply.party, text, level))
 

@@ -132,6 +132,15 @@ class Message(Mapping[str, Any]):
         """Names with their values."""
         return self._fields.items()
 
+    def __or__(self, new: Mapping[str, Any]) -> Message:
+        """Join with further fields; what is frozen already is not looked at again."""
+        more = new if isinstance(new, Message) else Message(new)
+        return Message._trusted({**self._fields, **more._fields})
+
+    def without(self, name: str) -> Message:
+        """The same message without one field."""
+        return Message._trusted({key: value for key, value in self._fields.items() if key != name})
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Message) and self.encode() == other.encode()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tacit.core.errors import FederationError, OpeningError
+from tacit.core.errors import OpeningError
 from tacit.core.events import Noted, Relayed
 from tacit.core.layout import Layout
 from tacit.core.message import Message
@@ -80,9 +80,7 @@ class PendingSum:
 
     def serve(self, step: Callable[..., Any], service: str, fields: Mapping[str, Any]) -> Message:
         """Ask a service for one step of the protection."""
-        for _, message in self.desk.ask(step, fields, parties=[service]):
-            return message
-        raise FederationError(f"{service} did not answer")
+        return dict(self.desk.ask(step, fields, parties=[service]))[service]
 
     def relayed(self, sender: str, receiver: str, size: int) -> None:
         """Tell that a sealed message from one party rides on the next ask to another."""
@@ -124,11 +122,13 @@ class PendingSum:
     def check(self) -> None:
         """Refuse to go on if too few have contributed; asked before anything is opened."""
         self.desk._check_quorum(self.contribution, self.parties, self.contributors, self.failures)
-        if len(self.contributors) < self.desk.manifest.min_clients:
+        least = self.desk.parts.protection.fewest(self.desk.manifest.min_clients)
+        if len(self.contributors) < least:
             raise OpeningError(
                 f"{self.contribution}: {len(self.contributors)} contributions, no total over fewer than "
-                f"{self.desk.manifest.min_clients} is opened: wait for more clients"
+                f"{least} is opened: wait for more clients"
             )
+        self.desk._contributors = len(self.contributors)
 
     def finished(self, protected: Mapping[str, Any]) -> dict[str, Any]:
         """Fields of the protected total, once enough parties have contributed."""

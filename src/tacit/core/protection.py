@@ -147,6 +147,10 @@ class Protection(Part):
 
     # -- sums --------------------------------------------------------------------------------------
 
+    def fewest(self, agreed: int) -> int:
+        """Fewest contributions over which a total opens: as agreed, but one alone hides nothing."""
+        return max(agreed, 1 if self.promises.single else 2)
+
     def fits(self, method: Part) -> str | None:
         """Why this protection cannot serve a method, if so; asked before anything is sent."""
         return None

@@ -150,10 +150,10 @@ def initial(parts: Parts, schema: Any, manifest: Manifest) -> Shared:
 
 def _applied(party: Party, parts: Parts, shared: Shared, entry: Message) -> Shared:
     """Open one logged total and apply it."""
-    if entry["contributors"] < _manifest(party).min_clients:
+    if entry["contributors"] < (least := parts.protection.fewest(agreed_minimum(party))):
         raise OpeningError(
-            f"total over {entry['contributors']} contributions, agreed were at least "
-            f"{_manifest(party).min_clients}: {party.id} does not open it"
+            f"total over {entry['contributors']} contributions, agreed were at least {least}: "
+            f"{party.id} does not open it"
         )
     total = opened(parts, party, shared.schema, entry)
     function, _ = marked(getattr(parts, entry["part"]), entry["apply"], "apply")
@@ -203,7 +203,7 @@ def contribute(party: Party, message: Message, parts: Parts, shared: Shared) -> 
 
 def disclose(party: Party, message: Message, parts: Parts, shared: Shared) -> Message:
     """Open an aggregate that is meant for the coordinator, and hand it over."""
-    if message["contributors"] < _manifest(party).min_clients:
+    if message["contributors"] < parts.protection.fewest(agreed_minimum(party)):
         raise OpeningError(f"{message['contributors']} contributions are too few to disclose their total")
     # Opening rounds to the digits that mean something: the rest of a decryption tells of the key.
     return Message(dict(opened(parts, party, shared.schema, message)))

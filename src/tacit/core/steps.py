@@ -70,7 +70,8 @@ def perform(
             return raw
     except Exception as error:  # noqa: BLE001  # whatever a step raises is this party's failure
         text = _public_text(error, party)
-    return _sent(party, call.get("$serial"), {"$failure": text, "$cpu": time.thread_time() - started})
+    failure = Message({"$failure": text, "$cpu": time.thread_time() - started})
+    return _sent(party, call.get("$serial"), failure)
 
 
 def _job(party: Party, call: Message, raw: bytes, limit: int) -> Message | None:
@@ -86,23 +87,22 @@ def _job(party: Party, call: Message, raw: bytes, limit: int) -> Message | None:
     return untagged(job or Message(), channel, *ask_context(call["$serial"], party.id, found[1]))
 
 
-def _sent(party: Party, serial: object, fields: dict[str, Any]) -> bytes:
+def _sent(party: Party, serial: object, reply: Message) -> bytes:
     """A reply on its way, with its tag where there is a channel."""
     channel = party.vault.get("channel")
     if channel is None or not isinstance(serial, int) or serial < 0:
-        return Message(fields).encode()
-    return tagged(fields, channel, *reply_context(serial, party.id)).encode()
+        return reply.encode()
+    return tagged(reply, channel, *reply_context(serial, party.id)).encode()
 
 
 def _reply(party: Party, serial: int, reply: Message, started: float) -> bytes:
     if any(name.startswith("$") for name in reply):
         raise MessageError("a step's reply may not use names that start with '$'")
-    fields = dict(reply.items())
+    more: dict[str, Any] = {"$cpu": time.thread_time() - started}
     if party.notes:
-        fields["$notes"] = [(note.text, note.level) for note in party.notes]
+        more["$notes"] = [(note.text, note.level) for note in party.notes]
         party.notes.clear()
-    fields["$cpu"] = time.thread_time() - started
-    return _sent(party, serial, fields)
+    return _sent(party, serial, reply | more)
 
 
 def _joined(call: Message, job: Message | None) -> Message:
@@ -110,7 +110,7 @@ def _joined(call: Message, job: Message | None) -> Message:
         return call
     if doubled := call.keys() & job.keys():
         raise MessageError(f"a job may not replace what all were asked: {sorted(doubled)}")
-    return Message({**call, **job})
+    return call | job
 
 
 def _check_serial(party: Party, serial: object) -> None:
