@@ -78,6 +78,20 @@ class PendingSum:
                 self.contributors.append(reply.party)
                 self._fold(reply.message)
 
+    def ask(
+        self,
+        step: Callable[..., Any],
+        common: Mapping[str, Any] | None = None,
+        jobs: Mapping[str, Mapping[str, Any]] | None = None,
+        parties: Sequence[str] | None = None,
+    ) -> Iterator[tuple[str, Message]]:
+        """Ask parties for a step of the protection; who fails is recorded, and how many may is its affair."""
+        asked = tuple(parties if parties is not None else jobs or self.parties)
+        address = f"{self.desk._kind(step)}.{step.__name__}"
+        lost: dict[str, str] = {}
+        for reply in self.desk._wave(address, asked, common or {}, jobs or {}, failures=lost):
+            yield reply.party, reply.message
+
     def serve(self, step: Callable[..., Any], service: str, fields: Mapping[str, Any]) -> Message:
         """Ask a service for one step of the protection."""
         return dict(self.desk.ask(step, fields, parties=[service]))[service]

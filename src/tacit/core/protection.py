@@ -92,6 +92,15 @@ class Sum(Protocol):
     ) -> Iterator[tuple[str, Message]]:
         """Ask for contributions, each with its ticket, and give them in party order as they come."""
 
+    def ask(
+        self,
+        step: Callable[..., Any],
+        common: Mapping[str, Any] | None = None,
+        jobs: Mapping[str, Mapping[str, Any]] | None = None,
+        parties: Sequence[str] | None = None,
+    ) -> Iterator[tuple[str, Message]]:
+        """Ask parties for a step of the protection; who fails is recorded, and how many may is its affair."""
+
     def serve(self, step: Callable[..., Any], service: str, fields: Mapping[str, Any]) -> Message:
         """Ask a service for one step of the protection."""
 
