@@ -1,0 +1,199 @@
+"""What noise costs: the privacy budget, counted by Google's ``dp-accounting``.
+
+A :class:`Release` says what happened, an :class:`Accountant` what it cost, in (ε, δ) for adding or removing
+one client (or whatever unit was clipped). Gaussian and Laplace releases, sampled or not, are
+composed by privacy loss distributions, the tightest figure there is. As soon as a *discrete* Gaussian is
+among them, all are composed by Rényi divergences of whole orders, because that is what is
+proven: there its divergences are the continuous one's (Canonne, Kamath and Steinke 2020), and under
+Poisson sampling the same sum over moments bounds it (Mironov, Talwar and Zhang 2019).
+
+Sampling means Poisson sampling: each client takes part by its own coin. A cohort of fixed size is not that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias, get_args
+
+from tacit.core.errors import ConfigError, UnavailableError, nearest
+
+Mechanism = Literal["gaussian", "laplace", "discrete"]
+ORDERS = (*range(2, 65), *range(72, 257, 8), 320, 512, 1024)
+LARGE_ORDERS = tuple(2**power for power in range(11, 21))  # for tiny budgets; slow if there is sampling
+BEYOND_USE = 100.0  # an epsilon from which on a bound will do
+
+Releases: TypeAlias = "dict[Release, int]"
+
+
+@dataclass(frozen=True)
+class Release:
+    """One noisy total.
+
+    Parameters
+    ----------
+    noise : float
+        Standard deviation over L2 sensitivity; for Laplace, scale over L1 sensitivity.
+    mechanism : {"gaussian", "laplace", "discrete"}
+        Which noise it was.
+    sampling : float
+        Probability with which each client took part.
+    """
+
+    noise: float
+    mechanism: Mechanism = "gaussian"
+    sampling: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.mechanism not in get_args(Mechanism):
+            raise ConfigError(
+                f"unknown noise '{self.mechanism}': {nearest(self.mechanism, get_args(Mechanism))}"
+            )
+        if not (math.isfinite(self.noise) and self.noise > 0):
+            raise ConfigError(
+                f"noise is {self.noise}: a release without noise has no finite cost; it must be above 0"
+            )
+        if not 0 < self.sampling <= 1:
+            raise ConfigError(f"sampling is {self.sampling}: it is a probability above 0, at most 1")
+
+    def event(self) -> Any:
+        """Give the same as an event of ``dp-accounting``."""
+        accounting = _library()
+        kind = accounting.LaplaceDpEvent if self.mechanism == "laplace" else accounting.GaussianDpEvent
+        event = kind(self.noise)
+        return event if self.sampling == 1 else accounting.PoissonSampledDpEvent(self.sampling, event)
+
+
+@dataclass
+class Accountant:
+    """Counts what has been released.
+
+    Parameters
+    ----------
+    delta : float
+        Between 0 and 1; well below one over the number of clients.
+    releases : dict
+        Releases so far, with how often: all there is to keep in a checkpoint.
+
+    Examples
+    --------
+    >>> spent = Accountant(delta=1e-5)
+    >>> spent.add(Release(noise=4.0), rounds=10)
+    >>> round(spent.epsilon(), 2)
+    3.34
+    >>> spent.would_exceed(3.5), spent.would_exceed(3.5, Release(noise=4.0), rounds=5)
+    (False, True)
+    """
+
+    delta: float
+    releases: Releases = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_delta(self.delta)
+
+    def add(self, release: Release, rounds: int = 1) -> None:
+        """Note that something was released, once or in several rounds."""
+        self.releases = self._with(release, rounds)
+
+    def epsilon(self) -> float:
+        """Give the ε of all releases so far, at this δ."""
+        return _epsilon(self.releases, self.delta)
+
+    def would_exceed(self, budget: float, release: Release | None = None, rounds: int = 1) -> bool:
+        """Whether ε is beyond the budget, or would be after one more release; nothing is noted."""
+        _check_epsilon(budget)
+        releases = self.releases if release is None else self._with(release, rounds)
+        return _epsilon(releases, self.delta) > budget
+
+    def _with(self, release: Release, rounds: int) -> Releases:
+        if rounds < 1:
+            raise ConfigError(f"rounds is {rounds}: a release happens at least once")
+        return {**self.releases, release: self.releases.get(release, 0) + rounds}
+
+
+def sigma_for(
+    epsilon: float,
+    delta: float,
+    rounds: int,
+    sampling: float = 1.0,
+    *,
+    mechanism: Mechanism = "gaussian",
+) -> float:
+    """Give the least noise (of :class:`Release`, to three digits) that keeps all rounds within a budget.
+
+    >>> round(sigma_for(epsilon=3.0, delta=1e-5, rounds=10), 2)
+    4.4
+    """
+    _check_epsilon(epsilon)
+    _check_delta(delta)
+    if rounds < 1:
+        raise ConfigError(f"rounds is {rounds}: a release happens at least once")
+
+    def fits(noise: float, cost: Callable[[Releases, float], float]) -> bool:
+        return cost({Release(noise, mechanism, sampling): rounds}, delta) <= epsilon
+
+    # The quick bound first: far from the answer, privacy loss distributions take minutes.
+    high = 1.0
+    while not fits(high, _bound):
+        high *= 2
+        if high > 1e9:
+            raise ConfigError(f"no noise gives epsilon {epsilon} at delta {delta}: raise one of them")
+    low = high / 2
+    while low > 1e-3 and fits(low, _bound):
+        high, low = low, low / 2
+    low, high = _narrowed(low, high, lambda noise: fits(noise, _bound))
+    if mechanism == "discrete":
+        return high
+    low = high * 0.9
+    while low > 1e-3 and fits(low, _epsilon):
+        high, low = low, low * 0.9
+    return _narrowed(low, high, lambda noise: fits(noise, _epsilon))[1]
+
+
+def _narrowed(low: float, high: float, fits: Callable[[float], bool]) -> tuple[float, float]:
+    """Bisect until the ends, of which the upper one fits, agree to three digits."""
+    while high / low > 1.0005:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return low, high
+
+
+def _epsilon(releases: Releases, delta: float) -> float:
+    bound = _bound(releases, delta)
+    # Nobody needs digits of a cost in the hundreds, and finding them would fill the memory.
+    if any(release.mechanism == "discrete" for release in releases) or not 0 < bound < BEYOND_USE:
+        return bound
+    accountant = _library().pld.PLDAccountant()
+    for release, rounds in releases.items():
+        accountant.compose(release.event(), rounds)
+    return float(accountant.get_epsilon(delta))
+
+
+def _bound(releases: Releases, delta: float) -> float:
+    """Bound on ε by Rényi divergences, which takes milliseconds."""
+    sampled = any(release.sampling < 1 for release in releases)
+    accountant = _library().rdp.RdpAccountant(ORDERS if sampled else ORDERS + LARGE_ORDERS)
+    for release, rounds in releases.items():
+        if release.mechanism == "laplace":
+            release = replace(release, sampling=1.0)  # no bound is known there: sampling only lowers the cost
+        accountant.compose(release.event(), rounds)
+    return float(accountant.get_epsilon(delta))
+
+
+def _library() -> Any:
+    try:
+        import dp_accounting  # type: ignore[import-untyped]
+    except ImportError:
+        raise UnavailableError("dp-accounting is not installed: pip install dp-accounting") from None
+    return dp_accounting
+
+
+def _check_epsilon(epsilon: float) -> None:
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise ConfigError(f"epsilon is {epsilon}: a privacy budget is a number above 0")
+
+
+def _check_delta(delta: float) -> None:
+    if not 0 < delta < 1:
+        raise ConfigError(f"delta is {delta}: it is a probability above 0 and below 1")

@@ -1,0 +1,293 @@
+"""Secret sharing: additive modulo 2^64, and Shamir's over the prime 2^61 - 1, on whole vectors.
+
+Additive shares need all n holders, cost no arithmetic, and live where fixed-point sums live. Shamir's
+(1979) open with any t of n: a value is the constant term of a random polynomial of degree t - 1, and the
+share of holder i is the polynomial at i. Both are linear, so shares of several dealers, added holder by
+holder, are shares of the sum. Fewer than t shares (fewer than all, if additive) say nothing at all.
+
+Arithmetic is exact in uint64: 2^61 ≡ 1, so the upper half of a product folds back by a shift. Fresh
+words are AES-256-CTR under a key from the operating system, drawn anew for every call.
+
+A share says nothing about its dealer or its time, and a wrong one gives a wrong secret: who sends what
+to whom, and when, is bound by the sealed channel it travels in (:mod:`tacit.crypto.channel`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import ConfigError, DataError, MessageError, ProtectionError
+from tacit.core.secret import Secret
+from tacit.crypto.masking import expand, new_seed
+
+PRIME = (1 << 61) - 1
+MOST_PARTIES = 1 << 20  # evaluation points stay small, so that multiplying by one takes two products
+_BLOCK = 1 << 14  # values worked on at a time, for the cache
+_BYTES = 7  # of a byte string that go into one field element
+_HEADER = struct.Struct("<4sII")
+_MAGIC = b"TSH1"
+
+Ring = NDArray[np.uint64]
+Integers = NDArray[np.int64]
+
+_P = np.uint64(PRIME)
+_LOW32, _LOW29 = np.uint64((1 << 32) - 1), np.uint64((1 << 29) - 1)
+_3, _29, _32, _61 = (np.uint64(bits) for bits in (3, 29, 32, 61))
+
+
+# -- additive, modulo 2^64 ---------------------------------------------------------------------------
+
+
+def as_ring(values: Integers) -> Ring:
+    """View signed integers modulo 2^64: negative ones are the upper half."""
+    return np.ascontiguousarray(values, np.int64).view(np.uint64)
+
+
+def as_signed(values: Ring) -> Integers:
+    """View a total modulo 2^64 as signed integers again.
+
+    >>> as_signed(as_ring(np.array([-5, 3]))).tolist()
+    [-5, 3]
+    """
+    return np.ascontiguousarray(values, np.uint64).view(np.int64)
+
+
+def additive_shares(values: Ring, parties: int) -> Ring:
+    """Cut a vector into as many rows, each uniform by itself, that add up to it modulo 2^64.
+
+    >>> shares = additive_shares(as_ring(np.array([7, -1])), 3)
+    >>> shares.shape, as_signed(additive_total(shares)).tolist()
+    ((3, 2), [7, -1])
+    """
+    if parties < 1:
+        raise ConfigError(f"{parties} shares: at least one party holds a share")
+    if values.dtype != np.uint64 or values.ndim != 1:
+        raise DataError(
+            f"one row of uint64 is shared, not {values.ndim} dimensions of {values.dtype}: as_ring"
+        )
+    shares = np.empty((parties, len(values)), np.uint64)
+    shares[:-1] = expand(new_seed(), (parties - 1) * len(values)).reshape(parties - 1, len(values))
+    np.subtract(values, shares[:-1].sum(axis=0, dtype=np.uint64), out=shares[-1])
+    return shares
+
+
+def additive_total(shares: Ring) -> Ring:
+    """Add all shares of a vector, or all vectors, modulo 2^64."""
+    total: Ring = np.asarray(shares, np.uint64).sum(axis=0, dtype=np.uint64)
+    return total
+
+
+# -- the field of 2^61 - 1 elements --------------------------------------------------------------------
+
+
+def to_field(values: Integers) -> Ring:
+    """Signed integers below 2^60 as field elements; negative ones are the upper half.
+
+    >>> from_field(to_field(np.array([-5, 3]))).tolist()
+    [-5, 3]
+    """
+    signed = np.asarray(values, np.int64)
+    if signed.size and not (-(1 << 60) < signed.min() and signed.max() < 1 << 60):
+        raise DataError("a value needs more than 60 bits and its sign: use fewer bits in fixed point")
+    return np.where(signed < 0, signed + PRIME, signed).astype(np.uint64)
+
+
+def from_field(elements: Ring) -> Integers:
+    """Field elements as signed integers again."""
+    signed = _elements(elements).astype(np.int64)
+    return np.where(signed >> 60 == 1, signed - PRIME, signed)
+
+
+def multiply(a: Ring, b: Ring) -> Ring:
+    """Product in the field, exact for whole arrays.
+
+    With a = a₁2³² + a₀ and the same for b, a₁b₁2⁶⁴ ≡ 8a₁b₁, and the middle term m2³² ≡ ⌊m/2²⁹⌋ +
+    (m mod 2²⁹)2³²; every part stays below 2⁶², and their sum below 2⁶³.
+
+    >>> int(multiply(np.array([PRIME - 1], np.uint64), np.array([PRIME - 1], np.uint64))[0])
+    1
+    """
+    a1, a0, b1, b0 = a >> _32, a & _LOW32, b >> _32, b & _LOW32
+    middle = a1 * b0 + a0 * b1
+    low = a0 * b0
+    total = ((a1 * b1) << _3) + (middle >> _29) + ((middle & _LOW29) << _32) + (low & _P) + (low >> _61)
+    return _reduce(total)
+
+
+def _reduce(values: Ring) -> Ring:
+    """Bring any uint64 below the prime."""
+    folded = (values & _P) + (values >> _61)
+    return np.where(folded >= _P, folded - _P, folded)
+
+
+def _sum(rows: Ring) -> Ring:
+    """Add rows in the field: halves are added apart, so that up to 2^31 rows do not overflow."""
+    high, low = (rows >> _32).sum(axis=0, dtype=np.uint64), (rows & _LOW32).sum(axis=0, dtype=np.uint64)
+    return _reduce(_reduce(low) + (high >> _29) + ((high & _LOW29) << _32))
+
+
+def _elements(values: Ring) -> Ring:
+    elements = np.asarray(values)
+    if elements.dtype != np.uint64 or elements.ndim != 1:
+        raise DataError(f"one row of uint64 is needed, not {elements.ndim} dimensions of {elements.dtype}")
+    if elements.size and elements.max() >= _P:
+        raise DataError("a value is not below 2^61 - 1: use fewer bits in fixed point, or to_field for signs")
+    return elements
+
+
+def _random_elements(count: int) -> Ring:
+    """Uniform field elements: 61 bits each, and 2^61 - 1 itself is drawn again, not folded to zero."""
+    elements = expand(new_seed(), count) >> _3
+    while (beyond := np.flatnonzero(elements == _P)).size:
+        elements[beyond] = expand(new_seed(), beyond.size) >> _3
+    return elements
+
+
+# -- Shamir --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Share:
+    """What one holder has: its point, 1 to n, and the polynomials' values there."""
+
+    point: int
+    values: Ring
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.point <= MOST_PARTIES:
+            raise ProtectionError(f"share of point {self.point}: points go from 1 to {MOST_PARTIES:,}")
+
+    def __repr__(self) -> str:
+        return f"Share(point={self.point}, {len(self.values)} values hidden)"
+
+    def to_bytes(self) -> bytes:
+        """Bytes to be sealed for the holder."""
+        return _HEADER.pack(_MAGIC, self.point, len(self.values)) + self.values.astype("<u8").tobytes()
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> Share:
+        """Read a share; refuse bytes that no :meth:`to_bytes` gives."""
+        if len(raw) < _HEADER.size:
+            raise MessageError(f"share of {len(raw)} bytes: the header alone has {_HEADER.size}")
+        magic, point, count = _HEADER.unpack_from(raw)
+        if magic != _MAGIC:
+            raise MessageError("not a share: the first bytes are wrong")
+        if len(raw) != _HEADER.size + 8 * count:
+            raise MessageError(f"share of {count:,} values in {len(raw):,} bytes: cut short or added to")
+        values = np.frombuffer(raw, "<u8", count, _HEADER.size).astype(np.uint64)
+        if not 1 <= point <= MOST_PARTIES or (count and values.max() >= _P):
+            raise MessageError(f"share with point {point} or a value beyond the field: it was changed")
+        return cls(point, values)
+
+
+def share_vector(values: Ring, parties: int, threshold: int) -> list[Share]:
+    """Share field elements among parties so that any ``threshold`` of them recover all.
+
+    >>> shares = share_vector(np.array([4, 9], np.uint64), parties=5, threshold=3)
+    >>> recover_vector([shares[4], shares[0], shares[2]], threshold=3).tolist()
+    [4, 9]
+    """
+    if not 1 <= parties <= MOST_PARTIES:
+        raise ConfigError(f"{parties:,} parties: shares are for 1 to {MOST_PARTIES:,}")
+    if not 1 <= threshold <= parties:
+        raise ConfigError(f"threshold is {threshold}: with {parties} shares it goes from 1 to {parties}")
+    secret = _elements(values)
+    points = np.arange(1, parties + 1, dtype=np.uint64)[:, None]
+    shares = np.empty((parties, len(secret)), np.uint64)
+    block = max(_BLOCK // parties, 64)
+    for start in range(0, len(secret), block):
+        constant = secret[start : start + block]
+        higher = _random_elements((threshold - 1) * len(constant)).reshape(threshold - 1, len(constant))
+        result = np.zeros((parties, len(constant)), np.uint64)
+        for term in (*higher, constant):
+            # Horner. Between the steps values stay below 2^61 + 4, which the two products can take.
+            high, low = (result >> _32) * points, (result & _LOW32) * points
+            result = low + (high >> _29) + ((high & _LOW29) << _32) + term
+            result = (result & _P) + (result >> _61)
+        shares[:, start : start + block] = _reduce(result)
+    return [Share(point, row) for point, row in enumerate(shares, start=1)]
+
+
+def recover_vector(shares: Sequence[Share], threshold: int) -> Ring:
+    """Recover what was shared from ``threshold`` shares; further ones are checked against these.
+
+    Raises
+    ------
+    ProtectionError
+        If there are too few, two of one point, of different lengths, or a further one does not fit.
+    """
+    points = tuple(share.point for share in shares)
+    if threshold < 1:
+        raise ConfigError(f"threshold is {threshold}: at least one share recovers a secret")
+    if len(points) < threshold:
+        raise ProtectionError(f"{len(points)} shares, {threshold} are needed: ask more holders for theirs")
+    if len(set(points)) != len(points):
+        raise ProtectionError(f"two shares of one point among {sorted(points)[:20]}: each holder gives one")
+    if len({len(share.values) for share in shares}) > 1:
+        raise ProtectionError("shares of different lengths: they belong to different secrets")
+    rows = np.stack([_elements(share.values) for share in shares[:threshold]])
+    for extra in shares[threshold:]:
+        if not np.array_equal(_interpolate(rows, points[:threshold], extra.point), extra.values):
+            raise ProtectionError(
+                f"the share of point {extra.point} does not fit the others: one of them is wrong, or "
+                "threshold is lower than when they were dealt"
+            )
+    return _interpolate(rows, points[:threshold], 0)
+
+
+def add_shares(shares: Sequence[Share]) -> Share:
+    """Add shares that one holder has of several dealers: its share of the sum."""
+    if len({share.point for share in shares}) != 1 or len({len(share.values) for share in shares}) != 1:
+        raise ProtectionError("only shares of one point and one length add up: each holder adds its own")
+    return Share(shares[0].point, _sum(np.stack([_elements(share.values) for share in shares])))
+
+
+def share_bytes(secret: Secret, parties: int, threshold: int) -> list[Share]:
+    """Share a key or seed, 7 bytes to a field element; its length is hidden in the last of them.
+
+    >>> shares = share_bytes(Secret(b"a seed of any length"), parties=4, threshold=2)
+    >>> recover_bytes(shares[1:3], threshold=2).reveal()
+    b'a seed of any length'
+    """
+    raw = secret.reveal() + b"\x01"
+    padded = np.frombuffer(raw + bytes(-len(raw) % _BYTES), np.uint8).reshape(-1, _BYTES)
+    words = np.zeros((len(padded), 8), np.uint8)
+    words[:, :_BYTES] = padded
+    return share_vector(words.view("<u8")[:, 0].astype(np.uint64), parties, threshold)
+
+
+def recover_bytes(shares: Sequence[Share], threshold: int) -> Secret:
+    """Recover a key or seed; shares that do not belong together are mostly noticed, but not always."""
+    words = recover_vector(shares, threshold).astype("<u8").view(np.uint8).reshape(-1, 8)
+    raw = words[:, :_BYTES].tobytes().rstrip(b"\x00")
+    if words[:, _BYTES:].any() or not raw.endswith(b"\x01") or len(raw) <= (len(words) - 1) * _BYTES:
+        raise ProtectionError("these shares give no secret: one is wrong, or they belong to different ones")
+    return Secret(raw[:-1])
+
+
+def _interpolate(rows: Ring, points: tuple[int, ...], at: int) -> Ring:
+    """Value at a point of the polynomials through the given rows."""
+    weights = _weights(points, at)[:, None]
+    result = np.empty(rows.shape[1], np.uint64)
+    block = max(_BLOCK // len(points), 64)
+    for start in range(0, len(result), block):
+        result[start : start + block] = _sum(multiply(rows[:, start : start + block], weights))
+    return result
+
+
+@lru_cache(maxsize=1024)
+def _weights(points: tuple[int, ...], at: int) -> Ring:
+    """Lagrange's coefficients: Π (at - x_j) / (x_i - x_j) over all j ≠ i."""
+    above = prod(at - point for point in points)
+    weights = []
+    for own in points:
+        below = prod(own - other for other in points if other != own)
+        weights.append(above // (at - own) * pow(below, -1, PRIME) % PRIME)
+    return np.array(weights, np.uint64)

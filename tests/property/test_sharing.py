@@ -1,0 +1,92 @@
+"""Sharing and neighbourhoods hold for whatever values, parties and thresholds."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tacit.core.secret import Secret
+from tacit.crypto.masking import neighbourhood
+from tacit.crypto.sharing import (
+    PRIME,
+    Share,
+    add_shares,
+    additive_shares,
+    additive_total,
+    as_ring,
+    as_signed,
+    from_field,
+    multiply,
+    recover_bytes,
+    recover_vector,
+    share_bytes,
+    share_vector,
+    to_field,
+)
+
+elements = st.integers(0, PRIME - 1)
+edges = st.sampled_from([0, 1, 2, 2**29, 2**32 - 1, 2**32, 2**60, PRIME - 2, PRIME - 1])
+
+
+@given(st.lists(st.tuples(elements | edges, elements | edges), min_size=1, max_size=50))
+def test_products_are_those_of_whole_numbers(pairs):
+    a, b = (np.array(side, np.uint64) for side in zip(*pairs, strict=True))
+    assert multiply(a, b).tolist() == [x * y % PRIME for x, y in pairs]
+
+
+@given(st.data(), st.lists(elements | edges, max_size=20), st.integers(1, 12))
+def test_any_threshold_of_shares_recovers(data, values, parties):
+    threshold = data.draw(st.integers(1, parties))
+    vector = np.array(values, np.uint64)
+    shares = share_vector(vector, parties, threshold)
+    chosen = data.draw(st.permutations(shares))[: data.draw(st.integers(threshold, parties))]
+    assert recover_vector(chosen, threshold).tolist() == values
+
+
+@given(st.data(), st.binary(max_size=70), st.integers(1, 9))
+def test_byte_strings_come_back_at_their_length(data, raw, parties):
+    threshold = data.draw(st.integers(1, parties))
+    shares = share_bytes(Secret(raw), parties, threshold)
+    travelled = [Share.from_bytes(share.to_bytes()) for share in data.draw(st.permutations(shares))]
+    assert recover_bytes(travelled[:threshold], threshold) == Secret(raw)
+
+
+signed = st.integers(-(2**50), 2**50)
+
+
+@given(st.data(), st.integers(1, 8), st.integers(1, 5), st.integers(1, 4))
+def test_shares_of_several_dealers_add_up(data, parties, dealers, length):
+    threshold = data.draw(st.integers(1, parties))
+    rows = st.lists(signed, min_size=length, max_size=length)
+    vectors = np.array(data.draw(st.lists(rows, min_size=dealers, max_size=dealers)))
+    dealt = [share_vector(to_field(vector), parties, threshold) for vector in vectors]
+    held = [add_shares(own) for own in zip(*dealt, strict=True)]
+    total = from_field(recover_vector(held[-threshold:], threshold))
+    assert total.tolist() == vectors.sum(axis=0).tolist()
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=30), st.integers(1, 9))
+def test_additive_shares_add_up(values, parties):
+    shares = additive_shares(as_ring(np.array(values, np.int64)), parties)
+    assert shares.shape == (parties, len(values))
+    assert as_signed(additive_total(shares)).tolist() == values
+
+
+@settings(deadline=None)
+@given(st.integers(2, 80), st.integers(1, 90), st.integers(0, 2**32))
+def test_neighbourhoods_are_regular_symmetric_and_connected(size, count, seed):
+    names = [f"client-{number}" for number in range(size)]
+    count = max(count, min(2, size - 1))
+    graph = neighbourhood(names, count, np.random.default_rng(seed))
+    expected = min(count + (count % 2 and size % 2), size - 1)
+    assert set(graph) == set(names)
+    assert all(len(set(friends)) == len(friends) == expected for friends in graph.values())
+    assert all(name in graph[friend] and friend != name for name in names for friend in graph[name])
+    seen, frontier = {names[0]}, [names[0]]
+    while frontier:
+        fresh = set(graph[frontier.pop()]) - seen
+        seen |= fresh
+        frontier += fresh
+    assert seen == set(names)
+    assert graph == neighbourhood(names[::-1], count, np.random.default_rng(seed))

@@ -1,0 +1,213 @@
+"""Masks cancel, look uniform and are fresh for each sum; neighbourhoods are as large as they must be."""
+
+from __future__ import annotations
+
+from math import comb, log2
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from tacit.core.errors import ConfigError
+from tacit.core.secret import Secret
+from tacit.crypto.channel import new_exchange, pair_key
+from tacit.crypto.masking import (
+    CHUNK,
+    add_mask,
+    add_masks,
+    expand,
+    neighbourhood,
+    neighbours_for,
+    new_seed,
+    pair_seed,
+    sign_for,
+)
+from tacit.crypto.sharing import recover_bytes, share_bytes
+
+SEED = Secret(bytes(range(32)))
+
+
+@pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
+@pytest.mark.parametrize("count", [0, 1, 5, CHUNK // 8 - 1, CHUNK // 4 + 3])
+def test_masks_are_the_key_stream_of_aes(dtype, count):
+    encryptor = Cipher(algorithms.AES(SEED.reveal()), modes.CTR(bytes(16))).encryptor()
+    stream = encryptor.update(bytes(count * np.dtype(dtype).itemsize))
+    expected = np.frombuffer(stream, np.dtype(dtype).newbyteorder("<"))
+    assert np.array_equal(expand(SEED, count, dtype), expected)
+    vector = np.arange(count, dtype=dtype)
+    add_mask(vector, SEED)
+    assert np.array_equal(vector, np.arange(count, dtype=dtype) + expected)
+    add_mask(vector, SEED, -1)
+    assert np.array_equal(vector, np.arange(count, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
+def test_masks_are_uniform_at_both_ends_of_a_word(dtype):
+    words = expand(new_seed(), 400_000, dtype)
+    bits = np.dtype(dtype).itemsize * 8
+    for shift in (0, bits - 6):
+        counts = np.bincount(((words >> shift) & 63).astype(np.int64), minlength=64)
+        expected = len(words) / 64
+        assert ((counts - expected) ** 2 / expected).sum() < 150  # 63 degrees: once in 10^8 runs
+
+
+def masked_sum(dtype, vanished=()):
+    """Bonawitz's sum in one room: five clients, one key each, a self-mask each."""
+    names = [f"client-{number}" for number in range(5)]
+    keys = {name: new_exchange() for name in names}
+    selves = {name: new_seed() for name in names}
+    shares = {name: share_bytes(keys[name][0], 5, 3) for name in names}
+
+    def seed(private, own, other):
+        return pair_seed(pair_key(private, keys[other][1], "mask", "run"), "run", 4, own, other)
+
+    inputs = {name: np.arange(100_000, dtype=dtype) * (place + 1) for place, name in enumerate(names)}
+    total = np.zeros(100_000, dtype)
+    for own in names:
+        vector = inputs[own].copy()
+        pairs = [(seed(keys[own][0], own, other), sign_for(own, other)) for other in names if other != own]
+        add_masks(vector, [(selves[own], 1), *pairs])
+        assert (vector == inputs[own]).mean() < 0.001
+        if own not in vanished:
+            total += vector
+    arrived = [name for name in names if name not in vanished]
+    add_masks(total, [(selves[name], -1) for name in arrived])
+    for gone in vanished:
+        private = recover_bytes(shares[gone][2:], 3)
+        add_masks(total, [(seed(private, gone, other), sign_for(gone, other)) for other in arrived])
+    return total, sum(inputs[name] for name in arrived)
+
+
+@pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
+@pytest.mark.parametrize("vanished", [(), ("client-1", "client-4")])
+def test_pairwise_masks_cancel_and_the_vanished_are_made_up_for(dtype, vanished):
+    total, expected = masked_sum(dtype, vanished)
+    assert np.array_equal(total, expected)
+
+
+def test_each_sum_run_and_pair_has_its_own_seed():
+    seeds = [
+        pair_seed(SEED, *place)
+        for place in (
+            ("run", 1, "a", "b"),
+            ("run", 2, "a", "b"),
+            ("other", 1, "a", "b"),
+            ("run", 1, "a", "c"),
+            ("run", 1, "ab", ""),
+        )
+    ]
+    assert len({seed.reveal() for seed in seeds}) == 5
+    assert pair_seed(SEED, "run", 1, "b", "a") == seeds[0]
+
+
+def test_what_cannot_be_masked_is_refused():
+    frozen = np.zeros(4, np.uint64)
+    frozen.flags.writeable = False
+    for bad, said in (
+        (np.zeros(4), "float64"),
+        (np.zeros((2, 2), np.uint32), "2 dimensions"),
+        (np.zeros(8, np.uint32)[::2], "not contiguous"),
+        (frozen, "read-only"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            add_mask(bad, SEED)
+    with pytest.raises(ConfigError, match="sign is 0"):
+        add_mask(np.zeros(4, np.uint32), SEED, 0)
+    with pytest.raises(ConfigError, match="seed of 5 bytes"):
+        expand(Secret(b"short"), 4)
+    with pytest.raises(ConfigError, match="uint32 or uint64"):
+        expand(SEED, 4, np.int64)
+    for paired in (lambda: sign_for("a", "a"), lambda: pair_seed(SEED, "run", 1, "a", "a")):
+        with pytest.raises(ConfigError, match="paired with itself"):
+            paired()
+
+
+def test_neighbourhoods_are_drawn_and_refused():
+    names = [f"client-{number:02}" for number in range(40)]
+    one, two = (neighbourhood(names, 6, np.random.default_rng(seed)) for seed in (1, 2))
+    assert one != two
+    draws = [neighbourhood(names, 6, np.random.default_rng(seed))[names[0]] for seed in range(1000)]
+    counts = np.array([sum(name in drawn for drawn in draws) for name in names[1:]])
+    assert abs(counts - 1000 * 6 / 39).max() < 60  # five deviations: everyone is as likely a neighbour
+    for given, count, said in (
+        (["a", "a", "b"], 2, "occurs twice"),
+        (["a"], 1, "1 neighbours among 1"),
+        (["a", "b", "c"], 1, "1 neighbours among 3"),
+        (["a", "b", "c"], 0, "0 neighbours among 3"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            neighbourhood(given, count, np.random.default_rng(0))
+
+
+def tail(total, marked, drawn, least):
+    """P[at least so many marked among the drawn], in whole numbers."""
+    ways = sum(comb(marked, x) * comb(total - marked, drawn - x) for x in range(least, drawn + 1))
+    return ways / comb(total, drawn)
+
+
+@pytest.mark.parametrize(
+    ("corrupt", "dropout", "neighbours", "threshold"),
+    # What Google's federated-compute finds for 1,000 clients where both ask for the same; active last.
+    [(0.33, 0.05, 78, 60), (0.33, 0.05, 132, 109), (0.05, 0.33, 398, 223)],
+)
+def test_sizes_agree_with_those_published(corrupt, dropout, neighbours, threshold):
+    found = neighbours_for(1000, corrupt, dropout, active=neighbours > 100)
+    assert abs(found.neighbours - neighbours) <= 2
+    assert abs(found.threshold - threshold) <= 2
+
+
+@pytest.mark.parametrize("active", [False, True])
+@pytest.mark.parametrize("clients", [64, 100, 500])
+def test_bounds_hold_in_whole_numbers(clients, active):
+    found = neighbours_for(clients, 0.2, 0.1, active=active)
+    corrupt, gone, count = -(-clients // 5), -(-clients // 10), found.neighbours
+    # Held by the corrupt: as many as the threshold; or so many that both secrets of a client open.
+    least = 2 * found.threshold - count - 1 if active else found.threshold
+    assert clients * tail(clients - 1, corrupt, count, least) <= 2.0**-41
+    assert clients * tail(clients - 1, gone, count, count + 2 - found.threshold) <= 2.0**-20
+    assert clients * tail(clients - 1, gone - 1, count, count + 1 - found.threshold) <= 2.0**-20
+    assert 2 * found.threshold > count + 1
+    assert found.security_bits >= 40 and found.correctness_bits >= 20
+
+
+def test_neighbours_grow_like_the_logarithm():
+    counts = [neighbours_for(10**power).neighbours for power in (3, 4, 5, 6)]
+    assert counts == sorted(counts) and counts[-1] < 1.5 * counts[0] < 10 * log2(1000)
+
+
+def test_small_federations_use_the_complete_graph():
+    for clients in (3, 5, 10, 63):
+        found = neighbours_for(clients)
+        assert (found.neighbours, found.threshold) == (clients - 1, clients // 2 + 1)
+    assert neighbours_for(9, 0.3, 0.1, active=True).threshold == 7  # above two thirds
+    assert neighbours_for(2, 0.0, 0.0).threshold == 2
+
+
+def test_honest_survivors_stay_together():
+    # A tenth corrupt, a fifth gone: removing them never isolates anyone at the size that is asked for.
+    names = [f"{number:03}" for number in range(100)]
+    count = neighbours_for(100, 0.1, 0.2).neighbours
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        graph = neighbourhood(names, count, rng)
+        alive = set(rng.choice(names, 70, replace=False).tolist())
+        seen, frontier = set(), [min(alive)]
+        while frontier:
+            name = frontier.pop()
+            if name not in seen:
+                seen.add(name)
+                frontier += [friend for friend in graph[name] if friend in alive]
+        assert seen == alive
+
+
+def test_hopeless_sizes_are_refused():
+    for arguments, said in (
+        ((100, 1.0, 0.1), "corrupt_share is 1.0"),
+        ((100, 0.1, -0.1), "dropout_share is -0.1"),
+        ((100, float("nan"), 0.1), "corrupt_share is nan"),
+        ((1,), "1 clients"),
+        ((10, 0.1, 0.6), "6 may vanish"),
+        ((200, 0.6, 0.5), "too few stay"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            neighbours_for(*arguments)
