@@ -2,28 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from tacit.core.desk import Desk
-from tacit.core.engine import Reply
-from tacit.core.events import Events
+from tacit.core.engine import Reply, read_reply
+from tacit.core.errors import MessageError
+from tacit.core.events import Event, Events
+from tacit.core.exposure import COORDINATOR
 from tacit.core.layout import Field, Layout
 from tacit.core.manifest import Manifest, Parts
 from tacit.core.message import Message
-from tacit.core.parts import contribution
+from tacit.core.parts import apply, contribution
+from tacit.core.party import Party
+from tacit.core.secret import Secret
 from tacit.core.shared import Total
 from tacit.data.preparation import Preparation
 from tacit.data.table import Table
 from tacit.engines.embedded import EmbeddedEngine
-from tacit.engines.sites import Holdings
+from tacit.engines.sites import Holdings, pinned_identity, site_secret
 from tacit.methods.base import Method
 from tacit.methods.fedheonn import FedHEONN
+from tacit.sums import PROTECTIONS
 from tacit.sums.plain import Plain
+
+# Settings under which each protection is tested; one that is not named here is tested as it comes.
+SETTINGS: dict[str, list[dict[str, Any]]] = {
+    "plain": [{}, {"opens": "clients"}],
+    "paillier": [{"holder": holder, "key_bits": 2048} for holder in ("key-server", "clients")],
+    "ring": [{"key_bits": 2048}],
+    "ckks": [{"parameters": chosen} for chosen in ("sum", "sum-compact")],
+}
+VARIANTS = {
+    "-".join([name, *(value for value in settings.values() if isinstance(value, str))]): PROTECTIONS.build(
+        name, settings
+    )
+    for name in PROTECTIONS
+    for settings in SETTINGS.get(name, [{}])
+}
+GUARDED = [name for name, protection in VARIANTS.items() if getattr(protection, "guarded", False)]
 
 
 def make_table(task: str = "classification", rows: int = 90, features: int = 3, seed: int = 0) -> Table:
@@ -49,8 +73,10 @@ def divide(table: Table, clients: int, names: list[str] | None = None) -> Holdin
 class Tap:
     """An engine around another one: records what passes, and can change or lose replies.
 
-    ``rewrite(step, party, message)`` gives the message that arrives instead, a text for a failure, or
-    None to let the reply pass; ``lose(step, party)`` says that an ask never reaches its party.
+    ``rewrite(step, party, message)`` gives the message or bytes that arrive instead, a text for a failure,
+    or None to let the reply pass; ``lose(step, party)`` says that an ask never reaches its party;
+    ``recall(step, party, call, job)`` gives the call and job that reach it instead; ``sort(step, replies)``
+    gives the replies of a wave that arrive, in whatever order and under whatever name.
     """
 
     def __init__(self, engine: Any) -> None:
@@ -60,6 +86,8 @@ class Tap:
         self.replies: list[tuple[str, Reply]] = []
         self.rewrite: Callable[[str, str, Message], Any] = lambda step, party, message: None
         self.lose: Callable[[str, str], bool] = lambda step, party: False
+        self.recall: Callable[[str, str, bytes, bytes], Any] = lambda step, party, call, job: None
+        self.sort: Callable[[str, list[Reply]], Iterable[Reply]] | None = None
 
     def parties(self, role: str = "client") -> Any:
         return self.engine.parties(role)
@@ -69,59 +97,221 @@ class Tap:
     ) -> Iterator[Reply]:
         step = Message.decode(call)["$step"]
         self.calls.append((step, call))
+        replies = self._ask(step, call, jobs, timeout)
+        yield from replies if self.sort is None else self.sort(step, list(replies))
+
+    def _ask(
+        self, step: str, call: bytes, jobs: Iterable[tuple[str, bytes]], timeout: float | None
+    ) -> Iterator[Reply]:
         for party, job in jobs:
             self.jobs.append((step, party, job))
             if self.lose(step, party):
                 yield Reply(party, Message(), "StepError: lost on the way", len(call), 0)
                 continue
-            for reply in self.engine.ask(call, [(party, job)], timeout):
+            for reply in self._reached(party, *(self.recall(step, party, call, job) or (call, job)), timeout):
                 changed = self.rewrite(step, party, reply.message) if reply.failure is None else None
                 if isinstance(changed, str):
                     reply = Reply(party, Message(), changed, reply.bytes_down, 0)
+                elif isinstance(changed, bytes):
+                    reply = read_reply(party, changed, reply.bytes_down, limit=1 << 30)
                 elif changed is not None:
                     reply = Reply(party, changed, None, reply.bytes_down, reply.bytes_up, reply.cpu_s)
                 self.replies.append((step, reply))
                 yield reply
 
+    def _reached(self, party: str, call: bytes, job: bytes, timeout: float | None) -> Iterator[Reply]:
+        try:
+            yield from self.engine.ask(call, [(party, job)], timeout)
+        except MessageError as error:  # a deployed party says so by itself
+            yield Reply(party, Message(), f"MessageError: {error}", len(call), 0)
+
     def close(self) -> None:
         self.engine.close()
 
 
-def vectors_method(rows: dict[str, Any], bound: float | None) -> Method:
-    """Make a method whose one contribution is a given vector of each client."""
+def vectors_method(rows: Mapping[str, Any], bound: float | Mapping[str, float | None] | None) -> Method:
+    """Make a method whose one contribution is a given vector of each client, or several by name."""
+    bounds = bound if isinstance(bound, Mapping) else {"vector": bound}
+
+    def named(row: Any) -> dict[str, Any]:
+        return dict(row) if isinstance(row, Mapping) else {"vector": row}
+
+    shapes = {name: np.shape(array) for name, array in named(next(iter(rows.values()))).items()}
 
     @dataclass(frozen=True)
     class Vectors(Method):
         def _layout(self, schema: Any) -> Layout:
-            return Layout(Field("vector", next(iter(rows.values())).shape, bound))
+            return Layout(*(Field(name, shape, bounds[name]) for name, shape in shapes.items()))
 
         @contribution(_layout)
         def vector(self, party: Any, shared: Any) -> dict[str, Any]:
-            return {"vector": rows[party.id]}
+            return named(rows[party.id])
+
+        @apply
+        def keep(self, total: Any, shared: Any) -> Any:
+            return shared | dict(total)
 
     return Vectors()
 
 
+@cache
+def _paillier_key(bits: int, randomness: Any) -> Any:
+    from tacit.crypto.paillier.making import make_keys
+
+    return make_keys(bits, randomness=randomness)
+
+
+_PRIVATE: dict[bytes, Any] = {}
+
+
+@contextmanager
+def quick_keys() -> Iterator[None]:
+    """Make Paillier keys once per process, for tests of which they are not the subject."""
+    from tacit.crypto.paillier import PrivateKey
+
+    read = PrivateKey.from_secret
+
+    def from_secret(secret: Secret) -> Any:
+        raw = secret.reveal()
+        if raw not in _PRIVATE:
+            _PRIVATE[raw] = read(secret)
+        return _PRIVATE[raw]
+
+    with (
+        mock.patch(
+            "tacit.crypto.paillier.make_keys", lambda bits, randomness="djn": _paillier_key(bits, randomness)
+        ),
+        mock.patch.object(PrivateKey, "from_secret", from_secret),
+    ):
+        yield
+
+
+class Scene:
+    """Clients with a vector each under a protection; all that anyone received and all events are kept.
+
+    Parameters
+    ----------
+    rows : mapping
+        Vector of each client, or its named vectors.
+    bound : float, mapping or None
+        Bound of the vectors; None if they have none.
+    engine : mapping
+        Settings of the embedded engine.
+    settings
+        Of the manifest.
+    """
+
+    def __init__(
+        self,
+        protection: Any,
+        rows: Mapping[str, Any],
+        *,
+        bound: float | Mapping[str, float | None] | None = 1.0,
+        engine: Mapping[str, Any] | None = None,
+        subscriber: Any = None,
+        **settings: Any,
+    ) -> None:
+        self.protection, self.rows = protection, rows
+        self.parts = Parts(vectors_method(rows, bound), protection, Preparation(scale="none"))
+        manifest = Manifest.of("run", self.parts, **settings)
+        table = Table.of(np.arange(len(rows))[:, None] * 1.0, np.zeros(len(rows)), task="regression")
+        held = Holdings(table, np.arange(len(rows) + 1), list(rows))
+        services = {"assemble": lambda asked: self.parts, "services": protection.services}
+        self.embedded = EmbeddedEngine(held, **{**services, **(engine or {})})
+        self.tap = Tap(self.embedded)
+        self.heard: list[tuple[str, str, str, bytes]] = []
+        self.told: list[Event] = []
+        events = Events(lambda number, event: self.told.append(event))
+        if subscriber:
+            events.subscribe(subscriber)
+        self.desk = Desk(
+            self.tap,
+            manifest,
+            self.parts,
+            events,
+            secret=site_secret(0, COORDINATOR),
+            pinned=partial(pinned_identity, 0),
+            transcript=lambda *received: self.heard.append(received),
+        )
+
+    def begin(self) -> Scene:
+        """Enrol, and agree on keys."""
+        with quick_keys():
+            self.desk.enrol()
+            self.protection.prepare(self.desk, 1)
+        return self
+
+    def total(self, lost: Iterable[str] = ()) -> Total:
+        """Sum the vectors; some clients do not answer."""
+        self.tap.lose = lambda step, party: party in lost
+        with quick_keys():
+            return self.desk.reveal(self.parts.method.vector)
+
+    def round(self) -> tuple[str, ...]:
+        """Sum the vectors and keep the total, wherever it opens; gives who contributed."""
+        with quick_keys():
+            return self.desk.round(self.parts.method.vector, self.parts.method.keep)
+
+    def finish(self) -> None:
+        """Let every client adopt what was kept."""
+        with quick_keys():
+            self.desk.finish()
+
+    def site(self, name: str) -> Party:
+        """A party, with all that it holds."""
+        return self.embedded._sites.party(name)
+
+    def expected(self, without: Iterable[str] = ()) -> Any:
+        """The sum that numpy gives."""
+        return np.sum([row for name, row in self.rows.items() if name not in without], axis=0)
+
+    def received(self, *receivers: str) -> list[bytes]:
+        """All that some parties received, as bytes."""
+        return [raw for receiver, _, _, raw in self.heard if receiver in receivers]
+
+    def told_of(self, kind: type[Event]) -> list[Any]:
+        """Events of a kind."""
+        return [event for event in self.told if isinstance(event, kind)]
+
+
 def sum_of(
     protection: Any,
-    rows: dict[str, Any],
+    rows: Mapping[str, Any],
     *,
-    bound: float | None = None,
+    bound: float | Mapping[str, float | None] | None = None,
     lost: tuple[str, ...] = (),
-    subscriber: Any = None,
     **settings: Any,
 ) -> Total:
     """Sum vectors under a protection, each client holding one; some vanish once keys are agreed."""
-    parts = Parts(vectors_method(rows, bound), protection, Preparation(scale="none"))
-    manifest = Manifest.of("run", parts, **settings)
-    table = Table.of(np.arange(len(rows))[:, None] * 1.0, np.zeros(len(rows)), task="regression")
-    held = Holdings(table, np.arange(len(rows) + 1), list(rows))
-    tap = Tap(EmbeddedEngine(held, assemble=lambda asked: parts))
-    desk = Desk(tap, manifest, parts, Events(subscriber) if subscriber else Events())
-    desk.enrol()
-    protection.prepare(desk, 1)
-    tap.lose = lambda step, party: party in lost
-    return desk.reveal(parts.method.vector)
+    return Scene(protection, rows, bound=bound, **settings).begin().total(lost)
+
+
+@pytest.fixture(scope="session", params=VARIANTS)
+def protection(request: pytest.FixtureRequest) -> Any:
+    """Every registered protection, with every setting that changes what it promises."""
+    return VARIANTS[request.param]
+
+
+@pytest.fixture(scope="session")
+def protections() -> list[Any]:
+    return list(VARIANTS.values())
+
+
+@pytest.fixture(scope="session", params=GUARDED)
+def guarded(request: pytest.FixtureRequest) -> Any:
+    """Every protection with keys."""
+    return VARIANTS[request.param]
+
+
+@pytest.fixture(scope="session")
+def scene_of() -> Callable[..., Scene]:
+    return Scene
+
+
+@pytest.fixture(scope="session")
+def keys_once() -> Any:
+    """A context in which Paillier keys are made once per process."""
+    return quick_keys
 
 
 @pytest.fixture(scope="session")
@@ -144,7 +334,7 @@ def holdings() -> Callable[..., Holdings]:
     return divide
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def table_of() -> Callable[..., Table]:
     return make_table
 
@@ -173,11 +363,20 @@ def desk_of(table: Table) -> Iterator[Callable[..., Desk]]:
             return parts
 
         held = data if data is not None else divide(table, clients)
-        embedded = EmbeddedEngine(held, **{"assemble": assemble, **(engine or {})})
+        services = parts.protection.services
+        embedded = EmbeddedEngine(held, **{"assemble": assemble, "services": services, **(engine or {})})
         tap = Tap(embedded)
         engines.append(tap)
         events = Events(subscriber) if subscriber else Events()
-        return Desk(tap, manifest, parts, events, timeout=timeout)
+        return Desk(
+            tap,
+            manifest,
+            parts,
+            events,
+            timeout=timeout,
+            secret=site_secret(0, COORDINATOR),
+            pinned=partial(pinned_identity, 0),
+        )
 
     yield make
     for tap in engines:

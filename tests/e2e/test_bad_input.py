@@ -74,6 +74,22 @@ SETTINGS = [
     ("--sed 3", "no such option --sed", "did you mean '--seed'?"),
     ("--cleints=3", "did you mean '--clients'?"),
     ("-x", "no such option -x"),
+    ("--protect ckks --clients 1", "ckks hides a client among others", "one client", "at least 3"),
+    ("--protect ring --clients 2", "there are 2 clients", "min_clients = 2"),
+    ("--protect paillier --min-clients 1", "min_clients is 1", "at least 2"),
+    ("--protect paillier --key-bits 1024", "key_bits is 1024", "2048", "published with 1024"),
+    ("--protect ring --key-bits 3000", "key_bits is 3000", "4096"),
+    ("--protect paillier --key-bits long", "key_bits = 'long'", "int"),
+    ("--protect paillier --bits 7", "bits is 7", "8 to 50"),
+    ("--protect ring --bits 51", "bits is 51", "8 to 50"),
+    ("--protect paillier --bits 50 --clients 20000", "15 guard bits", "at most 48 bits"),
+    ("--protect paillier --clip maybe.toml", "no file maybe.toml"),
+    ("--protect paillier --clip=maybe", "clip = 'maybe'", "bool"),
+    ("--protect paillier --holder client", "did you mean 'clients'?"),
+    ("--protect paillier --randomness none", "randomness = 'none'", "djn"),
+    ("--protect ckks --parameters sums", "did you mean 'sum'?"),
+    ("--protect ckks --opens coordinator", "--opens", "--protect plain"),
+    ("--holder clients", "--holder is an option of --protect paillier"),
     ("--partition dirichlet --alpha 0", "alpha is 0", "above 0"),
     ("--partition dirichlet --alfa 1", "no such option --alfa", "did you mean '--alpha'?"),
     ("--alpha 1", "--partition dirichlet"),
@@ -107,6 +123,10 @@ TOML = [
     ('[run]\nsed = "iris"', "[run] has no key 'sed'", "did you mean 'seed'?"),
     ("[method]\nlamm = 1", "fedheonn has no option 'lamm'", "did you mean 'lam'?"),
     ('[protect]\nopen = "clients"', "plain has no option 'open'", "did you mean 'opens'?"),
+    ('[protect]\nname = "paillier"\nholders = "clients"', "paillier has no option 'holders'", "'holder'?"),
+    ('[protect]\nname = "paillier"\nkey_bits = "long"', "key_bits = 'long'", "int"),
+    ('[protect]\nname = "ring"\nkey_bits = 1024', "key_bits is 1024", "2048"),
+    ('[run]\ntranscript = "where"', "transcript = 'where'", "bool"),
     ('[prepare]\nscal = "none"', "did you mean 'scale'?"),
     ('[partition]\nname = "dirichlet"\nalfa = 1', "did you mean 'alpha'?"),
     ('[data\nname = "iris"', "not valid TOML", "line 1"),
@@ -261,6 +281,12 @@ def test_show_and_export_what_is_not_there(tacit: Tacit, tmp_path: Path) -> None
     assert (tmp_path / "mine.bin").read_text() == "mine"
     refused(tacit("export", "--to", "no/where.bin", "--json"), 6, "no/where.bin")
     refused(tacit("export", "--format", "jso", "--json"), 2, "did you mean 'json'?")
+    refused(tacit("exposure", "x", "--json"), 2, "no run 'x'")
+    result = tmp_path / "runs" / run / "result.json"
+    older = {key: value for key, value in json.loads(result.read_text()).items() if key != "exposure"}
+    result.write_text(json.dumps(older))
+    refused(tacit("exposure", "--json"), 2, "older version")
+    assert "the coordinator saw  every client's contribution" in tacit("show").out
     (tmp_path / "runs" / run / "result.json").write_text("{")
     refused(tacit("show", "--json"), 2, "result.json cannot be read")
     (tmp_path / "runs" / run / "model.safetensors").write_text("{")

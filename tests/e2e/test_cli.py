@@ -210,6 +210,115 @@ def test_the_command_in_a_result_repeats_the_run(tacit: Tacit, csv: Callable[...
     assert (second["model"], second["settings"]) == (first["model"], first["settings"])
 
 
+# -- protections -----------------------------------------------------------------------------------
+
+FEW = ("--data", "iris", "--clients", 4)
+PROTECTED = {
+    "ckks": (),
+    "ckks compact": ("--parameters", "sum-compact"),
+    "paillier": ("--key-bits", 2048),
+    "paillier clients": ("--key-bits", 2048, "--holder", "clients", "--clip"),
+    "ring": ("--key-bits", 2048, "--bits", 40),
+}
+
+
+@pytest.mark.parametrize("case", PROTECTED)
+def test_a_protected_run_learns_what_a_plain_one_does(tacit: Tacit, case: str) -> None:
+    plain = tacit("run", *FEW, "--json", *QUICK).json
+    words = (*FEW, "--protect", case.split()[0], *PROTECTED[case])
+    found = tacit("run", *words, "--json", *QUICK).json
+    assert found["accuracy"] == plain["accuracy"]
+    one, other = (weights(run["folder"])["weights"] for run in (plain, found))
+    np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-4)
+    assert not [row for row in found["exposure"] if row["what"].endswith(": vector") and row["openable"]]
+    (leak,) = [note for note in found["notes"] if note["about"] == "exposure"]
+    assert leak["level"] == "warning"
+    assert "of every single client: factor of terms" in leak["text"]
+    again = tacit(*found["command"].split()[1:], "--json", "-q").json
+    assert again["settings"] == found["settings"]
+    shown = " ".join(tacit("show").out.split())
+    assert "every client's factor, labels and categories in the clear" in shown
+    page = Path(found["folder"], "report.html").read_text(encoding="utf-8")
+    assert "Who saw what" in page
+    assert "<b>The coordinator saw in the clear, of every single client: factor of terms.</b>" in page
+
+
+def test_a_protection_from_a_file(tacit: Tacit, tmp_path: Path) -> None:
+    (tmp_path / "f.toml").write_text(
+        '[data]\nname = "iris"\n[partition]\nclients = 4\n'
+        '[protect]\nname = "paillier"\nkey_bits = 2048\nholder = "clients"\n'
+    )
+    found = tacit("run", "f.toml", "--json", *QUICK).json
+    assert found["promises"]["opens"] == "clients"
+    over = tacit("run", "f.toml", "--holder", "key-server", "--json", *QUICK).json
+    assert over["promises"]["opens"] == "coordinator"
+    other = tacit("run", "f.toml", "--protect", "ckks", "--json", *QUICK).json
+    assert other["settings"]["protect"] == {"name": "ckks"}
+
+
+def test_exposure(tacit: Tacit) -> None:
+    run = tacit("run", *FEW, "--protect", "ring", "--key-bits", 2048, "--json", *QUICK).json
+    found = tacit("exposure", "--json").json
+    assert found.keys() == {"run", "protect", "exposure"}
+    assert (found["run"], found["protect"], found["exposure"]) == (run["run"], "ring", run["exposure"])
+    assert found["exposure"][0].keys() == {
+        *("who", "what", "about", "class", "over", "times", "bytes", "openable")
+    }
+    said = tacit("exposure", run["run"]).out
+    assert "The coordinator relayed sealed bytes it cannot read: 6 messages" in said
+    assert re.search(r"coordinator +terms: factor +each +plain +1 +4 ", said)
+    assert re.search(r"coordinator +terms: total +all +aggregate +4 +1 ", said)
+
+
+def test_exposure_of_a_run_that_stopped(tacit: Tacit, csv: Callable[..., Path]) -> None:
+    assert tacit("run", "--data", csv(label="{y}"), "--clients", 4, "--protect", "ckks", "-q").code == 4
+    said = tacit("exposure")
+    assert said.code == 0
+    assert "stopped, so this is what was seen until then" in said.out
+    assert "ciphertexts of every client, which it cannot open: moments." in said.out
+
+
+def test_a_transcript_is_kept_on_demand_and_warned_of(tacit: Tacit) -> None:
+    from tacit.runs.transcript import read_transcript
+
+    assert not Path(tacit("run", *FEW, "--json", *QUICK).json["folder"], "transcript").exists()
+    said = tacit("run", *FEW, "--transcript", "--no-baselines")
+    assert "the clients' contributions in the clear: guard it" in said.err
+    (folder,) = Path("runs").glob("*/transcript")
+    assert {path.name for path in folder.iterdir()} == {
+        *(f"client-{n}.bin" for n in range(1, 5)),
+        "coordinator.bin",
+    }
+    assert len(list(read_transcript(folder / "coordinator.bin"))) == 4 * 4
+    assert "--transcript" in json.loads((folder.parent / "result.json").read_text())["command"]
+
+
+def test_a_long_ring_is_warned_of(tacit: Tacit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tacit.runs.job.LONG_RING", 3)
+    said = tacit("run", *FEW, "--protect", "ring", "--key-bits", 2048, "--no-baselines")
+    assert "4 waves one after the other; paillier takes one" in said.err
+    assert said.err.count("contribute ") == 2  # one bar for a sum, not one for every hop
+
+
+def test_protections_are_listed_with_their_promises(tacit: Tacit) -> None:
+    found = tacit("protections", "--json").json["protections"]
+    assert {"plain", "ckks", "paillier", "ring"} <= {part["name"] for part in found}
+    for part in found:
+        assert part["sees"]["coordinator"]
+        assert {"keys", "collusion", "dropout", "precision", "bytes_per_value"} <= part.keys()
+    (other,) = named(found, "paillier")["variants"]
+    assert (other["settings"], other["opens"]) == ({"holder": "clients"}, "clients")
+    said = tacit("protections").out
+    for words in (
+        "held by key server",
+        "with --holder clients:",
+        "bytes per value",
+        "--key-bits",
+        "undone by",
+    ):
+        assert words in said
+
+
 # -- settings from a file --------------------------------------------------------------------------
 
 
@@ -290,7 +399,18 @@ def test_version_and_help_are_quick(process: Tacit) -> None:
     started = time.perf_counter()
     said = process("--help")
     assert time.perf_counter() - started < 3
-    for word in ("run", "methods", "protections", "data", "show", "export", "reproduce", "new", "bench"):
+    for word in (
+        "run",
+        "methods",
+        "protections",
+        "data",
+        "show",
+        "exposure",
+        "export",
+        "reproduce",
+        "new",
+        "bench",
+    ):
         assert f" {word} " in said.out
 
 

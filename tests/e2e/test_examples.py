@@ -45,7 +45,7 @@ def test_the_readme_shows_the_first_example() -> None:
     assert (ROOT / "examples" / "quickstart.py").read_text().endswith(shown)
 
 
-@pytest.mark.parametrize("page", ["python.md", "quickstart.md"])
+@pytest.mark.parametrize("page", ["python.md", "quickstart.md", "exposure.md"])
 def test_the_code_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
@@ -70,10 +70,15 @@ def test_the_commands_that_are_shown_are_accepted() -> None:
     from typer.main import get_command
 
     from tacit.cli.app import app
+    from tacit.methods import METHODS
+    from tacit.sums import PROTECTIONS
 
     group = get_command(app)
     known = {"--help", "--version", "--install-completion", "--show-completion"}
-    known |= {"--alpha", "--share", "--column", "--lam", "--activation", "--opens", "--method.lam"}
+    known |= {"--alpha", "--share", "--column", "--method.lam"}
+    for registry in (METHODS, PROTECTIONS):
+        options = [option.name for name in registry for option in registry.get(name).options()]
+        known |= {f"--{name.replace('_', '-')}" for name in options}
     for command in (group, *group.commands.values(), *group.commands["data"].commands.values()):
         known |= {
             word for parameter in command.params for word in (*parameter.opts, *parameter.secondary_opts)
@@ -83,3 +88,30 @@ def test_the_commands_that_are_shown_are_accepted() -> None:
             for line in re.findall(r"tacit .*", block):
                 flags = set(re.findall(r"(?<!\w)--[a-z][a-z.-]*", line.split("#")[0]))
                 assert flags <= known, (page.name, line)
+
+
+def test_the_page_of_protections_shows_what_they_promise() -> None:
+    """Promises are data; if they change, put the table that fails here into the page."""
+    from tacit.cli.promises import changed, described, lines, markdown
+
+    page = (ROOT / "docs" / "protections.md").read_text(encoding="utf-8")
+    for part in described():
+        assert f"\n## {part['name']}\n" in page
+        assert markdown(lines(part)) + "\n\n" in page, part["name"]
+        for other in part["variants"]:
+            assert markdown(changed(other, part)) + "\n\n" in page, (part["name"], other["settings"])
+
+
+def test_pages_name_every_exposure_class_and_every_option() -> None:
+    from typing import get_args
+
+    from tacit.core.message import BlobKind
+    from tacit.sums import PROTECTIONS
+
+    page = (ROOT / "docs" / "exposure.md").read_text(encoding="utf-8")
+    for kind in ("plain", "aggregate", *get_args(BlobKind)):
+        assert f"| `{kind}` |" in page
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    for name in PROTECTIONS:
+        for option in PROTECTIONS.get(name).options():
+            assert f"| `{option.name}` |" in page, (name, option.name)

@@ -117,11 +117,23 @@ def result_of(clients: int = 20, waves: int = 2) -> dict[str, Any]:
         "promises": {
             "name": "plain",
             "opens": "coordinator",
-            "who_sees_what": {"coordinator": "every contribution", "client": "the model"},
+            "sees": {"coordinator": "every contribution", "client": "the model"},
             "collusion": "The coordinator alone is enough.",
         },
+        "exposure": [seen_row(), seen_row(what="terms: vector", kind="cipher", openable=False)],
         "command": "tacit run fedheonn --data dry_bean",
     }
+
+
+def seen_row(
+    who: str = "coordinator",
+    what: str = "terms: factor",
+    about: str = "each client",
+    kind: str = "plain",
+    openable: bool = True,
+) -> dict[str, Any]:
+    row = {"who": who, "what": what, "about": about, "class": kind, "openable": openable}
+    return {**row, "over": 1, "times": 20, "bytes": 4000}
 
 
 REGRESSION = {"mse": 1.2e-5, "rmse": 0.0035, "mae": 0.002, "r2": 0.99}
@@ -136,7 +148,8 @@ def test_every_part_of_a_full_result_is_shown() -> None:
         "How the data lie",
         "What travelled",
         "What it cost",
-        "What was seen",
+        "Who saw what",
+        "The coordinator saw in the clear, of every single client: factor of terms.",
         "every contribution",
         "Plain sums protect nothing.",
         "One constant column became zero.",
@@ -194,7 +207,8 @@ def test_nothing_from_the_data_becomes_markup() -> None:
                 {"level": text, "about": text, "text": text},
                 {"level": "unsafe", "about": text, "text": text},
             ],
-            "promises": {text: text, "who_sees_what": {text: text}},
+            "promises": {text: text, "sees": {text: text}},
+            "exposure": [seen_row(who=text, what=text, about=text, kind=text), {text: text}, text],
         }
         ours = {**scores_of(0.9), "per_class": [{"label": label, "f1": 0.5} for label in HOSTILE]}
         spoilt["scores"] = {**result["scores"], "federated": ours}

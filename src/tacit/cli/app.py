@@ -7,14 +7,17 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.text import Text
 
 import tacit
 from tacit.cli import names
+from tacit.cli.common import Json, Quiet, brief
+from tacit.cli.datasets import data_app
+from tacit.cli.lists import methods, protections
 from tacit.cli.output import Commands, guarded, say_json, stderr, stdout
-from tacit.core.errors import ConfigError, nearest
+from tacit.cli.past import export, exposure, show
+from tacit.core.errors import ConfigError
 
 app = typer.Typer(
     cls=Commands,
@@ -23,17 +26,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Privacy-preserving horizontal federated learning. Learn together, tell nothing.",
 )
-data_app = typer.Typer(help="Data sets: list them, describe one, check a file, fetch an original.")
 app.add_typer(data_app, name="data")
 
 HIDDEN = ("context", "file", "as_json")  # parameters of `run` that are not flags of that name
-
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no warnings.")]
-RunName = Annotated[
-    str, typer.Argument(help="Id or folder of a run; 'latest' is the newest.", autocompletion=names.runs)
-]
-Out = Annotated[str, typer.Option(help="Folder of run folders.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -84,6 +79,7 @@ def run(
     min_clients: Annotated[int | None, typer.Option(help="Fewest contributions a total may have.")] = None,
     watts: Annotated[float | None, typer.Option(help="Power of a device's CPU, for the energy.")] = None,
     baselines: Annotated[bool | None, typer.Option(help="Also train centrally and locally.")] = None,
+    transcript: Annotated[bool | None, typer.Option(help="Keep every byte that each party received.")] = None,
     out: Annotated[str | None, typer.Option(help="Folder for run folders.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -93,14 +89,14 @@ def run(
     Options of the chosen method, protection and partition are flags as well: --lam 0.01, --alpha 0.3.
     Without any flag this is the main job: FedHEONN on digits, 100 clients that mostly hold one digit.
     """
-    from tacit.cli.options import extra_flags, literal, part_options
+    from tacit.cli.options import extra_flags, literal, part_options, switches
     from tacit.cli.progress import ProgressBars
     from tacit.cli.tables import run_table
     from tacit.runs.job import execute
     from tacit.runs.settings import Settings, merged, read_toml
 
     # A flag that only a part knows is left over here, and may have been taken for the file.
-    pairs, left = extra_flags([*([str(file)] if file else []), *context.args])
+    pairs, left = extra_flags([*([str(file)] if file else []), *context.args], switches())
     if len(left) > 1:
         raise ConfigError(f"'{left[1]}' is not expected here: give one TOML file, and options with --")
     file = Path(left[0]) if left else None
@@ -129,6 +125,7 @@ def run(
             "min_clients": min_clients,
             "watts": watts,
             "baselines": baselines,
+            "transcript": transcript,
             "out": out,
         },
     }
@@ -151,8 +148,9 @@ def run(
     else:
         stdout.print(run_table(finished.result))
     if not quiet:
+        more = ", transcript" if settings.run.transcript else ""
         stderr.print(
-            f"\nrun folder: {finished.folder.path}/  (report.html, result.json, events.jsonl, model)"
+            f"\nrun folder: {finished.folder.path}/  (report.html, result.json, events.jsonl, model{more})"
         )
 
 
@@ -163,228 +161,11 @@ def _table(tables: dict[str, Any], name: str) -> dict[str, Any]:
     return table
 
 
-def brief(result: dict[str, Any]) -> dict[str, Any]:
-    """Leave out of a result what only plots need."""
-    short = {key: value for key, value in result.items() if key != "skew"}
-    if "ledger" in short:
-        short["ledger"] = {key: value for key, value in short["ledger"].items() if key != "per_client"}
-    return short
-
-
-@app.command()
-@guarded
-def methods(as_json: Json = False) -> None:
-    """List the methods with their options."""
-    from tacit.cli.tables import listing
-    from tacit.methods import METHODS
-
-    found = [
-        {
-            "name": name,
-            "summary": kind.summary(),
-            "tasks": kind.tasks,
-            "paper": kind.paper,
-            "options": kind.options(),
-        }
-        for name, kind in ((name, METHODS.get(name)) for name in METHODS)
-    ]
-    if as_json:
-        say_json({"methods": found})
-        return
-    stdout.print(listing(found, (("name", "method"), ("summary", "what it is"))))
-    _print_options(found)
-
-
-@app.command()
-@guarded
-def protections(as_json: Json = False) -> None:
-    """List the protections with their promises and options."""
-    from tacit.cli.tables import listing
-    from tacit.sums import PROTECTIONS
-
-    found = []
-    for name in PROTECTIONS:
-        kind = PROTECTIONS.get(name)
-        promises = kind().promises.as_dict()
-        found.append(
-            {
-                "name": name,
-                "summary": kind.summary(),
-                **promises,
-                "coordinator": promises["sees"].get("coordinator"),
-                "options": kind.options(),
-            }
-        )
-    if as_json:
-        say_json({"protections": found})
-        return
-    columns = (
-        ("name", "protection"),
-        ("opens", "opens at"),
-        ("coordinator", "the coordinator sees"),
-        ("collusion", "undone by"),
-    )
-    stdout.print(listing(found, columns))
-    _print_options(found)
-
-
-def _print_options(parts: list[dict[str, Any]]) -> None:
-    from tacit.cli.tables import listing
-
-    rows = [
-        {"part": part["name"], "option": f"--{o.name}", "default": o.default, "doc": o.doc}
-        for part in parts
-        for o in part["options"]
-    ]
-    if rows:
-        columns = (("part", "of"), ("option", "option"), ("default", "default"), ("doc", ""))
-        stdout.print()
-        stdout.print(listing(rows, columns))
-
-
-@data_app.callback(invoke_without_command=True)
-@guarded
-def data_list(context: typer.Context, as_json: Json = False) -> None:
-    """List the data sets that can be named."""
-    if context.invoked_subcommand:
-        if as_json:
-            raise ConfigError(f"write --json at the end: tacit data {context.invoked_subcommand} … --json")
-        return
-    from tacit.cli.tables import listing
-    from tacit.data.files import available
-
-    found = [msgspec.to_builtins(known) for known in available()]
-    if as_json:
-        say_json({"data": found})
-    else:
-        stdout.print(listing(found, (("name", "name"), ("kind", "kind"), ("title", "what it is"))))
-
-
-@data_app.command("describe")
-@guarded
-def data_describe(
-    name: Annotated[str, typer.Argument(help="Data set, or path of a file.", autocompletion=names.data)],
-    target: Annotated[str | None, typer.Option(help="Target column of an own file.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Describe a data set: rows, features, classes, provenance."""
-    from tacit.data.inspection import describe
-
-    _show_facts(describe(name, target=target), as_json)
-
-
-@data_app.command("check")
-@guarded
-def data_check(
-    name: Annotated[
-        str | None,
-        typer.Argument(help="Data set or path; all that are here if left out.", autocompletion=names.data),
-    ] = None,
-    target: Annotated[str | None, typer.Option(help="Target column of an own file.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Check a data set: checksum, missing and infinite values, constant columns, tiny classes.
-
-    Ends with code 3 if the one that is named has a problem, or if any is not what the catalogue says.
-    """
-    from tacit.core.errors import DataError
-    from tacit.data.files import available
-    from tacit.data.inspection import check
-
-    here = [name] if name else [known.name for known in available() if known.kind in ("built-in", "file")]
-    results = {each: check(each, target=target) for each in here}
-    if as_json:
-        say_json(results[name] if name else {"checks": results})
-    else:
-        for each, result in results.items():
-            mark = Text("  ok", "green") if result["ok"] else Text("look", "yellow")
-            stdout.print(Text.assemble(mark, f"  {each}: {result['rows']:,} rows"), soft_wrap=True)
-            for line in (*result["problems"], *(result["notes"] if name else ())):
-                stdout.print(Text(f"      {line}"), soft_wrap=True)
-    if any(result["digest"] == "other" or (name and not result["ok"]) for result in results.values()):
-        raise typer.Exit(DataError.exit_code)
-
-
-@data_app.command("fetch")
-@guarded
-def data_fetch(
-    name: Annotated[str, typer.Argument(help="Data set of the catalogue.", autocompletion=names.data)],
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Download a public original, check it and keep it in the user's cache."""
-    from tacit.cli.progress import OneBar
-    from tacit.data.originals import fetch_original
-
-    with OneBar(quiet) as bar:
-        path = fetch_original(name, lambda done, total: bar(done, total, name))
-    if as_json:
-        say_json({"name": name, "path": str(path)})
-    else:
-        stdout.print(f"{name}: {path}")
-
-
-def _show_facts(facts: dict[str, Any], as_json: bool) -> None:
-    from tacit.cli.tables import listing
-
-    if as_json:
-        say_json(facts)
-    else:
-        rows = [
-            {"key": key, "value": value} for key, value in facts.items() if value not in (None, {}, [], "")
-        ]
-        stdout.print(listing(rows, (("key", ""), ("value", ""))))
-
-
-@app.command()
-@guarded
-def show(name: RunName = "latest", out: Out = "runs", as_json: Json = False) -> None:
-    """Show a run."""
-    from tacit.cli.tables import run_table
-    from tacit.runs.folder import RunFolder
-
-    folder = RunFolder.find(name, out)
-    result = folder.result()
-    if as_json:
-        say_json(brief(result))
-    elif "error" in result:
-        error = result["error"]
-        stdout.print(Text(f"{result['run']} stopped: {error['type']}: {error['text']}"), soft_wrap=True)
-    else:
-        stdout.print(run_table(result))
-        stdout.print(f"\nreport: {folder.path / 'report.html'}")
-
-
-@app.command()
-@guarded
-def export(
-    name: RunName = "latest",
-    to: Annotated[Path | None, typer.Option("--to", help="File to write.")] = None,
-    kind: Annotated[str, typer.Option("--format", help="safetensors or json.")] = "safetensors",
-    out: Out = "runs",
-    as_json: Json = False,
-) -> None:
-    """Export a run's model in a standard format."""
-    from tacit.models.onelayer import OneLayer
-    from tacit.runs.folder import RunFolder
-
-    formats = ("safetensors", "json")
-    if kind not in formats:
-        raise ConfigError(f"unknown format '{kind}': {nearest(kind, formats)}")
-    folder = RunFolder.find(name, out)
-    source = folder.path / "model.safetensors"
-    if not source.is_file():
-        raise ConfigError(f"{folder.path} holds no model: the run did not finish")
-    model = OneLayer.load(source)
-    path = to or Path(f"{folder.path.name}.{kind}")
-    if path.exists():
-        raise ConfigError(f"{path} is there already: choose another file with --to")
-    content = source.read_bytes() if kind == "safetensors" else msgspec.json.encode(model.as_dict())
-    RunFolder(path.parent).write(path.name, content)
-    if as_json:
-        say_json({"run": folder.path.name, "format": kind, "path": str(path), "bytes": len(content)})
-    else:
-        stdout.print(f"{path}: {len(content):,} bytes")
+app.command()(methods)
+app.command()(protections)
+app.command()(show)
+app.command()(exposure)
+app.command()(export)
 
 
 @app.command()

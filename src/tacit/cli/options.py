@@ -11,11 +11,17 @@ from tacit.methods import METHODS
 from tacit.sums import PROTECTIONS
 
 
-def extra_flags(words: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
+def extra_flags(
+    words: Sequence[str], switches: Sequence[str] = ()
+) -> tuple[list[tuple[str, str]], list[str]]:
     """Pair up flags that are not the command's own with their values; the other words are left over.
+
+    A switch may stand alone, or with ``no-`` before its name.
 
     >>> extra_flags(["--lam", "0.01", "federation.toml", "--alpha=0.3"])
     ([('lam', '0.01'), ('alpha', '0.3')], ['federation.toml'])
+    >>> extra_flags(["--clip", "federation.toml"], ["clip"]), extra_flags(["--no-clip"], ["clip"])
+    (([('clip', 'true')], ['federation.toml']), ([('clip', 'false')], []))
     """
     rest, pairs, left = list(words), [], []
     while rest:
@@ -26,12 +32,25 @@ def extra_flags(words: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]
             left.append(word)
             continue
         key, equals, text = word[2:].partition("=")
+        key = key.replace("-", "_")
+        if not equals and key.removeprefix("no_").rpartition(".")[2] in switches:
+            negated = key.startswith("no_")
+            if negated or not rest or rest[0] not in ("true", "false"):
+                pairs.append((key.removeprefix("no_"), "false" if negated else "true"))
+                continue
         if not equals:
             if not rest:
-                raise ConfigError(f"--{key} needs a value, or there is no such option: write --{key} VALUE")
+                flag = f"--{key.replace('_', '-')}"
+                raise ConfigError(f"{flag} needs a value, or there is no such option: write {flag} VALUE")
             text = rest.pop(0)
-        pairs.append((key.replace("-", "_"), text))
+        pairs.append((key, text))
     return pairs, left
+
+
+def switches() -> list[str]:
+    """Names of all options of parts that are true or false."""
+    parts = [registry.get(name) for registry in (METHODS, PROTECTIONS) for name in registry]
+    return [option.name for part in parts for option in part.options() if isinstance(option.default, bool)]
 
 
 def part_options(

@@ -5,15 +5,21 @@ from __future__ import annotations
 from typing import Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from tacit.cli.output import stderr
-from tacit.core.events import Event, Noted, Replied, WaveEnded, WaveStarted
+from tacit.core.events import Event, Noted, Replied, RunStarted, WaveEnded, WaveStarted
 
 WORDS = {
     "desk.enrol": "enrol",
     "desk.contribute": "contribute",
     "desk.disclose": "disclose",
     "desk.adopt": "adopt the model",
+    "desk.serve": "services",
+    "desk.hand_over": "read the model",
+    "protection.make_keys": "make keys",
+    "protection.serve_key": "make keys",
+    "protection.open_total": "open the total",
 }
 
 
@@ -55,6 +61,9 @@ class ProgressBars:
         self._replies = 0
         self._said: set[str] = set()
         self._task = TaskID(0)
+        self._sum: int | None = None
+        self._before = 0  # replies of earlier waves of this sum: a ring asks one client at a time
+        self._clients = 0
 
     def __enter__(self) -> Self:
         return self
@@ -68,17 +77,28 @@ class ProgressBars:
             # A hundred updates per bar are plenty, with 20,000 clients too.
             self._replies += 1
             if self._replies % self._step == 0:
-                self._bars.update(self._task, completed=self._replies)
+                self._bars.update(self._task, completed=self._before + self._replies)
+        elif isinstance(event, RunStarted):
+            self._clients = event.clients
         elif isinstance(event, WaveStarted):
-            self._bars.start()  # not before there is something to draw
-            self._task = self._bars.add_task(WORDS.get(event.step, event.step), total=event.parties)
-            self._step, self._replies = max(1, event.parties // 100), 0
+            self._started(event)
         elif isinstance(event, WaveEnded):
-            self._bars.update(self._task, completed=event.replies + event.failures)
+            self._before += event.replies + event.failures
+            self._bars.update(self._task, completed=self._before)
         elif isinstance(event, Noted) and event.level == "warning" and not self._quiet:
             self._warn(event)
+
+    def _started(self, event: WaveStarted) -> None:
+        self._step, self._replies = max(1, event.parties // 100), 0
+        if event.sum is not None and event.sum == self._sum:
+            self._bars.update(self._task, total=max(self._clients, self._before + event.parties))
+            return
+        self._bars.start()  # not before there is something to draw
+        self._task = self._bars.add_task(WORDS.get(event.step, event.step), total=event.parties)
+        self._sum, self._before = event.sum, 0
 
     def _warn(self, event: Noted) -> None:
         if event.text not in self._said:
             self._said.add(event.text)
-            self._bars.console.print(f"[yellow]warning[/] ({event.about}): {event.text}")
+            text = Text.assemble(("warning", "yellow"), f" ({event.about}): {event.text}")
+            self._bars.console.print(text, soft_wrap=True)

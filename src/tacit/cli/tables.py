@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tacit.ledger.sentences import exposes_one, saw
 from tacit.runs.page.units import energy_text, size_text, time_text
 
 MODELS = (
@@ -28,11 +29,38 @@ def run_table(result: Mapping[str, Any]) -> RenderableType:
         f"{result['method']} on {result['data']}, {result.get('clients', '?'):,} clients, "
         f"{result['partition']}, {result['protect']}, seed {result['seed']}"
     )
-    saw = Text.assemble(
-        ("the coordinator saw  ", "cyan"), (result["promises"]["sees"]["coordinator"], "yellow")
-    )
+    seen = saw(result["exposure"]) if "exposure" in result else result["promises"]["sees"]["coordinator"]
+    told = Text.assemble(("the coordinator saw  ", "cyan"), (seen, "yellow"))
     scores = _scores(result) if result.get("scores") else Text(NO_SCORES, style="dim")
-    return Group(Text(title, style="bold"), scores, Text(), _costs(result), saw)
+    return Group(Text(title, style="bold"), scores, Text(), _costs(result), told)
+
+
+ABOUT = {
+    "each client": "each",
+    "another client": "another",
+    "all clients together": "all",
+    "the keys": "keys",
+}
+
+
+def exposure_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Who saw what, worst first; what was never a secret in one line."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("who", style="cyan", no_wrap=True)
+    table.add_column("what", min_width=16)
+    for heading in ("about", "class"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("over", "times", "bytes"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("open", no_wrap=True)
+    for row in rows:
+        if row["class"] != "public":
+            words = (row["who"], row["what"], ABOUT.get(row["about"], row["about"]), row["class"])
+            counts = (f"{row['over']:,}", f"{row['times']:,}", size_text(row["bytes"]))
+            cells = map(Text, (*words, *counts, "yes" if row["openable"] else "no"))
+            table.add_row(*cells, style="yellow" if exposes_one(row) else None)
+    public = ", ".join(dict.fromkeys(row["what"] for row in rows if row["class"] == "public"))
+    return Group(table, Text(f"\npublic: {public}", style="dim")) if public else table
 
 
 def _scores(result: Mapping[str, Any]) -> Table:
@@ -61,6 +89,8 @@ def _costs(result: Mapping[str, Any]) -> Table:
     table.add_row("messages", f"{result['messages']:,}", f"{len(ledger['waves'])} waves")
     table.add_row("CPU, slowest client", time_text(cpu["slowest_client"]))
     table.add_row("CPU, coordinator", time_text(cpu["coordinator"]))
+    if cpu.get("services"):
+        table.add_row("CPU, key server", time_text(cpu["services"]))
     table.add_row("CPU, in sum", time_text(ledger["sum_cpu_s"]))
     table.add_row("training time", time_text(result["training_s"]), "slowest client + coordinator")
     table.add_row("energy", energy_text(result["wh"]), f"at {result['settings']['run']['watts']:g} W")

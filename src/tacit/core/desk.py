@@ -294,7 +294,7 @@ class Desk:
         """Which part of the manifest a bound function belongs to."""
         owner = getattr(function, "__self__", None)
         for kind, part in self.parts._asdict().items():
-            if owner is part:
+            if owner is part or owner is getattr(part, "wrapped", part):  # noise wraps others
                 return kind
         raise TypeError(f"{function!r} is not a function of this run's method, protection or preparation")
 
@@ -379,12 +379,14 @@ class Desk:
         wave, started = self._waves, time.perf_counter()
         self.events.emit(WaveStarted(wave, step, len(parties), number))
         fields = {"$serial": self._serial, "$step": step, "$manifest": self.manifest.digest, **call}
-        if self.shared is not None:
-            view = viewed(self.parts, self.shared)
-            fields.update({f"shared/{name}": value for name, value in view.items()})
-        # Parties mostly know the same: then the news is encoded once, for all.
-        known = {self._known.get(party) for party in parties}
-        fields.update(self._news(parties[0]) if len(known) == 1 else {})
+        known: set[int | None] = set()
+        if not self._services.issuperset(parties):  # a service is told nothing of what is learnt
+            if self.shared is not None:
+                view = viewed(self.parts, self.shared)
+                fields.update({f"shared/{name}": value for name, value in view.items()})
+            # Parties mostly know the same: then the news is encoded once, for all.
+            known = {self._known.get(party) for party in parties}
+            fields.update(self._news(parties[0]) if len(known) == 1 else {})
         raw = Message(fields).encode()
         digest = hashlib.sha256(raw).digest()
         exposure = Exposure(wave, step)
@@ -404,7 +406,7 @@ class Desk:
         good, awaited = 0, set(parties)
         for reply in self.engine.ask(raw, ((party, job(party)) for party in parties), self.timeout):
             if reply.party not in awaited:  # counted twice, a contribution would weigh double
-                self.events.emit(Noted(reply.party, "a second reply, or one not asked for: ignored", "warning"))
+                self.events.emit(Noted(reply.party, "a reply that nobody waits for: ignored", "warning"))
                 continue
             awaited.discard(reply.party)
             failure = self._failure(reply, step)
@@ -446,8 +448,9 @@ class Desk:
     def _account(self, wave: int, reply: Reply, failure: str | None) -> None:
         if reply.inline:
             self._cpu_inline += reply.cpu_s
+        service = reply.party in self._services
         self.events.emit(
-            Replied(wave, reply.party, reply.bytes_down, reply.bytes_up, reply.cpu_s, failure)
+            Replied(wave, reply.party, reply.bytes_down, reply.bytes_up, reply.cpu_s, failure, service)
         )
         if failure is not None:
             return

@@ -40,7 +40,8 @@ class WaveStarted(Event, frozen=True, tag=True):
 class Replied(Event, frozen=True, tag=True):
     """One party answered (or failed): what travelled, and what it cost the party.
 
-    ``bytes_down`` went to the party, ``bytes_up`` came from it, as encoded.
+    ``bytes_down`` went to the party, ``bytes_up`` came from it, as encoded. A ``service`` holds no rows,
+    such as a key server.
     """
 
     wave: int
@@ -49,6 +50,7 @@ class Replied(Event, frozen=True, tag=True):
     bytes_up: int
     cpu_s: float
     failure: str | None = None
+    service: bool = False
 
 
 class Relayed(Event, frozen=True, tag=True):
@@ -65,7 +67,10 @@ class Relayed(Event, frozen=True, tag=True):
 
 
 class Received(Event, frozen=True, tag=True):
-    """What parties of a kind received in a wave: its exposure class, about whom, over how many."""
+    """What parties of a kind received in a wave: its exposure class, about whom, over how many.
+
+    ``contribution`` names the sum that it belonged to, if it belonged to one.
+    """
 
     wave: int
     step: str
@@ -76,6 +81,7 @@ class Received(Event, frozen=True, tag=True):
     over: int
     times: int
     bytes: int
+    contribution: str = ""
 
 
 class WaveEnded(Event, frozen=True, tag=True):
@@ -96,6 +102,16 @@ class TotalOpened(Event, frozen=True, tag=True):
     at: str
     contributors: int
     values: int
+
+
+class BudgetSpent(Event, frozen=True, tag=True):
+    """A total with noise was released: the run's epsilon so far, its budget, and how many sums are left."""
+
+    sum: int
+    epsilon: float
+    budget: float
+    delta: float
+    left: int
 
 
 class Noted(Event, frozen=True, tag=True):

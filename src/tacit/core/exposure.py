@@ -15,9 +15,15 @@ from tacit.core.events import Events, Received
 from tacit.core.message import Blob
 
 COORDINATOR = "coordinator"
+EXPERIMENTER = "experimenter"
+CLIENT = "client"
 EACH = "each client"
 ALL = "all clients together"
+OTHER = "another client"
+KEYS = "the keys"
+RUN = "the run"
 AGGREGATES = ("desk.disclose", "protection.open_total")
+KEY_FIELDS = ("bundle", "wrap", "wraps")
 
 
 class Exposure:
@@ -26,39 +32,44 @@ class Exposure:
     def __init__(self, wave: int, step: str) -> None:
         self._wave = wave
         self._step = step
+        self._contribution = ""
         self._seen: dict[tuple[str, str, str, str], list[int]] = {}
 
     def replied(self, party: str, fields: Mapping[str, Any], service: bool) -> None:
         """Count what the coordinator received in a reply."""
-        receiver = "experimenter" if self._step == "desk.hand_over" else COORDINATOR
+        receiver = EXPERIMENTER if self._step == "desk.hand_over" else COORDINATOR
         for name, value in fields.items():
             kind, size = classified(value)
+            size = size or _scalar(value)
             if name.startswith("$") or not size:
                 continue
-            if self._step in AGGREGATES or receiver == "experimenter":
+            if self._step in AGGREGATES or receiver == EXPERIMENTER:
                 self._add(receiver, ALL, "aggregate", name, size)
+            elif self._step == "desk.adopt" or name.startswith("guard/"):
+                # A digest that all must agree on; a key that was made to be shown.
+                self._add(receiver, party if service else EACH, "public", name, size)
+            elif kind == "sealed" and name in KEY_FIELDS:
+                self._add(receiver, KEYS, kind, name, size)
             else:
                 self._add(receiver, party if service else EACH, kind, name, size)
 
     def asked(self, receiver: str, fields: Mapping[str, Any], parties: int = 1) -> None:
         """Count what parties received in an ask."""
+        self._contribution = str(fields.get("contribution", self._contribution))
         for name, value in fields.items():
             kind, size = classified(value)
-            if name.startswith("$") or not size:
+            if name.startswith("$") or not size or name == "log/lengths":
                 continue
-            if name.startswith(("shared/", "log/")):
-                self._add(
-                    receiver,
-                    ALL,
-                    "aggregate",
-                    name.split("/")[1] if name[0] == "s" else "totals",
-                    size,
-                    parties,
-                )
-            elif kind == "sealed":
-                self._add(receiver, "another client", kind, name.removeprefix("ticket/"), size, parties)
+            place, slash, rest = name.partition("/")
+            rest = rest if slash else name
+            if place in ("shared", "log"):
+                self._add(receiver, ALL, "aggregate", rest if place == "shared" else "totals", size, parties)
+            elif place in ("total", "clear") or kind == "cipher":
+                self._add(receiver, ALL, "aggregate", "total", size, parties)
+            elif kind in ("sealed", "share", "masked"):
+                self._add(receiver, KEYS if rest in KEY_FIELDS else OTHER, kind, rest, size, parties)
             else:
-                self._add(receiver, "the run", "public", name.removeprefix("ticket/"), size, parties)
+                self._add(receiver, RUN, "public", rest, size, parties)
 
     def _add(self, receiver: str, about: str, kind: str, what: str, size: int, times: int = 1) -> None:
         entry = self._seen.setdefault((receiver, about, kind, what), [0, 0])
@@ -69,7 +80,8 @@ class Exposure:
         """Emit what was counted."""
         for (receiver, about, kind, what), (times, size) in self._seen.items():
             over = contributors if kind == "aggregate" else 1
-            events.emit(Received(self._wave, self._step, receiver, about, kind, what, over, times, size))
+            seen = (receiver, about, kind, what, over, times, size)
+            events.emit(Received(self._wave, self._step, *seen, contribution=self._contribution))
 
 
 def classified(value: Any) -> tuple[str, int]:
@@ -79,6 +91,15 @@ def classified(value: Any) -> tuple[str, int]:
     if isinstance(value, np.ndarray):
         return "plain", value.nbytes
     return "plain", len(value) if isinstance(value, bytes) else 0
+
+
+def _scalar(value: Any) -> int:
+    """Size of single numbers and texts: small, but they may tell much."""
+    if isinstance(value, list | tuple):
+        return sum(map(_scalar, value))
+    if isinstance(value, Mapping):
+        return sum(map(_scalar, value.values()))
+    return len(value.encode()) if isinstance(value, str) else 8 * isinstance(value, int | float)
 
 
 def kinds(messages: Iterable[Mapping[str, Any]]) -> set[str]:

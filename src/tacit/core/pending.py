@@ -133,16 +133,17 @@ class PendingSum:
     def _folded(self, name: str) -> Any:
         return self._part().fold(name, self._pieces[name])
 
-    def check(self) -> None:
-        """Refuse to go on if too few have contributed; asked before anything is opened."""
-        self.desk._check_quorum(self.contribution, self.parties, self.contributors, self.failures)
+    def check(self, parties: Sequence[str] | None = None) -> None:
+        """Refuse to go on if too few have contributed (or are left); asked before anything is opened."""
+        found = self.contributors if parties is None else parties
+        self.desk._check_quorum(self.contribution, self.parties, found, self.failures)
         least = self.desk.parts.protection.fewest(self.desk.manifest.min_clients)
-        if len(self.contributors) < least:
+        if len(found) < least:
             raise OpeningError(
-                f"{self.contribution}: {len(self.contributors)} contributions, no total over fewer than "
+                f"{self.contribution}: {len(found)} contributions, no total over fewer than "
                 f"{least} is opened: wait for more clients"
             )
-        self.desk._contributors = len(self.contributors)
+        self.desk._contributors = len(found)
 
     def finished(self, protected: Mapping[str, Any]) -> dict[str, Any]:
         """Fields of the protected total, once enough parties have contributed."""

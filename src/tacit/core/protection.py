@@ -107,8 +107,8 @@ class Sum(Protocol):
     def relayed(self, sender: str, receiver: str, size: int) -> None:
         """Tell that a sealed message from one party rides on the next ask to another."""
 
-    def check(self) -> None:
-        """Refuse to go on if too few have contributed; asked before anything is opened."""
+    def check(self, parties: Sequence[str] | None = None) -> None:
+        """Refuse to go on if too few have contributed (or are left); asked before anything is opened."""
 
     def restart(self) -> None:
         """Begin again without those that failed."""

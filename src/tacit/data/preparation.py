@@ -238,10 +238,10 @@ def check_rows(table: Table, owner: str, missing: str) -> None:
 
 def _image(values: Matrix, towards: float) -> NDArray[np.int64]:
     """Image of float32 in 0 … 2³²-1 that keeps the order; rounds outwards to the next float32."""
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"):  # beyond float32 the neighbour is infinite, and refused later
         single = values.astype(np.float32)
-    inside = single < values if towards > 0 else single > values
-    single = np.where(inside, np.nextafter(single, np.float32(towards)), single)
+        inside = single < values if towards > 0 else single > values
+        single = np.where(inside, np.nextafter(single, np.float32(towards)), single)
     bits = single.view(np.uint32).astype(np.int64)
     return np.where(bits >> 31, 0xFFFFFFFF - bits, bits + 0x80000000)
 

@@ -82,6 +82,7 @@ class CostLedger:
 
     def __init__(self) -> None:
         self._clients = _Clients()
+        self._services = _Clients()
         self._waves: dict[int, _Wave] = {}
         self._failures: list[dict[str, str]] = []
         self._asks = 0
@@ -109,7 +110,7 @@ class CostLedger:
         return self._waves.setdefault(number, _Wave(number))
 
     def _replied(self, reply: Replied) -> None:
-        self._clients.add(reply)
+        (self._services if reply.service else self._clients).add(reply)
         wave = self._wave(reply.wave)
         wave.bytes_up += reply.bytes_up
         wave.bytes_down += reply.bytes_down
@@ -158,6 +159,7 @@ class CostLedger:
         waves = [asdict(wave) for wave in self._waves.values()]
         slowest = max(clients.cpu_s, default=0.0)
         everybody = math.fsum(clients.cpu_s)
+        services = math.fsum(self._services.cpu_s)
         coordinator = math.fsum(wave.cpu_coordinator_s for wave in self._waves.values())
         return {
             "messages": self._asks + self._replies + self._relays,
@@ -171,11 +173,17 @@ class CostLedger:
             "bytes_up_per_client": _mean_and_max(clients.bytes_up),
             "bytes_down_per_client": _mean_and_max(clients.bytes_down),
             "relayed_bytes": self._relayed_bytes,
-            "cpu_s": {"slowest_client": slowest, "clients": everybody, "coordinator": coordinator},
-            "training_s": slowest + coordinator,
-            "sum_cpu_s": everybody + coordinator,
+            "service_bytes": sum(self._services.bytes_up) + sum(self._services.bytes_down),
+            "cpu_s": {
+                "slowest_client": slowest,
+                "clients": everybody,
+                "coordinator": coordinator,
+                "services": services,
+            },
+            "training_s": slowest + coordinator + services,
+            "sum_cpu_s": everybody + coordinator + services,
             "watts": float(watts),
-            "wh": watts * (everybody + coordinator) / SECONDS_PER_HOUR,
+            "wh": watts * (everybody + coordinator + services) / SECONDS_PER_HOUR,
             "failures": [dict(failure) for failure in self._failures],
             "waves": waves,
             "per_client": {

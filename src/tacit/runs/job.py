@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +15,17 @@ from tacit.core.errors import TacitError, UnavailableError
 from tacit.core.events import Evaluated, Event, Events, Noted, Subscriber
 from tacit.data.skew import skew
 from tacit.federation import Federation, Training, new_run
+from tacit.ledger.exposure import INTRODUCTION, ExposureLedger
+from tacit.ledger.sentences import exposes_one, sentences
 from tacit.methods.base import Method, Model
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import EventFile, RunFolder
+from tacit.runs.repeat import command
 from tacit.runs.report import render
-from tacit.runs.settings import DataSettings, RunSettings, Settings
+from tacit.runs.settings import Settings
+from tacit.runs.transcript import TranscriptFolder
 
+LONG_RING = 200  # clients, beyond which a ring is worth a warning
 LOCAL_MODELS = 100  # clients trained alone for the comparison, evenly chosen if there are more
 
 
@@ -48,10 +52,12 @@ def execute(settings: Settings, *subscribers: Subscriber) -> Finished:
     federation = build_federation(settings)
     folder = RunFolder.create(settings.run.out, run)
     result = _header(settings, run, folder)
-    notes = _Notes()
+    notes, exposure = _Notes(), ExposureLedger()
     try:
         with closing(EventFile(folder)) as file:
-            events = Events(file, notes, *subscribers)
+            events = Events(file, notes, exposure, *subscribers)
+            for warning in _warnings(settings, federation):
+                events.emit(warning)
             training = federation.train(
                 settings.build_method(),
                 protect=settings.build_protection(),
@@ -59,20 +65,43 @@ def execute(settings: Settings, *subscribers: Subscriber) -> Finished:
                 events=events,
                 min_clients=settings.run.min_clients,
                 run=run,
+                transcript=TranscriptFolder(folder.path / "transcript") if settings.run.transcript else None,
             )
+            for text in _leaks(settings, exposure):
+                events.emit(Noted("exposure", text, "warning"))
             result |= _measured(settings, federation, training, events)
-        result["notes"] = notes.collected
+        result |= {"exposure": exposure.summary(), "notes": notes.collected}
         folder.place("model.safetensors", training.model.save)
         folder.write("report.html", render(result).encode())
         folder.write_json("result.json", result)
     except BaseException as error:
         # What is known so far is kept: the events, and why the run stopped. If not even this can be
         # written, the first error is still the one to tell.
-        result |= {"error": _facts(error), "notes": notes.collected}
+        result |= {"error": _facts(error), "exposure": exposure.summary(), "notes": notes.collected}
         with suppress(UnavailableError):
             folder.write_json("result.json", result)
         raise
     return Finished(result, folder, training.model)
+
+
+def _warnings(settings: Settings, federation: Federation) -> Iterator[Noted]:
+    """What is better known before it happens."""
+    protection, clients = settings.build_protection(), federation.clients
+    if settings.run.transcript:
+        held = (
+            "the clients' contributions in the clear" if protection.name == "plain" else "all that travelled"
+        )
+        yield Noted("transcript", f"transcript/ will hold {held}: guard it as you guard the data", "warning")
+    if protection.name == "ring" and clients > LONG_RING:
+        text = f"ring: a sum goes from client to client, {clients:,} waves one after the other"
+        yield Noted("protection", f"{text}; paillier takes one", "warning")
+
+
+def _leaks(settings: Settings, exposure: ExposureLedger) -> list[str]:
+    """What a protection did not hide of single clients' contributions; plain has said so already."""
+    rows = [row for row in exposure.summary() if exposes_one(row)]
+    rows = [row for row in rows if not row["what"].startswith(INTRODUCTION)]
+    return [] if settings.protect["name"] == "plain" else sentences(rows)
 
 
 def _facts(error: BaseException) -> dict[str, Any]:
@@ -206,40 +235,3 @@ def _skew(federation: Federation, training: Training) -> dict[str, Any] | None:
         "gini": found.gini.tolist(),
         "entropy": found.entropy.tolist(),
     }
-
-
-def command(settings: Settings) -> str:
-    """Write the command that repeats a run."""
-    words = ["tacit", "run"]
-    for section, table, default in (
-        ("data", settings.data, DataSettings()),
-        ("run", settings.run, RunSettings()),
-    ):
-        for key, value in vars(table).items():
-            if value != getattr(default, key) or key in ("name", "seed"):
-                words += _flag(section if key == "name" else key, value)
-    for section in ("method", "partition", "protect"):
-        options: Mapping[str, Any] = getattr(settings, section)
-        words += _flag(section, options["name"])
-        for key, value in options.items():
-            if key != "name" and value is not None:
-                words += [f"--{key.replace('_', '-')}", _text(value)]
-    for key, value in settings.prepare.items():
-        words += _flag(key, value)
-    return shlex.join(words)
-
-
-def _flag(key: str, value: Any) -> list[str]:
-    flag = f"--{key.replace('_', '-')}"
-    if value is True:
-        return [flag]
-    if value is False:
-        return [f"--no-{key.replace('_', '-')}"]
-    return [flag, _text(value)]
-
-
-def _text(value: Any) -> str:
-    """Write a value as the command reads it."""
-    if isinstance(value, tuple | list):
-        return ",".join(map(_text, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -11,7 +11,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from tacit.runs.page import context, costs, scores
+from tacit.runs.page import context, costs, exposure, scores
 from tacit.runs.page.units import escape
 
 
@@ -22,7 +22,7 @@ def render(result: Mapping[str, Any]) -> str:
     ----------
     result : mapping
         The run's result: names and settings, ``scores``, ``classes``, the ``ledger``'s summary, ``skew``,
-        ``notes``, ``promises`` and ``command``. Any of them may be missing or None.
+        ``exposure``, ``notes``, ``promises`` and ``command``. Any of them may be missing or None.
 
     Returns
     -------
@@ -41,7 +41,7 @@ def render(result: Mapping[str, Any]) -> str:
         costs.partition_section(result),
         costs.traffic_section(result),
         costs.time_section(result),
-        context.exposure_section(result),
+        exposure.exposure_section(result),
         context.notes_section(result),
         context.settings_section(result),
     ]

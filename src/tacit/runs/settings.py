@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from tacit.core.errors import ConfigError, nearest
 from tacit.core.parts import from_plain
 from tacit.core.protection import Protection
+from tacit.crypto.fixedpoint import FixedPoint
 from tacit.data.partition import PARTITIONERS, options_of
 from tacit.data.preparation import Preparation
 from tacit.data.table import Task
@@ -24,6 +26,7 @@ from tacit.sums import PROTECTIONS
 
 SHARE = "give a share from 0 up to, but below, 1"
 SECONDS = "give the seconds a client may take, above 0, or leave it out"
+KEY_BITS = (2048, 3072, 4096)
 WORKERS = 64  # starting one costs a second of CPU: more help nobody, and a typing error hangs the machine
 
 
@@ -80,6 +83,8 @@ class RunSettings:
         Nominal power of a device's CPU, for the energy account.
     baselines : bool
         Also train centrally and at each client alone, for comparison.
+    transcript : bool
+        Keep every byte that each party received, in the run folder.
     out : str
         Folder for run folders.
     """
@@ -91,6 +96,7 @@ class RunSettings:
     min_clients: int | None = None
     watts: float = 65.0
     baselines: bool = True
+    transcript: bool = False
     out: str = "runs"
 
 
@@ -140,11 +146,11 @@ class Settings:
     def check(self) -> None:
         """Refuse what cannot work, before anything is loaded or sent."""
         self.build_method()
-        self.build_protection()
         self.build_preparation()
         clients = self.partition_options().get("clients", 1)
         if isinstance(clients, bool) or not isinstance(clients, int) or clients < 1:
             raise ConfigError(f"[partition] clients is {clients!r}: give a whole number of at least 1")
+        check_sizes(self.build_protection(), clients)
         data, run, fewest = self.data, self.run, self.run.min_clients
         if isinstance(data.test, str) and data.test != "split":
             raise ConfigError(f"[data] test is '{data.test}': give a share such as 0.3, or 'split'")
@@ -194,6 +200,19 @@ class Settings:
         """Give the settings as nested tables of plain values."""
         tables: dict[str, Any] = msgspec.to_builtins(self)
         return tables
+
+
+def check_sizes(protection: Protection, clients: int) -> None:
+    """Refuse keys and numbers of a size that cannot work, before any client computes with them."""
+    key_bits, bits = (getattr(protection, name, None) for name in ("key_bits", "bits"))
+    if key_bits is not None and key_bits not in KEY_BITS:
+        short = "; what was published with 1024 runs as well with 2048" if key_bits == 1024 else ""
+        raise ConfigError(
+            f"{protection.name}: key_bits is {key_bits}: use 2048 (about 112-bit security), 3072 (128) or "
+            f"4096{short}"
+        )
+    if bits is not None:
+        FixedPoint(np.ones(1), bits, clients)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from tacit.core.message import Blob, Message
 from tacit.core.party import Party
 from tacit.core.protection import Place, Promises, Sum, Vector
 from tacit.core.secret import Secret
-from tacit.crypto.fixedpoint import from_wide_digits, wide_digits
+from tacit.crypto.fixedpoint import WIDE_BITS, from_wide_digits, wide_digits
 from tacit.sums.guarded import SHARED_KEY, ClientKeys
 from tacit.sums.paillier import cipher_of
 
@@ -85,11 +85,21 @@ class CKKS(ClientKeys):
         from tacit.crypto.ckks import Adder, parameter_set
 
         common, tickets = self.tickets(pending)
-        common["summands"] = len(pending.parties)
+        summands = common["summands"] = len(pending.parties)
+        narrow = int(np.isfinite(pending.layout.bounds).sum())
+        slots = narrow + self._digits * (pending.layout.size - narrow)
         adder = Adder(parameter_set(self.parameters), pending.memory["public"])
         for party, message in pending.contributions(tickets, common):
             try:
-                adder.add(cipher_of(message))
+                blob = cipher_of(message)
+                found = self._header(blob, pending.memory["public"])
+                # Or the first client would set the terms for all others.
+                if (found.rows, found.count, found.summands, found.bound) != (slots, 1, summands, 1.0):
+                    raise ProtectionError(
+                        f"{found.rows} values as {found.count} of {found.summands} contributions of up to "
+                        f"{found.bound:g}, agreed were {slots} as one of {summands} of up to 1"
+                    )
+                adder.add(blob)
             except ProtectionError as error:
                 pending.refuse(party, str(error))
                 continue
@@ -99,10 +109,11 @@ class CKKS(ClientKeys):
 
     def open(self, holder: Any, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Decrypt at a client, rounded to the digits that mean something."""
-        slots = self.cached(holder, self._cipher).decrypt(cipher_of(total))
+        cipher, blob = self.cached(holder, self._cipher), cipher_of(total)
+        self.check_opening(holder, self._header(blob, cipher.key_id).count)
+        slots = cipher.decrypt(blob)
         narrow = np.isfinite(layout.bounds)
-        split = int(narrow.sum())
-        digits = -(-120 // self._digit_bits)
+        split, digits = int(narrow.sum()), self._digits
         if slots.size != split + digits * (layout.size - split):
             raise ProtectionError(f"total of {slots.size} slots does not belong to {layout.size} values")
         vector = np.empty(layout.size)
@@ -116,6 +127,18 @@ class CKKS(ClientKeys):
         from tacit.crypto.ckks import Cipher, parameter_set
 
         return Cipher(parameter_set(self.parameters), secret)
+
+    def _header(self, blob: bytes, key_id: bytes) -> Any:
+        from tacit.crypto.ckks import parameter_set
+        from tacit.crypto.ckks.blob import Kind, read
+        from tacit.crypto.ckks.parameters import ring_of
+
+        return read(ring_of(parameter_set(self.parameters)), key_id, blob, Kind.SUM)
+
+    @property
+    def _digits(self) -> int:
+        """Slots that a value without a bound takes."""
+        return -(-WIDE_BITS // self._digit_bits)
 
     @property
     def _digit_bits(self) -> int:

@@ -11,18 +11,19 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, ClassVar
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from tacit.core.errors import ProtectionError
+from tacit.core.errors import MessageError, OpeningError, ProtectionError, QuorumError
 from tacit.core.message import Blob, Message
 from tacit.core.parts import step
 from tacit.core.party import Party
 from tacit.core.protection import Protection, Sum
-from tacit.core.replica import enrolled_digest
+from tacit.core.replica import agreed_minimum, enrolled_digest
 from tacit.core.secret import Secret
 from tacit.core.shared import Shared
 from tacit.crypto.channel import checked_key, new_exchange, pair_key, place, seal, sign_key, unseal
@@ -50,7 +51,8 @@ class Guarded(Protection):
     def introduce(self, party: Party, greeting: Mapping[str, Any]) -> dict[str, Any]:
         """Party half: check the coordinator's key, make one's own, and share a channel."""
         run = run_of(party)
-        peer = checked_key(greeting["exchange"], party.pinned(COORDINATOR), "exchange", COORDINATOR, run)
+        signed = _signed(greeting, COORDINATOR)
+        peer = checked_key(signed, party.pinned(COORDINATOR), "exchange", COORDINATOR, run)
         private, public = new_exchange()
         party.vault["exchange"] = private
         party.vault["channel"] = pair_key(private, peer, "channel", run)
@@ -58,14 +60,27 @@ class Guarded(Protection):
 
     def welcome(self, desk: Any, party: str, fields: Mapping[str, Any]) -> None:
         """Coordinator half: check the party's key, and share a channel."""
-        run = desk.manifest.digest
-        peer = checked_key(fields["exchange"], desk.pinned(party), "exchange", party, run)
+        run, signed = desk.manifest.digest, _signed(fields, party)
+        peer = checked_key(signed, desk.pinned(party), "exchange", party, run)
         desk.vault[f"channel/{party}"] = pair_key(desk.vault["exchange"], peer, "channel", run)
-        desk.directory[party] = fields["exchange"]
+        desk.directory[party] = signed
+
+
+def _signed(fields: Mapping[str, Any], owner: str) -> bytes:
+    """Signed exchange key of an introduction, or a refusal."""
+    signed = fields.get("exchange")
+    if not isinstance(signed, bytes):
+        raise ProtectionError(f"{owner} showed no signed exchange key where one was agreed")
+    return signed
 
 
 def sealing_key(party: Party, other: str, signed: bytes) -> Secret:
-    """Key for sealing to (or from) another party whose signed exchange key was relayed."""
+    """Key for sealing to (or from) another party whose signed exchange key was relayed.
+
+    The relay has a signed exchange key, too: a message sealed for it would be no secret from it.
+    """
+    if other in (COORDINATOR, party.id):
+        raise ProtectionError(f"{party.id} was told to seal for {other}: only other clients are sealed for")
     run = run_of(party)
     peer = checked_key(signed, party.pinned(other), "exchange", other, run)
     return pair_key(party.vault["exchange"], peer, "seal", run)
@@ -114,19 +129,38 @@ class ClientKeys(Guarded):
         )
 
     def prepare(self, desk: Any, sums: int) -> None:
-        """Let one party make the key."""
-        maker, others = desk.parties[0], desk.parties[1:]
+        """Let one party make the key; if it cannot, the next one does, down to the quorum."""
+        if len(desk.parties) < 2:
+            raise ProtectionError(f"{self.name} protects nothing with a single client: have at least two")
+        spare = len(desk.parties) - max(2, ceil(desk.manifest.quorum * len(desk.parties) - 1e-9))
+        for tried, maker in enumerate(desk.parties):
+            try:
+                self._made(desk, maker)
+                break
+            except (QuorumError, MessageError):
+                if tried >= spare:
+                    raise
+
+    def _made(self, desk: Any, maker: str) -> None:
+        others = [name for name in desk.parties if name != maker]
         exchanges = np.frombuffer(b"".join(desk.directory[name] for name in others), dtype=np.uint8)
         common = {"names": "\n".join(others).encode(), "exchanges": exchanges.reshape(len(others), -1)}
-        if not others:
-            raise ProtectionError(f"{self.name} protects nothing with a single client: have at least two")
         for _, reply in desk.ask(self.make_keys, common, parties=[maker]):
-            wraps = reply["wraps"].data
+            bundle, wraps, public = (reply.get(name) for name in ("bundle", "wraps", "public"))
+            if not (
+                isinstance(bundle, Blob)
+                and isinstance(public, Blob)
+                and isinstance(wraps, Blob)
+                and len(wraps.data) == len(others) * WRAPPED
+            ):
+                desk.failures[maker] = "MessageError: keys that are not what was agreed"
+                raise MessageError(f"{maker} made keys that are not what was agreed")
             # Clients never take a public key from the coordinator, which could put its own there.
-            desk.memory["public"] = reply["public"].data
-            desk.memory["keys"] = {"bundle": reply["bundle"], "maker": maker}
+            desk.memory["public"] = public.data
+            desk.memory["keys"] = {"bundle": bundle, "maker": maker}
             desk.memory["wraps"] = {
-                name: Blob("sealed", wraps[i * WRAPPED : (i + 1) * WRAPPED]) for i, name in enumerate(others)
+                name: Blob("sealed", wraps.data[i * WRAPPED : (i + 1) * WRAPPED])
+                for i, name in enumerate(others)
             }
 
     def tickets(self, pending: Sum) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]]]:
@@ -162,6 +196,13 @@ class ClientKeys(Guarded):
         party.vault["content"] = content
         party.state["bundle"] = bundle
 
+    def check_opening(self, party: Party, contributions: int) -> None:
+        """Refuse to open what says of itself that it is no total over enough contributions."""
+        if contributions < (least := self.fewest(agreed_minimum(party))):
+            raise OpeningError(
+                f"total over {contributions} contributions, agreed were at least {least}: it stays shut"
+            )
+
     def unlocked(self, party: Party) -> Secret:
         """Give the federation's key to a party that holds it."""
         if "content" not in party.vault:
@@ -170,7 +211,7 @@ class ClientKeys(Guarded):
         content = ChaCha20Poly1305(party.vault["content"].reveal())
         try:
             return Secret(content.decrypt(raw[:12], raw[12:], run_of(party).encode()))
-        except InvalidTag:
+        except (InvalidTag, ValueError):
             raise ProtectionError("the federation's key does not open: it was changed on its way") from None
 
     def cached(self, party: Party, make: Callable[[Secret], Any]) -> Any:

@@ -12,13 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tacit.core.errors import OpeningError, ProtectionError
+from tacit.core.errors import ProtectionError
 from tacit.core.layout import Layout
 from tacit.core.message import Blob, Message
 from tacit.core.parts import step
 from tacit.core.party import Party
 from tacit.core.protection import Place, Promises, Sum, Vector
-from tacit.core.replica import agreed_minimum
 from tacit.core.secret import Secret
 from tacit.core.shared import Shared
 from tacit.crypto.channel import checked_key, sign_key
@@ -181,24 +180,21 @@ class Paillier(ClientKeys):
         """Key server: open a total over enough contributions, and hand it to the coordinator."""
         from tacit.crypto.paillier import PrivateKey, read_header
 
-        blob, least = cipher_of(message), agreed_minimum(party)
+        blob = cipher_of(message)
         private = PrivateKey.from_secret(party.vault["paillier"])
-        found = read_header(private.public, blob).summands
-        if found < least:
-            raise OpeningError(
-                f"total over {found} contributions, agreed were at least {least}: it stays shut"
-            )
+        self.check_opening(party, read_header(private.public, blob).summands)
         return Message(integers=private.decrypt(blob))
 
     def open(self, holder: Any, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Open at a client with the shared key; a key server has opened the total already."""
-        from tacit.crypto.paillier import PrivateKey
+        from tacit.crypto.paillier import PrivateKey, read_header
 
         code = FixedPoint(layout.bounds, self.bits, total["summands"], self.clip)
         if self.holder == "key-server":
             return code.decode(total["integers"])
-        private = self.cached(holder, PrivateKey.from_secret)
-        return code.decode(private.decrypt(cipher_of(total)))
+        private, blob = self.cached(holder, PrivateKey.from_secret), cipher_of(total)
+        self.check_opening(holder, read_header(private.public, blob).summands)
+        return code.decode(private.decrypt(blob))
 
 
 def single(key: Any, blob: bytes, packing: Any, slots: int) -> bytes:

@@ -83,6 +83,7 @@ class Ring(Guarded):
         """Add one's own to the running sum, and seal it for the next; the last hands it to the server."""
         from tacit.crypto.paillier import Packing, PublicKey, add_blobs, read_header
 
+        self._take_turn(party, ticket)
         code = FixedPoint(layout.bounds, self.bits, ticket["summands"], self.clip)
         integers = code.encode(vector)
         raw: bytes = ticket["public"]
@@ -98,12 +99,21 @@ class Ring(Guarded):
             channel = sealing_key(party, ticket["next"], ticket["next_exchange"])
             sealed = seal(channel, running, _hop(party, ticket, party.id, ticket["next"]))
             return Message(hop=Blob("sealed", sealed))
-        if (found := read_header(key, running).summands) < agreed_minimum(party):
+        least = self.fewest(agreed_minimum(party))
+        if (found := read_header(key, running).summands) < least:
             raise OpeningError(
-                f"running sum of {found} contributions, agreed were at least {agreed_minimum(party)}: "
+                f"running sum of {found} contributions, agreed were at least {least}: "
                 f"{party.id} does not hand it to the server"
             )
         return Message(cipher=Blob("cipher", running))
+
+    @staticmethod
+    def _take_turn(party: Party, ticket: Mapping[str, Any]) -> None:
+        """Take part once per lap: a lap that passes a client twice counts it as two."""
+        turn = (ticket["sum"], ticket["lap"])
+        if turn <= party.state.get("turn", (0, 0)):
+            raise OpeningError(f"{party.id} took its turn in lap {turn[1]} of sum {turn[0]} already")
+        party.state["turn"] = turn
 
     # -- the server --------------------------------------------------------------------------------
 
@@ -113,17 +123,14 @@ class Ring(Guarded):
         while True:
             lap += 1
             alive = [party for party in pending.parties if party not in pending.failures]
+            pending.check(alive)  # no lap whose total could not be opened; names those that failed
             pending.restart()
             total = self._lap(pending, alive, lap)
             if total is not None:
                 return {"cipher": Blob("cipher", total), "summands": len(pending.parties)}
-            if len(alive) - 1 < len(pending.parties) / 2:
-                pending.check()  # names those that failed
 
     def _lap(self, pending: Sum, alive: Sequence[str], lap: int) -> bytes | None:
         """One time around; None if a hop vanished."""
-        if not alive:
-            pending.check()
         common = {"public": pending.memory["public"], "summands": len(pending.parties), "lap": lap}
         incoming: Blob | None = None
         for position, party in enumerate(alive):

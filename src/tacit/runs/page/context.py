@@ -1,4 +1,4 @@
-"""Sections around the result: headline, warnings, what was seen, failures, settings."""
+"""Sections around the result: headline, warnings, failures, settings."""
 
 from __future__ import annotations
 
@@ -99,19 +99,6 @@ def _alerts(result: Mapping[str, Any]) -> str:
         for (level, about, text), times in _notes(result, loud=True)[:SHOWN]
     ]
     return f'<ul class="alerts">{"".join(items)}</ul>' if items else ""
-
-
-def exposure_section(result: Mapping[str, Any]) -> str:
-    """Set what each party saw, in the words of the protection's promises."""
-    promises = mapping(result.get("promises"))
-    seen = mapping(promises.get("who_sees_what"))
-    told = table(["party", "sees"], seen.items(), words=2) if seen else ""
-    others = [
-        (_words(key), _plain(value))
-        for key, value in promises.items()
-        if key != "who_sees_what" or not isinstance(value, Mapping)
-    ]
-    return section("What was seen", told, definitions(others, "words"))
 
 
 def notes_section(result: Mapping[str, Any]) -> str:

@@ -1,0 +1,78 @@
+"""Commands that list what there is: methods and protections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.text import Text
+
+from tacit.cli.common import Json
+from tacit.cli.output import guarded, say_json, stdout
+
+
+@guarded
+def methods(as_json: Json = False) -> None:
+    """List the methods with their options."""
+    from tacit.cli.tables import listing
+    from tacit.methods import METHODS
+
+    found = [
+        {
+            "name": name,
+            "summary": kind.summary(),
+            "tasks": kind.tasks,
+            "paper": kind.paper,
+            "options": kind.options(),
+        }
+        for name, kind in ((name, METHODS.get(name)) for name in METHODS)
+    ]
+    if as_json:
+        say_json({"methods": found})
+        return
+    stdout.print(listing(found, (("name", "method"), ("summary", "what it is"))))
+    _print_options(found)
+
+
+@guarded
+def protections(as_json: Json = False) -> None:
+    """List the protections with their promises and options."""
+    from tacit.cli.promises import changed, described, lines
+
+    found = described()
+    if as_json:
+        say_json({"protections": found})
+        return
+    for part in found:
+        stdout.print(Text.assemble((part["name"], "bold cyan"), f": {part['summary']}"))
+        _print_promises(lines(part))
+        for other in part["variants"]:
+            flags = " ".join(f"--{key} {value}" for key, value in other["settings"].items())
+            stdout.print(Text.assemble("  with ", (flags, "bold"), ":"))
+            _print_promises(changed(other, part))
+        stdout.print()
+    _print_options(found)
+
+
+def _print_promises(pairs: list[tuple[str, str]]) -> None:
+    from tacit.cli.tables import listing
+
+    rows = [{"key": f"  {key}", "value": value} for key, value in pairs]
+    stdout.print(listing(rows, (("key", ""), ("value", ""))))
+
+
+def _print_options(parts: list[dict[str, Any]]) -> None:
+    from tacit.cli.tables import listing
+
+    rows = [
+        {
+            "part": part["name"],
+            "option": f"--{o.name.replace('_', '-')}",
+            "default": str(o.default).lower() if isinstance(o.default, bool) else str(o.default),
+            "doc": o.doc.replace("``", ""),
+        }
+        for part in parts
+        for o in part["options"]
+    ]
+    if rows:
+        columns = (("part", "of"), ("option", "option"), ("default", "default"), ("doc", ""))
+        stdout.print(listing(rows, columns))

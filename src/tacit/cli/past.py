@@ -1,0 +1,88 @@
+"""Commands about runs that are over: show one, who saw what in it, export its model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.text import Text
+
+from tacit.cli.common import Json, Out, RunName, brief
+from tacit.cli.output import guarded, say_json, stdout
+from tacit.core.errors import ConfigError, nearest
+
+
+@guarded
+def show(name: RunName = "latest", out: Out = "runs", as_json: Json = False) -> None:
+    """Show a run."""
+    from tacit.cli.tables import run_table
+    from tacit.runs.folder import RunFolder
+
+    folder = RunFolder.find(name, out)
+    result = folder.result()
+    if as_json:
+        say_json(brief(result))
+    elif "error" in result:
+        error = result["error"]
+        stdout.print(Text(f"{result['run']} stopped: {error['type']}: {error['text']}"), soft_wrap=True)
+    else:
+        stdout.print(run_table(result))
+        stdout.print(f"\nreport: {folder.path / 'report.html'}")
+
+
+@guarded
+def exposure(name: RunName = "latest", out: Out = "runs", as_json: Json = False) -> None:
+    """Who saw what in a run: about whom, in which form, over how many clients. Worst first."""
+    from tacit.cli.tables import exposure_table
+    from tacit.ledger.sentences import sentences
+    from tacit.runs.folder import RunFolder
+
+    folder = RunFolder.find(name, out)
+    result = folder.result()
+    rows = result.get("exposure")
+    if rows is None:
+        raise ConfigError(f"{folder.path} does not say who saw what: it is of an older version; run it again")
+    if as_json:
+        say_json({"run": result["run"], "protect": result["protect"], "exposure": rows})
+        return
+    title = f"{result['run']}: {result['method']} on {result['data']}, {result['protect']}"
+    if "error" in result:
+        title += "; stopped, so this is what was seen until then"
+    stdout.print(Text(title, style="bold"), soft_wrap=True)
+    for sentence in sentences(rows):
+        stdout.print(Text(sentence), soft_wrap=True)
+    stdout.print()
+    stdout.print(exposure_table(rows))
+
+
+@guarded
+def export(
+    name: RunName = "latest",
+    to: Annotated[Path | None, typer.Option("--to", help="File to write.")] = None,
+    kind: Annotated[str, typer.Option("--format", help="safetensors or json.")] = "safetensors",
+    out: Out = "runs",
+    as_json: Json = False,
+) -> None:
+    """Export a run's model in a standard format."""
+    from tacit.models.onelayer import OneLayer
+    from tacit.runs.folder import RunFolder
+
+    formats = ("safetensors", "json")
+    if kind not in formats:
+        raise ConfigError(f"unknown format '{kind}': {nearest(kind, formats)}")
+    folder = RunFolder.find(name, out)
+    source = folder.path / "model.safetensors"
+    if not source.is_file():
+        raise ConfigError(f"{folder.path} holds no model: the run did not finish")
+    model = OneLayer.load(source)
+    path = to or Path(f"{folder.path.name}.{kind}")
+    if path.exists():
+        raise ConfigError(f"{path} is there already: choose another file with --to")
+    content = source.read_bytes() if kind == "safetensors" else msgspec.json.encode(model.as_dict())
+    RunFolder(path.parent).write(path.name, content)
+    if as_json:
+        say_json({"run": folder.path.name, "format": kind, "path": str(path), "bytes": len(content)})
+    else:
+        stdout.print(f"{path}: {len(content):,} bytes")

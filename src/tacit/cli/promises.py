@@ -1,0 +1,101 @@
+"""What protections promise, as the command lists it and docs/protections.md shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from tacit.core.protection import Promises, Protection
+from tacit.sums import PROTECTIONS
+
+
+def variants(kind: type[Protection]) -> Iterator[tuple[dict[str, Any], Promises]]:
+    """Options that change what is promised to whom, the defaults first, with the promises.
+
+    >>> from tacit.sums.plain import Plain
+    >>> [options for options, _ in variants(Plain)]
+    [{'opens': 'coordinator'}, {'opens': 'clients'}]
+    """
+    default = kind()
+    found: dict[str, list[Any]] = {}
+    for name, hint in get_type_hints(kind).items():
+        if get_origin(hint) is not Literal or name not in default.config():
+            continue
+        others = [value for value in get_args(hint) if value != getattr(default, name)]
+        changed = [
+            value for value in others if _who(kind(**{name: value}).promises) != _who(default.promises)
+        ]
+        if changed:
+            found[name] = changed
+    yield {name: getattr(default, name) for name in found}, default.promises
+    for name, values in found.items():
+        for value in values:
+            yield {name: value}, kind(**{name: value}).promises
+
+
+def _who(promises: Promises) -> tuple[Any, ...]:
+    return promises.opens, dict(promises.keys), dict(promises.sees), promises.collusion
+
+
+def described() -> list[dict[str, Any]]:
+    """All protections with promises, options and variants, as plain values."""
+    found = []
+    for name in PROTECTIONS:
+        kind = PROTECTIONS.get(name)
+        (options, default), *others = variants(kind)
+        promises = default.as_dict()
+        found.append(
+            {
+                "name": name,
+                "summary": kind.summary(),
+                **promises,
+                "coordinator": promises["sees"].get("coordinator"),
+                "options": kind.options(),
+                "settings": options,
+                "variants": [{"settings": given, **other.as_dict()} for given, other in others],
+            }
+        )
+    return found
+
+
+def lines(promises: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Promises as pairs of words, in the order in which one asks for them.
+
+    >>> from tacit.sums.plain import Plain
+    >>> lines(Plain().promises.as_dict())[0]
+    ('totals open at', 'the coordinator')
+    """
+    holds = [(f"held by {_who_is(who)}", what) for who, what in promises["keys"].items()]
+    sees = [(f"{_who_is(who)} sees", what) for who, what in promises["sees"].items()]
+    precision = promises["precision"]
+    return [
+        ("totals open at", "the coordinator" if promises["opens"] == "coordinator" else "the clients"),
+        *holds,
+        *sees,
+        ("undone by", promises["collusion"]),
+        ("if a client vanishes", promises["dropout"]),
+        ("largest error", f"{precision:.1e} of bound × clients" if precision else "none but float rounding"),
+        ("bytes per value", f"{promises['bytes_per_value']:g}"),
+        *(("warning", text) for text in promises["warnings"]),
+    ]
+
+
+def _who_is(who: str) -> str:
+    return who.replace("-", " ")
+
+
+def changed(promises: Mapping[str, Any], default: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Lines that differ from those of the default options."""
+    known = lines(default)
+    return [line for line in lines(promises) if line not in known]
+
+
+def markdown(pairs: Iterable[tuple[str, str]]) -> str:
+    """Lines as a table of a page; docs/protections.md holds it for every protection.
+
+    >>> print(markdown([("totals open at", "the clients")]))
+    | Promise | |
+    |---|---|
+    | totals open at | the clients |
+    """
+    return "\n".join(["| Promise | |", "|---|---|", *(f"| {key} | {text} |" for key, text in pairs)])

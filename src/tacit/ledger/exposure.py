@@ -1,0 +1,231 @@
+"""The exposure ledger: who saw what, about whom, over how many; read from a run's events alone.
+
+A row's class says what its receiver can make of the bytes:
+
+    plain       can be read as it is
+    aggregate   a total over ``over`` clients, or what was made of one
+    cipher      encrypted; ``openable`` says whether the receiver holds the key
+    masked      hidden by masks that cancel in the sum
+    share       one share, which alone opens nothing
+    sealed      for another party's eyes, only relayed; or a key, sealed for its receiver
+    public      was never a secret
+
+Rows are ordered worst first. What the words mean, and what they leave out, is in docs/exposure.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tacit.core.events import Event, Received, Relayed, Replied, RunStarted, TotalOpened, WaveStarted
+from tacit.core.exposure import ALL, CLIENT, COORDINATOR, EACH, EXPERIMENTER, KEYS, OTHER
+
+CLIENTS = "clients"
+INTRODUCTION = "introduction"
+RELAYED = "messages between clients"
+OPENING = ("desk.disclose", "desk.hand_over", "protection.open_total")  # their totals: see TotalOpened
+NAMES = {
+    "signature": f"{INTRODUCTION}: columns",
+    "vocabulary": f"{INTRODUCTION}: labels and categories",
+    "schema": "agreed schema",
+    "digest": "digest of its model",
+    "signed": "public key",
+    "public": "public key",
+    "names": "names of the clients",
+    "bundle": "the federation's key",
+    "wrap": "the federation's key",
+    "wraps": "the federation's key",
+}
+EMPTY = 2  # bytes of a vocabulary that tells nothing
+
+
+class _Kind(NamedTuple):
+    """What distinguishes a row from another."""
+
+    who: str
+    what: str
+    about: str
+    kind: str
+    over: int
+    openable: bool
+
+    def rank(self) -> tuple[Any, ...]:
+        """Place in the table: what tells most of a single client comes first."""
+        single = self.openable and self.over == 1 and self.about in (EACH, OTHER, ALL)
+        if single and self.kind != "public":
+            place = 1 if self.what.startswith(INTRODUCTION) else 0
+        else:
+            place = {"aggregate": 2, "plain": 3, "public": 6}.get(self.kind, 5 if self.about == KEYS else 4)
+        others = (COORDINATOR, EXPERIMENTER, CLIENTS)
+        return place, others.index(self.who) if self.who in others else 1, self.over
+
+
+@dataclass
+class _Count:
+    times: int = 0
+    bytes: int = 0
+
+    def add(self, times: int, size: int) -> None:
+        self.times += times
+        self.bytes += size
+
+
+class ExposureLedger:
+    """Collects who saw what; subscribe it to the run's events.
+
+    Memory grows with the kinds of things that were seen, not with clients or waves.
+
+    Examples
+    --------
+    >>> from tacit.core.events import Events
+    >>> ledger = ExposureLedger()
+    >>> events = Events(ledger)
+    >>> seen = (COORDINATOR, EACH, "plain", "clear/factor", 1, 5, 1000, "terms")
+    >>> events.emit(Received(3, "desk.contribute", *seen))
+    >>> events.emit(TotalOpened(2, "terms", "clients", 5, 15))
+    >>> row = ledger.summary()[0]
+    >>> row["who"], row["what"], row["about"], row["class"], row["over"], row["openable"]
+    ('coordinator', 'terms: factor', 'each client', 'plain', 1, True)
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[_Kind, _Count] = {}
+        self._steps: dict[int, str] = {}
+        self._ciphers: dict[str, _Count] = {}  # of the sum that is under way, at the coordinator
+        self._logged: dict[str, None] = {}  # contributions whose totals the clients opened
+        self._relayed = _Count()
+        self._services: dict[str, None] = {}
+        self._disclosing = False
+        self._over = 0
+        self._opens = CLIENTS
+
+    def __call__(self, number: int, event: Event) -> None:
+        """Take one event into account."""
+        match event:
+            case RunStarted():
+                self._opens = event.opens
+            case WaveStarted():
+                self._steps = {event.wave: event.step}
+                self._disclosing = event.step == "desk.disclose"
+            case Replied() if self._steps.get(event.wave) == "desk.hand_over" and not event.failure:
+                self._add(EXPERIMENTER, "the model", ALL, "aggregate", self._over, 1, event.bytes_up)
+            case Relayed():
+                self._relayed.add(1, event.bytes)
+            case Received():
+                self._received(event)
+            case TotalOpened():
+                self._opened(event)
+
+    def _add(
+        self,
+        who: str,
+        what: str,
+        about: str,
+        kind: str,
+        over: int,
+        times: int,
+        size: int,
+        openable: bool = True,
+    ) -> None:
+        self._rows.setdefault(_Kind(who, what, about, kind, over, openable), _Count()).add(times, size)
+
+    def _received(self, event: Received) -> None:
+        if event.receiver not in (COORDINATOR, CLIENT, EXPERIMENTER):
+            self._services[event.receiver] = None
+        told = event.what == "total" or event.receiver in (COORDINATOR, EXPERIMENTER)
+        if event.step in OPENING and told:
+            return
+        if event.what == "vocabulary" and event.bytes == EMPTY * event.times:
+            return
+        if (event.receiver, event.kind) == (COORDINATOR, "cipher"):
+            self._ciphers.setdefault(event.contribution, _Count()).add(event.times, event.bytes)
+            return
+        who = CLIENTS if event.receiver == CLIENT else event.receiver
+        # What is sealed for a client it can unseal, but only a key is of use to it alone.
+        openable = event.kind in ("plain", "aggregate", "public") or (who == CLIENTS and event.about == KEYS)
+        what = _words(event.what, event.contribution if event.kind not in ("aggregate", "public") else "")
+        self._add(who, what, event.about, event.kind, event.over, event.times, event.bytes, openable)
+
+    def _opened(self, event: TotalOpened) -> None:
+        total = f"{event.contribution}: total"
+        values, self._over = 8 * event.values, event.contributors
+        ciphers = self._ciphers.pop(event.contribution, None)
+        seen = (total, ALL, "aggregate", event.contributors, 1, values)
+        if event.at == COORDINATOR:
+            self._add(COORDINATOR, *seen)
+            for service in self._services:
+                self._add(service, *seen)
+        elif self._disclosing:
+            self._add(COORDINATOR, *seen)
+            self._add(CLIENTS, *seen)
+        else:
+            self._logged[event.contribution] = None
+        # A coordinator that opens totals without anyone's help holds the key. It does no harm where it
+        # gets the total alone, as in a ring; ciphertexts of single clients would be open to it.
+        own = event.at == COORDINATOR and not self._services
+        if ciphers is not None and not (own and ciphers.times < event.contributors):
+            self._cipher(event.contribution, ciphers, own)
+
+    def _cipher(self, contribution: str, count: _Count, openable: bool) -> None:
+        what = _words("vector", contribution)
+        self._add(COORDINATOR, what, EACH, "cipher", 1, count.times, count.bytes, openable)
+
+    def summary(self) -> list[dict[str, Any]]:
+        """Give the rows, worst first, as plain values.
+
+        Returns
+        -------
+        list of dict
+            ``who`` saw ``what`` ``about`` whom; its ``class``; ``over`` how many clients it is aggregated;
+            how many ``times``, how many ``bytes``; whether the receiver can read it (``openable``).
+        """
+        seen = ExposureLedger()
+        seen._rows = {kind: _Count(count.times, count.bytes) for kind, count in self._rows.items()}
+        # A sum that never ended: nobody opened anything, but whoever holds the key still could.
+        for contribution, count in self._ciphers.items():
+            seen._cipher(contribution, count, self._opens == COORDINATOR and not self._services)
+        if self._relayed.times:
+            # What the coordinator received sealed is what it relayed.
+            seen._rows = {kind: n for kind, n in seen._rows.items() if kind[0::3] != (COORDINATOR, "sealed")}
+            seen._add(
+                COORDINATOR, RELAYED, OTHER, "sealed", 1, self._relayed.times, self._relayed.bytes, False
+            )
+        totals = "totals: " + ", ".join(self._logged)
+        ordered = sorted(seen._rows.items(), key=lambda item: item[0].rank())
+        return [
+            {
+                "who": kind.who,
+                "what": totals if kind.what == "totals" and self._logged else kind.what,
+                "about": kind.about,
+                "class": kind.kind,
+                "over": kind.over,
+                "times": count.times,
+                "bytes": count.bytes,
+                "openable": kind.openable,
+            }
+            for kind, count in ordered
+        ]
+
+    def sentences(self) -> list[str]:
+        """Say the same to people, worst first."""
+        from tacit.ledger.sentences import sentences
+
+        return sentences(self.summary())
+
+
+def _words(name: str, contribution: str) -> str:
+    """Name what was received as people would.
+
+    >>> _words("clear/factor", "terms"), _words("next_exchange", ""), _words("weights", "")
+    ('terms: factor', 'signed exchange keys', 'weights')
+    """
+    name = name.removeprefix("clear/").removeprefix("guard/")
+    if name.endswith(("exchange", "exchanges")):
+        return "signed exchange keys"
+    if name in NAMES:
+        return NAMES[name]
+    if not contribution:
+        return name
+    vector = {"vector": "vector", "cipher": "vector", "hop": "running sum", "incoming": "running sum"}
+    return f"{contribution}: {vector.get(name, name)}"

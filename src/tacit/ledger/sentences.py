@@ -1,0 +1,126 @@
+"""Exposure in plain sentences: what the rows of the exposure ledger mean to people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+Row = Mapping[str, Any]
+
+INTRODUCTION = "introduction: "
+HIDDEN = {"cipher": "ciphertexts", "masked": "masked vectors", "share": "single shares"}
+
+
+def sentences(rows: Iterable[Row]) -> list[str]:
+    """One sentence for rows of the same kind, in the order of the rows: worst first.
+
+    >>> row = {"who": "coordinator", "what": "terms: factor", "about": "each client", "class": "plain",
+    ...        "over": 1, "times": 5, "bytes": 1000, "openable": True}
+    >>> sentences([row])
+    ['The coordinator saw in the clear, of every single client: factor of terms.']
+    """
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        over = row["over"] if row["class"] == "aggregate" else 1
+        key = (_subject(row["who"]), row["class"], row["about"], row["openable"], over)
+        groups.setdefault((*key, row["what"].startswith(INTRODUCTION)), []).append(row)
+    told = [_sentence(subject, kind, group) for (subject, kind, *_), group in groups.items()]
+    return [text for text in told if text]
+
+
+def exposes_one(row: Row) -> bool:
+    """Whether a row tells its receiver of single clients."""
+    readable = row["openable"] and row["over"] == 1 and row["class"] != "public"
+    return bool(readable and row["about"] in ("each client", "another client", "all clients together"))
+
+
+def _subject(who: str) -> str:
+    return "Clients" if who == "clients" else f"The {who.replace('-', ' ')}"
+
+
+def _sentence(subject: str, kind: str, rows: Sequence[Row]) -> str:
+    first = rows[0]
+    things = _listed([phrase(row["what"]) for row in rows])
+    if first["what"].startswith(INTRODUCTION):
+        return f"{subject} was told at enrolment, by every single client: {things}."
+    if kind == "plain" or (kind == "aggregate" and first["over"] == 1):
+        return f"{subject} saw in the clear, of every single client: {things}."
+    if kind == "aggregate":
+        return f"{subject} saw, of {first['over']:,} clients together: {things}."
+    if kind == "public":
+        return ""
+    if first["openable"]:
+        if first["about"] == "the keys":
+            return f"{subject} received {things}, sealed for each of them."
+        return f"{subject} received ciphertexts of single clients under a key that it holds: {things}."
+    if kind == "sealed" and subject != "Clients":
+        messages, size = sum(row["times"] for row in rows), sum(row["bytes"] for row in rows)
+        return f"{subject} relayed sealed bytes it cannot read: {messages:,} messages, {size:,} bytes."
+    if kind == "sealed":
+        return f"{subject} received, sealed by another client, what opens nothing by itself: {things}."
+    return f"{subject} received {HIDDEN.get(kind, kind)} of every client, which it cannot open: {things}."
+
+
+def phrase(what: str) -> str:
+    """Turn a row's name round.
+
+    >>> phrase("terms: factor"), phrase("moments: vector"), phrase("totals: moments, terms")
+    ('factor of terms', 'moments', 'totals of moments, terms')
+    """
+    name, colon, part = what.partition(": ")
+    if not colon:
+        return what
+    if what.startswith(INTRODUCTION) or part == "vector":
+        return part if what.startswith(INTRODUCTION) else name
+    return f"{name} of {part}" if name == "totals" else f"{part} of {name}"
+
+
+def _listed(words: Iterable[str]) -> str:
+    """Join words, each once.
+
+    >>> _listed(["a", "b", "a", "c"])
+    'a, b and c'
+    """
+    *first, last = dict.fromkeys(words)
+    if any(" and " in word for word in (*first, last)):
+        return ", ".join([*first, last])
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def saw(rows: Iterable[Row], who: str = "coordinator") -> str:
+    """Say in one line what a party saw.
+
+    >>> saw([])
+    'nothing'
+    """
+    own = [row for row in rows if row["who"] == who]
+    kinds = {row["class"] for row in own}
+    clear = [row for row in own if row["class"] == "plain"]
+    if any(row["what"].endswith(": vector") for row in clear):
+        return "every client's contribution, in the clear"
+    if any(row["class"] == "cipher" and row["openable"] for row in own):
+        return "every client's contribution, under a key that it holds"
+    parts = [f"{words} it cannot open" for kind, words in HIDDEN.items() if kind in kinds]
+    # Keys are sealed in many protections; that is worth a word only where nothing else is hidden.
+    if "sealed" in kinds and not parts:
+        parts.append("sealed bytes it cannot read")
+    if totals := sorted({row["over"] for row in own if row["class"] == "aggregate"}):
+        parts.append(
+            f"totals over {' to '.join(f'{over:,}' for over in (totals[0], totals[-1])[: len(totals)])}"
+        )
+        parts[-1] += " clients" if totals[-1] > 1 else " client"
+    things = [_owned(row["what"]) for row in clear]
+    if things := [thing for thing in things if thing]:
+        parts.append(f"every client's {_listed(things)} in the clear")
+    return "; ".join(parts) if parts else "nothing"
+
+
+def _owned(what: str) -> str:
+    """What of a client is worth a word in one line: everyone has columns.
+
+    >>> _owned("terms: factor"), _owned("introduction: columns")
+    ('factor', '')
+    """
+    if what.startswith(INTRODUCTION):
+        return "labels and categories" if "labels" in what else ""
+    return what.partition(": ")[2] or what

@@ -1,0 +1,72 @@
+"""The section "Who saw what": sentences, the table behind them, and what the protection promised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tacit.ledger.sentences import exposes_one, sentences
+from tacit.runs.page.markup import definitions, mapping, section, sequence, table
+from tacit.runs.page.units import count, escape, number, significant, size_text
+
+KEYS = ("who", "what", "about", "class", "over", "times", "bytes", "openable")
+HEADS = ["who", "what", "about", "class", "can read it", "over", "times", "bytes"]
+
+
+def exposure_section(result: Mapping[str, Any]) -> str:
+    """Set who saw what, worst first, and what was promised."""
+    rows = [row for row in map(mapping, sequence(result.get("exposure"))) if all(key in row for key in KEYS)]
+    told = "".join(
+        f"<li>{_weighted(text, loud)}</li>" for text, loud in _told([row for row in rows if _is_sound(row)])
+    )
+    lines = [
+        [
+            row["who"],
+            row["what"],
+            row["about"],
+            row["class"],
+            "yes" if row["openable"] else "no",
+            count(number(row["over"])),
+            count(number(row["times"])),
+            size_text(number(row["bytes"])),
+        ]
+        for row in rows
+    ]
+    return section(
+        "Who saw what",
+        f'<ul class="plain">{told}</ul>' if told else "",
+        table(HEADS, lines, words=5) if lines else "",
+        _promises(mapping(result.get("promises"))),
+    )
+
+
+def _is_sound(row: Mapping[str, Any]) -> bool:
+    return all(number(row[key]) is not None for key in ("over", "times", "bytes")) and all(
+        isinstance(row[key], str) for key in ("who", "what", "about", "class")
+    )
+
+
+def _told(rows: list[Mapping[str, Any]]) -> list[tuple[str, bool]]:
+    loud = set(sentences(row for row in rows if exposes_one(row)))
+    return [(text, text in loud) for text in sentences(rows)]
+
+
+def _weighted(text: str, loud: bool) -> str:
+    return f"<b>{escape(text)}</b>" if loud else escape(text)
+
+
+def _promises(promises: Mapping[str, Any]) -> str:
+    """What the protection promised, as far as the result holds it."""
+    pairs: list[tuple[str, object]] = [("protection", promises.get("name"))]
+    pairs.append(("totals open at", promises.get("opens")))
+    for title, words in (("keys", "key at {}"), ("sees", "{} may see")):
+        told = mapping(promises.get(title))
+        pairs += [(words.format(str(who).replace("-", " ")), what) for who, what in told.items()]
+    pairs += [("undone by", promises.get("collusion")), ("if a client vanishes", promises.get("dropout"))]
+    error = number(promises.get("precision"))
+    if error is not None:
+        pairs.append(("largest error", f"{significant(error)} of bound × clients" if error else "none"))
+    size = number(promises.get("bytes_per_value"))
+    pairs.append(("bytes per value", None if size is None else f"{size:g}"))
+    listed = definitions(pairs, "words") if promises else ""
+    return f"<h3>What the protection promises</h3>{listed}" if listed else ""

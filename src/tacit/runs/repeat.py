@@ -1,0 +1,46 @@
+"""The command that repeats a run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from tacit.runs.settings import DataSettings, RunSettings, Settings
+
+
+def command(settings: Settings) -> str:
+    """Write the command that repeats a run."""
+    words = ["tacit", "run"]
+    for section, table, default in (
+        ("data", settings.data, DataSettings()),
+        ("run", settings.run, RunSettings()),
+    ):
+        for key, value in vars(table).items():
+            if value != getattr(default, key) or key in ("name", "seed"):
+                words += _flag(section if key == "name" else key, value)
+    for section in ("method", "partition", "protect"):
+        options: Mapping[str, Any] = getattr(settings, section)
+        words += _flag(section, options["name"])
+        for key, value in options.items():
+            if key != "name" and value is not None:
+                words += [f"--{key.replace('_', '-')}", _text(value)]
+    for key, value in settings.prepare.items():
+        words += _flag(key, value)
+    return shlex.join(words)
+
+
+def _flag(key: str, value: Any) -> list[str]:
+    flag = f"--{key.replace('_', '-')}"
+    if value is True:
+        return [flag]
+    if value is False:
+        return [f"--no-{key.replace('_', '-')}"]
+    return [flag, _text(value)]
+
+
+def _text(value: Any) -> str:
+    """Write a value as the command reads it."""
+    if isinstance(value, tuple | list):
+        return ",".join(map(_text, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

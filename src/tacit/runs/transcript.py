@@ -1,0 +1,110 @@
+"""Transcripts: every byte that each party of an experiment received, one file for each party.
+
+A file is the line ``tacit transcript 1`` and then frames. A frame is three lengths (unsigned, little-endian:
+two bytes for the sender's name, two for the step's, eight for what was received), followed by these three.
+An ask is two messages, one after the other: what all were asked, and what only this party was told. A reply
+is one.
+
+A transcript holds whatever the protection let through: under ``plain``, the clients' contributions.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+from tacit.core.errors import DataError, MessageError, UnavailableError
+from tacit.core.message import Message
+from tacit.runs.folder import cannot_write
+
+MAGIC = b"tacit transcript 1\n"
+START = b"TCT"
+_LENGTHS = struct.Struct("<HHQ")
+
+
+class Frame(NamedTuple):
+    """One thing that a party received."""
+
+    sender: str
+    step: str
+    raw: bytes
+
+    def messages(self) -> tuple[Message, ...]:
+        """Decode what was received: one message, or the two of an ask.
+
+        >>> raw = Message(sum=1).encode()
+        >>> [dict(found) for found in Frame("coordinator", "desk.contribute", raw + raw).messages()]
+        [{'sum': 1}, {'sum': 1}]
+        """
+        place = 0
+        while (place := self.raw.find(START, place + 1)) > 0:
+            try:
+                return Message.decode(self.raw[:place]), Message.decode(self.raw[place:])
+            except MessageError:
+                continue  # those three letters within a message
+        return (Message.decode(self.raw),)
+
+
+class TranscriptFolder:
+    """Writes what each party received; hand it to ``Federation.train`` as its ``transcript``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.mkdir()
+        except OSError as error:
+            raise cannot_write(path, error) from None
+
+    def file(self, party: str) -> Path:
+        """Where a party's transcript is."""
+        return self.path / f"{quote(party, safe=' ')}.bin"
+
+    def __call__(self, receiver: str, sender: str, step: str, raw: bytes) -> None:
+        """Append one frame."""
+        names = sender.encode(), step.encode()
+        path = self.file(receiver)
+        try:
+            # Opened for each frame: 20,000 parties are more than a process may keep open.
+            with path.open("ab") as file:
+                if not file.tell():
+                    file.write(MAGIC)
+                file.write(b"".join([_LENGTHS.pack(*map(len, names), len(raw)), *names, raw]))
+        except OSError as error:
+            raise cannot_write(path, error) from None
+
+
+def read_transcript(path: Path | str) -> Iterator[Frame]:
+    """Read what a party received, frame by frame.
+
+    Raises
+    ------
+    UnavailableError
+        If there is no such file.
+    DataError
+        If it is not a transcript, or ends within a frame.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     transcript = TranscriptFolder(Path(folder, "transcript"))
+    ...     transcript("client-1", "coordinator", "desk.enrol", b"hello")
+    ...     list(read_transcript(transcript.file("client-1")))
+    [Frame(sender='coordinator', step='desk.enrol', raw=b'hello')]
+    """
+    if not Path(path).is_file():
+        raise UnavailableError(f"no transcript {path}: keep one with `tacit run --transcript`")
+    with Path(path).open("rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            raise DataError(f"{path} is not a transcript of this version: it starts with other bytes")
+        while head := file.read(_LENGTHS.size):
+            if len(head) < _LENGTHS.size:
+                raise DataError(f"{path} ends within a frame")
+            lengths = _LENGTHS.unpack(head)
+            sender, step, raw = (file.read(length) for length in lengths)
+            if len(raw) < lengths[2]:
+                raise DataError(f"{path} ends within a frame")
+            yield Frame(sender.decode(), step.decode(), raw)

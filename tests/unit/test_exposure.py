@@ -1,0 +1,308 @@
+"""Who saw what: read from events, true of every protection, and worst first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tacit import Federation, Table
+from tacit.core.errors import DataError, MessageError, QuorumError, UnavailableError
+from tacit.core.events import Events, Received, Relayed, RunStarted, TotalOpened, WaveStarted
+from tacit.core.exposure import ALL, COORDINATOR, EACH, KEYS, OTHER, RUN, Exposure
+from tacit.core.message import Blob, Message
+from tacit.ledger.exposure import ExposureLedger
+from tacit.ledger.sentences import exposes_one, saw, sentences
+from tacit.runs.transcript import MAGIC, Frame, TranscriptFolder, read_transcript
+from tacit.sums import PROTECTIONS
+
+SHORT: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "ckks": {},
+    "paillier": {"key_bits": 2048},
+    "paillier-clients": {"key_bits": 2048, "holder": "clients"},
+    "ring": {"key_bits": 2048},
+}
+
+
+def seen_in(name: str, **federation: Any) -> list[dict[str, Any]]:
+    ledger = ExposureLedger()
+    made = Federation.embedded("iris", **{"clients": 4, **federation})
+    protection = PROTECTIONS.build(name.removesuffix("-clients"), SHORT[name])
+    made.train("fedheonn", protect=protection, events=Events(ledger))
+    return ledger.summary()
+
+
+@pytest.fixture(scope="module", params=SHORT)
+def run(request: pytest.FixtureRequest) -> tuple[str, list[dict[str, Any]]]:
+    """Every protection once, with an evaluation at the clients."""
+    return request.param, seen_in(request.param, holdout=0.2)
+
+
+def rows_of(rows: list[dict[str, Any]], **like: Any) -> list[dict[str, Any]]:
+    return [row for row in rows if all(row[key] == value for key, value in like.items())]
+
+
+# -- real runs -------------------------------------------------------------------------------------
+
+
+def test_the_factor_is_in_the_clear_under_every_protection(run: tuple[str, list[dict[str, Any]]]) -> None:
+    _, rows = run
+    (row,) = rows_of(rows, who="coordinator", what="terms: factor")
+    assert (row["class"], row["about"], row["over"], row["times"], row["openable"]) == (
+        *("plain", "each client", 1, 4),
+        True,
+    )
+    assert exposes_one(row)
+    first = sentences(rows)[0]
+    assert first.startswith("The coordinator saw in the clear, of every single client:")
+    assert "factor of terms" in first
+
+
+def test_vectors_are_hidden_unless_the_sum_is_plain(run: tuple[str, list[dict[str, Any]]]) -> None:
+    name, rows = run
+    vectors = [row for row in rows if row["what"].endswith(": vector")]
+    readable = [row for row in vectors if row["openable"]]
+    assert bool(readable) == (name == "plain")
+    if name != "ring":
+        assert {row["what"] for row in rows_of(vectors, who="coordinator")} == {
+            *("moments: vector", "terms: vector", "evaluation: vector")
+        }
+        assert all(row["times"] == 4 for row in vectors)
+
+
+def test_totals_are_over_all_clients(run: tuple[str, list[dict[str, Any]]]) -> None:
+    name, rows = run
+    totals = rows_of(rows, **{"class": "aggregate"})
+    assert totals
+    assert {row["over"] for row in totals} == {4}
+    opened = {row["what"] for row in rows_of(totals, who="coordinator")}
+    if name in ("ckks", "paillier-clients"):
+        assert opened == {"evaluation: total"}  # disclosed on purpose; the model stays with the clients
+        assert rows_of(totals, who="clients", what="totals: moments, terms")
+        assert rows_of(totals, who="experimenter", what="the model")
+    else:
+        assert opened == {"moments: total", "terms: total", "evaluation: total"}
+
+
+def test_a_key_server_sees_totals_only(run: tuple[str, list[dict[str, Any]]]) -> None:
+    name, rows = run
+    found = [row for row in rows_of(rows, who="key-server") if row["class"] != "public"]
+    totals = {"moments: total", "terms: total", "evaluation: total"}
+    seen = {row["what"] for row in found}
+    assert seen == (totals if name == "paillier" else set())
+    assert {row["class"] for row in found} <= {"aggregate"}
+    assert all(row["over"] == 4 for row in found)
+
+
+def test_relays_and_keys(run: tuple[str, list[dict[str, Any]]]) -> None:
+    name, rows = run
+    relayed = rows_of(rows, who="coordinator", **{"class": "sealed"})
+    assert len(relayed) == (name in ("ckks", "paillier-clients", "ring"))
+    assert not any(row["openable"] for row in relayed)
+    assert any("relayed sealed bytes it cannot read" in text for text in sentences(rows)) == bool(relayed)
+    keys = rows_of(rows, who="clients", about=KEYS)
+    assert bool(keys) == (name in ("ckks", "paillier-clients"))
+    hops = rows_of(rows, who="clients", what="terms: running sum")
+    assert [(row["times"], row["openable"]) for row in hops] == ([(3, False)] if name == "ring" else [])
+
+
+def test_the_line_of_the_run_is_true(run: tuple[str, list[dict[str, Any]]]) -> None:
+    name, rows = run
+    clear = "every client's factor, labels and categories in the clear"
+    assert saw(rows) == {
+        "plain": "every client's contribution, in the clear",
+        "ring": f"sealed bytes it cannot read; totals over 4 clients; {clear}",
+    }.get(name, f"ciphertexts it cannot open; totals over 4 clients; {clear}")
+
+
+def test_rows_are_plain_values_worst_first(run: tuple[str, list[dict[str, Any]]]) -> None:
+    _, rows = run
+    assert json.loads(json.dumps(rows)) == rows
+    loud = [exposes_one(row) for row in rows]
+    assert loud == sorted(loud, reverse=True)
+    kinds = [row["class"] for row in rows]
+    assert kinds.index("public") > max(i for i, kind in enumerate(kinds) if kind == "aggregate")
+    assert all(row["times"] > 0 and row["bytes"] > 0 for row in rows)
+
+
+def test_declared_classes_are_not_told() -> None:
+    told = {row["what"] for row in seen_in("plain")}
+    kept = {row["what"] for row in seen_in("plain", classes=["setosa", "versicolor", "virginica"])}
+    assert told - kept == {"introduction: labels and categories"}
+
+
+# -- events that no sound protection gives ---------------------------------------------------------
+
+
+def ledger_of(*events: Any) -> ExposureLedger:
+    ledger = ExposureLedger()
+    for number, event in enumerate(events):
+        ledger(number, event)
+    return ledger
+
+
+def ciphers(times: int) -> Received:
+    seen = (COORDINATOR, EACH, "cipher", "cipher", 1, times, 100, "terms")
+    return Received(2, "desk.contribute", *seen)
+
+
+STARTED = RunStarted("r", "m", "fedheonn", "odd", "coordinator", 5, 0)
+
+
+def test_ciphertexts_of_single_clients_at_whoever_holds_the_key_are_loud() -> None:
+    ledger = ledger_of(STARTED, ciphers(5), TotalOpened(1, "terms", "coordinator", 5, 3))
+    row = ledger.summary()[0]
+    assert (row["class"], row["openable"], row["over"]) == ("cipher", True, 1)
+    assert exposes_one(row)
+    assert saw(ledger.summary()) == "every client's contribution, under a key that it holds"
+    assert "under a key that it holds" in ledger.sentences()[0]
+
+
+def test_a_run_that_stopped_before_its_total_opened() -> None:
+    (row,) = ledger_of(STARTED, ciphers(5)).summary()
+    assert row["openable"]  # nobody else could have opened it
+    started = RunStarted("r", "m", "fedheonn", "odd", "clients", 5, 0)
+    assert not ledger_of(started, ciphers(5)).summary()[0]["openable"]
+
+
+def test_a_total_over_one_client_is_that_client() -> None:
+    ledger = ledger_of(TotalOpened(1, "terms", "coordinator", 1, 3))
+    assert exposes_one(ledger.summary()[0])
+    assert ledger.sentences() == ["The coordinator saw in the clear, of every single client: total of terms."]
+
+
+def test_sums_over_different_numbers_are_different_rows() -> None:
+    opened = [TotalOpened(n, "terms", "coordinator", over, 3) for n, over in enumerate((5, 4, 5))]
+    found = ledger_of(*opened).summary()
+    assert [(row["over"], row["times"]) for row in found] == [(4, 1), (5, 2)]
+    assert saw(found) == "totals over 4 to 5 clients"
+
+
+def test_a_total_is_disclosed_once() -> None:
+    opened = TotalOpened(1, "evaluation", "clients", 5, 3)
+    asked = ledger_of(WaveStarted(3, "desk.disclose", 1), opened, WaveStarted(4, "desk.adopt", 5))
+    assert {row["who"] for row in asked.summary()} == {"coordinator", "clients"}
+    assert ledger_of(WaveStarted(3, "desk.contribute", 5), opened).summary() == []
+
+
+def test_what_was_received_sealed_is_counted_once() -> None:
+    sealed = Received(2, "protection.make_keys", COORDINATOR, KEYS, "sealed", "wraps", 1, 1, 240)
+    assert [row["what"] for row in ledger_of(sealed).summary()] == ["the federation's key"]
+    relays = [Relayed(3, "client-1", f"client-{n}", 60) for n in (2, 3)]
+    (row,) = ledger_of(sealed, *relays).summary()
+    assert (row["what"], row["times"], row["bytes"]) == ("messages between clients", 2, 120)
+
+
+def test_masks_and_shares_have_words_too() -> None:
+    kinds = [
+        Received(1, "s", COORDINATOR, EACH, kind, "vector", 1, 3, 9, "terms") for kind in ("masked", "share")
+    ]
+    rows = ledger_of(*kinds).summary()
+    assert saw(rows) == "masked vectors it cannot open; single shares it cannot open"
+    assert [text.split(" of ")[0] for text in sentences(rows)] == [
+        "The coordinator received masked vectors",
+        "The coordinator received single shares",
+    ]
+
+
+# -- messages sorted into classes ------------------------------------------------------------------
+
+
+def told(exposure: Exposure) -> dict[str, tuple[str, str, str, int, int]]:
+    found: list[Received] = []
+    exposure.tell(Events(lambda _, event: found.append(event)), 5)  # type: ignore[arg-type]
+    return {e.what: (e.receiver, e.about, e.kind, e.times, e.bytes) for e in found}
+
+
+def test_replies_are_sorted_by_what_they_are() -> None:
+    exposure = Exposure(1, "desk.contribute")
+    fields = {"cipher": Blob("cipher", b"123"), "clear/factor": np.zeros(2), "rows": 7, "$tag": b"t"}
+    exposure.asked("client", {"contribution": "terms", "sum": 1})
+    exposure.replied("a", Message({**fields, "labels": ["no", "yes"]}), service=False)
+    assert told(exposure) == {
+        "cipher": (COORDINATOR, EACH, "cipher", 1, 3),
+        "clear/factor": (COORDINATOR, EACH, "plain", 1, 16),
+        "rows": (COORDINATOR, EACH, "plain", 1, 8),
+        "labels": (COORDINATOR, EACH, "plain", 1, 5),
+    }
+
+
+def test_asks_are_sorted_by_what_they_are() -> None:
+    exposure = Exposure(1, "desk.contribute")
+    common = {
+        "shared/weights": np.zeros(3),
+        "log/entries": b"1234",
+        "log/lengths": np.zeros(2),
+        "schema": b"s",
+    }
+    exposure.asked("client", common, 5)
+    exposure.asked("client", {"ticket/wrap": Blob("sealed", b"12"), "ticket/incoming": Blob("sealed", b"1")})
+    assert told(exposure) == {
+        "weights": ("client", ALL, "aggregate", 5, 120),
+        "totals": ("client", ALL, "aggregate", 5, 20),
+        "schema": ("client", RUN, "public", 5, 5),
+        "wrap": ("client", KEYS, "sealed", 1, 2),
+        "incoming": ("client", OTHER, "sealed", 1, 1),
+    }
+
+
+# -- transcripts -----------------------------------------------------------------------------------
+
+
+def test_a_transcript_holds_what_each_party_received(tmp_path: Path) -> None:
+    transcript = TranscriptFolder(tmp_path / "transcript")
+    Federation.embedded("iris", clients=3).train("fedheonn", transcript=transcript)
+    assert sorted(path.stem for path in transcript.path.iterdir()) == [
+        *("client-1", "client-2", "client-3", "coordinator")
+    ]
+    frames = list(read_transcript(transcript.file("client-2")))
+    assert {frame.sender for frame in frames} == {"coordinator"}
+    assert [frame.step for frame in frames] == ["desk.enrol", *["desk.contribute"] * 2, "desk.adopt"]
+    common, own = frames[1].messages()
+    assert common["contribution"] == "moments"
+    assert dict(own) == {}
+    replies = [f for f in read_transcript(transcript.file("coordinator")) if f.sender == "client-2"]
+    assert "clear/factor" in replies[2].messages()[0]  # of a plain run: the clients' contributions
+
+
+def test_names_of_parties_do_not_leave_the_folder(tmp_path: Path) -> None:
+    transcript = TranscriptFolder(tmp_path / "transcript")
+    transcript("../../etc/passwd", "coordinator", "step", b"")
+    transcript("Klinik am Süd", "coordinator", "step", b"x")
+    assert len(list(transcript.path.iterdir())) == 2
+    assert list(read_transcript(transcript.file("../../etc/passwd"))) == [Frame("coordinator", "step", b"")]
+
+
+def test_files_that_are_no_transcripts(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match="tacit run --transcript"):
+        list(read_transcript(tmp_path / "none.bin"))
+    (tmp_path / "other.bin").write_bytes(b"hello")
+    with pytest.raises(DataError, match="not a transcript"):
+        list(read_transcript(tmp_path / "other.bin"))
+    transcript = TranscriptFolder(tmp_path / "transcript")
+    transcript("a", "b", "c", b"12345")
+    whole = transcript.file("a").read_bytes()
+    for end in range(len(MAGIC) + 1, len(whole)):
+        (tmp_path / "cut.bin").write_bytes(whole[:end])
+        with pytest.raises(DataError, match="ends within a frame"):
+            list(read_transcript(tmp_path / "cut.bin"))
+    with pytest.raises(MessageError):
+        Frame("b", "c", b"12345").messages()
+    with pytest.raises(UnavailableError, match="choose another place"):
+        TranscriptFolder(tmp_path / "no" / "where")
+
+
+def test_what_was_seen_before_a_failure_is_told() -> None:
+    ledger = ExposureLedger()
+    # Targets that the logistic function never reaches: the second sum fails at every client.
+    rows = np.random.default_rng(0).normal(size=(40, 3))
+    tables = {f"site-{k}": Table.of(rows[k::4], 5 * rows[k::4, 0], task="regression") for k in range(4)}
+    federation = Federation.of(tables)
+    with pytest.raises(QuorumError, match="linear"):
+        federation.train("fedheonn", protect="ckks", events=Events(ledger))
+    assert saw(ledger.summary()) == "ciphertexts it cannot open"
+    assert [row["what"] for row in rows_of(ledger.summary(), **{"class": "cipher"})] == ["moments: vector"]
