@@ -3,9 +3,16 @@
 import numpy as np
 import pytest
 
+from tacit.core.desk import Desk
+from tacit.core.engine import Reply
 from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.events import Received, Relayed, WaveEnded, WaveStarted
-from tacit.core.message import Blob
+from tacit.core.manifest import Manifest, Parts
+from tacit.core.message import Blob, Message
+from tacit.data.preparation import Preparation
+from tacit.data.table import Table
+from tacit.engines.embedded import EmbeddedEngine
+from tacit.engines.sites import Holdings, pinned_identity, site_secret
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
 from tacit.sums.ckks import CKKS
@@ -211,3 +218,36 @@ class TestNewProcesses:
         ]
         allowed = 2 * len(ROWS) * protection.promises.precision
         assert np.abs(totals[0] - totals[1]).max() <= (allowed if protection.name == "ckks" else 0.0)
+
+
+class Lossy(EmbeddedEngine):
+    """Loses what one client is asked in the first sum."""
+
+    def ask(self, call, jobs, timeout=None):
+        first = Message.decode(call).get("sum") == 1
+        for party, job in jobs:
+            if first and party == "site 3":
+                yield Reply(party, Message(), "StepError: lost on the way", len(call), 0)
+            else:
+                yield from super().ask(call, [(party, job)], timeout)
+
+
+@every_shared_key
+def test_a_client_first_asked_in_a_later_round_gets_its_key_with_the_totals(protection):
+    table = Table.of(np.arange(24.0).reshape(12, 2) % 7, np.arange(12) % 2)
+    held = Holdings(table, np.arange(0, 13, 3), [f"site {index}" for index in range(4)])
+    parts = Parts(FedHEONN(), protection, Preparation())
+    manifest = Manifest.of("run", parts, min_clients=2, quorum=0.5, experiment=True)
+    engine = Lossy(held, assemble=lambda asked: parts)
+    desk = Desk(
+        engine,
+        manifest,
+        parts,
+        secret=site_secret(0, "coordinator"),
+        pinned=lambda name: pinned_identity(0, name),
+    )
+    desk.enrol()
+    protection.prepare(desk, 2)
+    assert parts.preparation.train(desk) == ("site 0", "site 1", "site 2")
+    assert desk.round(parts.method.terms, parts.method.solve) == desk.parties
+    assert desk.finish().holders == desk.parties

@@ -154,6 +154,9 @@ class Protection(Part):
     def welcome(self, desk: Any, party: str, fields: Mapping[str, Any]) -> None:
         """Coordinator half: check what came back."""
 
+    def receive(self, party: Party, ticket: Mapping[str, Any]) -> None:
+        """Party half: take a key that rides on an ask, before any total is opened."""
+
     # -- sums --------------------------------------------------------------------------------------
 
     def fewest(self, agreed: int) -> int:

@@ -85,6 +85,8 @@ def follow(party: Party, parts: Parts, message: Message) -> Shared | None:
         party.cache[key] = parts.preparation.read_schema(Message.decode(raw))
     schema = party.cache[key]
     if parts.protection.opens == "clients":
+        # A client that joins late gets its key with the totals that it opens.
+        parts.protection.receive(party, _under("ticket/", message))
         return _open_log(party, parts, schema, message)
     # All parties of a wave in this process get the same message object: read it once.
     found: tuple[Message, Shared] | None = party.cache.get("shared")

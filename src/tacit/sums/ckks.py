@@ -76,7 +76,6 @@ class CKKS(ClientKeys):
     def protect(self, party: Party, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Encrypt this party's vector."""
         slots = self._slots(vector, layout)
-        self.receive(party, ticket)
         cipher = self.cached(party, self._cipher)
         return Message(cipher=Blob("cipher", cipher.encrypt(slots, bound=1.0, summands=ticket["summands"])))
 

@@ -128,7 +128,6 @@ class Paillier(ClientKeys):
 
         code = FixedPoint(layout.bounds, self.bits, ticket["summands"], self.clip)
         integers = code.encode(vector)
-        self.receive(party, ticket)
         key = self._encryption_key(party, ticket)
         return Message(cipher=Blob("cipher", key.encrypt(integers, Packing(self.bits, code.guard_bits))))
 

@@ -1,0 +1,298 @@
+"""Keys of masked sums: who sits where on the circle of neighbours, and how clients come to agree.
+
+**The draw.** Each client's place on the circle is a hash of the batch's root and of a number to which it
+committed at enrolment or in the batch before. The root covers all commitments: whoever changes one moves
+everybody, and a client that is left out moves nobody else, so that there is nothing to grind for. A client
+sees its neighbours' numbers, each with a proof of O(log n) hashes that it was committed to, and checks that
+the arc to its furthest neighbour is no longer than chance and the agreed share of dropouts explain: a
+coordinator that shows only its friends has to reach far. What remains: it chooses who is asked at all (no
+fewer than min_clients), and may let chosen clients vanish once it knows the graph.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from math import ceil, comb, inf, log, log2
+from typing import Any, NamedTuple
+
+from tacit.core.errors import ProtectionError
+from tacit.core.message import Blob, Message
+from tacit.core.party import Party
+from tacit.core.secret import Secret
+from tacit.crypto.channel import NONCE, checked_key
+from tacit.crypto.masking import neighbours_for
+from tacit.sums.guarded import run_of
+from tacit.sums.masked_parts import HASH, KEY, SHARE, TAG, Batch, Jobs, commitment, hashed
+
+FALSE_ALARM_BITS = 20  # an honest draw looks suspicious to any of the clients at most once in 2^20
+
+# -- the draw --------------------------------------------------------------------------------------------
+
+
+class Tree:
+    """A hash tree over named commitments: one root for all, and a short proof for each.
+
+    >>> tree = Tree({"ann": b"a", "bob": b"b", "eve": b"e"})
+    >>> proof = tree.proof("eve")
+    >>> proves(tree.root, 3, "eve", b"e", proof), proves(tree.root, 3, "eve", b"f", proof)
+    (True, False)
+    """
+
+    def __init__(self, leaves: Mapping[str, bytes]) -> None:
+        self._index = {name: index for index, name in enumerate(sorted(leaves))}
+        level = [hashed(b"leaf", name.encode(), leaves[name]) for name in self._index]
+        level += [bytes(HASH)] * ((1 << _depth(len(level))) - len(level))
+        self._levels = [level]
+        while len(level) > 1:
+            level = [sha256(b"node" + level[i] + level[i + 1]).digest() for i in range(0, len(level), 2)]
+            self._levels.append(level)
+        self.root = hashed(b"root", len(leaves).to_bytes(8, "little"), level[0])
+
+    def proof(self, name: str) -> bytes:
+        """Position and siblings of a leaf, from the bottom up."""
+        index = self._index[name]
+        siblings = [level[(index >> height) ^ 1] for height, level in enumerate(self._levels[:-1])]
+        return index.to_bytes(4, "little") + b"".join(siblings)
+
+
+def proves(root: bytes, size: int, name: str, leaf: bytes, proof: bytes) -> bool:
+    """Whether a named commitment belongs to the tree of that root and size."""
+    if len(proof) != proof_bytes(size):
+        return False
+    index, node = int.from_bytes(proof[:4], "little"), hashed(b"leaf", name.encode(), leaf)
+    for start in range(4, len(proof), HASH):
+        sibling = proof[start : start + HASH]
+        node = sha256(b"node" + (sibling + node if index & 1 else node + sibling)).digest()
+        index >>= 1
+    return index == 0 and hashed(b"root", size.to_bytes(8, "little"), node) == root
+
+
+def proof_bytes(size: int) -> int:
+    """Length of a proof in a tree of that size."""
+    return 4 + HASH * _depth(size)
+
+
+def _depth(size: int) -> int:
+    return max(size - 1, 0).bit_length()
+
+
+def place_of(root: bytes, number: bytes) -> int:
+    """Place on the circle, a whole number below 2^64, of the client that committed to this number."""
+    return int.from_bytes(hashed(b"place", root, number)[:8], "little")
+
+
+def circle(places: Mapping[str, int], count: int) -> dict[str, tuple[str, ...]]:
+    """Give each client itself and its neighbours, half of them on either side, in order of their names.
+
+    >>> circle({"a": 5, "b": 1, "c": 3, "d": 9}, 2)["a"]
+    ('a', 'c', 'd')
+    """
+    ring = sorted(places, key=lambda name: (places[name], name))
+    size, half = len(ring), count // 2
+    if count >= size - 1:
+        everyone = tuple(sorted(ring))
+        return dict.fromkeys(ring, everyone)
+    return {
+        name: tuple(sorted(ring[(index + step) % size] for step in range(-half, half + 1)))
+        for index, name in enumerate(ring)
+    }
+
+
+def is_drawn(own: int, others: Sequence[int], clients: int, missing: float) -> bool:
+    """Whether these may be the nearest on either side, of so many clients of whom a share is missing.
+
+    If μ clients are expected in an arc, P[fewer than h] ≤ exp(-(μ - h - h ln(μ/h))) (Chernoff); an arc
+    that holds h neighbours is too long if that is below 2^-20 for all clients together.
+    """
+    half = len(others) // 2
+    ahead = sorted((other - own) % (1 << 64) for other in others)
+    mean = float(half)
+    while mean - half - half * log(mean / half) < FALSE_ALARM_BITS * log(2) + log(clients):
+        mean += 1
+    reach = mean / (clients * (1 - missing)) * 2.0**64
+    return ahead[half - 1] <= reach and (1 << 64) - ahead[half] <= reach
+
+
+# -- what a client knows, and what it signs --------------------------------------------------------------
+
+
+def new_number(party: Party) -> bytes:
+    """Draw a number that places a client on the circle, and give a commitment to it."""
+    number = os.urandom(KEY)
+    party.vault["mask/number"] = Secret(number)
+    return commitment("draw", run_of(party), party.id, 0, number)
+
+
+class Seat(NamedTuple):
+    """What a client knows of its place in a batch."""
+
+    first: int
+    sums: int
+    clients: int
+    root: bytes
+    names: list[str]
+
+    @classmethod
+    def of(cls, party: Party) -> Seat:
+        """Read it from the party's state."""
+        state = party.state
+        names = state["mask/names"].decode().split("\n") if "mask/names" in state else []
+        first, sums, clients, root = (state[f"mask/{name}"] for name in cls._fields[:-1])
+        return cls(first, sums, clients, root, names)
+
+    def order(self, own: str) -> list[str]:
+        """All that hold shares of this client's secrets, itself included: the n-th holds the n-th share."""
+        return sorted([own, *self.names])
+
+
+_OFFER = struct.Struct("<32s32s32s32sQI")
+
+
+class Offer(NamedTuple):
+    """What a client signs for a batch of sums: its keys, its number for the draw, and the next commitment."""
+
+    exchange: bytes
+    root: bytes
+    number: bytes
+    next: bytes
+    first: int
+    sums: int
+    publics: bytes
+
+    def to_bytes(self) -> bytes:
+        """Bytes to be signed."""
+        return _OFFER.pack(*self[:-1]) + self.publics
+
+    @classmethod
+    def from_bytes(cls, raw: bytes, root: bytes, first: int, sums: int) -> Offer:
+        """Read an offer for this batch, or refuse it."""
+        if len(raw) != _OFFER.size + KEY * sums:
+            raise ProtectionError(f"an offer of {len(raw)} bytes, agreed were keys for {sums} sums")
+        offer = cls._make((*_OFFER.unpack_from(raw), raw[_OFFER.size :]))
+        if (offer.root, offer.first, offer.sums) != (root, first, sums):
+            raise ProtectionError("an offer for another batch of sums: somebody was told something else")
+        return offer
+
+
+# -- the coordinator lets clients agree ------------------------------------------------------------------
+
+
+@dataclass
+class Agreement:
+    """Two waves after which clients hold each other's keys and shares, and the coordinator a batch.
+
+    Parameters
+    ----------
+    protection : MaskedClient
+        Whose steps are asked.
+    ask : callable
+        The desk's or the sum's way of asking parties.
+    refuse : callable
+        Told whose replies cannot be used, and why.
+    memory : dict
+        The coordinator's, with ``run``, ``pinned`` and the commitments for the draw in ``draws``.
+    """
+
+    protection: Any
+    ask: Callable[..., Iterator[tuple[str, Message]]]
+    refuse: Callable[[str, str], None]
+    memory: dict[str, Any]
+
+    def reach(self, parties: Sequence[str], count: int) -> Batch | None:
+        """Prepare sums among these parties; if too many vanish meanwhile, among those that are left."""
+        names = list(parties)
+        while len(names) > 1:
+            neighbours, threshold = self.protection.sizing(len(names))
+            first = self.memory.get("next", 1)
+            self.memory["next"] = first + count
+            tree = Tree({name: self.memory["draws"][name] for name in names})
+            sparse = neighbours < len(names) - 1
+            offers = self._offers(names, tree.root, first, count, sparse)
+            left = list(offers)
+            if len(left) > neighbours or (left and not sparse):
+                places = {name: place_of(tree.root, offer.number) for name, (offer, _) in offers.items()}
+                publics = {name: offer.publics for name, (offer, _) in offers.items()}
+                batch = Batch(
+                    self.memory["run"], len(names), threshold, first, count, circle(places, neighbours)
+                )
+                batch.publics.update(publics)
+                self._deals(batch, {name: raw for name, (_, raw) in offers.items()}, tree if sparse else None)
+                left = batch.joined(names)
+                if left and batch.holds(left, left):
+                    return batch
+            names = left
+        return None
+
+    def _offers(
+        self, names: list[str], root: bytes, first: int, count: int, sparse: bool
+    ) -> dict[str, tuple[Offer, bytes]]:
+        """First wave: who takes part, with keys that are signed and numbers that were committed to."""
+        run, draws, offers = self.memory["run"], self.memory["draws"], {}
+        common = {"first": first, "sums": count, "clients": len(names), "root": root}
+        for party, reply in self.ask(self.protection.offer, common, None, names):
+            try:
+                signed = data_of(reply, "offer", "public")
+                raw = checked_key(signed, self.memory["pinned"](party), "masks", party, run)
+                offer = Offer.from_bytes(raw, root, first, count)
+                committed, draws[party] = draws[party], offer.next
+                if sparse and commitment("draw", run, party, 0, offer.number) != committed:
+                    raise ProtectionError("its number for the draw is not the one that it committed to")
+            except ProtectionError as error:
+                self.refuse(party, f"{type(error).__name__}: {error}")
+                continue
+            offers[party] = offer, signed
+        return offers
+
+    def _deals(self, batch: Batch, signed: Mapping[str, bytes], tree: Tree | None) -> None:
+        """Second wave: everyone gets its neighbours' keys, and deals them its shares."""
+        proofs = {name: tree.proof(name) for name in signed} if tree else {}
+
+        def job(party: str) -> dict[str, Any]:
+            others = batch.neighbours(party)
+            fields = {
+                "names": "\n".join(others).encode(),
+                "offers": b"".join(signed[name] for name in others),
+            }
+            return fields | ({"proofs": b"".join(proofs[name] for name in others)} if tree else {})
+
+        length = NONCE + 2 * SHARE * batch.count + TAG
+        for party, reply in self.ask(self.protection.deal, None, Jobs(list(signed), job), list(signed)):
+            others = batch.neighbours(party)
+            try:
+                shares, commits = data_of(reply, "shares", "sealed"), data_of(reply, "commits", "public")
+                if len(shares) != length * len(others) or len(commits) != HASH * batch.count:
+                    raise ProtectionError("its shares have another length than agreed")
+            except ProtectionError as error:
+                self.refuse(party, f"{type(error).__name__}: {error}")
+                continue
+            batch.commits[party] = commits
+            for index, name in enumerate(others):
+                batch.sealed.setdefault(name, {})[party] = shares[length * index : length * (index + 1)]
+
+
+def worth(protection: Any, clients: int) -> float:
+    """Bits of a bound on the probability that some client has too many corrupt neighbours, or is cut off."""
+    count, threshold = protection.sizing(clients)
+    corrupt = ceil(protection.corrupt_share * clients - 1e-9)
+    if protection.neighbours is None:
+        settings = protection.corrupt_share, protection.dropout_share
+        return neighbours_for(clients, *settings, active=protection.active).security_bits
+    held = range(threshold, count + 1)
+    bad = clients * sum(comb(corrupt, x) * comb(clients - 1 - corrupt, count - x) for x in held)
+    # Set by hand, the circle may also fall apart: two stretches of count/2 that are corrupt or missing.
+    gone = min(corrupt + ceil(protection.dropout_share * clients - 1e-9), clients)
+    apart = clients * (clients - count - 1) * comb(gone, count) / (2 * comb(clients, count))
+    share = bad / comb(clients - 1, count) + apart
+    return max(-log2(share), 0.0) if share else inf
+
+
+def data_of(reply: Message, name: str, kind: str) -> bytes:
+    """Bytes of a blob that was agreed, or a refusal."""
+    blob = reply.get(name)
+    if not isinstance(blob, Blob) or blob.kind != kind:
+        raise ProtectionError(f"no {name} where they were agreed")
+    return blob.data

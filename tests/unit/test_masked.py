@@ -1,0 +1,632 @@
+"""Masked sums: exact over whoever arrives, and shut to everything else that anyone might try."""
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from tacit.core.authentic import FIELD, ask_context, tagged
+from tacit.core.errors import ConfigError, OpeningError, ProtectionError, QuorumError
+from tacit.core.events import Noted, Relayed, WaveStarted
+from tacit.core.message import Blob, Message
+from tacit.core.parts import step
+from tacit.core.secret import Secret
+from tacit.crypto.channel import unseal
+from tacit.crypto.fixedpoint import FixedPoint
+from tacit.crypto.masking import add_masks, sign_for
+from tacit.crypto.sharing import Share, recover_vector
+from tacit.federation import Federation
+from tacit.sums import masked_keys
+from tacit.sums.masked import Masked
+from tacit.sums.masked_keys import circle, is_drawn
+from tacit.sums.masked_parts import Encoding, listed, mask_seed, public_of, recovered, to_elements, to_flags
+
+OFFER, DEAL, CONTRIBUTE, UNMASK = (
+    "protection.offer",
+    "protection.deal",
+    "desk.contribute",
+    "protection.unmask",
+)
+
+
+def rows_of(clients, size=5):
+    rows = np.random.default_rng(clients).uniform(-1, 1, size=(clients, size))
+    return {f"client-{index + 1}": row for index, row in enumerate(rows)}
+
+
+def some(*numbers):
+    return {f"client-{number}" for number in numbers}
+
+
+def assert_exact(scene, total, without=()):
+    """The sum of what clients rounded to, to the last bit."""
+    rows = [row for name, row in scene.rows.items() if name not in without]
+    code = FixedPoint(np.ones(len(rows[0])), scene.protection.bits, len(scene.rows))
+    assert total.contributors == len(rows)
+    assert total["vector"].tobytes() == code.decode(sum(map(code.encode, rows))).tobytes()
+
+
+def reveal(scene):
+    return scene.desk.reveal(scene.parts.method.vector)
+
+
+def steps(scene):
+    return [event.step for event in scene.told_of(WaveStarted)]
+
+
+def replies(scene, wanted):
+    return {reply.party: reply.message for name, reply in scene.tap.replies if name == wanted}
+
+
+def forged(scene, party, call, job, told=None, **changes):
+    """What a lying coordinator sends instead: it has the channel's key, and tags what it likes."""
+    call = (Message.decode(call) | (told or {})).encode()
+    message = Message.decode(job).without(FIELD) | changes
+    serial = Message.decode(call)["$serial"]
+    context = ask_context(serial, party, hashlib.sha256(call).digest())
+    return call, tagged(message, scene.desk.vault[f"channel/{party}"], *context).encode()
+
+
+def unmask_ask(scene, slot, party, vanished=(), arrived=None):
+    """An ask to unmask, as the coordinator would put it."""
+    order = scene.desk.memory["batch"].order[party]
+    arrived = sorted(set(order) - set(vanished)) if arrived is None else arrived
+    common = {"slot": slot, "survivors": len(arrived), "list": listed(arrived)}
+    return common, {party: {"alive": to_flags([name not in vanished for name in order])}}
+
+
+def asked_again(scene, *args, **kwargs):
+    common, jobs = unmask_ask(scene, *args, **kwargs)
+    return dict(scene.desk.ask(scene.protection.unmask, common, jobs))
+
+
+class TestTotals:
+    @pytest.mark.parametrize(
+        ("clients", "neighbours", "lost"),
+        [
+            (2, None, ()),
+            (3, None, (2,)),
+            (5, None, (1, 5)),
+            (17, None, (3, 4, 9)),
+            (40, None, (1, 40)),
+            (70, 4, (7,)),
+            (71, 5, ()),
+            (75, 2, ()),
+            (100, 6, (1, 50, 99)),
+            (150, 7, range(1, 150, 20)),
+        ],
+    )
+    def test_are_exact(self, scene_of, clients, neighbours, lost):
+        scene = scene_of(Masked(neighbours=neighbours), rows_of(clients), quorum=0.5).begin()
+        assert_exact(scene, scene.total(some(*lost)), some(*lost))
+
+    @pytest.mark.parametrize("bits", [8, 16, 24, 29, 32, 50])
+    def test_are_exact_at_any_precision(self, scene_of, bits):
+        scene = scene_of(Masked(bits=bits), rows_of(6), quorum=0.5).begin()
+        assert_exact(scene, scene.total(some(2)), some(2))
+
+    @pytest.mark.parametrize("bits", [16, 32])
+    def test_values_may_have_no_bound(self, scene_of, bits):
+        rows = {name: row * 1e9 for name, row in rows_of(5).items()}
+        scene = scene_of(Masked(bits=bits), rows, bound=None).begin()
+        np.testing.assert_allclose(scene.total()["vector"], scene.expected(), rtol=1e-15)
+
+    def test_more_sums_than_prepared_are_prepared_when_they_come(self, scene_of):
+        scene = scene_of(Masked(), rows_of(4)).begin()
+        for _ in range(4):
+            assert_exact(scene, scene.total())
+        assert steps(scene).count(OFFER) == 4
+
+    def test_many_sums_are_prepared_in_two_waves(self, scene_of):
+        scene = scene_of(Masked(), rows_of(4), quorum=0.5)
+        scene.desk.enrol()
+        scene.protection.prepare(scene.desk, 5)
+        for lost in ((), (1,), (), (2,), ()):
+            assert_exact(scene, scene.total(some(*lost)), some(*lost))
+        assert steps(scene)[1:] == [OFFER, DEAL] + [CONTRIBUTE, UNMASK] * 5
+
+    def test_a_cohort_that_its_graph_joins_needs_no_new_keys(self, scene_of):
+        scene = scene_of(Masked(), rows_of(8))
+        scene.desk.enrol()
+        scene.protection.prepare(scene.desk, 3)
+        for cohort, agreed in ((6, 1), (3, 2), (8, 3)):
+            names = tuple(scene.rows)[:cohort]
+            total = scene.desk.reveal(scene.parts.method.vector, names)
+            np.testing.assert_allclose(
+                total["vector"], scene.expected(set(scene.rows) - set(names)), atol=1e-8
+            )
+            assert steps(scene).count(OFFER) == agreed
+
+    def test_parties_may_be_cold(self, scene_of):
+        scene = scene_of(
+            Masked(), rows_of(5), engine={"cold": True, "keep_replies": True}, quorum=0.5
+        ).begin()
+        for lost in ((), (2,), ()):
+            assert_exact(scene, scene.total(some(*lost)), some(*lost))
+
+    def test_trains_fedheonn_like_plain(self):
+        federation = Federation.embedded("iris", clients=7, seed=1)
+        plain, masked = (federation.train("fedheonn", protect=way).model for way in ("plain", Masked()))
+        np.testing.assert_allclose(masked.weights, plain.weights, rtol=1e-5, atol=1e-6)
+
+
+class TestCosts:
+    @pytest.mark.parametrize(("bits", "size"), [(16, 3), (24, 4), (25, 4), (26, 5), (32, 5), (50, 8)])
+    def test_a_value_takes_as_few_bytes_as_its_sum_needs(self, bits, size):
+        encoding = Encoding(FixedPoint(np.ones(100_000), bits, 100))
+        raw = encoding.write(encoding.encode(np.zeros(100_000)), "00" * 32, 1, bytes(32))
+        assert 100_000 * size < len(raw) < 100_000 * size + 200
+        assert encoding.kind.itemsize == (4 if size <= 4 else 8)
+
+    def test_relayed_shares_are_told_of_once(self, scene_of):
+        scene = scene_of(Masked(), rows_of(4))
+        scene.desk.enrol()
+        scene.protection.prepare(scene.desk, 2)
+        scene.total()
+        scene.total()
+        told = scene.told_of(Relayed)
+        assert len(told) == 12
+        assert {event.bytes for event in told} == {12 + 2 * 80 + 16}
+
+    def test_the_worth_of_a_sparse_graph_is_told(self, scene_of):
+        for neighbours, level in ((None, "info"), (4, "warning")):
+            scene = scene_of(Masked(neighbours=neighbours), rows_of(70)).begin()
+            told = [
+                event for event in scene.told_of(Noted) if "masks with" in event.text and "2^-" in event.text
+            ]
+            assert [event.level for event in told if event.text.startswith("each of 70")] == [level]
+
+
+class TestDropouts:
+    @pytest.mark.parametrize("where", [OFFER, DEAL, CONTRIBUTE, UNMASK])
+    @pytest.mark.parametrize("heard", [False, True])
+    @pytest.mark.parametrize("neighbours", [None, 4])
+    def test_at_any_step_and_back_later(self, scene_of, where, heard, neighbours):
+        """Before the ask reaches a client, or after it has done what was asked."""
+        scene = scene_of(Masked(neighbours=neighbours), rows_of(9), quorum=0.5)
+        gone = some(4)
+        if heard:
+            scene.tap.rewrite = lambda name, party, message: (
+                "lost" if (name == where and party in gone) else None
+            )
+        else:
+            scene.tap.lose = lambda name, party: name == where and party in gone
+        scene.begin()
+        assert_exact(scene, reveal(scene), () if where == UNMASK else gone)
+        gone.clear()
+        if (where, heard, neighbours) == (OFFER, True, 4):
+            reveal(scene)  # its number was revealed, but not heard: it commits to another before it is drawn
+        assert_exact(scene, reveal(scene))
+
+    def test_of_more_than_half_starts_the_sum_again(self, scene_of):
+        scene = scene_of(Masked(), rows_of(9), quorum=0.3).begin()
+        lost = some(1, 2, 3, 4, 5, 6)
+        assert_exact(scene, scene.total(lost), lost)
+        assert steps(scene)[-4:] == [OFFER, DEAL, CONTRIBUTE, UNMASK]
+
+    def test_of_all_but_one_opens_nothing(self, scene_of):
+        scene = scene_of(Masked(), rows_of(4), quorum=0.1).begin()
+        with pytest.raises(OpeningError, match="1 contributions"):
+            scene.total(some(1, 2, 3))
+        assert UNMASK not in steps(scene)
+
+    def test_below_the_threshold_after_the_upload_opens_nothing(self, scene_of):
+        """And coordinator's keys and all it received open nothing either."""
+        scene = scene_of(Masked(), rows_of(5), quorum=0.5).begin()
+        scene.tap.lose = lambda name, party: name == UNMASK and party in some(1, 2, 3)
+        with pytest.raises(OpeningError, match=r"2 shares of the masks of client-1, 3 are needed"):
+            reveal(scene)
+        batch = scene.desk.memory["batch"]
+        given = {
+            party: np.frombuffer(message["shares"].data, "<u8").reshape(-1, 5)
+            for party, message in replies(scene, UNMASK).items()
+        }
+        assert len(given) == 2
+        for index, owner in enumerate(batch.order["client-1"]):
+            shares = [
+                Share(batch.order[owner].index(party) + 1, rows[index].astype(np.uint64))
+                for party, rows in given.items()
+            ]
+            guess = recover_vector(shares, 2)
+            assert guess.tolist() != to_elements(SECRETS[1, owner][32:])[0].tolist()
+        for message in replies(scene, DEAL).values():
+            sealed = message["shares"].data
+            for key in scene.desk.vault.values():
+                with pytest.raises(ProtectionError):
+                    unseal(key, sealed[: len(sealed) // 4], b"")
+
+    def test_one_wrong_share_is_found(self, scene_of):
+        scene = scene_of(Meddling(who="client-2", where="unmask"), rows_of(5)).begin()
+        assert_exact(scene, reveal(scene))
+
+    def test_who_deals_wrong_shares_is_named(self, scene_of):
+        scene = scene_of(Meddling(who="client-2", where="deal"), rows_of(5)).begin()
+        with pytest.raises(ProtectionError, match="client-2 dealt wrong ones"):
+            reveal(scene)
+
+
+@dataclass(frozen=True)
+class Meddling(Masked):
+    """One client that gives wrong shares."""
+
+    who: str = ""
+    where: str = ""
+
+    @step
+    def unmask(self, party, message, shared):
+        reply = super().unmask(party, message, shared)
+        raw = reply["shares"].data
+        wrong = (party.id, self.where) == (self.who, "unmask")
+        return Message(shares=Blob("share", bytes([raw[0] ^ 1]) + raw[1:])) if wrong else reply
+
+    @step
+    def deal(self, party, message, shared):
+        reply = super().deal(party, message, shared)
+        if (party.id, self.where) == (self.who, "deal"):
+            return reply | {"commits": Blob("public", bytes(32))}
+        return reply
+
+
+SECRETS = {}
+
+
+@pytest.fixture(autouse=True)
+def noted_secrets(monkeypatch):
+    """Note each client's key and seed of each sum as it uses them: tests must know what may not be found."""
+    SECRETS.clear()
+    real = Masked.protect
+
+    def protect(self, party, ticket, vector, layout):
+        if (own := f"mask/own/{ticket['slot']}") in party.vault:
+            SECRETS[ticket["slot"], party.id] = party.vault[own].reveal()
+        return real(self, party, ticket, vector, layout)
+
+    monkeypatch.setattr(Masked, "protect", protect)
+
+
+def stripped(scene, slot, owner, upload, key, seed=None):
+    """An upload without the masks that a key and a seed give: what a curious coordinator computes."""
+    batch, encoding = scene.desk.memory["batch"], Encoding(FixedPoint(np.ones(5), 32, len(scene.rows)))
+    words, call = encoding.read(upload, batch.run, slot)
+    masks = [] if seed is None else [(Secret(seed), -1)]
+    for name in batch.neighbours(owner):
+        public = batch.piece(batch.publics, name, slot)
+        found = mask_seed(Secret(key), public, batch.run, call, slot, (owner, name))
+        masks.append((found, -sign_for(owner, name)))
+    add_masks(words, masks)
+    spare = np.uint64(24)
+    return (words[:-1] << spare).view(np.int64) >> np.int64(spare)
+
+
+def key_in_transcript(scene, owner):
+    """Private key of a client that vanished, from what its neighbours gave in the last sum."""
+    batch, slot = (
+        scene.desk.memory["batch"],
+        scene.desk.memory["batch"].first + scene.desk.memory["batch"].used - 1,
+    )
+    asked = set(batch.commits)
+    shares = []
+    for party, message in replies(scene, UNMASK).items():
+        names = [name for name in batch.order[party] if name in asked]
+        rows = np.frombuffer(message["shares"].data, "<u8").astype(np.uint64).reshape(-1, 5)
+        if party != owner:
+            shares.append(Share(batch.order[owner].index(party) + 1, rows[names.index(owner)]))
+    public = batch.piece(batch.publics, owner, slot)
+    return recovered(shares, batch.threshold, lambda key: public_of(key) == public, owner).reveal()
+
+
+class TestSecrets:
+    def test_the_key_of_a_later_sum_does_not_unmask_an_earlier_one(self, scene_of):
+        scene = scene_of(Masked(), rows_of(5), quorum=0.5)
+        scene.desk.enrol()
+        scene.protection.prepare(scene.desk, 9)
+        for _ in range(8):
+            reveal(scene)
+        uploads = [reply.message["masked"] for name, reply in scene.tap.replies if name == CONTRIBUTE]
+        uploads = uploads[::5]  # those of client-1
+        scene.tap.replies.clear()
+        scene.total(some(1))
+        key = key_in_transcript(scene, "client-1")
+        truth = FixedPoint(np.ones(5), 32, 5).encode(scene.rows["client-1"])
+        for slot, upload in enumerate(uploads, start=1):
+            own, seed = SECRETS[slot, "client-1"][:32], SECRETS[slot, "client-1"][32:]
+            # The seed was opened in that sum; with the right key the vector would lie open.
+            assert np.array_equal(stripped(scene, slot, "client-1", upload, own, seed), truth)
+            assert not (stripped(scene, slot, "client-1", upload, key, seed) == truth).any()
+
+    def test_an_upload_that_comes_too_late_stays_closed(self, scene_of):
+        scene = scene_of(Masked(), rows_of(5), quorum=0.5).begin()
+        late = {}
+
+        def too_late(name, party, message):
+            if (name, party) != (CONTRIBUTE, "client-1"):
+                return None
+            late["upload"] = message["masked"]
+            return "StepTimeoutError: too late"
+
+        scene.tap.rewrite = too_late
+        assert_exact(scene, reveal(scene), some(1))
+        key = key_in_transcript(scene, "client-1")
+        truth = FixedPoint(np.ones(5), 32, 5).encode(scene.rows["client-1"])
+        seed = SECRETS[1, "client-1"][32:]
+        assert np.array_equal(stripped(scene, 1, "client-1", late["upload"], key, seed), truth)
+        assert not (stripped(scene, 1, "client-1", late["upload"], key) == truth).any()
+        for party in sorted(some(2, 3, 4, 5)):  # and nobody gives the seed any more
+            with pytest.raises(QuorumError, match="gave its shares"):
+                asked_again(scene, 1, party)
+
+    def test_shares_of_the_last_sum_are_useless_in_the_next(self, scene_of):
+        found = {}
+
+        @dataclass(frozen=True)
+        class Replaying(Masked):
+            def _shares(self, *args):
+                found.setdefault("first", super()._shares(*args))
+                return found["first"]
+
+        scene = scene_of(Replaying(), rows_of(4))
+        scene.desk.enrol()
+        scene.protection.prepare(scene.desk, 2)
+        assert_exact(scene, reveal(scene))
+        with pytest.raises(ProtectionError, match="do not give what it committed to"):
+            reveal(scene)
+
+    def test_secrets_of_a_sum_are_gone_when_it_is_over(self, scene_of):
+        scene = scene_of(Masked(), rows_of(4), quorum=0.5)
+        scene.desk.enrol()
+        scene.protection.prepare(scene.desk, 2)
+        assert f"mask/own/{1}" in scene.site("client-1").vault
+        scene.total(some(2))
+        for name in ("client-1", "client-3"):
+            kept = {entry for entry in scene.site(name).vault if entry.startswith("mask/")}
+            assert kept == {"mask/number", "mask/own/2", "mask/held/2"}
+        scene.total()
+        for name in scene.rows:
+            assert {entry for entry in scene.site(name).vault if entry.startswith("mask/")} == {"mask/number"}
+
+    def test_uploads_look_like_noise(self, scene_of):
+        """Zeros and ones give the same upload but for masks: no byte is more likely than another."""
+        rows = {f"client-{i}": np.zeros(4096) for i in range(3)}
+        scene = scene_of(Masked(bits=16), rows).begin()
+        reveal(scene)
+        for message in replies(scene, CONTRIBUTE).values():
+            raw = np.frombuffer(message["masked"].data[-4096 * 3 :], np.uint8)
+            counts = np.bincount(raw, minlength=256)
+            assert ((counts - raw.size / 256) ** 2).sum() / (raw.size / 256) < 400
+
+
+class TestRefusals:
+    def begun(self, scene_of, **settings):
+        """A sum whose uploads have arrived, and of which nobody was asked for shares yet."""
+        scene = scene_of(Masked(), rows_of(5), quorum=0.5, **settings).begin()
+        scene.tap.lose = lambda name, party: name == UNMASK
+        with pytest.raises(OpeningError):
+            reveal(scene)
+        scene.tap.lose = lambda name, party: False
+        return scene
+
+    def test_of_both_kinds_of_shares(self, scene_of):
+        scene = self.begun(scene_of)
+        assert asked_again(scene, 1, "client-1")
+        for vanished in ((), some(2)):
+            with pytest.raises(QuorumError, match="gave its shares of it already"):
+                asked_again(scene, 1, "client-1", vanished)
+        assert asked_again(scene, 1, "client-3", some(2))
+        with pytest.raises(QuorumError, match="gave its shares of it already"):
+            asked_again(scene, 1, "client-3")
+
+    def test_of_shares_where_too_few_arrived(self, scene_of):
+        scene = self.begun(scene_of)
+        with pytest.raises(QuorumError, match="2 of them around it: agreed were at least 2 and 3"):
+            asked_again(scene, 1, "client-1", some(2, 3, 4))
+        scene = self.begun(scene_of, min_clients=4)
+        with pytest.raises(QuorumError, match="3 contributions"):
+            asked_again(scene, 1, "client-1", some(2, 3))
+
+    def test_of_shares_by_one_that_is_said_to_have_vanished(self, scene_of):
+        with pytest.raises(QuorumError, match="itself vanished"):
+            asked_again(self.begun(scene_of), 1, "client-1", some(1))
+
+    def test_of_shares_where_the_list_says_something_else(self, scene_of):
+        scene = self.begun(scene_of)
+        for told in (sorted(some(1, 2, 3, 4)), sorted(some(1, 2, 3, 4, 6))):
+            with pytest.raises(QuorumError, match="other survivors than the list names"):
+                asked_again(scene, 1, "client-1", arrived=told)
+
+    def test_of_numbers_that_are_none(self, scene_of):
+        scene = self.begun(scene_of)
+        common, jobs = unmask_ask(scene, 1, "client-1")
+        with pytest.raises(QuorumError, match="not a whole number"):
+            list(scene.desk.ask(scene.protection.unmask, common | {"survivors": float("nan")}, jobs))
+
+    def test_of_a_second_deal_offer_or_upload(self, scene_of):
+        scene = scene_of(Masked(), rows_of(3)).begin()
+        job = {"client-1": {"names": b"client-2\nclient-3", "offers": b""}}
+        with pytest.raises(QuorumError, match="deals them once"):
+            list(scene.desk.ask(scene.protection.deal, None, job))
+        common = {"first": 1, "sums": 1, "clients": 3, "root": bytes(32)}
+        with pytest.raises(QuorumError, match="prepared before"):
+            list(scene.desk.ask(scene.protection.offer, common, None, ["client-1"]))
+        scene.desk.memory["batch"].count = 2  # as if masks could be used twice
+        reveal(scene)
+        scene.desk.memory["batch"].used = 0
+        with pytest.raises(QuorumError, match="no masks for sum 1"):
+            reveal(scene)
+
+    def test_of_too_few_clients_or_neighbours(self, scene_of):
+        scene = scene_of(Masked(), rows_of(5), min_clients=4)
+        scene.desk.enrol()
+        common = {"first": 1, "sums": 1, "clients": 3, "root": bytes(32)}
+        with pytest.raises(QuorumError, match="agreed were at least 4"):
+            list(scene.desk.ask(scene.protection.offer, common))
+        scene.tap.recall = lambda name, party, call, job: (
+            forged(scene, party, call, job, names=b"client-2", offers=Message.decode(job)["offers"][:248])
+            if (name, party) == (DEAL, "client-1")
+            else None
+        )
+        scene.protection.prepare(scene.desk, 1)
+        assert "1 neighbours among 5 clients" in scene.desk.failures["client-1"]
+
+    @pytest.mark.parametrize(
+        "settings",
+        [{"bits": 7}, {"bits": 51}, {"neighbours": 1}, {"corrupt_share": 1.0}, {"dropout_share": -0.1}],
+    )
+    def test_of_settings_that_cannot_work(self, settings):
+        with pytest.raises(ConfigError, match=next(iter(settings))):
+            Masked(**settings)
+
+    def test_of_sums_that_nobody_prepared(self, scene_of):
+        scene = scene_of(Masked(), rows_of(3))
+        scene.desk.enrol()
+        with pytest.raises(ProtectionError, match="prepare"):
+            reveal(scene)
+
+
+class TestLies:
+    @pytest.mark.parametrize("where", [OFFER, DEAL, CONTRIBUTE, UNMASK])
+    def test_a_flipped_bit_is_a_dropout(self, scene_of, where):
+        scene = scene_of(Masked(), rows_of(5), quorum=0.5)
+
+        def flip(name, party, message):
+            if (name, party) != (where, "client-2"):
+                return None
+            field = next(field for field in message if isinstance(message[field], Blob))
+            raw = bytearray(message[field].data)
+            raw[len(raw) // 2] ^= 4
+            return message | {field: Blob(message[field].kind, bytes(raw))}
+
+        scene.tap.rewrite = flip
+        scene.begin()
+        assert_exact(scene, reveal(scene), () if where == UNMASK else some(2))
+
+    @pytest.mark.parametrize("neighbours", [None, 2])
+    def test_a_swapped_public_key_is_refused(self, scene_of, neighbours):
+        scene = scene_of(Masked(neighbours=neighbours), rows_of(5), quorum=0.5)
+
+        def swap(name, party, call, job):
+            if (name, party) != (DEAL, "client-1"):
+                return None
+            offers = Message.decode(job)["offers"]
+            return forged(scene, party, call, job, offers=offers[:-32] + bytes(31) + b"\x09")
+
+        scene.tap.recall = swap
+        scene.begin()
+        assert "not signed by its pinned identity" in scene.desk.failures["client-1"]
+        scene.tap.recall = lambda *ask: None
+        assert reveal(scene).contributors >= 4
+
+    def test_relayed_shares_of_another_are_refused(self, scene_of):
+        scene = scene_of(Masked(), rows_of(5), quorum=0.5).begin()
+        sealed = scene.desk.memory["batch"].sealed
+        sealed["client-1"]["client-2"], sealed["client-1"]["client-3"] = (
+            sealed["client-1"]["client-3"],
+            sealed["client-1"]["client-2"],
+        )
+        assert_exact(scene, reveal(scene), some(1))
+        assert "sealed message does not open" in scene.desk.failures["client-1"]
+
+    def other_model(self, scene, victims):
+        def recall(name, party, call, job):
+            if name != CONTRIBUTE or party not in victims:
+                return None
+            return forged(scene, party, call, job, told={"shared/weights": np.ones(3)})
+
+        scene.tap.recall = recall
+
+    def test_different_broadcasts_are_noticed(self, scene_of):
+        scene = scene_of(Masked(), rows_of(6)).begin()
+        self.other_model(scene, some(2, 5))
+        with pytest.raises(ProtectionError, match="asked different things"):
+            reveal(scene)
+        assert UNMASK not in steps(scene)
+
+    @pytest.mark.parametrize("bits", [16, 24, 32])
+    def test_whoever_broadcasts_different_models_gets_noise(self, scene_of, monkeypatch, bits):
+        scene = scene_of(Masked(bits=bits), rows_of(6)).begin()
+        self.other_model(scene, some(2))
+        read = Encoding.read
+        monkeypatch.setattr(Encoding, "read", lambda *args: (read(*args)[0], bytes(32)))  # it looks away
+        with pytest.raises(ProtectionError, match="masks did not cancel"):
+            reveal(scene)
+
+    @pytest.mark.parametrize(
+        "change", [{"masked": Blob("masked", b"")}, {"masked": Blob("public", bytes(200))}, {}]
+    )
+    def test_an_upload_of_another_kind_is_a_dropout(self, scene_of, change):
+        @dataclass(frozen=True)
+        class Odd(Masked):
+            def protect(self, party, ticket, vector, layout):
+                reply = super().protect(party, ticket, vector, layout)
+                return Message(change) if party.id == "client-2" else reply
+
+        scene = scene_of(Odd(), rows_of(5), quorum=0.5).begin()
+        assert_exact(scene, reveal(scene), some(2))
+
+
+class TestDraw:
+    def test_everyone_has_as_many_neighbours_on_either_side(self):
+        places = {f"c{i:03}": int(p) for i, p in enumerate(np.random.default_rng(0).integers(0, 2**63, 101))}
+        for count in (2, 4, 10):
+            graph = circle(places, count)
+            assert {len(around) for around in graph.values()} == {count + 1}
+            assert all(name in graph[other] for name, around in graph.items() for other in around)
+        assert {len(around) for around in circle(places, 100).values()} == {101}
+
+    @pytest.mark.parametrize(("clients", "count"), [(70, 4), (300, 30), (2000, 48)])
+    def test_an_honest_draw_raises_no_alarm(self, clients, count):
+        for seed in range(5):
+            drawn = np.random.default_rng(seed).integers(0, 2**64, clients, dtype=np.uint64)
+            places = sorted(drawn.tolist())[: int(clients * 0.9)]
+            for index, own in enumerate(places):
+                around = [places[(index + i) % len(places)] for i in range(-count // 2, count // 2 + 1) if i]
+                if index % 7 == 0 and 60 < index < len(places) - 60:
+                    assert is_drawn(own, around, clients, 0.1)
+
+    def test_a_coordinator_that_shows_its_friends_only_raises_one(self):
+        rng = np.random.default_rng(0)
+        alarms = 0
+        for _ in range(200):
+            own, *friends = rng.integers(0, 2**64, 201, dtype=np.uint64).tolist()  # 200 of 2,000 collude
+            ahead = sorted(friends, key=lambda other: (other - own) % 2**64)
+            alarms += not is_drawn(own, ahead[:24] + ahead[-24:], 2000, 0.1)
+        assert alarms == 200
+
+    def test_neighbours_that_were_chosen_are_refused(self, scene_of, monkeypatch):
+        scene = scene_of(Masked(neighbours=4), rows_of(90), quorum=0.5)
+        scene.desk.enrol()
+        by_name = {name: index for index, name in enumerate(scene.rows)}
+        monkeypatch.setattr(masked_keys, "circle", lambda places, count: circle(by_name, count))
+        with pytest.raises(QuorumError, match="further away than chance explains"):
+            scene.protection.prepare(scene.desk, 1)
+
+    def test_a_number_that_was_not_committed_to_is_refused(self, scene_of):
+        scene = scene_of(Masked(neighbours=4), rows_of(20), quorum=0.5)
+        scene.desk.enrol()
+        scene.site("client-7").vault["mask/number"] = Secret(bytes(32))  # a better place on the circle
+        scene.protection.prepare(scene.desk, 1)
+        assert "not the one that it committed to" in scene.desk.failures["client-7"]
+        assert_exact(scene, reveal(scene), some(7))
+        assert_exact(scene, reveal(scene))
+
+
+class TestThresholds:
+    @pytest.mark.parametrize("clients", [2, 3, 4, 5, 10, 63, 64, 100, 1000, 5000])
+    @pytest.mark.parametrize("active", [False, True])
+    def test_half_never_suffices(self, clients, active):
+        count, threshold = Masked(active=active).sizing(clients)
+        assert count < clients
+        assert (count + 1) / 2 < threshold <= count + 1
+        if active and count == clients - 1:
+            assert 2 * threshold > clients + np.ceil(0.1 * clients) or threshold == clients
+
+    def test_an_active_coordinator_has_to_find_more(self, scene_of):
+        scene = scene_of(Masked(active=True), rows_of(12), quorum=0.5).begin()
+        assert scene.desk.memory["batch"].threshold == 8
+        assert_exact(scene, scene.total(some(1, 2)), some(1, 2))
+
+    def test_promises_say_what_it_takes(self):
+        assert "active=True" in Masked().promises.collusion
+        assert "lies" in Masked(active=True).promises.collusion
+        assert Masked(bits=24).promises.bytes_per_value == 4
+        assert any("64 clients" in warning for warning in Masked().promises.warnings)
