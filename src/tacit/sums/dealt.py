@@ -202,8 +202,12 @@ class Dealt(ClientKeys):
         self, pending: Sum, deal: Dealing, batch: Sequence[str], slots: int
     ) -> dict[str, dict[str, bytes]]:
         """Sealed shares, by dealer and holder."""
-        common = {"holders": joined(deal.holders), "exchanges": rows_of(pending.directory, deal.holders)}
-        common |= {"lap": deal.lap, "summands": len(pending.parties)}
+        common: dict[str, Any] = {
+            "holders": joined(deal.holders),
+            "exchanges": rows_of(pending.directory, deal.holders),
+            "lap": deal.lap,
+            "summands": len(pending.parties),
+        }
         tickets = {name: self.news(pending, name) for name in batch}
         mail: dict[str, dict[str, bytes]] = {}
         for party, message in pending.contributions(tickets, common, batch):

@@ -138,7 +138,7 @@ def _by_votes(
     votes[:, np.arange(honest), colluders + np.arange(honest)] = 0.0
     sums = votes.sum(axis=1)
     sums[:, :colluders] += colluders
-    return (np.argsort(-sums, axis=1)[:, :members] < colluders).sum(axis=1)
+    return np.asarray((np.argsort(-sums, axis=1)[:, :members] < colluders).sum(axis=1))
 
 
 def message_counts(clients: int, members: int, rounds: int) -> dict[str, dict[str, int]]:
