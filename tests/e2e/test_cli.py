@@ -69,7 +69,7 @@ def test_json_of_a_run_is_one_object_with_all_keys(process: Tacit, tmp_path: Pat
     found = said.json
     assert said.code == 0
     assert found.keys() >= KEYS
-    assert found["cpu_s"].keys() == {"slowest_client", "clients", "coordinator"}
+    assert found["cpu_s"].keys() == {"slowest_client", "clients", "coordinator", "services"}
     assert (found["method"], found["data"], found["clients"], found["seed"]) == ("fedheonn", "iris", 4, 0)
     assert (found["partition"], found["protect"]) == ("label-sorted", "plain")
     assert found["wh"] > 0

@@ -185,6 +185,10 @@ class Noised(Protection):
         """As the wrapped protection does."""
         self.wrapped.welcome(desk, party, fields)
 
+    def receive(self, party: Party, ticket: Mapping[str, Any]) -> None:
+        """As the wrapped protection does."""
+        self.wrapped.receive(party, ticket)
+
     def fewest(self, agreed: int) -> int:
         """As the wrapped protection has it: key holders among its parties ask only that one."""
         return self.wrapped.fewest(agreed)
