@@ -26,7 +26,6 @@ from tacit.sums import PROTECTIONS
 
 SHARE = "give a share from 0 up to, but below, 1"
 SECONDS = "give the seconds a client may take, above 0, or leave it out"
-KEY_BITS = (2048, 3072, 4096)
 WORKERS = 64  # starting one costs a second of CPU: more help nobody, and a typing error hangs the machine
 
 
@@ -203,14 +202,8 @@ class Settings:
 
 
 def check_sizes(protection: Protection, clients: int) -> None:
-    """Refuse keys and numbers of a size that cannot work, before any client computes with them."""
-    key_bits, bits = (getattr(protection, name, None) for name in ("key_bits", "bits"))
-    if key_bits is not None and key_bits not in KEY_BITS:
-        short = "; what was published with 1024 runs as well with 2048" if key_bits == 1024 else ""
-        raise ConfigError(
-            f"{protection.name}: key_bits is {key_bits}: use 2048 (about 112-bit security), 3072 (128) or "
-            f"4096{short}"
-        )
+    """Refuse numbers of a size that cannot work with so many clients, before any of them computes."""
+    bits = getattr(protection, "bits", None)
     if bits is not None:
         FixedPoint(np.ones(1), bits, clients)
 

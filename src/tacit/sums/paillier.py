@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tacit.core.errors import ProtectionError
+from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.layout import Layout
 from tacit.core.message import Blob, Message
 from tacit.core.parts import step
@@ -25,6 +25,7 @@ from tacit.crypto.fixedpoint import FixedPoint
 from tacit.sums.guarded import SHARED_KEY, ClientKeys, run_of
 
 KEY_SERVER = "key-server"
+KEY_BITS = (2048, 3072, 4096)
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,9 @@ class Paillier(ClientKeys):
     bits: int = 32
     clip: bool = False
     randomness: Literal["djn", "plain"] = "djn"
+
+    def __post_init__(self) -> None:
+        check_key_bits(self.name, self.key_bits)
 
     @property
     def opens(self) -> Place:
@@ -194,6 +198,15 @@ class Paillier(ClientKeys):
         private, blob = self.cached(holder, PrivateKey.from_secret), cipher_of(total)
         self.check_opening(holder, read_header(private.public, blob).summands)
         return code.decode(private.decrypt(blob))
+
+
+def check_key_bits(name: str, key_bits: int) -> None:
+    """Refuse a modulus of another size than those in use."""
+    if key_bits not in KEY_BITS:
+        short = "; what was published with 1024 runs as well with 2048" if key_bits == 1024 else ""
+        raise ConfigError(
+            f"{name}: key_bits is {key_bits}: use 2048 (about 112-bit security), 3072 (128) or 4096{short}"
+        )
 
 
 def single(key: Any, blob: bytes, packing: Any, slots: int) -> bytes:

@@ -23,7 +23,7 @@ from tacit.core.secret import Secret
 from tacit.crypto.channel import place, seal, unseal
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.sums.guarded import Guarded, run_of, sealing_key
-from tacit.sums.paillier import cipher_of
+from tacit.sums.paillier import check_key_bits, cipher_of
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,9 @@ class Ring(Guarded):
     key_bits: int = 3072
     bits: int = 32
     clip: bool = False
+
+    def __post_init__(self) -> None:
+        check_key_bits(self.name, self.key_bits)
 
     @property
     def opens(self) -> Place:
