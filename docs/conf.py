@@ -33,7 +33,7 @@ napoleon_google_docstring = False
 napoleon_use_ivar = True
 
 # A module's references are a list to read; not each is cited in its text.
-suppress_warnings = ["ref.footnote"]
+suppress_warnings = ["ref.footnote", "ref.python"]
 
 html_theme = "furo"
 html_title = f"Tacit {release}"
