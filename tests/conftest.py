@@ -39,6 +39,9 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "paillier": [{"holder": holder, "key_bits": 2048} for holder in ("key-server", "clients")],
     "ring": [{"key_bits": 2048}],
     "ckks": [{"parameters": chosen} for chosen in ("sum", "sum-compact")],
+    "shares": [{}, {"scheme": "additive", "opens": "coordinator"}],
+    "committee": [{}, {"opens": "coordinator"}],
+    "noised": [{}, {"inner": "masked", "where": "distributed", "clip": 2.0}],
 }
 VARIANTS = {
     "-".join([name, *(value for value in settings.values() if isinstance(value, str))]): PROTECTIONS.build(
@@ -47,7 +50,9 @@ VARIANTS = {
     for name in PROTECTIONS
     for settings in SETTINGS.get(name, [{}])
 }
-GUARDED = [name for name, protection in VARIANTS.items() if getattr(protection, "guarded", False)]
+# Whoever promises an error of a percent or more adds noise on purpose: its totals equal no other sum's.
+EXACT = [name for name, protection in VARIANTS.items() if protection.promises.precision < 0.01]
+GUARDED = [name for name in EXACT if getattr(VARIANTS[name], "guarded", False)]
 
 
 def make_table(task: str = "classification", rows: int = 90, features: int = 3, seed: int = 0) -> Table:
@@ -286,9 +291,15 @@ def sum_of(
     return Scene(protection, rows, bound=bound, **settings).begin().total(lost)
 
 
-@pytest.fixture(scope="session", params=VARIANTS)
+@pytest.fixture(scope="session", params=EXACT)
 def protection(request: pytest.FixtureRequest) -> Any:
-    """Every registered protection, with every setting that changes what it promises."""
+    """Every registered protection whose totals are sums, with every setting that changes its promises."""
+    return VARIANTS[request.param]
+
+
+@pytest.fixture(scope="session", params=VARIANTS)
+def any_protection(request: pytest.FixtureRequest) -> Any:
+    """Every registered protection, those that add noise among them."""
     return VARIANTS[request.param]
 
 

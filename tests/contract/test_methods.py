@@ -188,3 +188,20 @@ def test_a_task_that_it_cannot_learn_is_refused_before_anything_is_summed(name, 
             train(method.tiny(), spread(table_of(task)))
     assert set(method.tasks) <= {"classification", "regression"}
     assert len(method.tasks) >= 1
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_every_protection_serves_it_or_says_beforehand_why_not(name, any_protection, table_of, keys_once):
+    method = METHODS.get(name).tiny()
+    table = table_of(method.tasks[0])
+    if reason := any_protection.fits(method):
+        assert len(reason.split()) >= 5
+        with pytest.raises(ConfigError, match=f"cannot protect {name}: "):
+            train(method, spread(table, "random"), any_protection)
+        return
+    with keys_once():
+        training = train(method, spread(table, "random"), any_protection)
+    assert len(training.outcome.holders) == CLIENTS
+    if any_protection.promises.precision < 0.01:  # else it adds noise, and predicts what it will
+        plain = train(method, spread(table, "random")).model.predict(table.values)
+        assert np.mean(training.model.predict(table.values) == plain) > 0.9 or table.task == "regression"

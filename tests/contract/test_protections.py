@@ -36,6 +36,10 @@ def assert_shut(scene):
 
 
 class TestPromises:
+    @pytest.fixture
+    def protection(self, any_protection):
+        return any_protection
+
     def test_they_are_complete(self, protection):
         promises = protection.promises
         assert promises.opens in PLACES
@@ -46,7 +50,8 @@ class TestPromises:
         assert all(isinstance(text, str) and text for text in promises.warnings)
 
     def test_numbers_are_sensible(self, protection):
-        assert 0 <= protection.promises.precision < 0.01
+        noised = protection.name == "noised"  # there it is the deviation of the noise, not a largest error
+        assert 0 <= protection.promises.precision < (100 if noised else 0.01)
         assert 0 < protection.promises.bytes_per_value < 10_000
 
     def test_they_open_where_the_setting_says(self, protection):
@@ -72,7 +77,7 @@ class TestPromises:
             replies = []
             summed(
                 protection,
-                rows_of(3, size),
+                rows_of(4, size),  # shares: promised is what four clients send, and more is said there
                 bound=1.0,
                 subscriber=lambda number, event: (
                     replies.append(event) if isinstance(event, Replied) else None
@@ -86,6 +91,10 @@ class TestPromises:
 
 
 class TestManifest:
+    @pytest.fixture
+    def protection(self, any_protection):
+        return any_protection
+
     def test_settings_survive(self, protection):
         parts = Parts(FedHEONN(), protection, Preparation())
         raw = Manifest.of("run", parts).to_message().encode()
@@ -133,20 +142,20 @@ class TestSums:
         assert total.contributors == 6 - lost
         assert_sum(protection, total, {name: row for name, row in rows.items() if name not in names})
 
-    def test_below_the_quorum_nothing_is_opened(self, protection, scene_of):
-        scene = scene_of(protection, rows_of(6), quorum=0.8).begin()
+    def test_below_the_quorum_nothing_is_opened(self, any_protection, scene_of):
+        scene = scene_of(any_protection, rows_of(6), quorum=0.8).begin()
         with pytest.raises(QuorumError, match="client-1"):
             scene.total(lost=("client-1", "client-4"))
         assert_shut(scene)
 
-    def test_over_fewer_than_agreed_nothing_is_opened(self, protection, scene_of):
-        scene = scene_of(protection, rows_of(4), min_clients=5).begin()
+    def test_over_fewer_than_agreed_nothing_is_opened(self, any_protection, scene_of):
+        scene = scene_of(any_protection, rows_of(4), min_clients=5).begin()
         with pytest.raises(OpeningError, match="5"):
             scene.total()
         assert_shut(scene)
 
-    def test_dropouts_below_what_was_agreed_leave_it_shut(self, protection, scene_of):
-        scene = scene_of(protection, rows_of(5), min_clients=4, quorum=0.2).begin()
+    def test_dropouts_below_what_was_agreed_leave_it_shut(self, any_protection, scene_of):
+        scene = scene_of(any_protection, rows_of(5), min_clients=4, quorum=0.2).begin()
         with pytest.raises(OpeningError, match="3 contributions"):
             scene.total(lost=("client-2", "client-5"))
         assert_shut(scene)

@@ -7,7 +7,7 @@ The plain sum is the control: there the same search finds them.
 
 import itertools
 import struct
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from unittest import mock
 
@@ -21,15 +21,22 @@ from tacit.core.desk import Desk
 from tacit.core.errors import TacitError
 from tacit.core.layout import Field, Layout
 from tacit.core.message import Blob, Message
-from tacit.core.party import Party
+from tacit.core.party import Party, Vault
 from tacit.core.replica import read_log
 from tacit.core.secret import Secret
-from tacit.crypto.channel import SIGNATURE, pair_key, place
+from tacit.crypto.channel import SIGNATURE, pair_key, place, unseal
 from tacit.crypto.ckks import Cipher, parameter_set
 from tacit.crypto.fixedpoint import FixedPoint
+from tacit.crypto.masking import add_masks, sign_for
 from tacit.crypto.paillier import Packing, PrivateKey
+from tacit.crypto.sharing import Share, from_field, recover_vector
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
+from tacit.sums.dealing import Dealing, from_raw, lines, partial_place, recovered
+from tacit.sums.dealt import OVERHEAD, Dealt
+from tacit.sums.masked import Masked
+from tacit.sums.masked_parts import ELEMENTS, KEY, mask_seed
+from tacit.sums.noised import Noised
 from tacit.sums.paillier import Paillier
 from tacit.sums.plain import Plain
 from tacit.sums.ring import Ring
@@ -95,6 +102,19 @@ def ckks_blobs(raw):
 # -- what a party makes of it --------------------------------------------------------------------------
 
 
+@contextmanager
+def remembering(world):
+    """Take down every secret that any vault ever holds: what a party deletes, a curious one keeps."""
+    world.secrets, kept = [], Vault.__setitem__
+
+    def remember(self, name, value):
+        kept(self, name, value)
+        world.secrets.append((self, name, value))
+
+    with mock.patch.object(Vault, "__setitem__", remember):
+        yield
+
+
 def keys_of(world, who):
     """Every secret a party holds, by name; the federation's own key among them if it has that."""
     if who == COORDINATOR:
@@ -106,16 +126,41 @@ def keys_of(world, who):
     return found
 
 
+def keys_ever(world, *who):
+    """Every secret that these parties ever held, by holder and name; of several of a name, all."""
+    found = {}
+    for holder in who:
+        found |= {(holder, name): key for name, key in keys_of(world, holder).items()}
+        vault = world.desk.vault if holder == COORDINATOR else world.site(holder).vault
+        own = [(name, key) for place, name, key in world.secrets if place is vault]
+        found |= {(holder, name, number): key for number, (name, key) in enumerate(own)}
+    return found
+
+
+def named(keys, wanted):
+    """Keys of a name, with their holders."""
+    return [(label[0], key) for label, key in keys.items() if label[1] == wanted]
+
+
+def distinct(secrets):
+    return [Secret(raw) for raw in dict.fromkeys(secret.reveal() for secret in secrets)]
+
+
 def unsealed(world, keys, found):
     """What opens with any 32 bytes that these keys give, tried at every place where a seal could be."""
     run = world.desk.manifest.digest
     publics = [signed[SIGNATURE:] for signed in world.desk.directory.values()]
     tried = [key for key in keys.values() if len(key.reveal()) == 32]
-    if "exchange" in keys:
-        tried += [
-            pair_key(keys["exchange"], public, use, run) for public in publics for use in ("seal", "channel")
-        ]
-    steps = [(0, "key"), *((number, f"hop, lap {lap}") for number in (1, 2, 3) for lap in (1, 2))]
+    tried += [
+        pair_key(own, public, use, run)
+        for own in distinct(key for _, key in named(keys, "exchange"))
+        for public in publics
+        for use in ("seal", "channel")
+    ]
+    tried = distinct(tried)
+    steps = [(0, "key")]  # shares have places of their own, see dealt_shares
+    if world.protection.name == "ring":
+        steps += [(number, f"hop, lap {lap}") for number in (1, 2, 3) for lap in (1, 2)]
     names = [*world.clients, COORDINATOR]
     places = [b"", run.encode()]
     places += [place(run, *step, *pair) for step in steps for pair in itertools.permutations(names, 2)]
@@ -127,29 +172,192 @@ def unsealed(world, keys, found):
                 yield ChaCha20Poly1305(key.reveal()).decrypt(piece[:12], piece[12:], where)
 
 
-def read_by(world, received, keys):
+def read_by(world, entries, keys):
     """Bytes and numbers that somebody with these keys makes of what was received."""
-    raws = list(dict.fromkeys(piece for raw in received for piece in pieces(raw)))
+    raws = list(dict.fromkeys(piece for *_, raw in entries for piece in pieces(raw)))
     raws += unsealed(world, keys, raws)
     numbers = []
-    for name, raw in itertools.product(keys, raws):
+    for secret, raw in itertools.product(distinct(keys.values()), raws):
         with suppress(TacitError):
-            private = PrivateKey.from_secret(keys[name])
+            private = PrivateKey.from_secret(secret)
             for blob in paillier_blobs(raw, private.public):
                 with suppress(TacitError):
                     numbers.append(private.decrypt(blob))
-        if world.protection.name == "ckks" and len(keys[name].reveal()) == 32:
-            cipher = Cipher(parameter_set(world.protection.parameters), keys[name])
+        if world.protection.name == "ckks" and len(secret.reveal()) == 32:
+            cipher = Cipher(parameter_set(world.protection.parameters), secret)
             for blob in ckks_blobs(raw):
                 with suppress(TacitError):
                     numbers.append(cipher.decrypt(blob))
+    if isinstance(world.protection, Dealt):
+        shares = dealt_shares(world, entries, keys)
+        raws += [raw for held in shares.values() for raw in held.values()]
+        numbers += [*put_together(shares), *opened_partials(world, entries, keys)]
+    if isinstance(world.protection, Masked):
+        words, opened = unmasked(world, entries, keys)
+        raws += [word.tobytes() for word in words]
+        numbers += opened
     return raws, numbers
+
+
+def fields_of(raw):
+    """What an ask or a reply says, all parts of it together."""
+    return {name: value for message in messages(raw) for name, value in message.items()}
+
+
+def dealt_shares(world, entries, keys):
+    """Shares that somebody with these keys unseals, by dealing and dealer and then by the holder's point."""
+    run, publics = world.desk.manifest.digest, world.desk.directory
+    found = {}
+    for _, _, step, raw in entries:
+        told = fields_of(raw)
+        if step != "protection.hold" or not {"dealers", "shares"} <= told.keys():
+            continue
+        holders, dealers, sealed = lines(told["holders"]), lines(told["dealers"]), told["shares"].data
+        deal = Dealing(
+            world.protection.scheme, told["sum"], told["lap"], tuple(holders), needed(world, len(holders))
+        )
+        for holder, own in named(keys, "exchange"):
+            position = 0
+            for dealer in dealers if holder in holders else ():
+                if dealer == holder:
+                    continue
+                size = deal.length(dealer, holders.index(holder), told["slots"]) + OVERHEAD
+                piece, position = sealed[position : position + size], position + size
+                key = pair_key(own, publics[dealer][SIGNATURE:], "seal", run)
+                with suppress(TacitError):
+                    share = unseal(key, piece, deal.share_place(run, dealer, holder))
+                    found.setdefault((deal, dealer), {})[holders.index(holder) + 1] = share
+    return found
+
+
+def needed(world, holders):
+    protection = world.protection
+    return protection.needed(holders) if protection.name == "shares" else protection._needed(holders)
+
+
+def put_together(shares):
+    """Vectors of whose shares there are enough; of additive ones the dealer keeps the last."""
+    for (deal, _), held in shares.items():
+        if deal.scheme == "shamir" and len(held) >= deal.threshold:
+            some = [Share(point, from_raw(raw)) for point, raw in held.items()][: deal.threshold]
+            yield from_field(recover_vector(some, deal.threshold))
+
+
+def opened_partials(world, entries, keys):
+    """Totals from partial sums: told to the coordinator, or sealed under the key of all clients."""
+    run, scheme, told = world.desk.manifest.digest, world.protection.scheme, {}
+    for receiver, sender, step, raw in entries:
+        for message in (message for piece in pieces(raw) for message in messages(piece)):
+            total = {name[6:]: value for name, value in message.items() if name.startswith("total/")}
+            if "partials" in total:
+                points, sealed = total["points"].tolist(), total["partials"].data
+                size = len(sealed) // len(points)
+                for _, key in named(keys, "federation"):
+                    with suppress(TacitError):
+                        rows = [
+                            unseal(key, sealed[i * size : (i + 1) * size], partial_place(run, total, point))
+                            for i, point in enumerate(points)
+                        ]
+                        yield recovered(scheme, points, [*map(from_raw, rows)], total["threshold"])
+        partial = fields_of(raw).get("partial") if receiver == COORDINATOR else None
+        if step == "protection.hold" and partial is not None and partial.kind == "share":
+            told.setdefault(sender, []).append(from_raw(partial.data))
+    holders = [name for name in holders_of(world) if name in told]
+    for rows in zip(*(told[name] for name in holders), strict=True):  # nobody vanishes in these runs
+        yield recovered(scheme, range(1, len(rows) + 1), rows, needed(world, len(holders)))
+
+
+def holders_of(world):
+    return world.desk.memory.get("members", world.clients)
+
+
+def unmasked(world, entries, keys):
+    """Uploads, freed of all masks that somebody with these keys knows; and what has none left."""
+    run, order = world.desk.manifest.digest, sorted(world.clients)
+    threshold = world.protection.sizing(len(order))[1]
+    uploads, publics, shares, answers = {}, {}, {}, {}
+    for receiver, sender, step, raw in entries:
+        told = fields_of(raw) if receiver == COORDINATOR else {}
+        if "offer" in told:
+            content = told["offer"].data[SIGNATURE:]
+            first, sums = struct.unpack_from("<QI", content, 4 * KEY)
+            for at in range(sums):
+                publics[first + at, sender] = content[-KEY * sums :][KEY * at :][:KEY]
+        if "masked" in told:
+            data = told["masked"].data
+            slot, call = struct.unpack_from("<Q", data, 12)[0], data[52:84]
+            uploads[slot, sender] = call, data[4], masked_words(data)
+        if step == "protection.unmask" and receiver == COORDINATOR:
+            slot = sorted(slot for slot, name in uploads if name == sender)[answers.get(sender, 0)]
+            answers[sender] = answers.get(sender, 0) + 1
+            rows = np.frombuffer(told["shares"].data, "<u8").reshape(-1, ELEMENTS)
+            for owner, row in zip(order, rows, strict=True):
+                point = order.index(sender) + 1
+                shares.setdefault((slot, owner, "seed"), {})[point] = row
+    secrets = {}
+    for (holder, name, *_), key in keys.items():
+        kind, slot = name.rsplit("/", 1) if name.count("/") == 2 else ("", "0")
+        raw = key.reveal()
+        if kind == "mask/own" and len(raw) == 2 * KEY:
+            secrets[int(slot), holder, "key"], secrets[int(slot), holder, "seed"] = raw[:KEY], raw[KEY:]
+        elif kind == "mask/held":
+            rows = np.frombuffer(raw, "<u8").reshape(len(order), 2, ELEMENTS)
+            for owner, (part, seed) in zip(order, rows, strict=True):
+                for what, row in (("key", part), ("seed", seed)):
+                    shares.setdefault((int(slot), owner, what), {})[order.index(holder) + 1] = row
+    for label, held in shares.items():
+        if len(held) >= threshold:
+            some = [Share(point, row.astype(np.uint64)) for point, row in held.items()][:threshold]
+            words = recover_vector(some, threshold).astype("<u8").view(np.uint8).reshape(-1, 8)
+            secrets.setdefault(label, words[:, :7].tobytes()[:KEY])
+    left, opened, totals = [], [], {}
+    for (slot, owner), (call, size, words) in uploads.items():
+        masks, unknown = [], {(slot, owner, "seed")} - secrets.keys()
+        masks += [(Secret(secrets[slot, owner, "seed"]), -1)] if not unknown else []
+        pairs = []
+        for other in order:
+            if other != owner:
+                ends = [name for name in (owner, other) if (slot, name, "key") in secrets]
+                if not ends:
+                    unknown.add((slot, other))
+                    continue
+                public = publics[slot, other if ends[0] == owner else owner]
+                private = Secret(secrets[slot, ends[0], "key"])
+                seed = mask_seed(private, public, run, call, slot, (owner, other))
+                pairs.append((seed, -sign_for(owner, other)))
+        words = words.copy()
+        add_masks(words, masks)
+        if masks:
+            totals.setdefault((slot, size), []).append(words.copy())
+        add_masks(words, pairs)
+        (left if unknown else opened).append(signed(words, size))
+    opened += [
+        signed(np.sum(rows, axis=0, dtype=rows[0].dtype), size)
+        for (_, size), rows in totals.items()
+        if len(rows) == len(order)
+    ]
+    return left, opened
+
+
+def masked_words(data):
+    """Words of an upload, as wide as they are while masks are added."""
+    size, count = struct.unpack_from("<BxxxI", data, 4)
+    kind = np.dtype("<u4" if size <= 4 else "<u8")
+    wide = np.zeros((count, kind.itemsize), np.uint8)
+    wide[:, :size] = np.frombuffer(data, np.uint8, offset=84).reshape(count, size)
+    return wide.view(kind)[:, 0].copy()
+
+
+def signed(words, size):
+    """Values of words without masks; the last word counts contributions."""
+    spare = np.uint64(64 - 8 * size)
+    return ((words.astype(np.uint64) << spare).view(np.int64) >> np.int64(spare))[:-1]
 
 
 def encodings(protection, vector, layout, clients):
     """A vector as the numbers that the protection works on, and as they are."""
     forms = [vector]
-    if isinstance(protection, Paillier | Ring):
+    if isinstance(protection, Paillier | Ring | Dealt | Masked):
         forms.append(FixedPoint(layout.bounds, protection.bits, clients).encode(vector))
     elif protection.name == "ckks":
         forms.append(protection._slots(vector, layout))
@@ -191,7 +399,16 @@ def receivers(world):
 
 
 def heard_by(world, *who):
-    return [raw for receiver, _, _, raw in world.heard if receiver in who]
+    return [raw for *_, raw in entries_of(world, *who)]
+
+
+def entries_of(world, *who):
+    return [entry for entry in world.heard if entry[0] in who]
+
+
+def read_together(world, *who):
+    """What some parties read who pool all that they received and every key that they ever held."""
+    return read_by(world, entries_of(world, *who), keys_ever(world, *who))
 
 
 # -- one run of sums under each protection --------------------------------------------------------------
@@ -202,14 +419,13 @@ def world(protection, scene_of, keys_once):
     """Two sums, one kept where it opens and one disclosed; every client adopts the result."""
     scene = scene_of(protection, ROWS, min_clients=3)
     scene.clients = CLIENTS
-    scene.begin()
-    scene.round()
-    scene.opened = scene.total()
-    scene.finish()
+    with remembering(scene):
+        scene.begin()
+        scene.round()
+        scene.opened = scene.total()
+        scene.finish()
     with keys_once():
-        scene.read = {
-            who: read_by(scene, heard_by(scene, who), keys_of(scene, who)) for who in receivers(scene)
-        }
+        scene.read = {who: read_together(scene, who) for who in receivers(scene)}
     return scene
 
 
@@ -256,8 +472,10 @@ class TestSums:
             "ckks": set(CLIENTS),
             "ring": {COORDINATOR},
             "paillier": set(CLIENTS) if world.protection.opens == "clients" else {KEY_SERVER},
+            "masked": {COORDINATOR},
         }
-        assert opens == promised[world.protection.name]
+        dealt = set(CLIENTS) if world.protection.opens == "clients" else {COORDINATOR}
+        assert opens == promised.get(world.protection.name, dealt)
 
     def test_who_holds_which_key(self, world):
         coordinator = set(keys_of(world, COORDINATOR))
@@ -269,6 +487,8 @@ class TestSums:
         own = {"paillier"} if world.protection.name == "ring" else set()
         assert coordinator == {"exchange", *channels, *own}
         shared = {"content", "federation"} if world.protection.opens == "clients" else set()
+        # Numbers for the next draw, of neighbours or of a committee: all other keys of a sum are deleted.
+        shared |= {"masked": {"mask/number"}, "committee": {"nonce"}}.get(world.protection.name, set())
         for client in CLIENTS:
             assert set(keys_of(world, client)) == {"exchange", "channel", *shared}
         for service in world.protection.services:
@@ -294,31 +514,73 @@ class TestCollusion:
 
     def test_together_they_read_a_vector(self, world, keys_once):
         """Coordinator and any one client where clients share a key; coordinator and key server."""
-        if world.protection.name in ("plain", "ring"):
-            assert "coordinator" in world.protection.promises.collusion
+        said = world.protection.promises.collusion
+        if "open every contribution" not in said or isinstance(world.protection, Dealt | Masked):
+            assert "coordinator" in said or "clients" in said
             return
         helper = KEY_SERVER if world.protection.services else "client-3"
-        said = world.protection.promises.collusion
-        assert "open every contribution" in said
         assert helper.replace("-", " ").split(" 3")[0].replace("client", "one client") in said
-        keys = keys_of(world, COORDINATOR) | keys_of(world, helper)
         with keys_once():
-            read = read_by(world, heard_by(world, COORDINATOR, helper), keys)
+            read = read_together(world, COORDINATOR, helper)
         for client in CLIENTS:
             assert shows(ROWS[client], forms_of(world, client), *read)
+
+    def test_enough_holders_read_a_vector_and_one_fewer_do_not(self, world):
+        """Masks and Shamir's shares: t of the holders, with all that the coordinator has, and not t - 1."""
+        if getattr(world.protection, "scheme", "") == "additive" or not isinstance(
+            world.protection, Dealt | Masked
+        ):
+            return
+        said = world.protection.promises.collusion
+        if isinstance(world.protection, Masked):
+            threshold, holders = world.protection.sizing(4)[1], CLIENTS
+            assert "t of the clients that hold shares" in said
+        else:
+            holders = list(holders_of(world))
+            threshold = needed(world, len(holders))
+            assert "(t of n) together open every" in said or f"{threshold} of 3 members together open" in said
+        assert len(holders) // 2 < threshold < 4
+        victim = [client for client in CLIENTS if client not in holders[:threshold]][-1]
+        forms = forms_of(world, victim)
+        for friends, seen in ((holders[: threshold - 1], False), (holders[:threshold], True)):
+            assert shows(ROWS[victim], forms, *read_together(world, COORDINATOR, *friends)) == seen
+
+    def test_of_additive_shares_all_but_one_have_the_last_by_subtraction_only(self, world):
+        if getattr(world.protection, "scheme", "") != "additive":
+            return
+        assert "all asked clients but one together learn" in world.protection.promises.collusion
+        others = np.sum([ROWS[client] for client in CLIENTS[:-1]], axis=0)
+        assert np.abs(world.opened["vector"] - others - ROWS["client-4"]).max() < 1e-6
+        two = read_together(world, COORDINATOR, *CLIENTS[:2])
+        assert not any(shows(ROWS[client], forms_of(world, client), *two) for client in CLIENTS[2:])
+
+    @pytest.mark.parametrize("inner", ["plain", "masked"])
+    def test_noise_hides_as_much_as_what_it_is_around(self, scene_of, inner):
+        """Around a plain sum the search still finds each vector, which is not even long enough to clip."""
+        scene = scene_of(Noised(inner=inner, epsilon=3.0, clip=4.0), ROWS, min_clients=3)
+        with remembering(scene):
+            scene.begin().total()
+        scene.clients, scene.protection = CLIENTS, scene.protection.wrapped
+        entries = entries_of(scene, COORDINATOR)
+        raws, numbers = read_by(scene, entries, keys_ever(scene, COORDINATOR))
+        numbers += [np.frombuffer(raw, "<f8") for raw in raws if len(raw) == TOTAL.nbytes]
+        for row in ROWS.values():
+            assert shows(row, [row], [], numbers) == (inner == "plain")
 
     def test_in_a_ring_two_neighbours_and_the_coordinator_isolate_a_client(self, scene_of, keys_once):
         scene = scene_of(Ring(key_bits=2048), ROWS, min_clients=3)
         scene.clients = CLIENTS
-        scene.begin().total()
+        with remembering(scene):
+            scene.begin().total()
         assert "before and after one in the ring isolate" in scene.protection.promises.collusion
         sums = {}
         with keys_once():
             for helpers in (("client-1",), ("client-3",), ("client-1", "client-3")):
                 found = []
                 for helper in helpers:
-                    keys = keys_of(scene, helper) | {"paillier": scene.desk.vault["paillier"]}
-                    found += read_by(scene, heard_by(scene, COORDINATOR), keys)[1]
+                    keys = keys_ever(scene, helper)
+                    keys[COORDINATOR, "paillier"] = scene.desk.vault["paillier"]
+                    found += read_by(scene, entries_of(scene, COORDINATOR), keys)[1]
                 sums[helpers] = [np.asarray(array) for array in found]
         wanted = encodings(scene.protection, ROWS["client-2"], LAYOUT, 4)[1]
 
@@ -350,16 +612,14 @@ def trained(protection, table_of, keys_once):
             self.events.subscribe(lambda number, event: world.told.append(event))
 
     federation = Federation.embedded(table_of(rows=60), clients=4, test=None, seed=3)
-    with keys_once(), mock.patch.object(type(protection), "protect", noting):
+    with remembering(world), keys_once(), mock.patch.object(type(protection), "protect", noting):
         with mock.patch("tacit.federation.Desk", Kept):
             world.training = federation.train(
                 FedHEONN(), protect=protection, transcript=lambda *received: world.heard.append(received)
             )
         world.site = world.desk.engine._sites.party
         world.clients = list(world.desk.parties)
-        world.read = {
-            who: read_by(world, heard_by(world, who), keys_of(world, who)) for who in receivers(world)
-        }
+        world.read = {who: read_together(world, who) for who in receivers(world)}
     return world
 
 
@@ -379,13 +639,9 @@ class TestTraining:
         weights = np.asarray(trained.training.model.weights).reshape(-1)
         steps = {step for receiver, _, step, _ in trained.heard if receiver == COORDINATOR}
         assert ("desk.hand_over" in steps) == (trained.protection.opens == "clients")
-        own = [
-            raw
-            for receiver, _, step, raw in trained.heard
-            if receiver == COORDINATOR and step != "desk.hand_over"
-        ]
+        own = [entry for entry in entries_of(trained, COORDINATOR) if entry[2] != "desk.hand_over"]
         with keys_once():
-            read = read_by(trained, own, keys_of(trained, COORDINATOR))
+            read = read_by(trained, own, keys_ever(trained, COORDINATOR))
         assert not shows(weights, [weights], *read)
         assert shows(weights, [weights], heard_by(trained, COORDINATOR, trained.clients[0]), [])
 

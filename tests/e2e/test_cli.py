@@ -219,6 +219,9 @@ PROTECTED = {
     "paillier": ("--key-bits", 2048),
     "paillier clients": ("--key-bits", 2048, "--holder", "clients", "--clip"),
     "ring": ("--key-bits", 2048, "--bits", 40),
+    "masked": ("--clip", "--no-active"),
+    "shares": ("--scheme", "additive", "--opens", "coordinator"),
+    "committee": ("--threshold", 3),
 }
 
 
@@ -254,6 +257,39 @@ def test_a_protection_from_a_file(tacit: Tacit, tmp_path: Path) -> None:
     assert over["promises"]["opens"] == "coordinator"
     other = tacit("run", "f.toml", "--protect", "ckks", "--json", *QUICK).json
     assert other["settings"]["protect"] == {"name": "ckks"}
+
+
+def test_noise_from_a_file_is_refused_for_a_method_with_factors_in_the_clear(
+    tacit: Tacit, tmp_path: Path
+) -> None:
+    """Flags reach it nonetheless: ``--clip`` is a switch of others and a number here."""
+    (tmp_path / "f.toml").write_text(
+        '[protect]\nname = "noised"\ninner = "masked"\ninner_options = {bits = 24}\n'
+        "epsilon = 3.0\nclip = 1.0\n"
+    )
+    for words in (("f.toml",), ("f.toml", "--clip", 2.5), ("--clip", 2, "f.toml"), ("--protect", "noised")):
+        said = tacit("run", *FEW, *words, "--json", "-q")
+        assert (said.code, said.json["error"]["type"]) == (2, "ConfigError")
+        assert (
+            "noised cannot protect fedheonn: terms sends 'factor' in the clear" in said.json["error"]["text"]
+        )
+    for words, reason in (
+        (("--clip", "0"), "clip is 0.0"),
+        (("--clip", "wide"), "clip = 'wide'"),
+        (("--epsilon", "-1"), "epsilon is -1"),
+        (("--inner", "maskd"), "did you mean 'masked'"),
+        (("--inner-options", "bits"), "inner_options = 'bits'"),
+        (("--members", "5"), "--members is an option of --protect committee"),
+    ):
+        said = tacit("run", "f.toml", *words, "--json", "-q")
+        assert said.code == 2
+        assert reason in said.json["error"]["text"]
+
+
+def test_a_switch_leaves_the_word_after_it_alone(tacit: Tacit) -> None:
+    said = tacit("run", *FEW, "--protect", "masked", "--clip", "2.5", "--json", "-q")
+    assert (said.code, said.json["error"]["text"][:28]) == (2, "'2.5' is not expected here: ")
+    assert tacit("run", *FEW, "--protect", "committee", "--members", 1, "--json", "-q").code == 2
 
 
 def test_exposure(tacit: Tacit) -> None:
@@ -302,7 +338,9 @@ def test_a_long_ring_is_warned_of(tacit: Tacit, monkeypatch: pytest.MonkeyPatch)
 
 def test_protections_are_listed_with_their_promises(tacit: Tacit) -> None:
     found = tacit("protections", "--json").json["protections"]
-    assert {"plain", "ckks", "paillier", "ring"} <= {part["name"] for part in found}
+    assert {"plain", "ckks", "paillier", "ring", "masked", "shares", "committee", "noised"} <= {
+        part["name"] for part in found
+    }
     for part in found:
         assert part["sees"]["coordinator"]
         assert {"keys", "collusion", "dropout", "precision", "bytes_per_value"} <= part.keys()

@@ -65,6 +65,10 @@ def test_from_two_to_two_hundred_clients(protection, summed, clients):
     rng = np.random.default_rng(clients)
     if protection.name == "ring" and clients > 12:
         clients = 30  # one after the other
+    if protection.name == "shares" and clients > 12:
+        clients = 30  # everybody to everybody
+    if protection.name == "masked" and clients > 12:
+        clients = 80  # no longer everybody with everybody
     narrow, wide = rng.uniform(-BOUND, BOUND, (clients, 5)), rng.normal(size=(clients, 2)) * 1e6
     lost = rng.choice(clients, size=clients // 10, replace=False)
     summed_without(summed, protection, narrow, wide, lost)
@@ -99,7 +103,7 @@ def test_order_makes_no_difference_to_the_last_bit(protection, summed, chosen, v
     order = values.draw(st.permutations(range(4)))
     one = summed(protection, named(rows), bound=bound)["vector"]
     other = summed(protection, named(rows[order]), bound=bound)["vector"]
-    if protection.name in ("paillier", "ring"):
+    if protection.name not in ("plain", "ckks"):
         assert one.tobytes() == other.tobytes()
     else:
         spread = 4 * protection.promises.precision * (bound or 2.0**-60)

@@ -89,17 +89,15 @@ def run(
     Options of the chosen method, protection and partition are flags as well: --lam 0.01, --alpha 0.3.
     Without any flag this is the main job: FedHEONN on digits, 100 clients that mostly hold one digit.
     """
-    from tacit.cli.options import extra_flags, literal, part_options, switches
+    from tacit.cli.options import extra_flags, file_among, literal, part_options, switches, unexpected
     from tacit.cli.progress import ProgressBars
     from tacit.cli.tables import run_table
     from tacit.runs.job import execute
     from tacit.runs.settings import Settings, merged, read_toml
 
     # A flag that only a part knows is left over here, and may have been taken for the file.
-    pairs, left = extra_flags([*([str(file)] if file else []), *context.args], switches())
-    if len(left) > 1:
-        raise ConfigError(f"'{left[1]}' is not expected here: give one TOML file, and options with --")
-    file = Path(left[0]) if left else None
+    words = [*([str(file)] if file else []), *context.args]
+    found = file_among(words)
     listed = None if classes is None else [literal(word.strip()) for word in classes.split(",")]
     share = None if test is None else literal(test)
     flags: dict[str, dict[str, Any]] = {
@@ -133,12 +131,17 @@ def run(
         section: {key: value for key, value in table.items() if value is not None}
         for section, table in flags.items()
     }
-    tables = merged(read_toml(file) if file else {}, {name: table for name, table in given.items() if table})
+    tables = merged(
+        read_toml(Path(found)) if found else {}, {name: table for name, table in given.items() if table}
+    )
     defaults = Settings()
     chosen = {
         name: str({**getattr(defaults, name), **_table(tables, name)}["name"])
         for name in ("method", "protect", "partition")
     }
+    pairs, left = extra_flags(words, switches(chosen))  # --clip is a switch of some, a number of others
+    if odd := [word for word in left if word != found] or left[1:]:
+        raise unexpected(odd[0])
     own = ["json", *(name for name in inspect.signature(run).parameters if name not in HIDDEN)]
     settings = Settings.from_tables(merged(tables, part_options(pairs, chosen, own)))
     with ProgressBars(quiet or (as_json and not stderr.is_terminal)) as bars:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tacit.core.errors import ConfigError, nearest
+from tacit.core.parts import Part
 from tacit.data.partition import PARTITIONERS, options_of
 from tacit.methods import METHODS
 from tacit.sums import PROTECTIONS
@@ -47,10 +48,35 @@ def extra_flags(
     return pairs, left
 
 
-def switches() -> list[str]:
-    """Names of all options of parts that are true or false."""
-    parts = [registry.get(name) for registry in (METHODS, PROTECTIONS) for name in registry]
+def switches(chosen: Mapping[str, str] | None = None) -> list[str]:
+    """Names of options that are true or false: of the chosen ``method`` and ``protect``, or of any part.
+
+    >>> switches({"method": "fedheonn", "protect": "ring"}), switches({"protect": "noised"})
+    (['clip'], [])
+    """
+    parts: list[type[Part]] = []
+    for section, registry in (("method", METHODS), ("protect", PROTECTIONS)):
+        names = registry if chosen is None else [chosen[section]] if section in chosen else []
+        parts += [registry.get(name) for name in names]
     return [option.name for part in parts for option in part.options() if isinstance(option.default, bool)]
+
+
+def file_among(words: Sequence[str]) -> str | None:
+    """The word that is no flag and no flag's value, before it is known which parts are chosen.
+
+    >>> file_among(["--clip", "2.0", "noised.toml"]), file_among(["--clip", "ring.toml"])
+    ('noised.toml', 'ring.toml')
+    """
+    left = [word for word in extra_flags(words, switches())[1] if isinstance(literal(word), str)]
+    found = [word for word in left if word.endswith(".toml")] or left
+    if len(found) > 1:
+        raise unexpected(found[1])
+    return found[0] if found else None
+
+
+def unexpected(word: str) -> ConfigError:
+    """Say that a word is neither the file nor an option."""
+    return ConfigError(f"'{word}' is not expected here: give one TOML file, and options with --")
 
 
 def part_options(

@@ -8,6 +8,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from tacit.core.protection import Promises, Protection
 from tacit.sums import PROTECTIONS
 
+NOISE = 0.01  # a precision from here on is no error of fixed point: noise is added on purpose
+
 
 def variants(kind: type[Protection]) -> Iterator[tuple[dict[str, Any], Promises]]:
     """Options that change what is promised to whom, the defaults first, with the promises.
@@ -67,17 +69,25 @@ def lines(promises: Mapping[str, Any]) -> list[tuple[str, str]]:
     """
     holds = [(f"held by {_who_is(who)}", what) for who, what in promises["keys"].items()]
     sees = [(f"{_who_is(who)} sees", what) for who, what in promises["sees"].items()]
-    precision = promises["precision"]
     return [
         ("totals open at", "the coordinator" if promises["opens"] == "coordinator" else "the clients"),
         *holds,
         *sees,
         ("undone by", promises["collusion"]),
         ("if a client vanishes", promises["dropout"]),
-        ("largest error", f"{precision:.1e} of bound × clients" if precision else "none but float rounding"),
+        _error(promises["precision"]),
         ("bytes per value", f"{promises['bytes_per_value']:g}"),
         *(("warning", text) for text in promises["warnings"]),
     ]
+
+
+def _error(precision: float) -> tuple[str, str]:
+    if precision >= NOISE:
+        return (
+            "noise",
+            f"about {precision:.1f} × clip in each value if a run has one sum; more with more",
+        )
+    return "largest error", f"{precision:.1e} of bound × clients" if precision else "none but float rounding"
 
 
 def _who_is(who: str) -> str:

@@ -125,7 +125,7 @@ class Part:
             Option(
                 field.name,
                 str(field.type),
-                None if field.default is dataclasses.MISSING else field.default,
+                _default(field),
                 described.get(field.name, ""),
             )
             for field in dataclasses.fields(cls)
@@ -135,6 +135,12 @@ class Part:
     def summary(cls) -> str:
         """First line of the class's docstring."""
         return (cls.__doc__ or "").strip().split("\n")[0]
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return None if field.default is dataclasses.MISSING else field.default
 
 
 def from_plain(kind: type[Built], config: Mapping[str, Any], where: str, what: str = "key") -> Built:

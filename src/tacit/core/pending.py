@@ -31,6 +31,7 @@ class PendingSum:
     weights: Mapping[str, float] = field(default_factory=dict)
     contributors: list[str] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)
     _pieces: dict[str, list[Any]] = field(default_factory=dict)
 
     @property
@@ -88,8 +89,7 @@ class PendingSum:
         """Ask parties for a step of the protection; who fails is recorded, and how many may is its affair."""
         asked = tuple(parties if parties is not None else jobs or self.parties)
         address = f"{self.desk._kind(step)}.{step.__name__}"
-        lost: dict[str, str] = {}
-        for reply in self.desk._wave(address, asked, common or {}, jobs or {}, failures=lost):
+        for reply in self.desk._wave(address, asked, common or {}, jobs or {}, failures=self.lost):
             yield reply.party, reply.message
 
     def serve(self, step: Callable[..., Any], service: str, fields: Mapping[str, Any]) -> Message:

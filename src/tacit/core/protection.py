@@ -84,6 +84,10 @@ class Sum(Protocol):
     def failures(self) -> Mapping[str, str]:
         """Parties that failed in this sum, with the reason."""
 
+    @property
+    def lost(self) -> Mapping[str, str]:
+        """Parties that failed in a step of the protection, with the last reason; not all of them matter."""
+
     def contributions(
         self,
         tickets: Mapping[str, Mapping[str, Any]] | None = None,

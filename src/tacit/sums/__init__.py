@@ -10,6 +10,10 @@ PROTECTIONS: Registry[Protection] = Registry(
         "ckks": "tacit.sums.ckks:CKKS",
         "paillier": "tacit.sums.paillier:Paillier",
         "ring": "tacit.sums.ring:Ring",
+        "masked": "tacit.sums.masked:Masked",
+        "shares": "tacit.sums.shares:Shares",
+        "committee": "tacit.sums.committee:Committee",
+        "noised": "tacit.sums.noised:Noised",
     },
     "tacit.protections",
 )

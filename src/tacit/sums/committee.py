@@ -153,8 +153,8 @@ class Committee(Dealt):
             nonces = {}
             for party, reply in ask(self.reveal, ballot, parties=names):
                 nonce, following = reply.get("nonce"), reply.get("commitment")
-                if _matches(run, party, nonce, memory["commitments"][party]) and isinstance(following, bytes):
-                    nonces[party], memory["commitments"][party] = nonce.data, following
+                if _matches(run, party, nonce, memory["commitments"][party]) and isinstance(following, Blob):
+                    nonces[party], memory["commitments"][party] = nonce.data, following.data
             left = [name for name in left if name in nonces or name not in names]
             if len(nonces) == len(names):
                 drawn = elected(
@@ -184,7 +184,7 @@ class Committee(Dealt):
         if own is None or own.tobytes()[-NONCE:] != commitment(run, party.id, nonce):
             raise ProtectionError(f"{party.id} does not find its own commitment among those it was shown")
         party.state.update({"draw": draw, "ballot": ballot_of(draw, names, signed)})
-        return Message(nonce=Blob("public", nonce), commitment=self._committed(party))
+        return Message(nonce=Blob("public", nonce), commitment=Blob("public", self._committed(party)))
 
     @staticmethod
     def _check_ballot(party: Party, names: Sequence[str], signed: NDArray[np.uint8]) -> None:

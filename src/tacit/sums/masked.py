@@ -192,7 +192,8 @@ class Masked(MaskedClient):
         asked = [] if batch is None else batch.joined(willing)
         for party in willing:
             if party not in asked and party not in pending.failures:
-                pending.refuse(party, "it took no part when masks were agreed on")
+                why = f": {pending.lost[party]}" if party in pending.lost else ""
+                pending.refuse(party, f"it took no part when masks were agreed on{why}")
         if batch is None:
             pending.check(asked)
             raise OpeningError("too few clients are left to agree on masks: wait for more")

@@ -38,7 +38,8 @@ class Shares(Dealt):
     Parameters
     ----------
     scheme : {"shamir", "additive"}
-        Shamir's shares open with more than half of the clients; additive ones only with all, as published.
+        Shamir's shares open with more than half of the clients, and a client sends 8 bytes a value for each
+        of them; additive ones open only with all, as published, and cost 8 bytes a value in all.
     opens : {"clients", "coordinator"}
         Where partial sums are put together.
     bits : int

@@ -65,7 +65,9 @@ def _promises(promises: Mapping[str, Any]) -> str:
     pairs += [("undone by", promises.get("collusion")), ("if a client vanishes", promises.get("dropout"))]
     error = number(promises.get("precision"))
     if error is not None:
-        pairs.append(("largest error", f"{significant(error)} of bound × clients" if error else "none"))
+        noise = f"about {significant(error)} × clip in each value, if the run has one sum"
+        exact = f"{significant(error)} of bound × clients" if error else "none"
+        pairs.append(("noise", noise) if error >= 0.01 else ("largest error", exact))
     size = number(promises.get("bytes_per_value"))
     pairs.append(("bytes per value", None if size is None else f"{size:g}"))
     listed = definitions(pairs, "words") if promises else ""
