@@ -63,8 +63,6 @@ def test_the_sum_is_that_of_the_clients_that_are_left(protection, summed, drawn)
 @pytest.mark.parametrize("clients", [2, 12, 200])
 def test_from_two_to_two_hundred_clients(protection, summed, clients):
     rng = np.random.default_rng(clients)
-    if protection.name == "ring" and clients > 12:
-        clients = 30  # one after the other
     if protection.name == "shares" and clients > 12:
         clients = 30  # everybody to everybody
     if protection.name == "masked" and clients > 12:
