@@ -177,16 +177,21 @@ class Desk(Waves):
         common: Mapping[str, Any] | None = None,
         jobs: Mapping[str, Mapping[str, Any]] | None = None,
         parties: Sequence[str] | None = None,
+        failures: dict[str, str] | None = None,
     ) -> Iterator[tuple[str, Message]]:
-        """Ask parties for one step of a part, and give their replies in party order as they come."""
+        """Ask parties for one step of a part, and give their replies in party order as they come.
+
+        Too few answers stop the run, unless the caller takes the ``failures`` and judges by itself.
+        """
         asked = tuple(parties if parties is not None else jobs or self.parties)
-        failures: dict[str, str] = {}
+        lost: dict[str, str] = {} if failures is None else failures
         answered = []
         address = f"{self._kind(step)}.{step.__name__}"
-        for reply in self._wave(address, asked, common or {}, jobs or {}, failures=failures):
+        for reply in self._wave(address, asked, common or {}, jobs or {}, failures=lost):
             answered.append(reply.party)
             yield reply.party, reply.message
-        self._check_quorum(step.__name__, asked, answered, failures)
+        if failures is None:
+            self._check_quorum(step.__name__, asked, answered, lost)
 
     def finish(self) -> Outcome:
         """Hand what was learnt to every party, and check that all replicas are the same."""

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -100,8 +100,3 @@ def _scalar(value: Any) -> int:
     if isinstance(value, Mapping):
         return sum(map(_scalar, value.values()))
     return len(value.encode()) if isinstance(value, str) else 8 * isinstance(value, int | float)
-
-
-def kinds(messages: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Exposure classes that occur in some messages."""
-    return {classified(value)[0] for message in messages for value in message.values()}

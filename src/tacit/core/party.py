@@ -105,7 +105,7 @@ class Party:
         Gives the identity key that this site has pinned for another party.
     """
 
-    __slots__ = ("_data", "_holdout", "_pinned", "_secret", "cache", "id", "notes", "state", "vault")
+    __slots__ = ("_data", "_holdout", "_pinned", "_secret", "asked", "cache", "id", "notes", "state", "vault")
 
     def __init__(
         self,
@@ -126,6 +126,7 @@ class Party:
         self.vault = Vault()
         self.cache = {} if cache is None else cache
         self.notes: list[Noted] = []
+        self.asked = b""  # digest of what all parties are asked in the present step, where there is a channel
 
     @property
     def data(self) -> Any:

@@ -88,9 +88,7 @@ class PendingSum:
     ) -> Iterator[tuple[str, Message]]:
         """Ask parties for a step of the protection; who fails is recorded, and how many may is its affair."""
         asked = tuple(parties if parties is not None else jobs or self.parties)
-        address = f"{self.desk._kind(step)}.{step.__name__}"
-        for reply in self.desk._wave(address, asked, common or {}, jobs or {}, failures=self.lost):
-            yield reply.party, reply.message
+        return self.desk.ask(step, common, jobs, asked, self.lost)
 
     def serve(self, step: Callable[..., Any], service: str, fields: Mapping[str, Any]) -> Message:
         """Ask a service for one step of the protection."""

@@ -84,6 +84,7 @@ def _job(party: Party, call: Message, raw: bytes, limit: int) -> Message | None:
     if found is None or found[0] is not call:
         found = call, bytes.fromhex(call.digest())
         party.cache["call"] = found
+    party.asked = found[1]
     return untagged(job or Message(), channel, *ask_context(call["$serial"], party.id, found[1]))
 
 

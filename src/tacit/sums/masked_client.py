@@ -210,7 +210,7 @@ class MaskedClient(Guarded):
             )
         encoding = self.encoding(layout, seat.clients)
         words = encoding.encode(vector)
-        own, call = party.vault.pop(f"mask/own/{slot}").reveal(), _call(party)
+        own, call = party.vault.pop(f"mask/own/{slot}").reveal(), party.asked
         publics = np.frombuffer(state["mask/publics"], np.uint8).reshape(len(seat.names), -1, KEY)
         keys = dict(zip(seat.names, publics[:, slot - seat.first], strict=True))
         masks = [(Secret(own[KEY:]), 1)]
@@ -304,9 +304,3 @@ def _whole(fields: Mapping[str, Any], name: str) -> int:
     if type(value := fields.get(name)) is not int:
         raise MessageError(f"'{name}' of an ask is a {type(value).__name__}, not a whole number")
     return value
-
-
-def _call(party: Party) -> bytes:
-    """Digest of what all were asked in this step, by which clients know that they were told the same."""
-    digest: bytes = party.cache["call"][1]
-    return digest
