@@ -34,7 +34,7 @@ $(STAMP): pyproject.toml constraints.txt
 	    "$$("$(PYTHON)" --version 2>&1 || true): try 'make setup PYTHON=/path/to/python3.11'" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "Making .venv (a minute or two, once)"; "$(PYTHON)" -m venv .venv; }
 	@$(PIP) install --upgrade pip
-	@$(PIP) install -e . --group dev --group bench --group docs -c constraints.txt
+	@$(PIP) install -e ".[dp,flower,onnx,torch,tune]" --group dev --group bench --group docs -c constraints.txt
 	@touch $@
 
 run: setup ## The main job: federate, compare, report
@@ -62,7 +62,7 @@ docs: setup ## Build the documentation into docs/_build/html
 
 lock: setup ## Write the installed versions into constraints.txt
 	@{ echo '# Versions with which the tests last passed; re-made by `make lock`.'; \
-	   $(BIN)/python -m pip freeze --exclude-editable | grep -v -e ' @ ' -e 'file:'; } > constraints.new
+	   $(BIN)/python -m pip freeze --exclude-editable | grep -v -e ' @ ' -e 'file:' | sed 's/+cpu$$//'; } > constraints.new
 	@mv constraints.new constraints.txt
 	@touch $(STAMP)
 

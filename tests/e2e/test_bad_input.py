@@ -302,7 +302,7 @@ def test_show_and_export_what_is_not_there(tacit: Tacit, tmp_path: Path) -> None
         (("data", "describe", "irsi"), "did you mean 'iris'?"),
         (("data", "fetch", "dry_bea"), "did you mean 'dry_bean'?"),
         (("data", "check", "nowhere.csv"), "no file"),
-        (("data", "describe"), "name"),
+        (("data", "describe"), "argument"),
         (("methods", "--jsn"), "--json"),
         (("rnu",), "run"),
         (("data", "lst"), "lst"),
