@@ -119,8 +119,10 @@ class Part:
 
     @classmethod
     def options(cls) -> list[Option]:
-        """List the settings with type, default and description."""
-        described = _described(cls.__doc__ or "")
+        """List the settings with type, default and description; a base class describes its own."""
+        described: dict[str, str] = {}
+        for base in reversed(cls.__mro__):
+            described |= _described(base.__doc__ or "")
         return [
             Option(
                 field.name,

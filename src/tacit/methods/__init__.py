@@ -4,5 +4,16 @@ from tacit.core.parts import Registry
 from tacit.methods.base import Method
 
 METHODS: Registry[Method] = Registry(
-    "method", {"fedheonn": "tacit.methods.fedheonn:FedHEONN"}, "tacit.methods"
+    "method",
+    {
+        "fedheonn": "tacit.methods.fedheonn:FedHEONN",
+        "fedavg": "tacit.methods.fedavg:FedAvg",
+        "fedprox": "tacit.methods.fedprox:FedProx",
+        "hwfedavg": "tacit.methods.homogeneity:HWFedAvg",
+        "nwfedavg": "tacit.methods.homogeneity:NWFedAvg",
+        "fedadagrad": "tacit.methods.fedopt:FedAdagrad",
+        "fedadam": "tacit.methods.fedopt:FedAdam",
+        "fedyogi": "tacit.methods.fedopt:FedYogi",
+    },
+    "tacit.methods",
 )

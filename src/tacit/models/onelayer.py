@@ -5,28 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import DataError
 from tacit.data.preparation import Inputs
-from tacit.data.schema import Schema
-from tacit.data.table import Table
 from tacit.models.activations import ACTIVATIONS
-from tacit.models.scores import (
-    classification_counts,
-    classification_scores,
-    exact_macro_auc,
-    regression_counts,
-    regression_scores,
-)
+from tacit.models.predictor import Predictor, read_file, write_model
 
 Matrix = NDArray[np.float64]
 FORMAT = "tacit-one-layer-1"
 
 
-class OneLayer:
+class OneLayer(Predictor):
     """One-layer network ``f(w₀ + Xw)`` with its own preparation, so that it takes raw rows.
 
     Parameters
@@ -39,23 +30,13 @@ class OneLayer:
     """
 
     def __init__(self, weights: Matrix, activation: str, inputs: Inputs) -> None:
+        super().__init__(inputs)
         self.weights = np.asarray(weights)
         self.activation = activation
-        self.inputs = inputs
-
-    @property
-    def schema(self) -> Schema:
-        """The schema that the federation agreed on."""
-        return self.inputs.schema
-
-    @property
-    def classes_(self) -> NDArray[Any]:
-        """The agreed classes, in the order of the outputs."""
-        return np.array(self.schema.classes)
 
     def outputs(self, rows: Any) -> Matrix:
         """Outputs of the network for raw rows or a table; of a table, unknown categories count as missing."""
-        X = self.inputs.matrix(self.schema.table_of(rows), lenient=isinstance(rows, Table))
+        X = self.prepared(rows)
         return ACTIVATIONS[self.activation].function(X @ self.weights[1:] + self.weights[0])
 
     def predict_proba(self, rows: Any) -> Matrix:
@@ -66,74 +47,18 @@ class OneLayer:
         shares: Matrix = clipped / clipped.sum(axis=1, keepdims=True)
         return shares
 
-    def predict(self, rows: Any) -> NDArray[Any]:
-        """Most likely class, or the predicted targets."""
-        outputs = self.outputs(rows)
-        if self.schema.task == "classification":
-            return np.asarray(self.classes_[outputs.argmax(axis=1)])
-        return outputs[:, 0] if outputs.shape[1] == 1 else outputs
-
-    def score(self, rows: Any, truth: Any) -> float:
-        """Accuracy of a classifier, R² of a regression."""
-        if self.schema.task == "classification":
-            return float(np.mean(self.predict(rows) == np.asarray(truth)))
-        outputs = self.outputs(rows)
-        counts = regression_counts(np.asarray(truth, dtype=np.float64).reshape(len(outputs), -1), outputs)
-        return float(regression_scores(counts)["r2"])
-
-    def counts(self, table: Table) -> dict[str, Any]:
-        """Counts over a table from which all scores follow."""
-        if self.schema.task == "classification":
-            return classification_counts(self.schema.labels(table), self.predict_proba(table))
-        return regression_counts(table.target, self.outputs(table))
-
-    def scores(self, table: Table) -> dict[str, Any]:
-        """All scores on a table."""
-        counts = self.counts(table)
-        if self.schema.task == "regression":
-            return regression_scores(counts)
-        auc = exact_macro_auc(self.schema.labels(table), self.outputs(table))
-        return classification_scores(counts, self.schema.classes, auc)
-
     # -- the way out -------------------------------------------------------------------------------
 
     def save(self, path: Path) -> Path:
         """Write as safetensors: weights and scale as tensors, the schema as metadata."""
-        from safetensors.numpy import save_file
-
-        tensors = {"weights": self.weights, **self.inputs.values}
-        plain = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
-        described = {
-            "format": FORMAT,
-            "activation": self.activation,
-            "schema": msgspec.json.encode(self.schema).decode(),
-        }
-        # One entry only: safetensors writes several in any order, and the same model must be the same bytes.
-        metadata = {"tacit": msgspec.json.encode(described).decode()}
-        save_file(plain, path, metadata)
-        return path
+        described = {"format": FORMAT, "activation": self.activation}
+        return write_model(path, {"weights": self.weights}, self.inputs, described)
 
     @classmethod
     def load(cls, path: Path) -> OneLayer:
         """Read what :meth:`save` wrote."""
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            with safe_open(path, framework="numpy") as file:
-                described = (file.metadata() or {}).get("tacit", "{}")
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise DataError(f"{path.name} is not a model that can be read: {error}") from None
-        try:
-            metadata = msgspec.json.decode(described, type=dict[str, str])
-        except msgspec.MsgspecError as error:
-            raise DataError(f"{path.name} is not a model that can be read: {error}") from None
-        if metadata.get("format") != FORMAT:
-            raise DataError(
-                f"{path.name}: model format {metadata.get('format')!r}, this Tacit reads {FORMAT}"
-            )
-        schema = Schema.from_message({"schema": metadata["schema"].encode()})
-        return cls(tensors.pop("weights"), metadata["activation"], Inputs(schema, tensors))
+        tensors, described, schema = read_file(path, FORMAT)
+        return cls(tensors.pop("weights"), described["activation"], Inputs(schema, tensors))
 
     def as_dict(self) -> dict[str, Any]:
         """Give the model as plain values, for export as JSON."""
@@ -142,8 +67,5 @@ class OneLayer:
             "activation": self.activation,
             "bias": self.weights[0].tolist(),
             "weights": self.weights[1:].tolist(),
-            "features": list(self.schema.feature_names),
-            "classes": list(self.schema.classes),
-            "targets": list(self.schema.target_names),
-            **{name: np.asarray(value).tolist() for name, value in self.inputs.values.items()},
+            **self.described(),
         }

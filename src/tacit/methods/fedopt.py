@@ -1,0 +1,136 @@
+"""FedAdagrad, FedAdam and FedYogi: FedAvg whose mean change is the gradient of an adaptive server optimiser.
+
+S. J. Reddi, Z. Charles, M. Zaheer, Z. Garrett, K. Rush, J. Konečný, S. Kumar, H. B. McMahan, "Adaptive Federated
+Optimization", ICLR 2021, algorithm 2. With Δ the mean change of a round:
+
+    m ← β₁ m + (1 - β₁) Δ
+    v ← v + Δ²                              FedAdagrad
+    v ← β₂ v + (1 - β₂) Δ²                  FedAdam
+    v ← v - (1 - β₂) Δ² sign(v - Δ²)        FedYogi
+    w ← w + η m / (√v + τ)
+
+The paper begins with v = τ², Flower with 0: ``v0`` is that choice. The paper's FedAdam has no correction of the bias
+of m and v, Flower's has: with ``bias_correction``, η is multiplied by √(1 - β₂^(t+1)) / (1 - β₁^(t+1)) in
+round t = 1, 2, …, which is Flower's count; Kingma and Ba, from whom it comes, have t for t + 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import ConfigError
+from tacit.core.shared import Shared
+from tacit.methods.fedavg import FedAvg
+from tacit.models.neural import PREFIX
+
+Array = NDArray[np.float64]
+PAPER = (
+    "Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar and McMahan, Adaptive Federated Optimization, 2021"
+)
+
+
+@dataclass(frozen=True)
+class ServerOptimiser(FedAvg):
+    """Base of the three: everything but how v moves.
+
+    Parameters
+    ----------
+    eta : float
+        Learning rate η of the server.
+    beta1 : float
+        Decay β₁ of the mean change.
+    beta2 : float
+        Decay β₂ of its square; FedAdagrad has none.
+    tau : float
+        τ, which keeps the division from running away; the larger, the less adaptive.
+    v0 : float
+        Where v starts, in units of τ²: 0 as in Flower, 1 as in the paper.
+    bias_correction : bool
+        Correct for m and v having started at zero.
+    """
+
+    name: ClassVar[str] = ""
+    paper = PAPER
+
+    eta: float = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-3
+    v0: float = 0.0
+    bias_correction: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, fine, way_out in (
+            ("eta", 0 < self.eta < inf, "give a learning rate above 0"),
+            ("beta1", 0 <= self.beta1 < 1, "give a number from 0 up to, but below, 1"),
+            ("beta2", 0 <= self.beta2 < 1, "give a number from 0 up to, but below, 1"),
+            ("tau", 0 < self.tau < inf, "give a small number above 0"),
+            ("v0", 0 <= self.v0 < inf, "give 0 or a number above"),
+        ):
+            if not fine:
+                raise ConfigError(f"{name} is {getattr(self, name)}: {way_out}")
+
+    def second_moment(self, v: Array, square: Array) -> Array:
+        """v after a round, from Δ²."""
+        raise NotImplementedError
+
+    def moved(self, mean: Mapping[str, Any], shared: Shared) -> dict[str, Any]:
+        """One step of the server's optimiser; state that is not trained is averaged plainly."""
+        result = super().moved(mean, shared)
+        parameters, eta = self.built(shared.schema).parameters, self.eta
+        if self.bias_correction:
+            count = int(shared["round"]) + 2
+            eta *= np.sqrt(1 - self.beta2**count) / (1 - self.beta1**count)
+        for name, delta in mean.items():
+            if name not in parameters:
+                continue
+            m = self.beta1 * shared.get(f"m/{name}", 0.0) + (1 - self.beta1) * delta
+            start = np.full_like(delta, self.v0 * self.tau**2)
+            v = self.second_moment(shared.get(f"v/{name}", start), delta**2)
+            weights = shared[PREFIX + name] + eta * m / (np.sqrt(v) + self.tau)
+            result |= {f"m/{name}": m, f"v/{name}": v, PREFIX + name: weights}
+        return result
+
+
+@dataclass(frozen=True)
+class FedAdagrad(ServerOptimiser):
+    """FedAvg with Adagrad at the server (Reddi et al., 2021)."""
+
+    name = "fedadagrad"
+
+    beta1: float = 0.0
+
+    def second_moment(self, v: Array, square: Array) -> Array:
+        """All squares so far."""
+        return v + square
+
+
+@dataclass(frozen=True)
+class FedAdam(ServerOptimiser):
+    """FedAvg with Adam at the server (Reddi et al., 2021)."""
+
+    name = "fedadam"
+
+    def second_moment(self, v: Array, square: Array) -> Array:
+        """Moving average of squares."""
+        return self.beta2 * v + (1 - self.beta2) * square
+
+
+@dataclass(frozen=True)
+class FedYogi(ServerOptimiser):
+    """FedAvg with Yogi at the server (Reddi et al., 2021)."""
+
+    name = "fedyogi"
+
+    eta: float = 0.01
+
+    def second_moment(self, v: Array, square: Array) -> Array:
+        """Grows and shrinks by at most (1 - β₂) Δ², whatever v is."""
+        return v - (1 - self.beta2) * square * np.sign(v - square)

@@ -1,0 +1,137 @@
+"""Multi-layer perceptrons with gradients by hand: no framework, and no overhead for small networks.
+
+With a₀ = X, a_k = f(a_{k-1} W_k + b_k) and the softmax of the last outputs, the gradient of the mean
+cross-entropy by a layer's outputs starts as δ = (p - onehot)/n and goes back by δ_{k-1} = (δ_k W_kᵀ) f'; then
+∂W_k = a_{k-1}ᵀ δ_k and ∂b_k = Σ δ_k. f' is a function of a for all three activations.
+
+The gradient of a single row is the outer product of its a_{k-1} and δ_k, so its squared norm is
+Σ_k (‖a_{k-1}‖² + 1) ‖δ_k‖²: clipping row by row needs no gradient of any single row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import ConfigError
+from tacit.models.activations import logistic
+from tacit.models.network import Matrix, Network, Vector, softmax
+
+HiddenActivation = Literal["relu", "tanh", "sigmoid"]
+Initialisation = Literal["he", "random", "zeros"]
+FUNCTIONS = {"relu": lambda x: np.maximum(x, 0.0), "tanh": np.tanh, "sigmoid": logistic}
+SLOPES = {"relu": lambda a: a > 0, "tanh": lambda a: 1.0 - a * a, "sigmoid": lambda a: a * (1.0 - a)}
+LARGEST = 100_000_000  # parameters: a typing error in a layer's size would fill the memory
+
+
+class MLP(Network):
+    """Fully connected layers with a softmax at the end.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Inputs, hidden layers, outputs: (561, 437, 312, 6).
+    activation : {"relu", "tanh", "sigmoid"}
+        Of the hidden layers.
+    initialisation : {"he", "random", "zeros"}
+        "he" draws with a variance of 2 over the inputs of the layer, "random" with 0.01; biases are zero.
+        With "zeros" all units of a hidden layer stay alike: of use without hidden layers, or to repeat a paper.
+
+    Examples
+    --------
+    >>> network = MLP((2, 3, 2))
+    >>> network.size, network.layers()
+    (17, ['layer1', 'layer2'])
+    >>> weights = network.initial(np.random.default_rng(0))
+    >>> network.gradient(weights, np.ones((4, 2)), np.array([0, 1, 0, 1])).shape
+    (17,)
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        activation: HiddenActivation = "relu",
+        initialisation: Initialisation = "he",
+    ) -> None:
+        self.sizes = tuple(sizes)
+        if any(type(size) is not int or size < 1 for size in self.sizes):
+            raise ConfigError(f"layer sizes {self.sizes}: give whole numbers of at least 1")
+        if sum(a * b for a, b in zip(self.sizes, self.sizes[1:], strict=False)) > LARGEST:
+            raise ConfigError(f"layers of {self.sizes} have over {LARGEST:,} weights: use smaller ones")
+        self.activation = activation
+        self.initialisation = initialisation
+        pairs = zip(self.sizes, self.sizes[1:], strict=False)
+        shapes: dict[str, tuple[int, ...]] = {}
+        for number, (inputs, outputs) in enumerate(pairs, 1):
+            shapes[f"layer{number}.weight"] = (inputs, outputs)
+            shapes[f"layer{number}.bias"] = (outputs,)
+        super().__init__(shapes)
+        self._function, self._slope = FUNCTIONS[activation], SLOPES[activation]
+
+    def initial(self, rng: np.random.Generator) -> Vector:
+        """Weights before training; biases are zero."""
+        weights = np.zeros(self.size)
+        for name, array in self.named(weights).items():
+            if name.endswith("weight") and self.initialisation != "zeros":
+                deviation = 0.1 if self.initialisation == "random" else (2.0 / array.shape[0]) ** 0.5
+                array[...] = rng.normal(scale=deviation, size=array.shape)
+        return weights
+
+    def outputs(self, weights: Vector, X: Matrix) -> Matrix:
+        """Outputs before the softmax."""
+        return self._forward(weights, X)[1]
+
+    def _layers(self, vector: Vector) -> list[tuple[Matrix, Vector]]:
+        """Weights and biases of each layer, as views."""
+        places = self._places
+        return [
+            (vector[w].reshape(shape), vector[b])
+            for (_, shape, w), (_, _, b) in zip(places[::2], places[1::2], strict=True)
+        ]
+
+    def _forward(self, weights: Vector, X: Matrix) -> tuple[list[Matrix], Matrix]:
+        *hidden, (W, b) = self._layers(weights)
+        values = [X]
+        for inner, bias in hidden:
+            values.append(self._function(values[-1] @ inner + bias))
+        return values, values[-1] @ W + b
+
+    def _backward(
+        self, weights: Vector, X: Matrix, labels: NDArray[np.int64]
+    ) -> tuple[list[Matrix], list[Matrix]]:
+        """Every layer's inputs, and the gradients of each row's own loss by every layer's outputs."""
+        values, outputs = self._forward(weights, X)
+        delta = softmax(outputs)
+        delta[np.arange(len(labels)), labels] -= 1.0
+        layers, deltas = self._layers(weights), [delta]
+        for (W, _), value in zip(layers[:0:-1], values[:0:-1], strict=True):
+            deltas.append((deltas[-1] @ W.T) * self._slope(value))
+        return values, deltas[::-1]
+
+    def gradient(self, weights: Vector, X: Matrix, labels: NDArray[np.int64]) -> Vector:
+        """Gradient of the mean cross-entropy."""
+        values, deltas = self._backward(weights, X, labels)
+        return self._summed(values, deltas, 1.0 / len(labels))
+
+    def clipped_gradients(
+        self, weights: Vector, X: Matrix, labels: NDArray[np.int64], clip: float
+    ) -> Vector:
+        """Sum of the rows' own gradients, each shortened to an L2 norm of at most ``clip``."""
+        values, deltas = self._backward(weights, X, labels)
+        squares = sum(
+            (np.einsum("ij,ij->i", a, a) + 1.0) * np.einsum("ij,ij->i", d, d)
+            for a, d in zip(values, deltas, strict=True)
+        )
+        shrink = clip / np.maximum(np.sqrt(squares), clip)
+        return self._summed(values, [delta * shrink[:, None] for delta in deltas], 1.0)
+
+    def _summed(self, values: list[Matrix], deltas: list[Matrix], factor: float) -> Vector:
+        total = np.empty(self.size)
+        for (W, b), value, delta in zip(self._layers(total), values, deltas, strict=True):
+            np.matmul(value.T, delta, out=W)
+            np.sum(delta, axis=0, out=b)
+        total *= factor
+        return total

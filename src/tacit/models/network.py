@@ -1,0 +1,148 @@
+"""Networks that learn by gradient, as methods see them: named arrays, in training one flat vector.
+
+What travels between the parties are *named arrays*, in order from the input to the output. While a client
+trains, they are one vector: parameters first, then *state*, such as the running means of batch normalisation,
+which no gradient moves.
+
+A rule for state, the same for every method: real-valued state is averaged with the clients' weights, plainly,
+whatever the server does with parameters (Adam's step on a running variance could make it negative);
+whole numbers (batch counters) neither travel nor change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import ConfigError, nearest
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+class Network:
+    """Base of all networks.
+
+    Parameters
+    ----------
+    parameters : mapping
+        Shape of each trained array by name, from input to output.
+    state : mapping
+        Shape of each array that is averaged but not trained.
+    """
+
+    def __init__(
+        self, parameters: Mapping[str, tuple[int, ...]], state: Mapping[str, tuple[int, ...]] | None = None
+    ) -> None:
+        self.parameters = dict(parameters)
+        self.state = dict(state or {})
+        self.shapes = {**self.parameters, **self.state}
+        self.trained = sum(prod(shape) for shape in self.parameters.values())
+        self.size = sum(prod(shape) for shape in self.shapes.values())
+        ends = np.cumsum([prod(shape) for shape in self.shapes.values()]).tolist()
+        self._places = [
+            (name, shape, slice(end - prod(shape), end))
+            for (name, shape), end in zip(self.shapes.items(), ends, strict=True)
+        ]
+
+    def reseed(self, rng: np.random.Generator) -> None:
+        """Tell layers that draw at random where to draw from; most networks have none."""
+
+    def initial(self, rng: np.random.Generator) -> Vector:
+        """Weights before training."""
+        raise NotImplementedError
+
+    def outputs(self, weights: Vector, X: Matrix) -> Matrix:
+        """Outputs before the softmax."""
+        raise NotImplementedError
+
+    def gradient(self, weights: Vector, X: Matrix, labels: NDArray[np.int64]) -> Vector:
+        """Gradient of the mean cross-entropy by the parameters; may move the state in ``weights``."""
+        raise NotImplementedError
+
+    def clipped_gradients(
+        self, weights: Vector, X: Matrix, labels: NDArray[np.int64], clip: float
+    ) -> Vector:
+        """Sum over the rows of each row's own gradient, shortened to an L2 norm of at most ``clip``."""
+        raise NotImplementedError
+
+    def named(self, vector: Vector) -> dict[str, NDArray[np.float64]]:
+        """Cut a flat vector into its named arrays (views)."""
+        return {name: vector[place].reshape(shape) for name, shape, place in self._places}
+
+    def flat(self, arrays: Mapping[str, Any]) -> Vector:
+        """Join named arrays into a new flat vector."""
+        vector = np.empty(self.size)
+        for name, _, place in self._places:
+            vector[place] = np.asarray(arrays[name]).reshape(-1)
+        return vector
+
+    def layers(self) -> list[str]:
+        """Names of the layers from input to output: what stands before the last dot of a name."""
+        return list(dict.fromkeys(layer_of(name) for name in self.shapes))
+
+    def chosen(self, layers: int | str) -> set[str]:
+        """Names of the arrays that belong to a choice of layers.
+
+        Parameters
+        ----------
+        layers : int or str
+            "all"; a number k for the last k, counted from the output; "first-and-last"; or names of
+            layers or arrays, separated by commas, each of which may be a regular expression.
+
+        Raises
+        ------
+        ConfigError
+            If a number is out of range, or a name fits nothing.
+        """
+        known = self.layers()
+        if layers == "all":
+            return set(self.shapes)
+        if layers == "first-and-last":
+            wanted = {known[0], known[-1]}
+        elif isinstance(layers, int):
+            if not 1 <= layers <= len(known):
+                raise ConfigError(f"the last {layers} of {len(known)} layers: give 1 to {len(known)}")
+            wanted = set(known[-layers:])
+        else:
+            return self._matching(layers)
+        return {name for name in self.shapes if layer_of(name) in wanted}
+
+    def _matching(self, layers: str) -> set[str]:
+        found: set[str] = set()
+        for word in (word.strip() for word in layers.split(",")):
+            try:
+                pattern = re.compile(word)
+            except re.error as error:
+                raise ConfigError(f"'{word}' is no regular expression: {error}") from None
+            hits = {n for n in self.shapes if pattern.fullmatch(n) or pattern.fullmatch(layer_of(n))}
+            if not hits:
+                valid = ["all", "first-and-last", *self.layers()]
+                raise ConfigError(f"no layer is called '{word}': {nearest(word, valid)}")
+            found |= hits
+        return found
+
+
+def layer_of(name: str) -> str:
+    """Layer that an array belongs to.
+
+    >>> layer_of("features.0.weight"), layer_of("scale")
+    ('features.0', 'scale')
+    """
+    return name.rpartition(".")[0] or name
+
+
+def softmax(outputs: Matrix) -> Matrix:
+    """Probabilities from outputs, without overflow.
+
+    >>> softmax(np.array([[1000.0, 1000.0]])).tolist()
+    [[0.5, 0.5]]
+    """
+    shifted = np.exp(outputs - outputs.max(axis=1, keepdims=True))
+    shares: Matrix = shifted / shifted.sum(axis=1, keepdims=True)
+    return shares

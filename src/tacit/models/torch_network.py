@@ -1,0 +1,162 @@
+"""Networks made with torch: a small convolutional one, and any ``torch.nn.Module`` that a site has.
+
+torch is an extra and imported here only. One module serves all clients of a process: weights are
+copied in before a step and gradients out after it. Linear algebra runs on one thread, as everywhere in
+Tacit: CPU times then mean something, and results repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import ConfigError, UnavailableError
+from tacit.models.network import Matrix, Network, Vector
+
+Factory = Callable[[int, int], Any]  # features, outputs -> torch.nn.Module
+
+
+def torch_library() -> Any:
+    """Import torch, or say how to get it."""
+    try:
+        import torch
+    except ImportError:
+        raise UnavailableError(
+            "this network needs torch, which is not installed: pip install 'tacit-fl[torch]', "
+            "or use network = 'mlp', which needs none"
+        ) from None
+    return torch
+
+
+class TorchNetwork(Network):
+    """A torch module as a network.
+
+    Parameters
+    ----------
+    factory : callable
+        Makes the module from the numbers of features and outputs; its forward takes rows of features and
+        gives outputs before the softmax.
+    features, outputs : int
+    """
+
+    def __init__(self, factory: Factory, features: int, outputs: int) -> None:
+        self._torch = torch_library()
+        self._torch.set_num_threads(1)
+        self._factory, self._wanted = factory, (features, outputs)
+        self.module = self._made()
+        parameters = {name: tuple(p.shape) for name, p in self.module.named_parameters() if p.requires_grad}
+        if not parameters:
+            raise ConfigError("the model has no parameters that could be trained: look at its factory")
+        state = {
+            name: tuple(buffer.shape)
+            for name, buffer in self.module.named_buffers()
+            if buffer.is_floating_point() and name in self.module.state_dict()
+        }
+        super().__init__(parameters, state)
+
+    def _made(self) -> Any:
+        module = self._factory(*self._wanted)
+        if not isinstance(module, self._torch.nn.Module):
+            raise ConfigError(
+                f"the model's factory gave a {type(module).__name__}: it must give a torch.nn.Module"
+            )
+        return module
+
+    def reseed(self, rng: np.random.Generator) -> None:
+        """Make layers that draw at random, such as dropout, draw from this client's randomness."""
+        self._torch.manual_seed(int(rng.integers(2**63)))
+
+    def initial(self, rng: np.random.Generator) -> Vector:
+        """Weights as the factory draws them."""
+        with self._torch.random.fork_rng(devices=[]):
+            self.reseed(rng)
+            module = self._made()
+        arrays = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        return self.flat({name: arrays[name].detach().numpy() for name in self.shapes})
+
+    def _tensors(self, names: dict[str, tuple[int, ...]]) -> list[Any]:
+        arrays = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        return [arrays[name] for name in names]
+
+    def load(self, weights: Vector) -> Any:
+        """Copy weights into the module, and give it."""
+        arrays = self.named(weights)
+        with self._torch.no_grad():
+            for name, tensor in zip(self.shapes, self._tensors(self.shapes), strict=True):
+                tensor.copy_(self._torch.from_numpy(np.ascontiguousarray(arrays[name])))
+        return self.module
+
+    def _rows(self, X: Matrix) -> Any:
+        kind = next(self.module.parameters()).dtype
+        return self._torch.from_numpy(np.ascontiguousarray(X)).to(kind)
+
+    def outputs(self, weights: Vector, X: Matrix) -> Matrix:
+        """Outputs before the softmax."""
+        module = self.load(weights).eval()
+        with self._torch.no_grad():
+            outputs: Matrix = module(self._rows(X)).double().numpy()
+        return outputs
+
+    def gradient(self, weights: Vector, X: Matrix, labels: NDArray[np.int64]) -> Vector:
+        """Gradient of the mean cross-entropy; running means and the like move in ``weights``."""
+        torch = self._torch
+        module = self.load(weights).train()
+        loss = torch.nn.functional.cross_entropy(module(self._rows(X)), torch.from_numpy(labels))
+        # An unused parameter does not move; that is no error.
+        tensors = self._tensors(self.parameters)
+        found = torch.autograd.grad(loss, tensors, allow_unused=True, materialize_grads=True)
+        if self.state:
+            states = [tensor.detach().double().reshape(-1) for tensor in self._tensors(self.state)]
+            weights[self.trained :] = torch.cat(states).numpy()
+        return self._joined(found)
+
+    def clipped_gradients(
+        self, weights: Vector, X: Matrix, labels: NDArray[np.int64], clip: float
+    ) -> Vector:
+        """Sum of the rows' own gradients, each shortened; refuses layers that mix rows."""
+        if self.state:
+            raise ConfigError(
+                f"'{next(iter(self.state))}' is state over several rows, as batch normalisation has it: no row "
+                "has a gradient of its own then; use group or layer normalisation for privacy of examples"
+            )
+        torch = self._torch
+        if not len(labels):
+            return np.zeros(self.trained)
+        self.load(weights).train()
+        names = dict(zip(self.parameters, self._tensors(self.parameters), strict=True))
+
+        def loss(parameters: Any, row: Any, label: Any) -> Any:
+            outputs = torch.func.functional_call(self.module, parameters, (row[None],))
+            return torch.nn.functional.cross_entropy(outputs, label[None])
+
+        each = torch.func.vmap(torch.func.grad(loss), (None, 0, 0), randomness="different")
+        found = each(names, self._rows(X), torch.from_numpy(labels))
+        squares = sum((g.double() ** 2).reshape(len(labels), -1).sum(1) for g in found.values())
+        shrink = clip / torch.clamp(torch.sqrt(squares), min=clip)
+        return self._joined([torch.tensordot(shrink.to(g.dtype), g, dims=1) for g in found.values()])
+
+    def _joined(self, tensors: Any) -> Vector:
+        joined: Vector = self._torch.cat([t.detach().double().reshape(-1) for t in tensors]).numpy()
+        return joined
+
+
+def small_cnn(features: int, outputs: int) -> Any:
+    """Two convolutions for square pictures of one channel, such as the 64 pixels of a digit."""
+    torch = torch_library()
+    side = round(features**0.5)
+    if side * side != features:
+        raise ConfigError(f"{features} features are no square picture: network = 'cnn' needs 64, 784 and so on")
+    nn = torch.nn
+    return nn.Sequential(
+        nn.Unflatten(1, (1, side, side)),
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, padding=1, stride=2),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(min(side, 4)),
+        nn.Flatten(),
+        nn.Linear(32 * min(side, 4) ** 2, outputs),
+    )
