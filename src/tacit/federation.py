@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -202,6 +202,8 @@ class Federation:
         start: Training | None = None,
         run: str | None = None,
         transcript: Transcript | None = None,
+        keep: Callable[[Shared], None] | None = None,
+        resume: Shared | None = None,
     ) -> Training:
         """Train a method on this federation.
 
@@ -222,6 +224,10 @@ class Federation:
             The run's id.
         transcript : callable, optional
             Told everything that anyone received: receiver, sender, step, bytes.
+        keep : callable, optional
+            Told the shared values after each completed round, where totals open at the coordinator.
+        resume : Shared, optional
+            What ``keep`` was told last, in a run of the same settings: train from there to the end.
         """
         parts = Parts(
             METHODS.build(method) if isinstance(method, str) else method,
@@ -260,25 +266,31 @@ class Federation:
                 transcript=transcript,
             )
             try:
-                training = self._train(desk, ledger, start)
+                desk.keep = keep
+                training = self._train(desk, ledger, start, resume)
             except (TacitError, KeyboardInterrupt) as error:
                 events.emit(RunEnded(manifest.run, None, f"{type(error).__name__}: {error}"))
                 raise
             events.emit(RunEnded(manifest.run, training.outcome.digest))
             return training
 
-    def _train(self, desk: Desk, ledger: CostLedger, start: Training | None) -> Training:
+    def _train(
+        self, desk: Desk, ledger: CostLedger, start: Training | None, resume: Shared | None = None
+    ) -> Training:
         method: Method = desk.parts.method
         desk.enrol()
         method.check(desk.schema)
         preparation: Preparation = desk.parts.preparation
         evaluated = bool(self.holdings.kept.any())
-        sums = method.sums + evaluated + (0 if start else preparation.sums)
+        begun = resume or start
+        sums = method.sums + evaluated + (0 if begun else preparation.sums)
         desk.parts.protection.prepare(desk, sums)
-        if start is None:
-            desk.parties = preparation.train(desk)
+        if resume is not None:
+            desk.shared = _continued(desk, resume.schema, resume)
+        elif start is not None:
+            desk.shared = method.joined(_continued(desk, start.schema, start.outcome.shared))
         else:
-            desk.shared = _continued(desk, start)
+            desk.parties = preparation.train(desk)
         method.train(desk)
         holdout = self._federated_scores(desk) if evaluated else None
         outcome = desk.finish()
@@ -371,13 +383,13 @@ def new_run() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
 
 
-def _continued(desk: Desk, start: Training) -> Shared:
+def _continued(desk: Desk, schema: Schema, known: Shared | None) -> Shared:
     """Shared values of an earlier training, as the point from which these clients go on."""
-    if desk.shared is None or start.outcome.shared is None:
-        raise ConfigError("joining an earlier training needs totals that open at the coordinator")
-    if desk.schema != start.schema:
+    if desk.shared is None or known is None:
+        raise ConfigError("going on from an earlier training needs totals that open at the coordinator")
+    if desk.schema != schema:
         raise DataError("these clients' schema differs from that of the training they join")
-    return Shared(desk.schema, dict(start.outcome.shared))
+    return Shared(desk.schema, dict(known))
 
 
 @contextmanager

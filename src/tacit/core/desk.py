@@ -13,6 +13,7 @@ contributes to the next sum in one wave, and the coordinator never sees a model.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -61,6 +62,9 @@ class Desk(Waves):
     transcript : callable, optional
         Told everything that anyone received: receiver, sender, step, bytes.
     """
+
+    # Told the shared values whenever a method has completed a round; set by whoever keeps checkpoints.
+    keep: Callable[[Shared], None] | None = None
 
     def enrol(self) -> None:
         """Agree on manifest and schema with every party."""
@@ -192,6 +196,14 @@ class Desk(Waves):
             yield reply.party, reply.message
         if failures is None:
             self._check_quorum(step.__name__, asked, answered, lost)
+
+    def mark(self) -> None:
+        """Say that a round is complete: a run can go on from here, if totals open at the coordinator."""
+        if self.keep is None or self.shared is None:
+            return
+        started = time.thread_time()
+        self.keep(self.shared)
+        self._cpu_mark += time.thread_time() - started  # keeping is no work of the federation
 
     def finish(self) -> Outcome:
         """Hand what was learnt to every party, and check that all replicas are the same."""

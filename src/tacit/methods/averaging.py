@@ -1,4 +1,4 @@
-"""What methods that average networks have in common: their settings, cohorts, and the watch over hold-outs."""
+"""What methods that average networks have in common: settings, networks, cohorts and hold-outs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tacit.core.events import BudgetSpent, Noted
 from tacit.core.layout import Field, Layout
 from tacit.core.parts import apply, contribution
 from tacit.core.party import Party
+from tacit.core.protection import Protection
 from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Inputs
 from tacit.data.schema import Schema
@@ -96,15 +97,27 @@ class Averaging(Method):
         """Give the settings as plain values; a factory by its name only, for code never travels."""
         return {**super().config(), "network": name_of(self.network)}
 
+    @classmethod
+    def tiny(cls) -> Averaging:
+        """A small network and few rounds."""
+        return cls(hidden=(8,), rounds=3, epochs=2, batch=8, rate=0.3)
+
     def check(self, schema: Schema) -> None:
         """Refuse a task, a network or a choice of layers that cannot work."""
         super().check(schema)
         self.built(schema).chosen(self.protect_layers)
         if self.private is not None and not rounds_within(self):
             raise ConfigError(
-                f"one round costs epsilon {epsilon_after(self, 1):.3g}, the budget is {self.example_epsilon:g}: "
+                f"one round costs epsilon {epsilon_after(self, 1):.3g}, the budget is "
+                f"{self.example_epsilon:g}: "
                 "raise example_noise, lower example_sampling or epochs, or raise example_epsilon"
             )
+
+    def unsuited(self, protection: Protection) -> str | None:
+        """Refuse noise on weights: their squares would be clipped, and the mean divided by noise."""
+        if protection.name == "noised" and self.weighting != "equal":
+            return "clients count by weights, which noise and clipping would spoil: set weighting = 'equal'"
+        return None
 
     @property
     def sums(self) -> int:

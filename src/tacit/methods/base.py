@@ -13,6 +13,7 @@ from tacit.core.errors import ConfigError
 from tacit.core.layout import Field, Layout
 from tacit.core.parts import Part, contribution
 from tacit.core.party import Party
+from tacit.core.protection import Protection
 from tacit.core.shared import Shared
 from tacit.data.schema import Schema
 from tacit.data.table import Table
@@ -79,6 +80,10 @@ class Method(Part):
         if schema.task not in self.tasks:
             raise ConfigError(f"{self.name} cannot learn {schema.task}: it does {' and '.join(self.tasks)}")
 
+    def unsuited(self, protection: Protection) -> str | None:
+        """Why this method cannot bear what a protection does to sums, such as noise, if so."""
+        return None
+
     @property
     def sums(self) -> int:
         """How many sums :meth:`train` forms, so that keys for all can be agreed at once."""
@@ -87,6 +92,10 @@ class Method(Part):
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
         """Shared values before the first sum."""
         return {}
+
+    def joined(self, shared: Shared) -> Shared:
+        """Shared values of a finished training, as other clients that join it go on from them."""
+        return shared
 
     def view(self, shared: Shared) -> Mapping[str, Any]:
         """What of the shared values the clients need; all, unless a method says less."""

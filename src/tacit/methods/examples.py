@@ -1,9 +1,9 @@
 """What DP-SGD at the clients costs: one budget of epsilon for any single row, over all rounds of a run.
 
-Every client draws rows with the same probability and adds the same noise, so the cost is known beforehand and is
-the same for all: the coordinator stops in time, and each client refuses by itself whatever would exceed the
-budget that the manifest pins. The unit is one row of one client, added or removed; how many rows a client has is
-not hidden. It is counted as if a client took part in every round.
+Every client draws rows with the same probability and adds the same noise, so the cost is known beforehand
+and is the same for all: the coordinator stops in time, and each client refuses by itself whatever would
+exceed the budget that the manifest pins. The unit is one row of one client, added or removed; how many rows
+a client has is not hidden. It is counted as if a client took part in every round.
 """
 
 from __future__ import annotations

@@ -12,9 +12,10 @@ Networks from Decentralized Data", AISTATS 2017. With the paper's symbols:
 Each client of the round starts from w_t, takes E epochs of steps and has w_t^k; then
 w_{t+1} = Σ n_k w_t^k / Σ n_k (algorithm 1). With E = 1 and B = ∞ this is FedSGD.
 
-What is summed here is the change, w_{t+1} = w_t + Σ u_k Δ_k / Σ u_k with Δ_k = w_t^k - w_t: the same model, but a
-change has a bound (``limit``), so that fixed-point sums are short and precise. For the same reason the weight is
-u_k = n_k/c ≤ 1, with c² = Σ n_k² from a first protected sum: nobody's n_k is told, and c is at least the largest.
+What is summed here is the change, w_{t+1} = w_t + Σ u_k Δ_k / Σ u_k with Δ_k = w_t^k - w_t: the same model,
+but a change has a bound (``limit``), so that fixed-point sums are short and precise. For the same reason
+the weight is u_k = n_k/c ≤ 1, with c² = Σ n_k² from a first protected sum: nobody's n_k is told, and c is
+at least the largest.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ class FedAvg(Averaging):
         Largest change of a parameter in a round; a client whose change is larger scales it down as a whole,
         and refuses itself beyond a thousand times that.
     protect_layers : layers
-        What is summed under protection: "all", a number k for the last k layers, "first-and-last", or names or
-        regular expressions, separated by commas. The other layers travel in the clear.
+        What is summed under protection: "all", a number k for the last k layers, "first-and-last", or names
+        or regular expressions, separated by commas. The other layers travel in the clear.
     patience : int
         Stop after so many rounds without a lower loss on the clients' hold-outs; 0 for never.
     collapse : float
@@ -100,7 +101,7 @@ class FedAvg(Averaging):
     --------
     >>> import tacit
     >>> federation = tacit.Federation.embedded("digits", clients=10)
-    >>> model = FedAvg(rounds=5, epochs=2).fit(federation)
+    >>> model = FedAvg(rounds=5, epochs=5).fit(federation)
     >>> model.score(federation.test.values, federation.test.target) > 0.9
     True
     """
@@ -122,7 +123,9 @@ class FedAvg(Averaging):
             if not self.affordable(desk, number):
                 break
             desk.round(self.update, self.step, cohort(desk, self.fraction, number))
-            if not watch.goes_on(number):
+            going_on = watch.goes_on(number)
+            desk.mark()
+            if not going_on:
                 break
 
     def agree(self, desk: Desk) -> None:
@@ -215,8 +218,11 @@ class FedAvg(Averaging):
         weight = float(total["weight"]) if "weight" in total else float(total.contributors)
         if weight < NOBODY:
             return shared | number
-        names = self.built(shared.schema).shapes
-        mean = {name: np.asarray(total[f"delta/{name}"]) / weight for name in names}
+        network = self.built(shared.schema)
+        mean = {name: np.asarray(total[f"delta/{name}"]) / weight for name in network.shapes}
+        for name in network.parameters:
+            # A mean of changes is within their limit; noise on the sum may not be, and is cut there.
+            mean[name] = np.clip(mean[name], -self.limit, self.limit)
         return shared | {**self.remembered(shared), **self.moved(mean, shared), **number}
 
     def moved(self, mean: Mapping[str, Any], shared: Shared) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """FedAdagrad, FedAdam and FedYogi: FedAvg whose mean change is the gradient of an adaptive server optimiser.
 
-S. J. Reddi, Z. Charles, M. Zaheer, Z. Garrett, K. Rush, J. Konečný, S. Kumar, H. B. McMahan, "Adaptive Federated
-Optimization", ICLR 2021, algorithm 2. With Δ the mean change of a round:
+S. J. Reddi, Z. Charles, M. Zaheer, Z. Garrett, K. Rush, J. Konečný, S. Kumar, H. B. McMahan, "Adaptive
+Federated Optimization", ICLR 2021, algorithm 2. With Δ the mean change of a round:
 
     m ← β₁ m + (1 - β₁) Δ
     v ← v + Δ²                              FedAdagrad
@@ -9,9 +9,10 @@ Optimization", ICLR 2021, algorithm 2. With Δ the mean change of a round:
     v ← v - (1 - β₂) Δ² sign(v - Δ²)        FedYogi
     w ← w + η m / (√v + τ)
 
-The paper begins with v = τ², Flower with 0: ``v0`` is that choice. The paper's FedAdam has no correction of the bias
-of m and v, Flower's has: with ``bias_correction``, η is multiplied by √(1 - β₂^(t+1)) / (1 - β₁^(t+1)) in
-round t = 1, 2, …, which is Flower's count; Kingma and Ba, from whom it comes, have t for t + 1.
+The paper begins with v = τ², Flower with 0: ``v0`` is that choice. The paper's FedAdam has no correction of
+the bias of m and v, Flower's has: with ``bias_correction``, η is multiplied by √(1 - β₂^(t+1)) / (1 -
+β₁^(t+1)) in round t = 1, 2, …, which is Flower's count; Kingma and Ba, from whom it comes, have t for t +
+1.
 """
 
 from __future__ import annotations
@@ -76,6 +77,11 @@ class ServerOptimiser(FedAvg):
         ):
             if not fine:
                 raise ConfigError(f"{name} is {getattr(self, name)}: {way_out}")
+
+    @classmethod
+    def tiny(cls) -> ServerOptimiser:
+        """FedAvg's, with steps that are felt in a few rounds."""
+        return cls(**{**super().tiny().config(), "eta": 0.1})
 
     def second_moment(self, v: Array, square: Array) -> Array:
         """v after a round, from Δ²."""

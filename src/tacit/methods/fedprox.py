@@ -25,7 +25,10 @@ class FedProx(FedAvg):
     """
 
     name = "fedprox"
-    paper = "Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith, Federated Optimization in Heterogeneous Networks, 2020"
+    paper = (
+        "Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith, Federated Optimization in Heterogeneous Networks, "
+        "2020"
+    )
 
     mu: float = 0.01
 

@@ -1,20 +1,20 @@
 """HWFedAvg and NWFedAvg: FedAvg that counts clients with homogeneous classes more, or less.
 
-B. Santos, J. Templeton, R. Chemli, E. Cerasti, F. Pugliese, M. Bruno, M. De Cubellis, M. Jug, "Exploring Aggregation
-Strategies for Federated Learning in National Statistics", IFC-Bank of Italy workshop, 2023. With p_ij the share of
-class j among the N_i rows of client i, and P_j its share among all rows:
+B. Santos, J. Templeton, R. Chemli, E. Cerasti, F. Pugliese, M. Bruno, M. De Cubellis, M. Jug, "Exploring
+Aggregation Strategies for Federated Learning in National Statistics", IFC-Bank of Italy workshop, 2023.
+With p_ij the share of class j among the N_i rows of client i, and P_j its share among all rows:
 
     s_i = Σ_j P_j p_ij²,    P̃_i = s_i / Σ s_i,    w_i = (1/P̃_i) / Σ 1/P̃_i,    α_i = N_i / N
     W_i = α_i w_i / Σ α_i w_i
 
-The sums cancel: W_i ∝ N_i/s_i (HWFedAvg), and its inverse is ∝ s_i/N_i (NWFedAvg); without the sizes (``by_size``)
-1/s_i and s_i. So a client needs nobody's numbers but P_j, which come from a protected sum of class counts, and
-sends its change times W_i and W_i itself through the sum: neither histograms nor weights are shown. The paper shows
-W_i to the coordinator (``expose_weights``).
+The sums cancel: W_i ∝ N_i/s_i (HWFedAvg), and its inverse is ∝ s_i/N_i (NWFedAvg); without the sizes
+(``by_size``) 1/s_i and s_i. So a client needs nobody's numbers but P_j, which come from a protected sum of
+class counts, and sends its change times W_i and W_i itself through the sum: neither histograms nor weights
+are shown. The paper shows W_i to the coordinator (``expose_weights``).
 
-It also suggests leaving heterogeneous clients out for a round, or using a subset of their rows; here those whose s_i
-is above ``threshold`` times that of a client with the shares P_j: "exclude" gives them no weight, and nobody
-learns whom; "subsample" trains on at most P_j N_i rows of class j, drawn anew in every round.
+It also suggests leaving heterogeneous clients out for a round, or using a subset of their rows; here those
+whose s_i is above ``threshold`` times that of a client with the shares P_j: "exclude" gives them no weight,
+and nobody learns whom; "subsample" trains on at most P_j N_i rows of class j, drawn anew in every round.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from tacit.core.errors import ConfigError
 from tacit.core.layout import Field, Layout
 from tacit.core.parts import apply, contribution
 from tacit.core.party import Party
+from tacit.core.protection import Protection
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
 from tacit.methods.fedavg import FedAvg
@@ -87,7 +88,15 @@ class HomogeneityWeighted(FedAvg):
         if self.heterogeneous not in ("keep", "exclude", "subsample"):
             raise ConfigError(f"heterogeneous '{self.heterogeneous}' is not one of keep, exclude, subsample")
         if not self.threshold >= 1:
-            raise ConfigError(f"threshold is {self.threshold}: give 1 or more; 1 is as even as all rows together")
+            raise ConfigError(
+                f"threshold is {self.threshold}: give 1 or more; 1 is as even as all rows together"
+            )
+
+    def unsuited(self, protection: Protection) -> str | None:
+        """Refuse noise on weights, which are the whole point here."""
+        if super().unsuited(protection):
+            return "its weights and class counts are sums that noise and clipping would spoil: use fedavg"
+        return None
 
     @property
     def sums(self) -> int:

@@ -1,8 +1,8 @@
 """The watch over hold-outs: stop when nothing gets better, take back a round that made things much worse.
 
-A round's model counts only once the clients' hold-outs, from a protected sum of hits and losses, do not show a
-collapse: version control of models, as Santos et al. ("Exploring Aggregation Strategies for Federated Learning in
-National Statistics") ask for.
+A round's model counts only once the clients' hold-outs, from a protected sum of hits and losses, do not
+show a collapse: version control of models, as Santos et al. ("Exploring Aggregation Strategies for
+Federated Learning in National Statistics") ask for.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class Watch:
             return True
         counts = self._desk.reveal(self._method.hold_out)
         if counts["rows"] < 0.5:
-            raise ConfigError("patience and collapse need rows that clients keep aside: set holdout, say to 0.2")
+            raise ConfigError(
+                "patience and collapse need rows that clients keep aside: set holdout, say to 0.2"
+            )
         accuracy, loss = (float(counts[name] / counts["rows"]) for name in ("hits", "loss"))
         self._desk.events.emit(
             Evaluated(f"round {number + 1}", "clients", {"accuracy": accuracy, "loss": loss})
@@ -49,7 +51,9 @@ class Watch:
             self._waited = 0 if loss < self._best_loss else self._waited + 1
             self._best_loss = min(self._best_loss, loss)
         if self._method.patience and self._waited >= self._method.patience:
-            text = f"no lower loss on the hold-outs for {self._waited} rounds: training ends with {number + 1}"
+            text = (
+                f"no lower loss on the hold-outs for {self._waited} rounds: training ends with {number + 1}"
+            )
             self._desk.events.emit(Noted("hold-out", text))
             return False
         return True

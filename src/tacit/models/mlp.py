@@ -10,8 +10,8 @@ The gradient of a single row is the outer product of its a_{k-1} and δ_k, so it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,15 @@ from tacit.core.errors import ConfigError
 from tacit.models.activations import logistic
 from tacit.models.network import Matrix, Network, Vector, softmax
 
+Function = Callable[[Matrix], Any]
 HiddenActivation = Literal["relu", "tanh", "sigmoid"]
 Initialisation = Literal["he", "random", "zeros"]
-FUNCTIONS = {"relu": lambda x: np.maximum(x, 0.0), "tanh": np.tanh, "sigmoid": logistic}
-SLOPES = {"relu": lambda a: a > 0, "tanh": lambda a: 1.0 - a * a, "sigmoid": lambda a: a * (1.0 - a)}
+FUNCTIONS: dict[str, Function] = {"relu": lambda x: np.maximum(x, 0.0), "tanh": np.tanh, "sigmoid": logistic}
+SLOPES: dict[str, Function] = {
+    "relu": lambda a: a > 0,
+    "tanh": lambda a: 1.0 - a * a,
+    "sigmoid": lambda a: a * (1.0 - a),
+}
 LARGEST = 100_000_000  # parameters: a typing error in a layer's size would fill the memory
 
 
@@ -38,7 +43,8 @@ class MLP(Network):
         Of the hidden layers.
     initialisation : {"he", "random", "zeros"}
         "he" draws with a variance of 2 over the inputs of the layer, "random" with 0.01; biases are zero.
-        With "zeros" all units of a hidden layer stay alike: of use without hidden layers, or to repeat a paper.
+        With "zeros" all units of a hidden layer stay alike: of use without hidden layers, or to repeat a
+        paper.
 
     Examples
     --------
@@ -116,9 +122,7 @@ class MLP(Network):
         values, deltas = self._backward(weights, X, labels)
         return self._summed(values, deltas, 1.0 / len(labels))
 
-    def clipped_gradients(
-        self, weights: Vector, X: Matrix, labels: NDArray[np.int64], clip: float
-    ) -> Vector:
+    def clipped_gradients(self, weights: Vector, X: Matrix, labels: NDArray[np.int64], clip: float) -> Vector:
         """Sum of the rows' own gradients, each shortened to an L2 norm of at most ``clip``."""
         values, deltas = self._backward(weights, X, labels)
         squares = sum(

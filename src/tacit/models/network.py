@@ -65,9 +65,7 @@ class Network:
         """Gradient of the mean cross-entropy by the parameters; may move the state in ``weights``."""
         raise NotImplementedError
 
-    def clipped_gradients(
-        self, weights: Vector, X: Matrix, labels: NDArray[np.int64], clip: float
-    ) -> Vector:
+    def clipped_gradients(self, weights: Vector, X: Matrix, labels: NDArray[np.int64], clip: float) -> Vector:
         """Sum over the rows of each row's own gradient, shortened to an L2 norm of at most ``clip``."""
         raise NotImplementedError
 

@@ -98,9 +98,7 @@ class Predictor:
         }
 
 
-def write_model(
-    path: Path, tensors: Mapping[str, Any], inputs: Inputs, described: Mapping[str, str]
-) -> Path:
+def write_model(path: Path, tensors: Mapping[str, Any], inputs: Inputs, described: Mapping[str, str]) -> Path:
     """Write a model as safetensors: its arrays and the scale as tensors, the rest as metadata."""
     from safetensors.numpy import save_file
 

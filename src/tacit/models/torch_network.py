@@ -113,13 +113,11 @@ class TorchNetwork(Network):
             weights[self.trained :] = torch.cat(states).numpy()
         return self._joined(found)
 
-    def clipped_gradients(
-        self, weights: Vector, X: Matrix, labels: NDArray[np.int64], clip: float
-    ) -> Vector:
+    def clipped_gradients(self, weights: Vector, X: Matrix, labels: NDArray[np.int64], clip: float) -> Vector:
         """Sum of the rows' own gradients, each shortened; refuses layers that mix rows."""
         if self.state:
             raise ConfigError(
-                f"'{next(iter(self.state))}' is state over several rows, as batch normalisation has it: no row "
+                f"'{next(iter(self.state))}' is state over several rows, as in batch normalisation: no row "
                 "has a gradient of its own then; use group or layer normalisation for privacy of examples"
             )
         torch = self._torch
@@ -148,7 +146,9 @@ def small_cnn(features: int, outputs: int) -> Any:
     torch = torch_library()
     side = round(features**0.5)
     if side * side != features:
-        raise ConfigError(f"{features} features are no square picture: network = 'cnn' needs 64, 784 and so on")
+        raise ConfigError(
+            f"{features} features are no square picture: network = 'cnn' needs 64, 784 and so on"
+        )
     nn = torch.nn
     return nn.Sequential(
         nn.Unflatten(1, (1, side, side)),

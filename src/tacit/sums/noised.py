@@ -207,7 +207,8 @@ class Noised(Protection):
                 schema = Schema((Column("x"),), method.tasks[0], ("no", "yes"), ("y",))  # type: ignore[attr-defined]
                 if reason := _clear(name, mark.layout(method, schema)):
                     return reason
-        return self.wrapped.fits(method)
+        unsuited = getattr(method, "unsuited", None)
+        return (unsuited(self) if unsuited else None) or self.wrapped.fits(method)
 
     # -- the budget ----------------------------------------------------------------------------------------
 
