@@ -189,7 +189,7 @@ class FedAvg(Averaging):
         # Noise on the norm, or a client that joined late, may leave it smaller than a weight.
         share = min(1.0, self.weight(labels, shared) / float(shared["scale"]))
         named = network.named(delta * share)
-        return {**{f"delta/{name}": array for name, array in named.items()}, "weight": share}
+        return {**{f"delta/{name}": array for name, array in named.items()}, "weight": np.array(share)}
 
     def _bounded(self, party: Party, delta: NDArray[np.float64], trained: int) -> None:
         """Scale a change down to the limit; refuse one that is no number, or absurd."""

@@ -1,0 +1,56 @@
+"""Every method that averages networks under every protection: five rounds on digits, the same as plain."""
+
+import numpy as np
+import pytest
+
+from tacit.core.errors import ConfigError
+from tacit.data.files import load
+from tacit.data.preparation import Preparation
+from tacit.data.table import Table
+from tacit.federation import Federation, holdings_of
+from tacit.methods import METHODS
+from tacit.methods.averaging import Averaging
+from tacit.models.neural import PREFIX
+
+NAMES = [name for name in METHODS if issubclass(METHODS.get(name), Averaging)]
+CLIENTS, ROUNDS = 4, 5
+
+
+@pytest.fixture(scope="module")
+def digits():
+    table = load("digits").take(np.arange(240))
+    table = Table.of(table.values / 16.0, table.target)
+    return holdings_of(table, np.arange(table.rows) % CLIENTS, 0.0, 0)
+
+
+def weights(digits, name, protection):
+    """Weights after five rounds of a small network."""
+    method = METHODS.build(name, {"hidden": 8, "rounds": ROUNDS, "batch": 20, "activation": "tanh"})
+    federation = Federation(digits, seed=1)
+    training = federation.train(method, protect=protection, preparation=Preparation(scale="none"))
+    assert not training.failures
+    return method, training
+
+
+@pytest.fixture(scope="module")
+def plain(digits):
+    """Weights under plain sums, method by method."""
+    return {name: weights(digits, name, "plain")[1].model.arrays for name in NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_protected_equals_plain_after_five_rounds(name, any_protection, digits, plain, keys_once):
+    with keys_once():
+        if any_protection.name == "noised":
+            with pytest.raises(ConfigError, match="cannot protect"):
+                weights(digits, name, any_protection)
+            return
+        method, training = weights(digits, name, any_protection)
+    # A round's mean is off by at most the promised share of the limit, times clients over Σ u ≥ 1; the
+    # server's optimisers divide by √v + τ, and a network carries what it got wrong from round to round.
+    gain = 1.0 if name in ("fedavg", "fedprox", "hwfedavg", "nwfedavg") else method.eta / method.tau
+    promised = any_protection.promises.precision * CLIENTS * method.limit
+    tolerance = 5 * ROUNDS * gain * promised + 1e-12
+    assert training.model.arrays.keys() == plain[name].keys()
+    for array, found in training.model.arrays.items():
+        assert np.abs(found - plain[name][array]).max() <= tolerance, PREFIX + array
