@@ -1,11 +1,13 @@
 """Whole models under encryption: CPU, bytes and memory of one round, encrypting every layer.
 
-The network 561-437-312-6 has 384,138 parameters; Santos et al. ("Exploring Aggregation Strategies for Federated
-Learning in National Statistics") encrypted its two outermost layers, for lack of memory. Here all of it is summed over
-8 clients: every client encrypts, the coordinator adds, and whoever holds the key decrypts (with CKKS all 8 clients do).
-Measured is the CPU time of all parties and of the coordinator, messages and their checks included; training is not.
+The network 561-437-312-6 has 384,138 parameters; Santos et al. ("Exploring Aggregation Strategies for
+Federated Learning in National Statistics") encrypted its two outermost layers, for lack of memory. Here all
+of it is summed over 8 clients: every client encrypts, the coordinator adds, and whoever holds the key
+decrypts (with CKKS all 8 clients do). Measured is the CPU time of all parties and of the coordinator,
+messages and their checks included; training is not.
 
-NVIDIA FLARE 2.9 at 99,330 parameters and 2 clients: 59 bytes a parameter, 0.27 s to encrypt and 0.09 s to decrypt.
+NVIDIA FLARE 2.9 at 99,330 parameters and 2 clients: 59 bytes a parameter, 0.27 s to encrypt and 0.09 s to
+decrypt.
 """
 
 from __future__ import annotations

@@ -61,26 +61,30 @@ def exposure(name: RunName = "latest", out: Out = "runs", as_json: Json = False)
 def export(
     name: RunName = "latest",
     to: Annotated[Path | None, typer.Option("--to", help="File to write.")] = None,
-    kind: Annotated[str, typer.Option("--format", help="safetensors or json.")] = "safetensors",
+    kind: Annotated[str, typer.Option("--format", help="safetensors, onnx or json.")] = "safetensors",
     out: Out = "runs",
     as_json: Json = False,
 ) -> None:
     """Export a run's model in a standard format."""
-    from tacit.models.onelayer import OneLayer
+    from tacit.models.onnx_export import to_onnx
+    from tacit.models.reading import read_model
     from tacit.runs.folder import RunFolder
 
-    formats = ("safetensors", "json")
+    formats = ("safetensors", "onnx", "json")
     if kind not in formats:
         raise ConfigError(f"unknown format '{kind}': {nearest(kind, formats)}")
     folder = RunFolder.find(name, out)
     source = folder.path / "model.safetensors"
     if not source.is_file():
         raise ConfigError(f"{folder.path} holds no model: the run did not finish")
-    model = OneLayer.load(source)
+    model = read_model(source)
     path = to or Path(f"{folder.path.name}.{kind}")
     if path.exists():
         raise ConfigError(f"{path} is there already: choose another file with --to")
-    content = source.read_bytes() if kind == "safetensors" else msgspec.json.encode(model.as_dict())
+    if kind == "onnx":
+        content = to_onnx(model)
+    else:
+        content = source.read_bytes() if kind == "safetensors" else msgspec.json.encode(model.as_dict())
     RunFolder(path.parent).write(path.name, content)
     if as_json:
         say_json({"run": folder.path.name, "format": kind, "path": str(path), "bytes": len(content)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -106,8 +107,11 @@ def trained(
     size = descent.batch or len(labels)
     for _ in range(descent.epochs):
         order = rng.permutation(len(labels))
-        for first in range(0, len(labels), size):
-            rows = order[first : first + size]
+        ends = [*range(size, len(labels), size), len(labels)]
+        if network.state and len(ends) > 1 and ends[-1] - ends[-2] == 1:
+            del ends[-2]  # statistics over a single row mean nothing: it joins the batch before
+        for first, end in pairwise([0, *ends]):
+            rows = order[first:end]
             descend(network.gradient(weights, X[rows], labels[rows]))
     return weights
 

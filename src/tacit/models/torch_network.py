@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.errors import ConfigError, UnavailableError
+from tacit.core.errors import ConfigError, DataError, UnavailableError
 from tacit.models.network import Matrix, Network, Vector
 
 Factory = Callable[[int, int], Any]  # features, outputs -> torch.nn.Module
@@ -103,6 +103,8 @@ class TorchNetwork(Network):
     def gradient(self, weights: Vector, X: Matrix, labels: NDArray[np.int64]) -> Vector:
         """Gradient of the mean cross-entropy; running means and the like move in ``weights``."""
         torch = self._torch
+        if self.state and len(labels) < 2:
+            raise DataError("a network with batch normalisation needs two rows of a client at least")
         module = self.load(weights).train()
         loss = torch.nn.functional.cross_entropy(module(self._rows(X)), torch.from_numpy(labels))
         # An unused parameter does not move; that is no error.

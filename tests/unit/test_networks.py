@@ -1,0 +1,181 @@
+"""Networks on their way in and out: torch modules, files, ONNX graphs, and what no wire may bring."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import tacit
+from tacit.core.errors import ConfigError, DataError, TacitError, UnavailableError
+from tacit.data.preparation import Preparation
+from tacit.data.table import Column, Table
+from tacit.federation import Federation
+from tacit.methods.fedavg import FedAvg
+from tacit.methods.fedheonn import FedHEONN
+from tacit.methods.fedopt import FedAdam
+from tacit.models.neural import Neural
+from tacit.models.onnx_export import to_onnx
+from tacit.models.reading import read_model
+
+
+@pytest.fixture(scope="module")
+def federation():
+    return Federation.embedded("digits", clients=4, seed=2, test=0.5)
+
+
+def normalised(features, outputs):
+    """A network with batch normalisation, and dropout beside it."""
+    nn = pytest.importorskip("torch").nn
+    return nn.Sequential(
+        nn.Linear(features, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Dropout(0.2), nn.Linear(12, outputs)
+    )
+
+
+def layered(features, outputs):
+    nn = pytest.importorskip("torch").nn
+    return nn.Sequential(nn.Linear(features, 12), nn.Tanh(), nn.Linear(12, outputs))
+
+
+class TestTorch:
+    def test_the_small_cnn_learns_digits(self, federation):
+        pytest.importorskip("torch")
+        model = FedAvg(network="cnn", rounds=3, epochs=3, rate=0.1).fit(federation)
+        assert model.scores(federation.test)["accuracy"] > 0.85
+
+    def test_pictures_are_square(self):
+        pytest.importorskip("torch")
+        with pytest.raises(ConfigError, match="13 features are no square picture"):
+            FedAvg(network="cnn").fit(Federation.embedded("wine", clients=4))
+
+    def test_any_module_by_its_factory(self, federation):
+        method = FedAvg(network=layered, rounds=4, epochs=4)
+        assert method.config()["network"].endswith(":layered")
+        assert method.fit(federation).scores(federation.test)["accuracy"] > 0.8
+
+    @pytest.mark.parametrize("kind", [FedAvg, FedAdam])
+    def test_running_means_are_averaged_plainly_and_counters_stay(self, federation, kind):
+        method = kind(network=normalised, rounds=3, epochs=4)
+        training = federation.train(method)
+        names = set(training.model.arrays)
+        assert {"1.running_mean", "1.running_var"} <= names
+        assert not any("num_batches" in name for name in names)
+        assert (training.model.arrays["1.running_var"] > 0).all()
+        assert not np.allclose(training.model.arrays["1.running_var"], 1.0)
+        assert training.model.scores(federation.test)["accuracy"] > 0.7
+        assert federation.train(method).outcome.digest == training.outcome.digest
+
+    def test_state_over_rows_forbids_privacy_of_examples(self, federation):
+        method = FedAvg(network=normalised, rounds=1, example_noise=1.0, example_epsilon=50.0)
+        with pytest.raises(TacitError, match="batch normalisation"):
+            federation.train(method)
+
+    def test_privacy_of_examples_works_for_modules_too(self, federation):
+        method = FedAvg(network=layered, rounds=1, example_noise=0.6, example_epsilon=90.0)
+        assert not federation.train(method).failures
+
+    def test_a_factory_of_something_else_is_refused(self, federation):
+        pytest.importorskip("torch")
+        with pytest.raises(ConfigError, match="it must give a torch"):
+            federation.train(FedAvg(network=lambda features, outputs: 7, rounds=1))
+
+    def test_code_never_comes_by_wire(self, federation):
+        elsewhere = Federation(federation.holdings, workers=1)
+        with pytest.raises(TacitError, match="only what it has installed"):
+            elsewhere.train(FedAvg(network=layered, rounds=1))
+
+    def test_a_name_that_nobody_installed_is_refused_with_the_nearest(self, federation):
+        with pytest.raises(ConfigError, match="did you mean 'cnn'"):
+            federation.train(FedAvg(network="cmn", rounds=1))
+
+    def test_without_torch_it_says_how_to_get_it(self, monkeypatch, federation):
+        monkeypatch.setitem(sys.modules, "torch", None)
+        from tacit.models.torch_network import torch_library
+
+        with pytest.raises(UnavailableError, match=r"tacit-fl\[torch\]"):
+            torch_library()
+        assert FedAvg(rounds=1).fit(federation)
+
+
+def test_neither_import_nor_plain_training_needs_torch():
+    script = (
+        "import sys, tacit; f = tacit.Federation.embedded('iris', clients=3); "
+        "f.train('fedavg'); assert 'torch' not in sys.modules and 'onnx' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+class TestFiles:
+    @pytest.fixture(params=["mlp", "cnn", "heonn"])
+    def model(self, request, federation):
+        if request.param == "heonn":
+            return FedHEONN().fit(federation)
+        if request.param == "cnn":
+            pytest.importorskip("torch")
+        return FedAvg(network=request.param, hidden="9,7", activation="tanh", rounds=1).fit(federation)
+
+    def test_safetensors(self, model, tmp_path, federation):
+        rows = federation.test.values
+        back = read_model(model.save(tmp_path / "model.safetensors"))
+        assert type(back) is type(model)
+        assert np.array_equal(back.predict_proba(rows), model.predict_proba(rows))
+
+    def test_a_model_of_a_private_factory_is_read_with_that_factory(self, federation, tmp_path):
+        model = FedAvg(network=layered, rounds=1).fit(federation)
+        path = model.save(tmp_path / "model.safetensors")
+        with pytest.raises(ConfigError, match="give that factory"):
+            read_model(path)
+        back = Neural.load(path, layered)
+        assert np.array_equal(back.predict(federation.test.values), model.predict(federation.test.values))
+
+    def test_another_format_is_refused(self, tmp_path):
+        from safetensors.numpy import save_file
+
+        save_file({"x": np.zeros(1)}, tmp_path / "x.safetensors", {"tacit": '{"format": "tacit-forest-9"}'})
+        with pytest.raises(DataError, match="tacit-forest-9"):
+            read_model(tmp_path / "x.safetensors")
+
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+    def test_onnx_takes_raw_rows(self, model, federation):
+        runtime = pytest.importorskip("onnxruntime")
+        session = runtime.InferenceSession(to_onnx(model), providers=["CPUExecutionProvider"])
+        rows = federation.test.values.astype(float)
+        probabilities, label = session.run(["probabilities", "label"], {"rows": rows})
+        exact = isinstance(model, Neural) and model.settings["network"] == "cnn"
+        assert np.allclose(probabilities, model.predict_proba(rows), atol=1e-5 if exact else 1e-12)
+        assert np.array_equal(model.classes_[label], model.predict(rows))
+
+    @pytest.mark.parametrize("method", [FedAvg(rounds=2), FedHEONN()], ids=["fedavg", "fedheonn"])
+    def test_onnx_prepares_categories_and_gaps(self, method):
+        runtime = pytest.importorskip("onnxruntime")
+        rng = np.random.default_rng(0)
+        colours = np.array(["blue", "green", "red"], dtype=object)[rng.integers(3, size=60)]
+        numbers = rng.normal(size=60)
+        numbers[::7] = np.nan
+        target = np.where((colours == "red") ^ (np.nan_to_num(numbers) > 0), "yes", "no")
+        codes = np.array([sorted(set(colours)).index(c) for c in colours], dtype=float)
+        columns = (Column("x"), Column("colour", "category", categories=("blue", "green", "red")))
+        table = Table(
+            "t",
+            columns,
+            np.column_stack([numbers, codes]),
+            (target == "yes").astype(int),
+            "classification",
+            ("no", "yes"),
+            ("y",),
+        )
+        federation = Federation.embedded(table, clients=3, test=None)
+        model = federation.train(method, preparation=Preparation(missing="mean")).model
+        session = runtime.InferenceSession(to_onnx(model), providers=["CPUExecutionProvider"])
+        rows = np.column_stack([numbers, codes])
+        rows[3, 1] = np.nan
+        told = Table("t", columns, rows, table.target, "classification", ("no", "yes"), ("y",))
+        found = session.run(["probabilities"], {"rows": rows})[0]
+        assert np.allclose(found, model.predict_proba(told), atol=1e-12)
+
+    def test_onnx_of_a_regression(self, regression):
+        runtime = pytest.importorskip("onnxruntime")
+        model = tacit.FedHEONN(activation="linear").fit(Federation.embedded(regression, clients=3))
+        session = runtime.InferenceSession(to_onnx(model), providers=["CPUExecutionProvider"])
+        found = session.run(["targets"], {"rows": regression.values})[0]
+        assert np.allclose(found, model.predict(regression.values), atol=1e-12)
