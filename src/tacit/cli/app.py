@@ -17,6 +17,7 @@ from tacit.cli.datasets import data_app
 from tacit.cli.lists import methods, protections
 from tacit.cli.output import Commands, guarded, say_json, stderr, stdout
 from tacit.cli.past import export, exposure, show
+from tacit.cli.resuming import resume
 from tacit.core.errors import ConfigError
 
 app = typer.Typer(
@@ -166,6 +167,7 @@ def _table(tables: dict[str, Any], name: str) -> dict[str, Any]:
 
 app.command()(methods)
 app.command()(protections)
+app.command()(resume)
 app.command()(show)
 app.command()(exposure)
 app.command()(export)

@@ -18,7 +18,7 @@ Out = Annotated[str, typer.Option(help="Folder of run folders.")]
 
 def brief(result: dict[str, Any]) -> dict[str, Any]:
     """Leave out of a result what only plots need."""
-    short = {key: value for key, value in result.items() if key != "skew"}
+    short = {key: value for key, value in result.items() if key not in ("skew", "rounds")}
     if "ledger" in short:
         short["ledger"] = {key: value for key, value in short["ledger"].items() if key != "per_client"}
     return short

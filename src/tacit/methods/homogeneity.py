@@ -165,7 +165,7 @@ class HWFedAvg(HomogeneityWeighted):
     --------
     >>> import tacit
     >>> federation = tacit.Federation.embedded("digits", clients=12, partition="majority-even")
-    >>> model = HWFedAvg(rounds=5).fit(federation)
+    >>> model = HWFedAvg(rounds=5, epochs=5).fit(federation)
     >>> model.score(federation.test.values, federation.test.target) > 0.8
     True
     """

@@ -8,7 +8,6 @@ category as its place in the schema's list (NaN if it is missing). The outputs a
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -116,7 +115,7 @@ def _one_layer(graph: _Graph, model: OneLayer, X: str) -> None:
 
 def _perceptron(graph: _Graph, model: Neural, X: str) -> str:
     network = model.network
-    arrays: Sequence[Any] = list(model.arrays.values())
+    arrays = [model.arrays[name] for name in network.shapes]
     last = len(arrays) - 2
     for place in range(0, len(arrays), 2):
         activation = "" if place == last else network.activation  # type: ignore[attr-defined]

@@ -74,6 +74,10 @@ class RunFolder:
         """Write plain values as JSON."""
         return self.write(name, msgspec.json.format(msgspec.json.encode(value), indent=1))
 
+    def discard(self, name: str) -> None:
+        """Remove a file that is of no more use, if it is there."""
+        (self.path / name).unlink(missing_ok=True)
+
     def result(self) -> dict[str, Any]:
         """Read ``result.json``."""
         try:
@@ -100,10 +104,10 @@ def _write_through(path: Path, content: bytes) -> None:
 class EventFile:
     """Subscriber that appends every event to ``events.jsonl`` as one line of JSON."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, *, append: bool = False) -> None:
         self._path = folder.path / "events.jsonl"
         try:
-            self._file = self._path.open("wb")
+            self._file = self._path.open("ab" if append else "wb")
         except OSError as error:
             raise cannot_write(self._path, error) from None
         self._encode = msgspec.json.Encoder().encode

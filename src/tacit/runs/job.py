@@ -18,6 +18,8 @@ from tacit.federation import Federation, Training, new_run
 from tacit.ledger.exposure import INTRODUCTION, ExposureLedger
 from tacit.ledger.sentences import exposes_one, sentences
 from tacit.methods.base import Method, Model
+from tacit.runs.checkpoint import NAME as CHECKPOINT
+from tacit.runs.checkpoint import Checkpoint, Keeper
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import EventFile, RunFolder
 from tacit.runs.repeat import command
@@ -38,7 +40,7 @@ class Finished:
     model: Model
 
 
-def execute(settings: Settings, *subscribers: Subscriber) -> Finished:
+def execute(settings: Settings, *subscribers: Subscriber, resume: Checkpoint | None = None) -> Finished:
     """Run a job and write its folder.
 
     Parameters
@@ -46,16 +48,21 @@ def execute(settings: Settings, *subscribers: Subscriber) -> Finished:
     settings : Settings
     *subscribers : callables
         Get every event; a progress bar, for instance.
+    resume : Checkpoint, optional
+        A run of these settings that was stopped: go on from there, in its own folder.
     """
     settings.check()
-    run = new_run()
+    run = resume.run if resume else new_run()
     federation = build_federation(settings)
-    folder = RunFolder.create(settings.run.out, run)
+    folder = resume.folder if resume else RunFolder.create(settings.run.out, run)
     result = _header(settings, run, folder)
     notes, exposure = _Notes(), ExposureLedger()
     try:
-        with closing(EventFile(folder)) as file:
+        with closing(EventFile(folder, append=resume is not None)) as file:
             events = Events(file, notes, exposure, *subscribers)
+            known = list(resume.rounds) if resume else []
+            keeper = Keeper(settings, folder, settings.build_method(), federation.test, events, known)
+            events.subscribe(keeper.hear)
             for warning in _warnings(settings, federation):
                 events.emit(warning)
             training = federation.train(
@@ -66,14 +73,17 @@ def execute(settings: Settings, *subscribers: Subscriber) -> Finished:
                 min_clients=settings.run.min_clients,
                 run=run,
                 transcript=TranscriptFolder(folder.path / "transcript") if settings.run.transcript else None,
+                keep=keeper,
+                resume=resume.shared if resume else None,
             )
             for text in _leaks(settings, exposure):
                 events.emit(Noted("exposure", text, "warning"))
             result |= _measured(settings, federation, training, events)
-        result |= {"exposure": exposure.summary(), "notes": notes.collected}
+        result |= {"exposure": exposure.summary(), "notes": notes.collected, "rounds": keeper.rounds}
         folder.place("model.safetensors", training.model.save)
         folder.write("report.html", render(result).encode())
         folder.write_json("result.json", result)
+        folder.discard(CHECKPOINT)
     except BaseException as error:
         # What is known so far is kept: the events, and why the run stopped. If not even this can be
         # written, the first error is still the one to tell.

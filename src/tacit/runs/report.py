@@ -11,7 +11,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from tacit.runs.page import context, costs, exposure, scores
+from tacit.runs.page import context, costs, exposure, rounds, scores
 from tacit.runs.page.units import escape
 
 
@@ -22,7 +22,7 @@ def render(result: Mapping[str, Any]) -> str:
     ----------
     result : mapping
         The run's result: names and settings, ``scores``, ``classes``, the ``ledger``'s summary, ``skew``,
-        ``exposure``, ``notes``, ``promises`` and ``command``. Any of them may be missing or None.
+        ``exposure``, ``rounds``, ``notes``, ``promises`` and ``command``. Any of them may be missing or None.
 
     Returns
     -------
@@ -37,6 +37,7 @@ def render(result: Mapping[str, Any]) -> str:
     """
     sections = [
         scores.score_section(result),
+        rounds.rounds_section(result),
         scores.class_section(result),
         costs.partition_section(result),
         costs.traffic_section(result),
