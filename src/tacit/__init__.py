@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from tacit.estimators import FedHEONNClassifier as FedHEONNClassifier
     from tacit.estimators import FedHEONNRegressor as FedHEONNRegressor
     from tacit.federation import Federation as Federation
+    from tacit.methods.fedavg import FedAvg as FedAvg
     from tacit.methods.fedheonn import FedHEONN as FedHEONN
+    from tacit.methods.fedopt import FedAdagrad as FedAdagrad
+    from tacit.methods.fedopt import FedAdam as FedAdam
+    from tacit.methods.fedopt import FedYogi as FedYogi
+    from tacit.methods.fedprox import FedProx as FedProx
+    from tacit.methods.homogeneity import HWFedAvg as HWFedAvg
+    from tacit.methods.homogeneity import NWFedAvg as NWFedAvg
     from tacit.sums.plain import Plain as Plain
 
 __version__ = "0.1.0"
@@ -28,9 +35,16 @@ __version__ = "0.1.0"
 # Imported when first used, so that `import tacit` costs next to nothing.
 _HOMES = {
     "Federation": "tacit.federation",
+    "FedAdagrad": "tacit.methods.fedopt",
+    "FedAdam": "tacit.methods.fedopt",
+    "FedAvg": "tacit.methods.fedavg",
     "FedHEONN": "tacit.methods.fedheonn",
     "FedHEONNClassifier": "tacit.estimators",
     "FedHEONNRegressor": "tacit.estimators",
+    "FedProx": "tacit.methods.fedprox",
+    "FedYogi": "tacit.methods.fedopt",
+    "HWFedAvg": "tacit.methods.homogeneity",
+    "NWFedAvg": "tacit.methods.homogeneity",
     "Plain": "tacit.sums.plain",
     "Preparation": "tacit.data.preparation",
     "Table": "tacit.data.table",
@@ -39,10 +53,17 @@ _HOMES = {
 }
 
 __all__ = [
+    "FedAdagrad",
+    "FedAdam",
+    "FedAvg",
     "FedHEONN",
     "FedHEONNClassifier",
     "FedHEONNRegressor",
+    "FedProx",
+    "FedYogi",
     "Federation",
+    "HWFedAvg",
+    "NWFedAvg",
     "Plain",
     "Preparation",
     "Table",

@@ -16,7 +16,7 @@ from tacit.runs.folder import RunFolder
 
 Progress = Callable[[int, int, str], None]  # cells done, cells in all, what is next
 
-PAPERS = {"fedheonn": "tacit.reproduce.fedheonn"}
+PAPERS = {"aggregation": "tacit.reproduce.aggregation", "fedheonn": "tacit.reproduce.fedheonn"}
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,8 @@ class Experiment:
     cells : sequence of Cell
     remarks : str
         Where ours differs from the paper, and why.
+    figures : callable, optional
+        Gives drawings by caption, for a number of seeds; asked for after the cells are measured.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Experiment:
     seeds: int
     cells: Sequence[Cell]
     remarks: str = ""
+    figures: Callable[[int], Mapping[str, str]] | None = None
 
 
 def reproduce_papers(
@@ -146,7 +149,11 @@ def measured(
         "rows": rows,
     }
     folder = RunFolder(out)
-    html = folder.write(f"{experiment.name}.html", render(table).encode())
+    try:
+        figures = experiment.figures(repeats) if experiment.figures else {}
+    except UnavailableError:  # the rows have said so already
+        figures = {}
+    html = folder.write(f"{experiment.name}.html", render(table, figures).encode())
     table["html"] = str(html)
     folder.write_json(f"{experiment.name}.json", table)
     return table

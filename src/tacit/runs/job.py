@@ -102,6 +102,9 @@ def _warnings(settings: Settings, federation: Federation) -> Iterator[Noted]:
             "the clients' contributions in the clear" if protection.name == "plain" else "all that travelled"
         )
         yield Noted("transcript", f"transcript/ will hold {held}: guard it as you guard the data", "warning")
+    if protection.name == "noised" and settings.build_preparation().sums:
+        text = "noised: the scale is agreed by sums of raw values, which clipping spoils"
+        yield Noted("protection", f"{text}; scale the rows beforehand, and use scale = 'none'", "warning")
     if protection.name == "ring" and clients > LONG_RING:
         text = f"ring: a sum goes from client to client, {clients:,} waves one after the other"
         yield Noted("protection", f"{text}; paillier takes one", "warning")
