@@ -140,9 +140,9 @@ def experiments() -> Iterator[Experiment]:
             for s in STRATEGIES
         ],
         remarks=(
-            "The paper has curves and no numbers: in round 1 HWFedAvg is best and NWFedAvg worst, on all rows "
-            "and on 1,600; all are high after two rounds on all rows; FedAvg and FedYogi are above FedAdam and "
-            "FedAdagrad without tuning."
+            "The paper has curves and no numbers: in round 1 HWFedAvg is best and NWFedAvg worst, on all "
+            "rows and on 1,600; all are high after two rounds on all rows; FedAvg and FedYogi are above "
+            "FedAdam and FedAdagrad without tuning."
         ),
         figures=_figures,
     )

@@ -1,4 +1,4 @@
-"""Part of a model, or all of it, under encryption: figure 4 of the paper on aggregation strategies, and beyond.
+"""Part of a model, or all of it, under encryption: figure 4 of the paper on aggregation strategies.
 
 The paper encrypts the output layer and the two outermost layers with Paillier, sees a drop of F1 in the
 second case, and could not encrypt whole models for lack of memory.
@@ -53,8 +53,8 @@ def encrypted() -> Iterator[Experiment]:
         seeds=1,
         cells=[Cell(named(*each), None, (0.0, 0.002), partial(lost, *each)) for each in ENCRYPTED],
         remarks=(
-            "The paper sees a drop with two layers under Paillier and blames noise. Paillier has none: its sums "
-            "are exact, so the drop must come from how numbers were encoded."
+            "The paper sees a drop with two layers under Paillier and blames noise. Paillier has none: its "
+            "sums are exact, so the drop must come from how numbers were encoded."
         ),
     )
     yield Experiment(
