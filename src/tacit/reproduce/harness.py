@@ -16,7 +16,11 @@ from tacit.runs.folder import RunFolder
 
 Progress = Callable[[int, int, str], None]  # cells done, cells in all, what is next
 
-PAPERS = {"aggregation": "tacit.reproduce.aggregation", "fedheonn": "tacit.reproduce.fedheonn"}
+PAPERS = {
+    "aggregation": "tacit.reproduce.aggregation",
+    "fedavg": "tacit.reproduce.fedavg",
+    "fedheonn": "tacit.reproduce.fedheonn",
+}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,74 @@
+"""FedAvg beside FedHEONN on the same one-layer network: section 4.3, figures 5 and 6 of FedHEONN's paper.
+
+O. Fontenla-Romero, B. Guijarro-Berdiñas, E. Hernández-Pereira, B. Pérez-Sánchez, "FedHEONN: Federated and
+homomorphically encrypted learning method for one-layer neural networks", 2023.
+
+FedAvg takes 100 rounds with a tenth, three tenths or half of 5 to 50 clients; FedHEONN takes one. The paper
+has curves and says that accuracy is alike, and that FedHEONN needs much less time and energy, encrypted or
+not. Its SUSY data are represented by a sample here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache, partial
+from typing import Any
+
+from tacit.federation import Federation
+from tacit.methods.fedavg import FedAvg
+from tacit.methods.fedheonn import FedHEONN
+from tacit.reproduce.harness import Cell, Experiment
+
+DATA, ROWS, ROUNDS = "susy_sample", 50_000, 100
+CLIENTS = (5, 20, 50)
+WAYS = ("fedheonn", "fedheonn, ckks", "fedavg, 0.1", "fedavg, 0.3", "fedavg, 0.5")
+QUANTITIES = (
+    ("accuracy", "test accuracy, per cent", (70.0, 100.0)),
+    ("cpu_s", "CPU seconds of all parties", None),
+    ("wh", "watt-hours at 65 W", None),
+    ("bytes_up", "megabytes sent by all clients", None),
+)
+
+
+@cache
+def measured(way: str, clients: int, seed: int) -> Mapping[str, Any]:
+    """Accuracy and cost of one way of training."""
+    federation = Federation.embedded(DATA, clients=clients, partition="iid", rows=ROWS, seed=seed)
+    name, _, detail = way.partition(", ")
+    method: Any = FedHEONN()
+    if name == "fedavg":
+        method = FedAvg(hidden="", initialisation="zeros", rounds=ROUNDS, fraction=float(detail), batch=64)
+    training = federation.train(method, protect="ckks" if detail == "ckks" else "plain")
+    assert federation.test is not None
+    cost = training.ledger.summary(watts=65.0)
+    scores = training.model.scores(federation.test)
+    return {
+        "accuracy": 100.0 * scores["accuracy"],
+        "cpu_s": cost["cpu_s"],
+        "wh": cost["wh"],
+        "bytes_up": cost["bytes_up"] / 1e6,
+    }
+
+
+def figure(key: str, way: str, clients: int, seed: int) -> float:
+    """One of the measured numbers."""
+    return float(measured(way, clients, seed)[key])
+
+
+def experiments() -> Iterator[Experiment]:
+    """Accuracy, CPU time, energy and bytes against the number of clients."""
+    for key, quantity, expected in QUANTITIES:
+        yield Experiment(
+            name=f"fedavg-{key.replace('_', '-')}",
+            title=f"FedAvg beside FedHEONN on one-layer networks: {quantity}",
+            paper=FedHEONN.paper,
+            quantity=quantity,
+            settings={"data": DATA, "rows": ROWS, "rounds of FedAvg": ROUNDS, "batch": 64, "rate": 0.1},
+            seeds=2,
+            cells=[
+                Cell({"method": way, "clients": clients}, None, expected, partial(figure, key, way, clients))
+                for way in WAYS
+                for clients in CLIENTS
+            ],
+            remarks="Section 4.3 of the paper has curves and no numbers, and no batches or rates.",
+        )
