@@ -1,5 +1,6 @@
 """Averaging of networks: mathematics against torch and Flower, limits, and what goes wrong at clients."""
 
+import time
 from dataclasses import replace
 from itertools import pairwise
 
@@ -454,6 +455,16 @@ class TestClientsGoneWrong:
         assert reason in desk.failures["c2"]
         assert desk.failures.keys() == {"c2"}
 
+    def test_who_misses_the_deadline_is_left_out_of_the_round(self, digits, monkeypatch):
+        def slow(self, party, shared, labels):
+            time.sleep(60.0 if party.id == "c2" and "scale" in shared else 0.0)
+
+        monkeypatch.setattr(FedAvg, "rows", slow)
+        federation = Federation(split(digits, (100, 100, 100)), timeout=3.0, quorum=0.6)
+        training = federation.train(FedAvg(rounds=1, hidden=4), preparation=UNSCALED)
+        assert "StepTimeoutError" in training.failures["c2"]
+        assert training.outcome.shared["round"] == 1
+
 
 class TestWatch:
     @pytest.fixture
@@ -490,6 +501,14 @@ class TestWatch:
         shorter = learnt(replace(good, rounds=5), held)[0].model.arrays
         assert all(np.array_equal(a, shorter[n]) for n, a in training.model.arrays.items())
         assert any(not np.array_equal(a, fine[n]) for n, a in training.model.arrays.items())
+
+    def test_a_resumed_run_remembers_what_was_best(self, held):
+        method = FedAvg(rounds=6, hidden=4, rate=1e-300, patience=4)
+        kept = []
+        whole, _ = learnt(method, held, keep=kept.append)
+        resumed, seen = learnt(method, held, resume=kept[1])
+        assert resumed.outcome.shared["round"] == whole.outcome.shared["round"] == 5
+        assert any("training ends with 5" in e.text for e in seen if isinstance(e, Noted))
 
     def test_without_hold_outs_it_says_what_is_missing(self, digits):
         with pytest.raises(ConfigError, match="set holdout"):
@@ -536,6 +555,11 @@ class TestPrivacyOfExamples:
         ]
         # Weights of zero inputs have no gradient: two steps of noise move them, each over 0.5 · 10 rows.
         assert np.std(steps) == pytest.approx(np.sqrt(2) * 3.0 * 2.0 / 5.0, rel=0.05)
+
+    @pytest.mark.parametrize("kind", [HWFedAvg, NWFedAvg])
+    def test_weights_that_follow_from_labels_are_refused(self, kind):
+        with pytest.raises(ConfigError, match="would not cover"):
+            kind(example_noise=1.0)
 
     def test_more_noise_costs_less(self):
         assert epsilon_after(replace(self.METHOD, example_noise=2.0), 5) < epsilon_after(self.METHOD, 5)

@@ -165,12 +165,8 @@ def _table(tables: dict[str, Any], name: str) -> dict[str, Any]:
     return table
 
 
-app.command()(methods)
-app.command()(protections)
-app.command()(resume)
-app.command()(show)
-app.command()(exposure)
-app.command()(export)
+for command in (methods, protections, resume, show, exposure, export):
+    app.command()(command)
 
 
 @app.command()

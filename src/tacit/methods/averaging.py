@@ -21,6 +21,7 @@ from tacit.data.preparation import Inputs
 from tacit.data.schema import Schema
 from tacit.methods.base import Method
 from tacit.methods.examples import epsilon_after, rounds_within
+from tacit.methods.watch import KNOWN
 from tacit.models.local import Descent, ExampleNoise, Optimiser
 from tacit.models.mlp import FUNCTIONS, HiddenActivation, Initialisation
 from tacit.models.network import Network, Vector
@@ -137,8 +138,7 @@ class Averaging(Method):
 
     @property
     def _network_settings(self) -> dict[str, Any]:
-        names = ("network", "hidden", "activation", "initialisation")
-        return {name: getattr(self, name) for name in names}
+        return {n: getattr(self, n) for n in ("network", "hidden", "activation", "initialisation")}
 
     def descent(self) -> Descent:
         """How clients descend."""
@@ -163,7 +163,7 @@ class Averaging(Method):
 
     def view(self, shared: Shared) -> Mapping[str, Any]:
         """Clients need the weights, not the server's own."""
-        hidden = ("m/", "v/", PREVIOUS)
+        hidden = ("m/", "v/", PREVIOUS, KNOWN)
         return {name: value for name, value in shared.items() if not name.startswith(hidden)}
 
     def flat(self, party: Party, shared: Shared) -> Vector:

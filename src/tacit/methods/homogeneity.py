@@ -85,6 +85,11 @@ class HomogeneityWeighted(FedAvg):
         super().__post_init__()
         if self.weighting != "rows":
             raise ConfigError(f"{self.name} has weights of its own: weighting = 'equal' is for fedavg")
+        if self.example_noise:
+            raise ConfigError(
+                f"{self.name} sums class counts and weights that follow from labels, which example_epsilon "
+                "would not cover: use fedavg"
+            )
         if self.heterogeneous not in ("keep", "exclude", "subsample"):
             raise ConfigError(f"heterogeneous '{self.heterogeneous}' is not one of keep, exclude, subsample")
         if not self.threshold >= 1:

@@ -8,8 +8,8 @@ are plain or in fixed point. Nothing secret is in it: keys are agreed anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from tacit.core.message import Message
 from tacit.core.shared import Shared
 from tacit.data.schema import Schema
 from tacit.data.table import Table
-from tacit.methods.base import Method
 from tacit.runs.folder import RunFolder
 from tacit.runs.settings import Settings
 
@@ -44,42 +43,62 @@ class Checkpoint:
         return self.folder.path.name
 
 
-@dataclass
 class Keeper:
-    """Writes a checkpoint after each round, and keeps the round's scores on the experimenter's test."""
+    """Writes a checkpoint after each round, and keeps the round's scores on the experimenter's test.
 
-    settings: Settings
-    folder: RunFolder
-    method: Method
-    test: Table | None
-    events: Events
-    rounds: list[dict[str, Any]] = field(default_factory=list)
-    _epsilon: float | None = None
+    Parameters
+    ----------
+    settings : Settings
+    folder : RunFolder
+    test : Table or None
+        The experimenter's own test rows.
+    events : Events
+        Told the scores; tell what privacy has cost.
+    rounds : sequence
+        Scores of rounds before the run was stopped, if it was.
+    """
 
-    def hear(self, number: int, event: Event) -> None:
-        """Subscriber that notes what privacy has cost so far."""
+    def __init__(
+        self,
+        settings: Settings,
+        folder: RunFolder,
+        test: Table | None,
+        events: Events,
+        rounds: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        self._settings, self._folder, self._test, self._events = settings, folder, test, events
+        self._method = settings.build_method()
+        self.rounds = list(rounds)
+        self._epsilon: float | None = None
+        events.subscribe(self._hear)
+
+    def _hear(self, number: int, event: Event) -> None:
         if isinstance(event, BudgetSpent):
             self._epsilon = event.epsilon
 
     def __call__(self, shared: Shared) -> None:
         """Keep what was learnt in a round."""
         entry: dict[str, Any] = {"round": int(shared["round"])}
-        if self.test is not None:
-            scores = self.method.model(shared).scores(self.test)
+        if self._test is not None:
+            scores = self._method.model(shared).scores(self._test)
             entry |= {name: scores[name] for name in SCORES if scores.get(name) is not None}
-            self.events.emit(Evaluated(f"round {entry['round']}", "test", dict(entry)))
+            self._events.emit(Evaluated(f"round {entry['round']}", "test", dict(entry)))
         if self._epsilon is not None:
             entry["epsilon"] = self._epsilon
         self.rounds.append(entry)
         message = Message(
             {
-                "settings": msgspec.json.encode(self.settings.as_tables()),
+                "settings": msgspec.json.encode(self._settings.as_tables()),
                 "schema": shared.schema.to_message().encode(),
                 "rounds": msgspec.json.encode(self.rounds),
                 **{f"shared/{name}": value for name, value in shared.items()},
             }
         )
-        self.folder.write(NAME, message.encode())
+        self._folder.write(NAME, message.encode())
+
+    def finish(self) -> None:
+        """Remove the checkpoint of a run that is done."""
+        (self._folder.path / NAME).unlink(missing_ok=True)
 
 
 def read_checkpoint(run: str, out: str = "runs") -> Checkpoint:

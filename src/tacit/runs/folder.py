@@ -74,10 +74,6 @@ class RunFolder:
         """Write plain values as JSON."""
         return self.write(name, msgspec.json.format(msgspec.json.encode(value), indent=1))
 
-    def discard(self, name: str) -> None:
-        """Remove a file that is of no more use, if it is there."""
-        (self.path / name).unlink(missing_ok=True)
-
     def result(self) -> dict[str, Any]:
         """Read ``result.json``."""
         try:

@@ -18,7 +18,6 @@ from tacit.federation import Federation, Training, new_run
 from tacit.ledger.exposure import INTRODUCTION, ExposureLedger
 from tacit.ledger.sentences import exposes_one, sentences
 from tacit.methods.base import Method, Model
-from tacit.runs.checkpoint import NAME as CHECKPOINT
 from tacit.runs.checkpoint import Checkpoint, Keeper
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import EventFile, RunFolder
@@ -60,9 +59,7 @@ def execute(settings: Settings, *subscribers: Subscriber, resume: Checkpoint | N
     try:
         with closing(EventFile(folder, append=resume is not None)) as file:
             events = Events(file, notes, exposure, *subscribers)
-            known = list(resume.rounds) if resume else []
-            keeper = Keeper(settings, folder, settings.build_method(), federation.test, events, known)
-            events.subscribe(keeper.hear)
+            keeper = Keeper(settings, folder, federation.test, events, resume.rounds if resume else [])
             for warning in _warnings(settings, federation):
                 events.emit(warning)
             training = federation.train(
@@ -83,7 +80,7 @@ def execute(settings: Settings, *subscribers: Subscriber, resume: Checkpoint | N
         folder.place("model.safetensors", training.model.save)
         folder.write("report.html", render(result).encode())
         folder.write_json("result.json", result)
-        folder.discard(CHECKPOINT)
+        keeper.finish()
     except BaseException as error:
         # What is known so far is kept: the events, and why the run stopped. If not even this can be
         # written, the first error is still the one to tell.
@@ -102,6 +99,9 @@ def _warnings(settings: Settings, federation: Federation) -> Iterator[Noted]:
             "the clients' contributions in the clear" if protection.name == "plain" else "all that travelled"
         )
         yield Noted("transcript", f"transcript/ will hold {held}: guard it as you guard the data", "warning")
+    if getattr(settings.build_method(), "example_noise", 0) and settings.build_preparation().sums:
+        text = "example_epsilon covers training, not the sums by which the scale is agreed"
+        yield Noted("privacy", f"{text}; scale the rows by public numbers, and use scale = 'none'", "warning")
     if protection.name == "noised" and settings.build_preparation().sums:
         text = "noised: the scale is agreed by sums of raw values, which clipping spoils"
         yield Noted("protection", f"{text}; scale the rows beforehand, and use scale = 'none'", "warning")
