@@ -81,3 +81,48 @@ def test_fedheonn_on_digits_is_the_same_for_any_division_and_within_the_range() 
     assert len(found) == 3
     assert max(found) - min(found) < 1e-9
     assert found[0] == accuracy("digits", 5, "iid", 0) > 90
+
+
+def test_figures_stand_in_the_page_of_their_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tacit.reproduce.curves import curves
+
+    drawn: list[int] = []
+
+    def figures(seeds: int) -> dict[str, str]:
+        drawn.append(seeds)
+        return {"F1 <by> round": curves({"fedavg": [0.5, 0.9], "fedyogi": [0.4, 0.8]}, "round", "F1")}
+
+    cells = [Cell({"data": "good"}, None, None, lambda seed: 1.0)]
+    table = Experiment("t", "A title", "A paper", "things", {}, 3, cells, figures=figures)
+    monkeypatch.setattr(harness, "PAPERS", {"some": "some.module"})
+    monkeypatch.setattr(harness, "import_module", lambda _: SimpleNamespace(experiments=lambda: [table]))
+    reproduce_papers("some", out=tmp_path)
+    page = (tmp_path / "t.html").read_text()
+    assert drawn == [3]
+    assert page.count("<svg") == 1
+    assert "F1 &lt;by&gt; round" in page and "fedyogi" in page
+
+
+@pytest.mark.parametrize("name", ["aggregation", "fedavg"])
+def test_tables_have_names_of_their_own_and_rows_that_differ(name: str) -> None:
+    tables = list(harness._experiments(name))
+    assert len({table.name for table in tables}) == len(tables) >= 4
+    for table in tables:
+        rows = [tuple(cell.settings.items()) for cell in table.cells]
+        assert len(set(rows)) == len(rows) > 0
+
+
+def test_a_round_of_activities(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tacit.reproduce import aggregation
+
+    try:
+        aggregation.federation("majority-even", 200, 0)
+    except UnavailableError:
+        pytest.skip("har_recomputed is not on this machine")
+    one, other = (
+        aggregation.course("hwfedavg", "majority-even", 200, 0, hidden="8", rounds=2, protect=protect)
+        for protect in ("plain", "masked")
+    )
+    assert len(one) == len(other) == 2
+    assert one[-1]["f1"] == pytest.approx(other[-1]["f1"], abs=0.002)
+    assert other[-1]["cpu_s"] > 0
