@@ -358,9 +358,9 @@ def encodings(protection, vector, layout, clients):
     """A vector as the numbers that the protection works on, and as they are."""
     forms = [vector]
     if isinstance(protection, Paillier | Ring | Dealt | Masked):
-        forms.append(FixedPoint(layout.bounds, protection.bits, clients).encode(vector))
+        forms.append(FixedPoint.of(layout, protection.bits, clients).encode(vector))
     elif protection.name == "ckks":
-        forms.append(protection._slots(vector, layout))
+        forms.append(protection._slots(layout, clients).encode(vector))
     return forms
 
 

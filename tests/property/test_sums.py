@@ -131,7 +131,7 @@ def test_ckks_keeps_its_promise_with_twenty_thousand_summands(scene_of, chosen):
     cipher = protection.cached(holder, protection._cipher)
     adder = Adder(parameter_set(chosen), cipher.key_id)
     for one, two in zip(narrow, wide, strict=True):
-        slots = protection._slots(np.concatenate([one, two]), layout)
+        slots = protection._slots(layout, 20_000).encode(np.concatenate([one, two]))
         blob = cipher.encrypt(slots, bound=1.0, summands=20_000, seeded=False)
         for _ in range(10):
             adder.add(blob)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -26,6 +26,12 @@ class Field:
     bound : float, optional
         Largest absolute value a single client may contribute. None: not known beforehand, so that
         protections use their wide encoding. Bounds are tight: a loose one costs precision.
+    total : float, optional
+        Largest absolute value of the sum over all clients, where that is known to be less than the bound
+        times the clients. Protections may use the room for more digits.
+    fine : bool
+        The total is needed to about 2⁻⁴⁰ of the bound. A protection that rounds more coarsely cuts
+        the values into digits, at twice the bytes or so.
     clear : bool
         Travels beside the protected vector, visible to the coordinator, which folds it with the
         part's ``fold`` (the exposure report says so).
@@ -34,6 +40,8 @@ class Field:
     name: str
     shape: tuple[int, ...] | None
     bound: float | None = None
+    total: float | None = None
+    fine: bool = False
     clear: bool = False
 
     def flaw(self, value: Any) -> str | None:
@@ -72,7 +80,13 @@ class Layout:
             return self
         return Layout(
             *(
-                field if field.bound is None else dataclasses.replace(field, bound=field.bound * factor)
+                field
+                if field.bound is None
+                else dataclasses.replace(
+                    field,
+                    bound=field.bound * factor,
+                    total=None if field.total is None else field.total * factor,
+                )
                 for field in (*self.fields, *self.clear)
             )
         )
@@ -85,8 +99,25 @@ class Layout:
     @cached_property
     def bounds(self) -> NDArray[np.float64]:
         """Bound of every value of the vector; infinite where none is known."""
-        pieces = [np.full(prod(f.shape or ()), np.inf if f.bound is None else f.bound) for f in self.fields]
-        return np.concatenate(pieces) if pieces else np.empty(0)
+        return self._each([np.inf if f.bound is None else f.bound for f in self.fields], float)
+
+    @cached_property
+    def fine(self) -> NDArray[np.bool_]:
+        """Which values of the vector are needed to about 2⁻⁴⁰ of their bound."""
+        return self._each([f.fine and f.bound is not None for f in self.fields], bool)
+
+    def reach(self, summands: int) -> float:
+        """Largest total of any bounded value in units of its bound: the summands, or less where it is known."""
+        ratios = [
+            summands if f.total is None or not f.bound else min(float(summands), f.total / f.bound)
+            for f in self.fields
+            if f.bound is not None
+        ]
+        return float(max(ratios, default=1.0))
+
+    def _each(self, values: Sequence[Any], kind: type) -> NDArray[Any]:
+        sizes = [prod(f.shape or ()) for f in self.fields]
+        return np.repeat(np.array(values, dtype=kind), sizes)
 
     def pack(self, parts: Mapping[str, Any]) -> NDArray[np.float64]:
         """Flatten named arrays into one vector; refuse NaN, wrong shapes and values out of bounds."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import sqrt
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -20,6 +21,7 @@ from tacit.core.party import Party
 
 Place = Literal["coordinator", "clients"]
 Vector = NDArray[np.float64]
+FINE = 2.0**-40  # of its bound: how exact a total of a fine field is, with any protection
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,11 @@ class Protection(Part):
     def fewest(self, agreed: int) -> int:
         """Fewest contributions over which a total opens: as agreed, but one alone hides nothing."""
         return max(agreed, 1 if self.promises.single else 2)
+
+    def error(self, layout: Layout, contributions: int) -> float:
+        """Typical (root mean square) error of a total, as a share of its values' bound; noise not counted."""
+        rounding = sqrt(contributions / 12) * max(self.promises.precision, np.finfo(np.float64).eps)
+        return min(rounding, FINE) if layout.fine.all() else rounding
 
     def fits(self, method: Part) -> str | None:
         """Why this protection cannot serve a method, if so; asked before anything is sent."""

@@ -169,7 +169,8 @@ def opened(parts: Parts, holder: Any, schema: Any, entry: Mapping[str, Any]) -> 
     layout = layout_of(part, entry["contribution"], schema).scaled(entry.get("largest_weight", 1.0))
     vector = parts.protection.open(holder, _under("total/", entry), layout)
     fields = {**layout.unpack(vector), **_under("clear/", entry)}
-    return Total(fields, entry["contributors"])
+    contributors = entry["contributors"]
+    return Total(fields, contributors, parts.protection.error(layout, contributors))
 
 
 def layout_of(part: Any, contribution: str, schema: Any) -> Any:

@@ -295,4 +295,4 @@ class Masked(MaskedClient):
 
     def open(self, holder: Any, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Turn the integers of a total that is unmasked already into values."""
-        return FixedPoint(layout.bounds, self.bits, total["summands"], self.clip).decode(total["integers"])
+        return FixedPoint.of(layout, self.bits, total["summands"], self.clip).decode(total["integers"])

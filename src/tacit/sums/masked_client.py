@@ -93,7 +93,7 @@ class MaskedClient(Guarded):
 
     def encoding(self, layout: Layout, clients: int) -> Encoding:
         """How vectors become words, with room for the sum of that many."""
-        return Encoding(FixedPoint(layout.bounds, self.bits, clients, self.clip))
+        return Encoding(FixedPoint.of(layout, self.bits, clients, self.clip))
 
     # -- before the sums -----------------------------------------------------------------------------------
 
