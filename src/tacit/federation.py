@@ -228,7 +228,7 @@ class Federation:
             PROTECTIONS.build(protect) if isinstance(protect, str) else protect,
             preparation or Preparation(),
         )
-        if reason := parts.protection.fits(parts.method):
+        if reason := parts.protection.fits(parts.method) or parts.method.suits(parts.protection):
             raise ConfigError(f"{parts.protection.name} cannot protect {parts.method.name}: {reason}")
         single = parts.protection.promises.single
         least = min_clients if min_clients is not None else (1 if single else 3)

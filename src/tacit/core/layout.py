@@ -32,6 +32,9 @@ class Field:
     fine : bool
         The total is needed to about 2⁻⁴⁰ of the bound. A protection that rounds more coarsely cuts
         the values into digits, at twice the bytes or so.
+    columns : bool
+        The total is a matrix that the coordinator may multiply, unopened, by one that it knows
+        (the method's ``operator``); a protection that cannot do so leaves it to whoever opens the total.
     clear : bool
         Travels beside the protected vector, visible to the coordinator, which folds it with the
         part's ``fold`` (the exposure report says so).
@@ -42,6 +45,7 @@ class Field:
     bound: float | None = None
     total: float | None = None
     fine: bool = False
+    columns: bool = False
     clear: bool = False
 
     def flaw(self, value: Any) -> str | None:
@@ -107,7 +111,7 @@ class Layout:
         return self._each([f.fine and f.bound is not None for f in self.fields], bool)
 
     def reach(self, summands: int) -> float:
-        """Largest total of any bounded value in units of its bound: the summands, or less where it is known."""
+        """Largest total of a bounded value in units of its bound: the summands, or less where known."""
         ratios = [
             summands if f.total is None or not f.bound else min(float(summands), f.total / f.bound)
             for f in self.fields

@@ -3,8 +3,9 @@
 A value with a known bound b becomes one integer, round(x · (2^(bits-1) - 1) / b). A value without one,
 such as Σx² before anything is scaled, uses the *wide* encoding: sixty bits before and sixty after the
 binary point, cut into digits of the same size, so that every slot of the vector looks alike to the
-protection. A *fine* value has a bound but is needed to more digits than one slot holds: it is cut, too. Guard bits for the number of summands are counted in, and totals are decoded as integers: a
-detour through floats would be wrong beyond 2^53.
+protection. A *fine* value has a bound but is needed to more digits than one slot holds: it is cut, too.
+Guard bits for the number of summands are counted in, and totals are decoded as integers: a detour through
+floats would be wrong beyond 2^53.
 """
 
 from __future__ import annotations

@@ -76,16 +76,13 @@ class Preparation(Part):
     @property
     def sums(self) -> int:
         """How many sums :meth:`train` forms."""
-        moments = self.scale == "standard" or self.missing == "mean"
-        return int(moments) + (DIGITS if self.scale == "minmax" else 0)
+        return 1 + (DIGITS if self.scale == "minmax" else 0)
 
     # -- scaling -----------------------------------------------------------------------------------
 
     def train(self, desk: Desk) -> tuple[str, ...]:
         """Agree on scale and fill values; gives the parties that took part."""
-        parties = desk.parties
-        if self.scale == "standard" or self.missing == "mean":
-            parties = desk.round(self.moments, self.settle)
+        parties = desk.round(self.moments, self.settle)
         if self.scale == "minmax":
             for _ in range(DIGITS):
                 parties = desk.round(self.probe, self.narrow, parties)
@@ -93,32 +90,40 @@ class Preparation(Part):
 
     def _moments_layout(self, schema: Schema) -> Layout:
         features = (schema.features,)
-        count = features if self.missing == "mean" else ()
-        return Layout(Field("count", count), Field("sum", features), Field("square", features))
+        count = (Field("count", features),) if self.missing == "mean" else ()
+        return Layout(Field("rows", ()), *count, Field("sum", features), Field("square", features))
 
     @contribution(_moments_layout)
     def moments(self, party: Party, shared: Shared) -> dict[str, Any]:
         """n, Σx and Σx² of this party's rows, over the values that are there."""
         X = shared.schema.matrix(party.data)
-        count: Any = len(X)
+        found: dict[str, Any] = {"rows": len(X)}
         if self.missing == "mean":
             present = np.isfinite(X)
-            count = present.sum(axis=0)
+            found["count"] = present.sum(axis=0)
             X[~present] = 0.0
         # Numbers so large that a square is infinite are refused by name when the contribution is packed.
         with np.errstate(over="ignore"):
-            return {"count": count, "sum": X.sum(axis=0), "square": np.einsum("ij,ij->j", X, X)}
+            return found | {"sum": X.sum(axis=0), "square": np.einsum("ij,ij->j", X, X)}
 
     @apply
     def settle(self, total: Total, shared: Shared) -> Shared:
-        """Mean and standard deviation of every feature."""
-        count = np.maximum(total["count"], 1.0)
+        """Mean and standard deviation of every feature, and how long its prepared column is."""
+        rows = float(np.maximum(total["rows"], 1.0))
+        count = np.maximum(total.get("count", rows), 1.0)
         mean = total["sum"] / count
         mean_square = total["square"] / count
         variance = mean_square - mean**2
         constant = variance <= CONSTANT * mean_square
         spread = np.where(constant, 1.0, np.sqrt(np.where(constant, 1.0, variance)))
         found = {"centre": mean, "spread": spread, "constant": constant} if self.scale == "standard" else {}
+        if self.scale == "standard":
+            squares = np.where(constant, 0.0, count)  # a missing value becomes the mean, which is 0 then
+        elif self.scale == "minmax":
+            squares = np.full(mean.shape, rows)  # of values in [0, 1], at the most
+        else:
+            squares = total["square"] + (rows - count) * mean**2
+        found["norms"] = np.concatenate([[rows], np.broadcast_to(squares, mean.shape)])
         return shared | (found | {"fill": mean} if self.missing == "mean" else found)
 
     def _probe_layout(self, schema: Schema) -> Layout:

@@ -67,6 +67,9 @@ class Method(Part):
     tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
     paper: ClassVar[str] = ""
 
+    # The protection that a run takes if none is named.
+    default_protection: ClassVar[str] = "plain"
+
     # A closed form gives the model of the pooled rows, whoever holds which of them: contract tests ask.
     closed_form: ClassVar[bool] = False
 
@@ -78,6 +81,10 @@ class Method(Part):
         """Refuse a task that this method cannot learn."""
         if schema.task not in self.tasks:
             raise ConfigError(f"{self.name} cannot learn {schema.task}: it does {' and '.join(self.tasks)}")
+
+    def suits(self, protection: Part) -> str | None:
+        """Why a protection makes no sense for this method, if so; asked before anything is sent."""
+        return None
 
     @property
     def sums(self) -> int:

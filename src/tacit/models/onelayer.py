@@ -14,6 +14,7 @@ from tacit.data.preparation import Inputs
 from tacit.data.schema import Schema
 from tacit.data.table import Table
 from tacit.models.activations import ACTIVATIONS
+from tacit.models.randomlayer import LayerKind, RandomLayer
 from tacit.models.scores import (
     classification_counts,
     classification_scores,
@@ -36,12 +37,17 @@ class OneLayer:
     activation : str
     inputs : Inputs
         Schema and scale that the federation agreed on.
+    layer : RandomLayer, optional
+        A fixed random layer between features and weights.
     """
 
-    def __init__(self, weights: Matrix, activation: str, inputs: Inputs) -> None:
+    def __init__(
+        self, weights: Matrix, activation: str, inputs: Inputs, layer: RandomLayer | None = None
+    ) -> None:
         self.weights = np.asarray(weights)
         self.activation = activation
         self.inputs = inputs
+        self.layer = layer
 
     @property
     def schema(self) -> Schema:
@@ -56,6 +62,8 @@ class OneLayer:
     def outputs(self, rows: Any) -> Matrix:
         """Outputs of the network for raw rows or a table; of a table, unknown categories count as missing."""
         X = self.inputs.matrix(self.schema.table_of(rows), lenient=isinstance(rows, Table))
+        if self.layer is not None:
+            X = self.layer(X)
         return ACTIVATIONS[self.activation].function(X @ self.weights[1:] + self.weights[0])
 
     def predict_proba(self, rows: Any) -> Matrix:
@@ -101,11 +109,12 @@ class OneLayer:
         """Write as safetensors: weights and scale as tensors, the schema as metadata."""
         from safetensors.numpy import save_file
 
-        tensors = {"weights": self.weights, **self.inputs.values}
+        tensors = {"weights": self.weights, **self._hidden(), **self.inputs.values}
         plain = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
         described = {
             "format": FORMAT,
             "activation": self.activation,
+            **({"layer": self.layer.kind} if self.layer else {}),
             "schema": msgspec.json.encode(self.schema).decode(),
         }
         # One entry only: safetensors writes several in any order, and the same model must be the same bytes.
@@ -133,7 +142,16 @@ class OneLayer:
                 f"{path.name}: model format {metadata.get('format')!r}, this Tacit reads {FORMAT}"
             )
         schema = Schema.from_message({"schema": metadata["schema"].encode()})
-        return cls(tensors.pop("weights"), metadata["activation"], Inputs(schema, tensors))
+        layer = None
+        if "layer" in metadata:
+            kind: LayerKind = "fourier" if metadata["layer"] == "fourier" else "tanh"
+            layer = RandomLayer(kind, tensors.pop("hidden_weights"), tensors.pop("hidden_bias"))
+        return cls(tensors.pop("weights"), metadata["activation"], Inputs(schema, tensors), layer)
+
+    def _hidden(self) -> dict[str, Matrix]:
+        if self.layer is None:
+            return {}
+        return {"hidden_weights": self.layer.weights, "hidden_bias": self.layer.bias}
 
     def as_dict(self) -> dict[str, Any]:
         """Give the model as plain values, for export as JSON."""
@@ -142,6 +160,8 @@ class OneLayer:
             "activation": self.activation,
             "bias": self.weights[0].tolist(),
             "weights": self.weights[1:].tolist(),
+            **({"layer": self.layer.kind} if self.layer else {}),
+            **{name: value.tolist() for name, value in self._hidden().items()},
             "features": list(self.schema.feature_names),
             "classes": list(self.schema.classes),
             "targets": list(self.schema.target_names),

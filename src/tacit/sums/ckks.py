@@ -103,7 +103,12 @@ class CKKS(ClientKeys):
                 blob = cipher_of(message)
                 found = self._header(blob, pending.memory["public"])
                 # Or the first client would set the terms for all others.
-                if (found.rows, found.count, found.summands, found.bound) != (slots.count, 1, summands, share):
+                if (found.rows, found.count, found.summands, found.bound) != (
+                    slots.count,
+                    1,
+                    summands,
+                    share,
+                ):
                     raise ProtectionError(
                         f"{found.rows} values as {found.count} of {found.summands} contributions of up to "
                         f"{found.bound:g}, agreed were {slots.count} as one of {summands} of up to {share:g}"

@@ -201,8 +201,8 @@ class Cipher:
         values = np.stack(slots)
         if not np.abs(values).max() <= 1.001 * limit:  # a test for nonsense, which is larger by far
             raise ProtectionError(
-                f"a decrypted value is beyond what {header.summands:,} summands of up to {header.bound:g} can "
-                "give: a client overran its bound, or the ciphertext was forged"
+                f"a decrypted value is beyond what {header.summands:,} summands of up to {header.bound:g} "
+                "can give: a client overran its bound, or the ciphertext was forged"
             )
         return values
 
