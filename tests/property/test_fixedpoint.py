@@ -97,4 +97,6 @@ def test_fine_values_come_back_to_the_last_digits_with_any_number_of_bits(bits, 
     bounds = np.full(len(values), bound)
     code = FixedPoint(bounds, bits, summands, fine=np.ones(len(values), dtype=bool))
     total = np.sum([code.encode(values) for _ in range(summands)], axis=0)
-    np.testing.assert_allclose(code.decode(total), summands * values, rtol=0, atol=summands * bound * 2.0**-49)
+    np.testing.assert_allclose(
+        code.decode(total), summands * values, rtol=0, atol=summands * bound * 2.0**-49
+    )

@@ -317,7 +317,7 @@ class TestRefusals:
     def test_fedheonn_whose_factors_travel_in_the_clear(self, chosen, table):
         federation = Federation.embedded(table, clients=4, test=None)
         with pytest.raises(ConfigError, match="terms sends 'factor' in the clear, without noise"):
-            federation.train(FedHEONN(), protect=Noised(**chosen))
+            federation.train(FedHEONN(mode="paper"), protect=Noised(**chosen))
 
     def test_a_layout_that_hid_its_clear_field(self, desk_of):
         class Sly(Method):

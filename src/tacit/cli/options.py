@@ -98,13 +98,25 @@ def part_options(
     >>> chosen = {"method": "fedheonn", "protect": "plain", "partition": "dirichlet"}
     >>> part_options([("lam", "0.01"), ("alpha", "0.3")], chosen, [])
     {'method': {'lam': 0.01}, 'partition': {'alpha': 0.3}}
+    >>> part_options([("lams", "0.01,1")], chosen, [])
+    {'method': {'lams': [0.01, 1]}}
     """
     homes = _homes(chosen)
     tables: dict[str, dict[str, Any]] = {}
     for key, text in pairs:
         section, name = _home(key, homes, flags)
-        tables.setdefault(section, {})[name] = literal(text)
+        many = name in _lists(section, chosen)
+        value = [literal(word.strip()) for word in text.split(",")] if many else literal(text)
+        tables.setdefault(section, {})[name] = value
     return tables
+
+
+def _lists(section: str, chosen: Mapping[str, str]) -> list[str]:
+    """Options of a chosen part that take several values, separated by commas."""
+    if section == "partition":
+        return []
+    part = (METHODS if section == "method" else PROTECTIONS).get(chosen[section])
+    return [option.name for option in part.options() if option.type.startswith("tuple")]
 
 
 def _homes(chosen: Mapping[str, str]) -> dict[str, list[str]]:

@@ -89,13 +89,17 @@ class Preparation(Part):
         return parties
 
     def _moments_layout(self, schema: Schema) -> Layout:
-        features = (schema.features,)
-        count = (Field("count", features),) if self.missing == "mean" else ()
-        return Layout(Field("rows", ()), *count, Field("sum", features), Field("square", features))
+        features, filled = (schema.features,), self.missing == "mean"
+        wanted = {
+            "count": filled,
+            "sum": filled or self.scale == "standard",
+            "square": self.scale != "minmax",
+        }
+        return Layout(Field("rows", ()), *(Field(name, features) for name, want in wanted.items() if want))
 
     @contribution(_moments_layout)
     def moments(self, party: Party, shared: Shared) -> dict[str, Any]:
-        """n, Σx and Σx² of this party's rows, over the values that are there."""
+        """n, Σx and Σx² of this party's rows, over the values that are there; only what is needed."""
         X = shared.schema.matrix(party.data)
         found: dict[str, Any] = {"rows": len(X)}
         if self.missing == "mean":
@@ -104,27 +108,33 @@ class Preparation(Part):
             X[~present] = 0.0
         # Numbers so large that a square is infinite are refused by name when the contribution is packed.
         with np.errstate(over="ignore"):
-            return found | {"sum": X.sum(axis=0), "square": np.einsum("ij,ij->j", X, X)}
+            if self.missing == "mean" or self.scale == "standard":
+                found["sum"] = X.sum(axis=0)
+            if self.scale != "minmax":
+                found["square"] = np.einsum("ij,ij->j", X, X)
+        return found
 
     @apply
     def settle(self, total: Total, shared: Shared) -> Shared:
-        """Mean and standard deviation of every feature, and how long its prepared column is."""
-        rows = float(np.maximum(total["rows"], 1.0))
-        count = np.maximum(total.get("count", rows), 1.0)
-        mean = total["sum"] / count
-        mean_square = total["square"] / count
-        variance = mean_square - mean**2
-        constant = variance <= CONSTANT * mean_square
-        spread = np.where(constant, 1.0, np.sqrt(np.where(constant, 1.0, variance)))
-        found = {"centre": mean, "spread": spread, "constant": constant} if self.scale == "standard" else {}
-        if self.scale == "standard":
-            squares = np.where(constant, 0.0, count)  # a missing value becomes the mean, which is 0 then
-        elif self.scale == "minmax":
-            squares = np.full(mean.shape, rows)  # of values in [0, 1], at the most
-        else:
+        """Mean and standard deviation of every feature, and how long the prepared columns are.
+
+        ``norms`` has Σx² of each prepared column, or a bound of it, after n, that of the ones.
+        """
+        features, rows = shared.schema.features, float(np.maximum(total["rows"], 1.0))
+        count = np.maximum(total.get("count", np.full(features, rows)), 1.0)
+        mean = total.get("sum", np.zeros(features)) / count
+        found = {"fill": mean} if self.missing == "mean" else {}
+        squares = np.full(features, rows)  # of values in [0, 1], at the most
+        if self.scale == "none":
             squares = total["square"] + (rows - count) * mean**2
-        found["norms"] = np.concatenate([[rows], np.broadcast_to(squares, mean.shape)])
-        return shared | (found | {"fill": mean} if self.missing == "mean" else found)
+        elif self.scale == "standard":
+            mean_square = total["square"] / count
+            variance = mean_square - mean**2
+            constant = variance <= CONSTANT * mean_square
+            spread = np.where(constant, 1.0, np.sqrt(np.where(constant, 1.0, variance)))
+            found |= {"centre": mean, "spread": spread, "constant": constant}
+            squares = np.where(constant, 0.0, count)  # a missing value becomes the mean, which is 0 then
+        return shared | found | {"norms": np.concatenate([[rows], squares])}
 
     def _probe_layout(self, schema: Schema) -> Layout:
         return Layout(Field("reached", (2, schema.features, 15), bound=1.0))

@@ -124,8 +124,8 @@ def solve_gram(gram: Matrix, m: Matrix, penalty: Matrix, error: float) -> Matrix
     if not values[0] * WANTED > doubt:
         raise DataError(
             f"the Gram matrix has a least eigenvalue of {max(values[0], 0.0):.1e} and is exact to "
-            f"{doubt:.0e}, too little for weights to {WANTED:g}: raise lam, drop features that repeat others, "
-            "give the protection more bits, or, if the coordinator may see triangles, set mode = 'robust'"
+            f"{doubt:.0e}, too little for weights to {WANTED:g}: raise lam, drop features that repeat "
+            "others, give the protection more bits, or, where the coordinator is trusted, set mode = 'robust'"
         )
     solution = np.zeros_like(m)
     solution[used] = vectors @ ((vectors.T @ m[used]) / values[:, None])
@@ -157,8 +157,4 @@ def solve_triangle(R: Matrix, outputs: int, lam: float) -> Matrix:
     if lam > 0:
         A = np.concatenate([A, np.sqrt(lam) * np.eye(width)])
         b = np.concatenate([b, np.zeros((width, outputs))])
-    # Columns of unit length: what they measure must not decide which singular values are rounding.
-    norms = np.linalg.norm(A, axis=0)
-    norms[norms == 0] = 1.0
-    found: Matrix = np.linalg.lstsq(A / norms, b, rcond=None)[0] / norms[:, None]
-    return found
+    return np.asarray(np.linalg.lstsq(A, b, rcond=None)[0], dtype=np.float64)

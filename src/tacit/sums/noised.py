@@ -280,6 +280,10 @@ class Noised(Protection):
         )
         return Grid(unit, variance, cut, Layout(*fields))
 
+    def error(self, layout: Layout, contributions: int) -> float:
+        """As the wrapped protection: noise is not an error."""
+        return self.wrapped.error(layout, contributions)
+
     def protect(self, party: Party, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Clip, round to the grid, add this party's part of the noise, and protect that."""
         if reason := _clear("contribution", layout):
