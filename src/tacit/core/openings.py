@@ -1,8 +1,8 @@
 """No differencing: two totals of the same thing must not differ by too few contributions.
 
-A total over five clients hides each of them, and so does one over four; but whoever sees both and subtracts has the
-fifth client's contribution. So a contribution that is summed again from the same shared values, over other
-clients than before, opens only if at least as many of them changed as a total must have.
+A total over five clients hides each of them, and so does one over four; but whoever sees both and subtracts
+has the fifth client's contribution. So a contribution that is summed again from the same shared values, over
+other clients than before, opens only if at least as many of them changed as a total must have.
 """
 
 from __future__ import annotations
