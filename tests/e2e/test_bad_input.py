@@ -286,7 +286,7 @@ def test_show_and_export_what_is_not_there(tacit: Tacit, tmp_path: Path) -> None
     older = {key: value for key, value in json.loads(result.read_text()).items() if key != "exposure"}
     result.write_text(json.dumps(older))
     refused(tacit("exposure", "--json"), 2, "older version")
-    assert "the coordinator saw  every client's contribution" in tacit("show").out
+    assert "the coordinator saw  ciphertexts it cannot open" in tacit("show").out
     (tmp_path / "runs" / run / "result.json").write_text("{")
     refused(tacit("show", "--json"), 2, "result.json cannot be read")
     (tmp_path / "runs" / run / "model.safetensors").write_text("{")
