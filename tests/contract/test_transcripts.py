@@ -35,7 +35,7 @@ from tacit.methods.fedheonn import FedHEONN
 from tacit.sums.dealing import Dealing, from_raw, lines, partial_place, recovered
 from tacit.sums.dealt import OVERHEAD, Dealt
 from tacit.sums.masked import Masked
-from tacit.sums.masked_parts import ELEMENTS, KEY, mask_seed
+from tacit.sums.masked_parts import ELEMENTS, KEY, mask_seeds
 from tacit.sums.noised import Noised
 from tacit.sums.paillier import Paillier
 from tacit.sums.plain import Plain
@@ -323,7 +323,7 @@ def unmasked(world, entries, keys):
                     continue
                 public = publics[slot, other if ends[0] == owner else owner]
                 private = Secret(secrets[slot, ends[0], "key"])
-                seed = mask_seed(private, public, run, call, slot, (owner, other))
+                seed = mask_seeds(private, {other: public}, run, call, slot, owner)[other]
                 pairs.append((seed, -sign_for(owner, other)))
         words = words.copy()
         add_masks(words, masks)

@@ -20,7 +20,7 @@ from tacit.federation import Federation
 from tacit.sums import masked_keys
 from tacit.sums.masked import Masked
 from tacit.sums.masked_keys import circle, is_drawn
-from tacit.sums.masked_parts import Encoding, listed, mask_seed, public_of, recovered, to_elements, to_flags
+from tacit.sums.masked_parts import Encoding, listed, mask_seeds, public_of, recovered, to_elements, to_flags
 
 OFFER, DEAL, CONTRIBUTE, UNMASK = (
     "protection.offer",
@@ -292,7 +292,7 @@ def stripped(scene, slot, owner, upload, key, seed=None):
     masks = [] if seed is None else [(Secret(seed), -1)]
     for name in batch.neighbours(owner):
         public = batch.piece(batch.publics, name, slot)
-        found = mask_seed(Secret(key), public, batch.run, call, slot, (owner, name))
+        found = mask_seeds(Secret(key), {name: public}, batch.run, call, slot, owner)[name]
         masks.append((found, -sign_for(owner, name)))
     add_masks(words, masks)
     spare = np.uint64(24)

@@ -9,6 +9,7 @@ and receiver: a blob moved to another place or time does not open.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -18,7 +19,6 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from tacit.core.errors import ProtectionError
-from tacit.core.message import Message
 from tacit.core.secret import Secret
 
 NONCE = 12
@@ -62,7 +62,7 @@ def checked_key(signed: bytes, pinned: bytes, purpose: str, owner: str, run: str
 
 
 def _claim(purpose: str, owner: str, run: str, public: bytes) -> bytes:
-    return Message(purpose=purpose, owner=owner, run=run, public=public).encode()
+    return bound(purpose, owner, run, public)
 
 
 def pair_key(private: Secret, peer: bytes, purpose: str, run: str) -> Secret:
@@ -74,19 +74,32 @@ def pair_key(private: Secret, peer: bytes, purpose: str, run: str) -> Secret:
     >>> pair_key(a, B, "seal", "run-1") == pair_key(a, B, "seal", "run-2")
     False
     """
+    return pair_keys(private, [peer], purpose, run)[0]
+
+
+def pair_keys(private: Secret, peers: Iterable[bytes], purpose: str, run: str) -> list[Secret]:
+    """Derive what one party shares with each of several others: its key is read once, not for each."""
+    own, info = X25519PrivateKey.from_private_bytes(private.reveal()), bound(purpose, run)
     try:
-        raw = X25519PrivateKey.from_private_bytes(private.reveal()).exchange(
-            X25519PublicKey.from_public_bytes(peer)
-        )
+        raws = [own.exchange(X25519PublicKey.from_public_bytes(peer)) for peer in peers]
     except ValueError:
         raise ProtectionError("an exchange key that gives no secret (a point of small order)") from None
-    info = Message(purpose=purpose, run=run).encode()
-    return Secret(HKDF(SHA256(), length=32, salt=None, info=info).derive(raw))
+    return [Secret(HKDF(SHA256(), length=32, salt=None, info=info).derive(raw)) for raw in raws]
+
+
+def bound(*pieces: str | bytes) -> bytes:
+    """Names and values as one byte string, each after its length, so that none run together.
+
+    >>> bound("ab", "c") == bound("a", "bc")
+    False
+    """
+    raws = [piece.encode() if isinstance(piece, str) else piece for piece in pieces]
+    return b"".join([part for raw in raws for part in (len(raw).to_bytes(4, "little"), raw)])
 
 
 def place(run: str, number: int, step: str, sender: str, receiver: str) -> bytes:
     """Where and when a sealed blob belongs."""
-    return Message(run=run, sum=number, step=step, sender=sender, receiver=receiver).encode()
+    return bound("place", run, str(number), step, sender, receiver)
 
 
 def seal(key: Secret, raw: bytes, where: bytes) -> bytes:

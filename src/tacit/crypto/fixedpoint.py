@@ -86,8 +86,10 @@ class FixedPoint:
         return none if self.fine is None or self.bits > FINE_BITS else self.fine & np.isfinite(self.bounds)
 
     @cached_property
-    def _narrow(self) -> NDArray[np.bool_]:
-        return np.isfinite(self.bounds) & ~self._fine
+    def _narrow(self) -> NDArray[np.bool_] | slice:
+        # Mostly all values are of this kind; a slice then selects them without copying any.
+        narrow = np.isfinite(self.bounds) & ~self._fine
+        return slice(None) if narrow.all() else narrow
 
     @cached_property
     def _wide(self) -> NDArray[np.bool_]:
@@ -97,6 +99,8 @@ class FixedPoint:
     def _scale(self) -> Vector:
         bound = self.bounds[self._narrow]
         top = float((1 << (self.bits - 1)) - 1)
+        if bound.size and bound.min() > 0:
+            return top / bound
         return np.divide(top, bound, out=np.zeros_like(bound), where=bound > 0)
 
     @cached_property
@@ -108,7 +112,7 @@ class FixedPoint:
     def _cuts(self) -> list[int]:
         """Where narrow, fine and wide slots end."""
         fine = -(-FINE_BITS // (self.bits - 1)) * int(self._fine.sum())
-        narrow = int(self._narrow.sum())
+        narrow = len(self._scale)
         return [narrow, narrow + fine, narrow + fine + self.digits * int(self._wide.sum())]
 
     @property
@@ -131,7 +135,7 @@ class FixedPoint:
                 "declare a wider bound, or set clip",
                 private=f"it is {vector[first]:g}",
             )
-        if self._narrow.all():
+        if isinstance(self._narrow, slice):
             return np.rint(vector * self._scale).astype(np.int64)
         narrow = np.rint(vector[self._narrow] * self._scale).astype(np.int64)
         fine = fine_digits(vector[self._fine], self.bounds[self._fine], self.bits - 1)

@@ -34,8 +34,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import DTypeLike, NDArray
 
 from tacit.core.errors import ConfigError
-from tacit.core.message import Message
 from tacit.core.secret import Secret
+from tacit.crypto.channel import bound
 
 SEED = 32
 CHUNK = 1 << 16  # bytes of mask at a time: mask, zeros and the stretch of the vector stay in the L2 cache
@@ -72,7 +72,7 @@ def pair_seed(shared: Secret, run: str, number: int, one: str, other: str) -> Se
     if one == other:
         raise ConfigError(f"'{one}' was paired with itself: a pair mask is between two clients")
     low, high = sorted((one, other))
-    info = Message(purpose="mask", run=run, sum=number, low=low, high=high).encode()
+    info = bound("mask", run, str(number), low, high)
     return Secret(HKDF(SHA256(), length=SEED, salt=None, info=info).derive(shared.reveal()))
 
 

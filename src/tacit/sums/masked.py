@@ -44,7 +44,7 @@ from tacit.sums.masked_parts import (
     chunks,
     commitment,
     listed,
-    mask_seed,
+    mask_seeds,
     public_of,
     recovered,
     to_flags,
@@ -257,9 +257,9 @@ class Masked(MaskedClient):
                 if owner in members:
                     yield secret, -1
                     continue
-                for name in around:
-                    public, pair = batch.piece(batch.publics, name, slot), (owner, name)
-                    yield mask_seed(secret, public, batch.run, call, slot, pair), sign_for(*pair)
+                publics = {name: batch.piece(batch.publics, name, slot) for name in around}
+                seeds = mask_seeds(secret, publics, batch.run, call, slot, owner)
+                yield from ((seed, sign_for(owner, name)) for name, seed in seeds.items())
 
         for part in chunks(masks(), STREAMS):
             add_masks(total, part)

@@ -28,7 +28,7 @@ from tacit.crypto.channel import (
     NONCE,
     checked_key,
     new_exchange,
-    pair_key,
+    pair_keys,
     place,
     seal,
     sign_key,
@@ -49,7 +49,7 @@ from tacit.sums.masked_parts import (
     commitment,
     from_flags,
     listed,
-    mask_seed,
+    mask_seeds,
     to_elements,
 )
 
@@ -140,16 +140,16 @@ class MaskedClient(Guarded):
             secrets.append(private + seed)
             commits.append(commitment("self", run, party.id, slot, seed))
         shares = share_vector(to_elements(b"".join(secrets)).reshape(-1), len(seat.names) + 1, threshold)
-        exchange, channels, sealed = party.vault.pop("mask/exchange"), [], []
+        exchange, others = party.vault.pop("mask/exchange"), [offers[name].exchange for name in seat.names]
+        channels = dict(zip(seat.names, pair_keys(exchange, others, "seal", run), strict=True))
+        party.vault["mask/channels"] = Secret(b"".join(key.reveal() for key in channels.values()))
+        sealed = []
         for name, share in zip(seat.order(party.id), shares, strict=True):
             raw = share.values.astype("<u8").tobytes()
             if name == party.id:
                 party.vault["mask/row"] = Secret(raw)
-                continue
-            key = pair_key(exchange, offers[name].exchange, "seal", run)
-            channels.append(key.reveal())
-            sealed.append(seal(key, raw, place(run, seat.first, "shares", party.id, name)))
-        party.vault["mask/channels"] = Secret(b"".join(channels))
+            else:
+                sealed.append(seal(channels[name], raw, place(run, seat.first, "shares", party.id, name)))
         publics = b"".join(offers[name].publics for name in seat.names)
         known = {"names": message["names"], "threshold": threshold, "publics": publics}
         party.state.update({f"mask/{name}": value for name, value in known.items()})
@@ -213,12 +213,10 @@ class MaskedClient(Guarded):
         own, call = party.vault.pop(f"mask/own/{slot}").reveal(), party.asked
         publics = np.frombuffer(state["mask/publics"], np.uint8).reshape(len(seat.names), -1, KEY)
         keys = dict(zip(seat.names, publics[:, slot - seat.first], strict=True))
-        masks = [(Secret(own[KEY:]), 1)]
-        for name in compress(order, partners):
-            if name != party.id:
-                seed = mask_seed(Secret(own[:KEY]), keys[name].tobytes(), run, call, slot, (party.id, name))
-                masks.append((seed, sign_for(party.id, name)))
-        add_masks(words, masks)
+        others = {name: keys[name].tobytes() for name in compress(order, partners) if name != party.id}
+        seeds = mask_seeds(Secret(own[:KEY]), others, run, call, slot, party.id)
+        pairs = [(seed, sign_for(party.id, name)) for name, seed in seeds.items()]
+        add_masks(words, [(Secret(own[KEY:]), 1), *pairs])
         _forget(party, slot)
         known = {"slot": slot, "sum": ticket["sum"], "partners": ticket["partners"]}
         state.update({f"mask/{name}": value for name, value in known.items()})
