@@ -279,7 +279,7 @@ def unmasked(world, entries, keys):
     for receiver, sender, step, raw in entries:
         told = fields_of(raw) if receiver == COORDINATOR else {}
         if "offer" in told:
-            content = told["offer"].data[SIGNATURE:]
+            content = told["offer"].data
             first, sums = struct.unpack_from("<QI", content, 4 * KEY)
             for at in range(sums):
                 publics[first + at, sender] = content[-KEY * sums :][KEY * at :][:KEY]

@@ -12,7 +12,7 @@ from tacit.core.events import Noted, Relayed, WaveStarted
 from tacit.core.message import Blob, Message
 from tacit.core.parts import step
 from tacit.core.secret import Secret
-from tacit.crypto.channel import unseal
+from tacit.crypto.channel import acquainted, identity_public, new_exchange, pair_keys, place, unseal
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks, sign_for
 from tacit.crypto.sharing import Share, recover_vector
@@ -20,7 +20,16 @@ from tacit.federation import Federation
 from tacit.sums import masked_keys
 from tacit.sums.masked import Masked
 from tacit.sums.masked_keys import circle, is_drawn
-from tacit.sums.masked_parts import Encoding, listed, mask_seeds, public_of, recovered, to_elements, to_flags
+from tacit.sums.masked_parts import (
+    Encoding,
+    hashed,
+    listed,
+    mask_seeds,
+    public_of,
+    recovered,
+    to_elements,
+    to_flags,
+)
 
 OFFER, DEAL, CONTRIBUTE, UNMASK = (
     "protection.offer",
@@ -512,9 +521,38 @@ class TestLies:
 
         scene.tap.recall = swap
         scene.begin()
-        assert "not signed by its pinned identity" in scene.desk.failures["client-1"]
         scene.tap.recall = lambda *ask: None
-        assert reveal(scene).contributors >= 4
+        assert reveal(scene).contributors == 3  # nor does the one whose key it was open shares of client-1
+        assert "do not open" in scene.desk.failures["client-1"]
+        assert_exact(scene, reveal(scene))
+
+    def test_whoever_swaps_an_exchange_key_reads_nothing(self, scene_of):
+        """The coordinator shows client-1 a key of its own as that of client-2, and keeps what it seals."""
+        scene = scene_of(Masked(), rows_of(3))
+        own, public = new_exchange()
+        shown = {}
+
+        def swap(name, party, call, job):
+            if name != DEAL or party != "client-1":
+                return None
+            offers = Message.decode(job)["offers"]
+            shown["offer"] = public + offers[32 : len(offers) // 2]
+            return forged(scene, party, call, job, offers=shown["offer"] + offers[len(offers) // 2 :])
+
+        scene.tap.recall = swap
+        scene.begin()
+        batch, first = scene.desk.memory["batch"], replies(scene, OFFER)["client-1"]["offer"].data
+        both, where = hashed(first, shown["offer"]), place(batch.run, 1, "shares", "client-1", "client-2")
+
+        def opened(known):
+            (key,) = pair_keys(own, [first[:32]], "shares", batch.run, [known + both])
+            return unseal(key, batch.sealed["client-2"]["client-1"], where)
+
+        pinned = [identity_public(scene.site("client-1").identity)]
+        for known in (b"", *acquainted(scene.desk.identity, pinned)):
+            with pytest.raises(ProtectionError):
+                opened(known)
+        assert opened(*acquainted(scene.site("client-2").identity, pinned))  # and only with that one
 
     def test_relayed_shares_of_another_are_refused(self, scene_of):
         scene = scene_of(Masked(), rows_of(5), quorum=0.5).begin()
@@ -524,7 +562,7 @@ class TestLies:
             sealed["client-1"]["client-2"],
         )
         assert_exact(scene, reveal(scene), some(1))
-        assert "sealed message does not open" in scene.desk.failures["client-1"]
+        assert "client-2 dealt to client-1 do not open" in scene.desk.failures["client-1"]
 
     def other_model(self, scene, victims):
         def recall(name, party, call, job):

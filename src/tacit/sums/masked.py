@@ -6,9 +6,9 @@ uploads, modulo a power of two,
 
     y_u = x_u + PRG(b_u) + Σ_{v > u} PRG(s_uv) - Σ_{v < u} PRG(s_uv)          over its neighbours v.
 
-Two waves (``offer``, ``deal``) prepare any number of sums: every client signs a public key for each of them
+Two waves (``offer``, ``deal``) prepare any number of sums: every client shows a public key for each of them
 and deals Shamir shares of the private keys and of the seeds b to its neighbours, sealed against the
-coordinator. After the uploads one wave (``unmask``) collects shares of b_u for those that arrived and of
+coordinator with keys into which both clients' pinned identities and all that each showed have gone. After the uploads one wave (``unmask``) collects shares of b_u for those that arrived and of
 the private key for those that vanished: never both, or x_u lies open. Keys serve one sum, so that the
 key of a client that vanishes in sum 9 says nothing of sums 1 to 8. Seeds s_uv are bound to the digest of what
 was asked: if clients were told different models, their masks do not cancel and the total is noise.
@@ -146,7 +146,6 @@ class Masked(MaskedClient):
         """Let clients agree on masks for that many sums, in two waves."""
         memory, clients = desk.memory, len(desk.parties)
         memory.update(run=desk.manifest.digest, quorum=desk.manifest.quorum, sums=max(1, sums))
-        memory["pinned"] = desk.pinned
         count, threshold = self.sizing(clients)
         if count < clients - 1:
             bits = worth(self, clients)

@@ -24,16 +24,7 @@ from tacit.core.protection import Vector
 from tacit.core.replica import agreed_minimum
 from tacit.core.secret import Secret
 from tacit.core.shared import Shared
-from tacit.crypto.channel import (
-    NONCE,
-    checked_key,
-    new_exchange,
-    pair_keys,
-    place,
-    seal,
-    sign_key,
-    unseal,
-)
+from tacit.crypto.channel import NONCE, acquainted, new_exchange, pair_keys, place, seal, unseal
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import COMPLETE_BELOW, add_masks, neighbours_for, sign_for
 from tacit.crypto.sharing import share_vector
@@ -48,6 +39,7 @@ from tacit.sums.masked_parts import (
     Flags,
     commitment,
     from_flags,
+    hashed,
     listed,
     mask_seeds,
     to_elements,
@@ -103,7 +95,7 @@ class MaskedClient(Guarded):
 
     @step
     def offer(self, party: Party, message: Message, shared: Shared | None) -> Message:
-        """Sign a public key for every sum of a batch, reveal one's number, and commit to the next."""
+        """Offer a public key for every sum of a batch, reveal one's number, and commit to the next."""
         first, sums, clients = (_whole(message, name) for name in ("first", "sums", "clients"))
         root = message["root"]
         if not (first > party.state.get("mask/last", 0) and 1 <= sums <= MOST_SUMS):
@@ -123,12 +115,17 @@ class MaskedClient(Guarded):
         known = {"first": first, "last": first + sums - 1, "sums": sums, "clients": clients, "root": root}
         party.state.update({f"mask/{name}": value for name, value in known.items()})
         party.state["mask/revealed"] = number
-        signed = sign_key(party.identity, "masks", party.id, run_of(party), offer.to_bytes())
-        return Message(offer=Blob("public", signed))
+        party.state["mask/offer"] = offer.to_bytes()
+        return Message(offer=Blob("public", offer.to_bytes()))
 
     @step
     def deal(self, party: Party, message: Message, shared: Shared | None) -> Message:
-        """Check the neighbours, and seal for each its shares of one's keys and seeds."""
+        """Check the neighbours, and seal for each its shares of one's keys and seeds.
+
+        The sealing key of two clients comes from keys of this batch, from their identities and from both
+        offers. So a relay that swaps an offer can read nothing, and nobody masks with a swapped key:
+        the shares that come with it do not open.
+        """
         if "mask/names" in party.state:
             raise ProtectionError(f"{party.id} has dealt its shares already: it deals them once")
         run, seat = run_of(party), Seat.of(party)._replace(names=message["names"].decode().split("\n"))
@@ -140,8 +137,13 @@ class MaskedClient(Guarded):
             secrets.append(private + seed)
             commits.append(commitment("self", run, party.id, slot, seed))
         shares = share_vector(to_elements(b"".join(secrets)).reshape(-1), len(seat.names) + 1, threshold)
-        exchange, others = party.vault.pop("mask/exchange"), [offers[name].exchange for name in seat.names]
-        channels = dict(zip(seat.names, pair_keys(exchange, others, "seal", run), strict=True))
+        known = acquainted(party.identity, [party.pinned(name) for name in seat.names])
+        own, others = party.state.pop("mask/offer"), {name: offers[name].to_bytes() for name in seat.names}
+        for index, (name, other) in enumerate(others.items()):
+            known[index] += hashed(*((own, other) if party.id < name else (other, own)))
+        exchanges = [offers[name].exchange for name in seat.names]
+        keys = pair_keys(party.vault.pop("mask/exchange"), exchanges, "shares", run, known)
+        channels = dict(zip(seat.names, keys, strict=True))
         party.vault["mask/channels"] = Secret(b"".join(key.reveal() for key in channels.values()))
         sealed = []
         for name, share in zip(seat.order(party.id), shares, strict=True):
@@ -156,7 +158,7 @@ class MaskedClient(Guarded):
         return Message(shares=Blob("sealed", b"".join(sealed)), commits=Blob("public", b"".join(commits)))
 
     def _neighbours(self, party: Party, seat: Seat, message: Message) -> tuple[dict[str, Offer], int]:
-        """Neighbours' offers, once each is known to be theirs, and to be drawn rather than chosen."""
+        """Neighbours' offers, once they are known to be drawn rather than chosen."""
         wanted, threshold = self.sizing(seat.clients)
         sparse, found = wanted < seat.clients - 1, len(seat.names)
         if seat.names != sorted({*seat.names} - {party.id, COORDINATOR}):
@@ -172,9 +174,8 @@ class MaskedClient(Guarded):
         if proofs.size != found * proof_bytes(seat.clients) * sparse:
             raise ProtectionError(f"proofs of {proofs.size} bytes: they are missing or too many")
         run, offers = run_of(party), {}
-        for name, signed, proof in zip(seat.names, raw, proofs.reshape(found, -1), strict=True):
-            content = checked_key(signed.tobytes(), party.pinned(name), "masks", name, run)
-            offers[name] = offer = Offer.from_bytes(content, seat.root, seat.first, seat.sums)
+        for name, content, proof in zip(seat.names, raw, proofs.reshape(found, -1), strict=True):
+            offers[name] = offer = Offer.from_bytes(content.tobytes(), seat.root, seat.first, seat.sums)
             leaf = commitment("draw", run, name, 0, offer.number)
             if sparse and not proves(seat.root, seat.clients, name, leaf, proof.tobytes()):
                 raise ProtectionError(f"{name} took no part in the draw with the number that it shows")
@@ -240,7 +241,13 @@ class MaskedClient(Guarded):
             elif dealt[index]:
                 key = Secret(channels[KEY * seat.names.index(name) :][:KEY])
                 part, sealed = sealed[: NONCE + length + TAG], sealed[NONCE + length + TAG :]
-                raw = unseal(key, part, place(run, seat.first, "shares", name, party.id))
+                try:
+                    raw = unseal(key, part, place(run, seat.first, "shares", name, party.id))
+                except ProtectionError:
+                    raise ProtectionError(
+                        f"the shares that {name} dealt to {party.id} do not open: they were changed, or the "
+                        "relay or a stranger swapped a key of one of them; do not go on"
+                    ) from None
             else:
                 continue
             if len(raw) != length:

@@ -23,7 +23,7 @@ from tacit.core.errors import ProtectionError
 from tacit.core.message import Blob, Message
 from tacit.core.party import Party
 from tacit.core.secret import Secret
-from tacit.crypto.channel import NONCE, checked_key
+from tacit.crypto.channel import NONCE
 from tacit.crypto.masking import neighbours_for
 from tacit.sums.guarded import run_of
 from tacit.sums.masked_parts import HASH, KEY, SHARE, TAG, Batch, Jobs, commitment, hashed
@@ -117,7 +117,7 @@ def is_drawn(own: int, others: Sequence[int], clients: int, missing: float) -> b
     return ahead[half - 1] <= reach and (1 << 64) - ahead[half] <= reach
 
 
-# -- what a client knows, and what it signs --------------------------------------------------------------
+# -- what a client knows, and what it shows -------------------------------------------------------------
 
 
 def new_number(party: Party) -> bytes:
@@ -153,7 +153,7 @@ _OFFER = struct.Struct("<32s32s32s32sQI")
 
 
 class Offer(NamedTuple):
-    """What a client signs for a batch of sums: its keys, its number for the draw, and the next commitment."""
+    """What a client shows for a batch of sums: its keys, its number for the draw, and the next commitment."""
 
     exchange: bytes
     root: bytes
@@ -164,7 +164,7 @@ class Offer(NamedTuple):
     publics: bytes
 
     def to_bytes(self) -> bytes:
-        """Bytes to be signed."""
+        """Bytes to be shown, and bound into the keys under which shares are sealed."""
         return _OFFER.pack(*self[:-1]) + self.publics
 
     @classmethod
@@ -194,7 +194,7 @@ class Agreement:
     refuse : callable
         Told whose replies cannot be used, and why.
     memory : dict
-        The coordinator's, with ``run``, ``pinned`` and the commitments for the draw in ``draws``.
+        The coordinator's, with ``run`` and the commitments for the draw in ``draws``.
     """
 
     protection: Any
@@ -230,13 +230,12 @@ class Agreement:
     def _offers(
         self, names: list[str], root: bytes, first: int, count: int, sparse: bool
     ) -> dict[str, tuple[Offer, bytes]]:
-        """First wave: who takes part, with keys that are signed and numbers that were committed to."""
+        """First wave: who takes part, with which keys, and with numbers that were committed to."""
         run, draws, offers = self.memory["run"], self.memory["draws"], {}
         common = {"first": first, "sums": count, "clients": len(names), "root": root}
         for party, reply in self.ask(self.protection.offer, common, None, names):
             try:
-                signed = data_of(reply, "offer", "public")
-                raw = checked_key(signed, self.memory["pinned"](party), "masks", party, run)
+                raw = data_of(reply, "offer", "public")
                 offer = Offer.from_bytes(raw, root, first, count)
                 committed, draws[party] = draws[party], offer.next
                 if sparse and commitment("draw", run, party, 0, offer.number) != committed:
@@ -244,23 +243,23 @@ class Agreement:
             except ProtectionError as error:
                 self.refuse(party, f"{type(error).__name__}: {error}")
                 continue
-            offers[party] = offer, signed
+            offers[party] = offer, raw
         return offers
 
-    def _deals(self, batch: Batch, signed: Mapping[str, bytes], tree: Tree | None) -> None:
+    def _deals(self, batch: Batch, offers: Mapping[str, bytes], tree: Tree | None) -> None:
         """Second wave: everyone gets its neighbours' keys, and deals them its shares."""
-        proofs = {name: tree.proof(name) for name in signed} if tree else {}
+        proofs = {name: tree.proof(name) for name in offers} if tree else {}
 
         def job(party: str) -> dict[str, Any]:
             others = batch.neighbours(party)
             fields = {
                 "names": "\n".join(others).encode(),
-                "offers": b"".join(signed[name] for name in others),
+                "offers": b"".join(offers[name] for name in others),
             }
             return fields | ({"proofs": b"".join(proofs[name] for name in others)} if tree else {})
 
         length = NONCE + 2 * SHARE * batch.count + TAG
-        for party, reply in self.ask(self.protection.deal, None, Jobs(list(signed), job), list(signed)):
+        for party, reply in self.ask(self.protection.deal, None, Jobs(list(offers), job), list(offers)):
             others = batch.neighbours(party)
             try:
                 shares, commits = data_of(reply, "shares", "sealed"), data_of(reply, "commits", "public")
