@@ -1,8 +1,8 @@
 """Flower's SecAgg+ in one process: its workflow and its client mod, joined by function calls.
 
-Run as ``python _secaggplus.py CLIENTS DROPOUTS VALUES SHARES THRESHOLD``; prints CPU seconds and bytes as JSON. It is a process of
-its own, so that neither Flower's threads nor its logger touch ours. Messages pass Flower's own codec, as ours
-pass ours, and nothing else: no network, no Ray, no database.
+Run as ``python _secaggplus.py CLIENTS DROPOUTS VALUES SHARES THRESHOLD``; prints CPU seconds and bytes as
+JSON. It is a process of its own, so that neither Flower's threads nor its logger touch ours. Messages pass
+Flower's own codec, as ours pass ours, and nothing else: no network, no Ray, no database.
 """
 
 from __future__ import annotations

@@ -160,8 +160,8 @@ def growth() -> Row:
         f"{n:,}: {seconds * 1e3:.2f} ms ({Masked().sizing(n)[0]})" for n, seconds in each.items()
     )
     note = (
-        f"at most; growth of the CPU per client from {first} to {last:,} clients × {NARROW:,} values, a tenth "
-        f"vanishing, over that of log² n, which is {allowed:.2f}; per client (neighbours) {costs}; "
+        f"at most; growth of the CPU per client from {first} to {last:,} clients × {NARROW:,} values, a "
+        f"tenth vanishing, over that of log² n, which is {allowed:.2f}; per client (neighbours) {costs}; "
         f"{last:,} clients {each[last] * last:.0f} s in all"
     )
     return Row("masked-growth", each[last] / each[first] / allowed, "× log² n", target=1.0, note=note)

@@ -8,10 +8,11 @@ uploads, modulo a power of two,
 
 Two waves (``offer``, ``deal``) prepare any number of sums: every client shows a public key for each of them
 and deals Shamir shares of the private keys and of the seeds b to its neighbours, sealed against the
-coordinator with keys into which both clients' pinned identities and all that each showed have gone. After the uploads one wave (``unmask``) collects shares of b_u for those that arrived and of
-the private key for those that vanished: never both, or x_u lies open. Keys serve one sum, so that the
-key of a client that vanishes in sum 9 says nothing of sums 1 to 8. Seeds s_uv are bound to the digest of what
-was asked: if clients were told different models, their masks do not cancel and the total is noise.
+coordinator with keys into which both clients' pinned identities and all that each showed have gone. After
+the uploads one wave (``unmask``) collects shares of b_u for those that arrived and of the private key for
+those that vanished: never both, or x_u lies open. Keys serve one sum, so that the key of a client that
+vanishes in sum 9 says nothing of sums 1 to 8. Seeds s_uv are bound to the digest of what was asked: if
+clients were told different models, their masks do not cancel and the total is noise.
 """
 
 from __future__ import annotations

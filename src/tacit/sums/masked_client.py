@@ -137,13 +137,7 @@ class MaskedClient(Guarded):
             secrets.append(private + seed)
             commits.append(commitment("self", run, party.id, slot, seed))
         shares = share_vector(to_elements(b"".join(secrets)).reshape(-1), len(seat.names) + 1, threshold)
-        known = acquainted(party.identity, [party.pinned(name) for name in seat.names])
-        own, others = party.state.pop("mask/offer"), {name: offers[name].to_bytes() for name in seat.names}
-        for index, (name, other) in enumerate(others.items()):
-            known[index] += hashed(*((own, other) if party.id < name else (other, own)))
-        exchanges = [offers[name].exchange for name in seat.names]
-        keys = pair_keys(party.vault.pop("mask/exchange"), exchanges, "shares", run, known)
-        channels = dict(zip(seat.names, keys, strict=True))
+        channels = self._channels(party, seat, offers)
         party.vault["mask/channels"] = Secret(b"".join(key.reveal() for key in channels.values()))
         sealed = []
         for name, share in zip(seat.order(party.id), shares, strict=True):
@@ -156,6 +150,17 @@ class MaskedClient(Guarded):
         known = {"names": message["names"], "threshold": threshold, "publics": publics}
         party.state.update({f"mask/{name}": value for name, value in known.items()})
         return Message(shares=Blob("sealed", b"".join(sealed)), commits=Blob("public", b"".join(commits)))
+
+    @staticmethod
+    def _channels(party: Party, seat: Seat, offers: Mapping[str, Offer]) -> dict[str, Secret]:
+        """Keys under which this client and each neighbour seal shares for one another."""
+        known = acquainted(party.identity, [party.pinned(name) for name in seat.names])
+        own, others = party.state.pop("mask/offer"), [offers[name].to_bytes() for name in seat.names]
+        for index, (name, other) in enumerate(zip(seat.names, others, strict=True)):
+            known[index] += hashed(*((own, other) if party.id < name else (other, own)))
+        exchange, exchanges = party.vault.pop("mask/exchange"), [offers[name].exchange for name in seat.names]
+        keys = pair_keys(exchange, exchanges, "shares", run_of(party), known)
+        return dict(zip(seat.names, keys, strict=True))
 
     def _neighbours(self, party: Party, seat: Seat, message: Message) -> tuple[dict[str, Offer], int]:
         """Neighbours' offers, once they are known to be drawn rather than chosen."""

@@ -86,7 +86,7 @@ def mask_seeds(
 
     They are bound to what all were asked: whoever was told something else has other seeds.
     """
-    keys, told = pair_keys(private, publics.values(), "mask", run), f"{run} {call.hex()}"
+    keys, told = pair_keys(private, list(publics.values()), "mask", run), f"{run} {call.hex()}"
     return {name: pair_seed(key, told, slot, owner, name) for name, key in zip(publics, keys, strict=True)}
 
 
