@@ -30,14 +30,14 @@ from flwr.server.workflow import SecAggPlusWorkflow
 from flwr.server.workflow.constant import MAIN_CONFIGS_RECORD, MAIN_PARAMS_RECORD, Key
 from flwr.supercore.task_identity import TaskIdentity
 
-UPLOAD = 2  # the stage, counted from 0, that the dropouts do not answer
+UPLOAD = 2  # the stage, counted from 0, that the dropouts of the comparison do not answer
 
 
 class Grid:
-    """Hands messages to the client mod and gives its replies; some clients vanish before the upload."""
+    """Hands messages to the client mod and gives its replies; some clients vanish at a stage."""
 
-    def __init__(self, updates: dict[int, np.ndarray], lost: set[int]) -> None:
-        self.updates, self.lost = updates, lost
+    def __init__(self, updates: dict[int, np.ndarray], lost: set[int], when: int) -> None:
+        self.updates, self.lost, self.when = updates, lost, when
         self.contexts = {node: _context(node) for node in updates}
         self.stage, self.uploaded = 0, 0
 
@@ -49,7 +49,7 @@ class Grid:
 
     def _asked(self, message: Message) -> Message:
         node = message.metadata.dst_node_id
-        if self.stage == UPLOAD and node in self.lost:
+        if self.stage == self.when and node in self.lost:
             return Message(Error(code=0, reason="vanished"), reply_to=message)
         reply = secaggplus_mod(_read(_written(message)), self.contexts[node], self._fit)
         raw = _written(reply)
@@ -74,11 +74,20 @@ def _context(node: int) -> Context:
     return Context(run_id=1, node_id=node, node_config={}, state=RecordDict(), run_config={})
 
 
-def run(clients: int, dropouts: int, values: int, shares: int, threshold: int) -> dict[str, float]:
-    """One weighted average of clients, some of which vanish before the upload."""
+def run(
+    clients: int,
+    dropouts: int,
+    values: int,
+    shares: int,
+    threshold: int,
+    *,
+    when: int = UPLOAD,
+    grid: type = Grid,
+) -> dict[str, float]:
+    """One weighted average of clients, some of which vanish at a stage."""
     rng = np.random.default_rng(0)
     updates = {node: rng.uniform(-1, 1, values).astype(np.float32) for node in range(1, clients + 1)}
-    lost = set(range(1, clients + 1, clients // dropouts))
+    lost = set(range(1, clients + 1, clients // dropouts)) if dropouts else set()
     TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = 1
     manager = SimpleClientManager()
     for node in updates:
@@ -88,15 +97,16 @@ def run(clients: int, dropouts: int, values: int, shares: int, threshold: int) -
     context.state.config_records[MAIN_CONFIGS_RECORD] = ConfigRecord({Key.CURRENT_ROUND: 1})
     first = ndarrays_to_parameters([np.zeros(values, np.float32)])
     context.state.array_records[MAIN_PARAMS_RECORD] = compat.parameters_to_arrayrecord(first, keep_input=True)
-    grid = Grid(updates, lost)
+    wire = grid(updates, lost, when)
     started = time.process_time()
-    SecAggPlusWorkflow(shares, threshold)(grid, context)
+    SecAggPlusWorkflow(shares, threshold)(wire, context)
     seconds = time.process_time() - started
     record = context.state.array_records[MAIN_PARAMS_RECORD]
     (average,) = (array.numpy() for array in record.values())
     expected = np.mean([update for node, update in updates.items() if node not in lost], axis=0)
-    assert np.abs(average - expected).max() < 1e-4, "Flower's average is wrong: the comparison means nothing"
-    return {"cpu_s": seconds, "bytes": grid.uploaded / (clients - dropouts)}
+    if not np.abs(average - expected).max() < 1e-4:
+        raise ArithmeticError("Flower's average is wrong")
+    return {"cpu_s": seconds, "bytes": wire.uploaded / (clients - dropouts)}
 
 
 if __name__ == "__main__":
