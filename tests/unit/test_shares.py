@@ -108,14 +108,14 @@ class TestSums:
         assert ledger.summary()["messages_by_route"]["client→client"] == expected
 
     def test_upload_of_long_vectors_costs_what_is_promised(self, protection, scene_of):
-        def upload(size):
+        def upload(clients, size):
             ledger = CostLedger()
-            scene_of(protection, rows_of(4, size), subscriber=ledger).begin().round()
+            scene_of(protection, rows_of(clients, size), subscriber=ledger).begin().round()
             return ledger.summary()["per_client"]["bytes_up"][1]
 
-        assert (upload(4096) - upload(2048)) / 2048 == pytest.approx(
-            protection.promises.bytes_per_value, rel=0.01
-        )
+        for clients in (2, 4, 9):
+            found = (upload(clients, 4096) - upload(clients, 2048)) / 2048
+            assert found == pytest.approx(protection.promises.upload(clients), rel=0.01)
 
 
 class TestVanishing:

@@ -50,6 +50,17 @@ def test_a_million_products_are_exact():
         assert int(product[index]) == int(a[index]) * int(b[index]) % PRIME
 
 
+@pytest.mark.parametrize("terms", [1, 511, 512, 1300])
+def test_matrix_products_are_exact_at_the_largest_values(terms):
+    rng = np.random.default_rng(terms)
+    left = np.concatenate([np.full((1, terms), PRIME - 1), rng.integers(0, PRIME, (2, terms))]).astype(
+        np.uint64
+    )
+    right = np.concatenate([np.full((terms, 1), PRIME - 1), rng.integers(0, PRIME, (terms, 2))], axis=1)
+    exact = left.astype(object) @ right.astype(object) % PRIME
+    assert sharing._product(sharing._digits(left), right.astype(np.uint64)).tolist() == exact.tolist()
+
+
 def test_every_choice_of_t_holders_recovers():
     secret = vector(0, 1, PRIME - 1, 12345)
     shares = share_vector(secret, 6, 3)
@@ -58,7 +69,7 @@ def test_every_choice_of_t_holders_recovers():
 
 
 def test_shares_equal_the_polynomial_in_whole_numbers(monkeypatch):
-    higher = vector(5, PRIME - 1, 7, 11)  # two rows of coefficients: the highest power first
+    higher = vector(7, 11, 5, PRIME - 1)  # two rows of coefficients: the lowest power first
     monkeypatch.setattr(sharing, "_random_elements", lambda count: higher[:count])
     shares = share_vector(vector(3, PRIME - 2), 1000, 3)
     for share in shares[::111]:

@@ -45,6 +45,8 @@ class Promises:
         Values without a bound are exact to 2⁻⁶⁰.
     bytes_per_value : float
         Upload of one client for one value of the vector, for long vectors.
+    per_client : bool
+        Whether that is for each client that takes part: all of them are sent a vector.
     single : bool
         Whether one client alone may be summed.
     warnings : tuple of str
@@ -58,8 +60,13 @@ class Promises:
     dropout: str
     precision: float
     bytes_per_value: float
+    per_client: bool = False
     single: bool = False
     warnings: tuple[str, ...] = ()
+
+    def upload(self, clients: int) -> float:
+        """Bytes that one of so many clients sends for a value."""
+        return self.bytes_per_value * (clients if self.per_client else 1)
 
     def as_dict(self) -> dict[str, Any]:
         """Give the promises as plain values."""

@@ -38,8 +38,9 @@ Ring = NDArray[np.uint64]
 Integers = NDArray[np.int64]
 
 _P = np.uint64(PRIME)
-_LOW32, _LOW29 = np.uint64((1 << 32) - 1), np.uint64((1 << 29) - 1)
-_3, _29, _32, _61 = (np.uint64(bits) for bits in (3, 29, 32, 61))
+_LOW20, _LOW29, _LOW32 = (np.uint64((1 << bits) - 1) for bits in (20, 29, 32))
+_3, _20, _29, _32, _40, _61 = (np.uint64(bits) for bits in (3, 20, 29, 32, 40, 61))
+_EXACT = 512  # products of digits whose sum is exact in floating point
 
 
 # -- additive, modulo 2^64 ---------------------------------------------------------------------------
@@ -133,6 +134,44 @@ def _sum(rows: Ring) -> Ring:
     return _reduce(_reduce(low) + (high >> _29) + ((high & _LOW29) << _32))
 
 
+def _digits(elements: Ring) -> NDArray[np.float64]:
+    """Digits of 20, 20 and 21 bits, the lowest first, on a new first axis."""
+    return np.stack([elements & _LOW20, (elements >> _20) & _LOW20, elements >> _40]).astype(np.float64)
+
+
+def _product(digits: NDArray[np.float64], rows: Ring) -> Ring:
+    """Product of a matrix, given by its digits, with rows of field elements.
+
+    Products of digits stay below 2^42, so that sums of 3 × 512 of them are exact in floating point: the work is
+    left to BLAS. Then d·2^s ≡ ⌊d/2^(61-s)⌋ + (d mod 2^(61-s))·2^s, and five such terms fit a word.
+    """
+    _, height, inner = digits.shape
+    total = np.zeros((height, rows.shape[1]), np.uint64)
+    for start in range(0, inner, _EXACT):
+        left = digits[:, :, start : start + _EXACT]
+        right = _digits(rows[start : start + _EXACT])
+        terms = [
+            sum(left[i] @ right[place - i] for i in range(max(0, place - 2), min(place, 2) + 1))
+            for place in range(5)
+        ]
+        for place, term in enumerate(terms):
+            shift = np.uint64(20 * place % 61)
+            whole, rest = term.astype(np.uint64), _61 - shift
+            total += (whole >> rest) + ((whole & (_P >> shift)) << shift)
+        total = _reduce(total)
+    return total
+
+
+@lru_cache(maxsize=8)
+def _powers(parties: int, threshold: int) -> NDArray[np.float64]:
+    """Digits of x^k for the points x of all parties and k below the threshold: public, and made once."""
+    powers = np.ones((parties, threshold), np.uint64)
+    points = np.arange(1, parties + 1, dtype=np.uint64)
+    for k in range(1, threshold):
+        powers[:, k] = multiply(powers[:, k - 1], points)
+    return _digits(powers)
+
+
 def _elements(values: Ring) -> Ring:
     elements = np.asarray(values)
     if elements.dtype != np.uint64 or elements.ndim != 1:
@@ -199,19 +238,13 @@ def share_vector(values: Ring, parties: int, threshold: int) -> list[Share]:
     if not 1 <= threshold <= parties:
         raise ConfigError(f"threshold is {threshold}: with {parties} shares it goes from 1 to {parties}")
     secret = _elements(values)
-    points = np.arange(1, parties + 1, dtype=np.uint64)[:, None]
+    powers = _powers(parties, threshold)
     shares = np.empty((parties, len(secret)), np.uint64)
     block = max(_BLOCK // parties, 64)
     for start in range(0, len(secret), block):
         constant = secret[start : start + block]
         higher = _random_elements((threshold - 1) * len(constant)).reshape(threshold - 1, len(constant))
-        result = np.zeros((parties, len(constant)), np.uint64)
-        for term in (*higher, constant):
-            # Horner. Between the steps values stay below 2^61 + 4, which the two products can take.
-            high, low = (result >> _32) * points, (result & _LOW32) * points
-            result = low + (high >> _29) + ((high & _LOW29) << _32) + term
-            result = (result & _P) + (result >> _61)
-        shares[:, start : start + block] = _reduce(result)
+        shares[:, start : start + block] = _product(powers, np.concatenate([constant[None], higher]))
     return [Share(point, row) for point, row in enumerate(shares, start=1)]
 
 
