@@ -142,8 +142,8 @@ def _digits(elements: Ring) -> NDArray[np.float64]:
 def _product(digits: NDArray[np.float64], rows: Ring) -> Ring:
     """Product of a matrix, given by its digits, with rows of field elements.
 
-    Products of digits stay below 2^42, so that sums of 3 × 512 of them are exact in floating point: the work is
-    left to BLAS. Then d·2^s ≡ ⌊d/2^(61-s)⌋ + (d mod 2^(61-s))·2^s, and five such terms fit a word.
+    Products of digits stay below 2^42, so that sums of 3 × 512 of them are exact in floating point: the work
+    is left to BLAS. Then d·2^s ≡ ⌊d/2^(61-s)⌋ + (d mod 2^(61-s))·2^s, and five such terms fit a word.
     """
     _, height, inner = digits.shape
     total = np.zeros((height, rows.shape[1]), np.uint64)
