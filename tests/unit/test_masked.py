@@ -394,6 +394,17 @@ class TestSecrets:
         for name in scene.rows:
             assert {entry for entry in scene.site(name).vault if entry.startswith("mask/")} == {"mask/number"}
 
+    def test_secrets_of_sums_that_did_not_come_are_gone_when_the_run_is_over(self, scene_of):
+        scene = scene_of(Masked(), rows_of(4))
+        scene.desk.enrol()
+        scene.protection.prepare(scene.desk, 5)
+        scene.round()
+        assert {f"mask/own/{slot}" for slot in (2, 3, 4, 5)} <= set(scene.site("client-1").vault)
+        scene.finish()
+        for name in scene.rows:
+            assert {entry for entry in scene.site(name).vault if entry.startswith("mask/")} == {"mask/number"}
+        assert_exact(scene, scene.total())  # and whoever goes on all the same agrees on fresh ones
+
     def test_uploads_look_like_noise(self, scene_of):
         """Zeros and ones give the same upload but for masks: no byte is more likely than another."""
         rows = {f"client-{i}": np.zeros(4096) for i in range(3)}
@@ -657,6 +668,13 @@ class TestThresholds:
         assert (count + 1) / 2 < threshold <= count + 1
         if active and count == clients - 1:
             assert 2 * threshold > clients + np.ceil(0.1 * clients) or threshold == clients
+
+    @pytest.mark.parametrize("clients", [6, 9, 10, 31, 60])
+    def test_with_a_third_corrupt_it_takes_two_thirds_as_in_bonawitz(self, clients):
+        _, threshold = Masked(active=True, corrupt_share=1 / 3).sizing(clients)
+        assert threshold > 2 * clients / 3
+        passive = Masked(corrupt_share=1 / 3).sizing(clients)[1]
+        assert clients / 2 < passive < threshold
 
     def test_an_active_coordinator_has_to_find_more(self, scene_of):
         scene = scene_of(Masked(active=True), rows_of(12), quorum=0.5).begin()

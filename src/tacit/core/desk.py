@@ -200,6 +200,7 @@ class Desk(Waves):
             reply.party: str(reply.message.get("digest"))
             for reply in self._wave("desk.adopt", self.parties, {}, {}, failures=failures)
         }
+        self.parts.protection.settle(self)
         self._check_quorum("adoption", self.parties, list(digests), failures)
         own = viewed(self.parts, self.shared).digest() if self.shared is not None else None
         expected = own or Counter(digests.values()).most_common(1)[0][0]

@@ -213,8 +213,9 @@ def disclose(party: Party, message: Message, parts: Parts, shared: Shared) -> Me
 
 
 def adopt(party: Party, message: Message, parts: Parts, shared: Shared) -> Message:
-    """Keep what was learnt, and say by digest which replica this is."""
+    """Keep what was learnt, and say by digest which replica this is; unused secrets go."""
     _remember(party, shared)
+    parts.protection.settle(party)
     return Message(digest=viewed(parts, shared).digest())
 
 

@@ -62,7 +62,8 @@ class FixedPoint:
     @classmethod
     def of(cls, layout: Layout, bits: int, summands: int, clip: bool = False) -> FixedPoint:
         """Encoding of a layout's vectors."""
-        return cls(layout.bounds, bits, summands, clip, layout.fine)
+        fine = layout.fine if any(field.fine for field in layout.fields) else None
+        return cls(layout.bounds, bits, summands, clip, fine)
 
     def __post_init__(self) -> None:
         if not 8 <= self.bits <= 50:
@@ -88,7 +89,8 @@ class FixedPoint:
     @cached_property
     def _narrow(self) -> NDArray[np.bool_] | slice:
         # Mostly all values are of this kind; a slice then selects them without copying any.
-        narrow = np.isfinite(self.bounds) & ~self._fine
+        narrow = np.isfinite(self.bounds)
+        narrow = narrow if self.fine is None else narrow & ~self._fine
         return slice(None) if narrow.all() else narrow
 
     @cached_property
@@ -111,6 +113,8 @@ class FixedPoint:
     @cached_property
     def _cuts(self) -> list[int]:
         """Where narrow, fine and wide slots end."""
+        if isinstance(self._narrow, slice):
+            return [len(self.bounds)] * 3
         fine = -(-FINE_BITS // (self.bits - 1)) * int(self._fine.sum())
         narrow = len(self._scale)
         return [narrow, narrow + fine, narrow + fine + self.digits * int(self._wide.sum())]

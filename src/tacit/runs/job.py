@@ -167,6 +167,7 @@ def _measured(
         "cpu_s": ledger["cpu_s"],
         "training_s": ledger["training_s"],
         "wh": ledger["wh"],
+        "privacy": ledger["privacy"],
         "failures": ledger["failures"],
         "model": training.outcome.digest,
         "scores": scores,

@@ -192,6 +192,15 @@ class MaskedClient(Guarded):
             )
         return offers, threshold
 
+    def settle(self, holder: Any) -> None:
+        """Delete what was agreed on for sums that did not come, at a party and at the desk."""
+        if isinstance(holder, Party):
+            _forget(holder, holder.state.get("mask/last", 0) + 1)
+            for name in ("exchange", "channels", "row"):
+                holder.vault.pop(f"mask/{name}", None)
+        else:
+            holder.memory["batch"] = None
+
     # -- in a sum --------------------------------------------------------------------------------------------
 
     def protect(self, party: Party, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
