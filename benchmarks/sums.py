@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import dataclass
 from functools import partial
-from math import log
+from math import comb, log, sqrt
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,7 @@ from tacit.data.table import Table
 from tacit.engines.embedded import EmbeddedEngine
 from tacit.engines.sites import Holdings, pinned_identity, site_secret
 from tacit.methods.base import Method
+from tacit.sums.election import simulate_elections
 from tacit.sums.masked import Masked
 
 CLIENTS, DROPOUTS, VALUES, BITS = 100, 10, 100_000, 24  # of the comparison with SecAgg+
@@ -167,5 +168,25 @@ def growth() -> Row:
     return Row("masked-growth", each[last] / each[first] / allowed, "× log² n", target=1.0, note=note)
 
 
+# -- the election of a committee ---------------------------------------------------------------------------
+
+
+def election() -> Row:
+    """How far from fair the colluders' chance of all seats is, in standard errors."""
+    clients, seats, elections = 16, 3, 10_000
+    rng = np.random.default_rng(5)
+    drawn, voted = (
+        simulate_elections(clients, seats, seats, elections, rng, rule=rule)[seats] / elections
+        for rule in ("draw", "votes")
+    )
+    fair = 1 / comb(clients, seats)
+    errors = abs(drawn - fair) / sqrt(fair * (1 - fair) / elections)
+    note = (
+        f"at most; {seats} colluders of {clients} took all {seats} seats in {drawn:.2%} of {elections:,} "
+        f"elections, fair is {fair:.2%}; by raw votes, as published, in {voted:.1%}"
+    )
+    return Row("election", float(errors), "standard errors", target=3.0, note=note)
+
+
 def rows() -> list[Row]:
-    return [mask(), *beside_flower(), growth()]
+    return [mask(), election(), *beside_flower(), growth()]

@@ -195,7 +195,8 @@ def contribute(party: Party, message: Message, parts: Parts, shared: Shared) -> 
         vector, clear = party.state["vector"], _under("clear/", party.state)
     else:
         named = function(party, shared)
-        vector = layout.pack(named) * weight
+        vector = layout.pack(named)
+        vector = vector if weight == 1 else vector * weight
         clear = {field.name: named[field.name] for field in layout.clear}
         if parts.protection.restarts:
             party.state.update({"sum": number, "vector": vector, **_over("clear/", clear)})

@@ -88,11 +88,19 @@ def pair_keys(
     ``known`` are secrets that go into the keys as well, one for each of the others: see :func:`acquainted`.
     """
     info, more = bound(purpose, run), known or [b""] * len(peers)
-    raws = _exchanged(private.reveal(), peers)
     return [
-        Secret(HKDF(SHA256(), length=32, salt=None, info=info).derive(raw + extra))
-        for raw, extra in zip(raws, more, strict=True)
+        Secret(HKDF(SHA256(), length=32, salt=None, info=info).derive(raw.reveal() + extra))
+        for raw, extra in zip(exchanged(private, peers), more, strict=True)
     ]
+
+
+def exchanged(private: Secret, peers: Iterable[bytes]) -> list[Secret]:
+    """What X25519 gives with each of several public keys: to derive keys from, not to use as one."""
+    own = X25519PrivateKey.from_private_bytes(private.reveal())
+    try:
+        return [Secret(own.exchange(X25519PublicKey.from_public_bytes(peer))) for peer in peers]
+    except ValueError:
+        raise ProtectionError("an exchange key that gives no secret (a point of small order)") from None
 
 
 def acquainted(identity: Secret, pinned: Sequence[bytes]) -> list[bytes]:
@@ -107,15 +115,8 @@ def acquainted(identity: Secret, pinned: Sequence[bytes]) -> list[bytes]:
     >>> acquainted(ann, [identity_public(bob)]) == acquainted(bob, [identity_public(ann)])
     True
     """
-    return _exchanged(sha512(identity.reveal()).digest()[:32], _montgomery(pinned))
-
-
-def _exchanged(private: bytes, peers: Iterable[bytes]) -> list[bytes]:
-    own = X25519PrivateKey.from_private_bytes(private)
-    try:
-        return [own.exchange(X25519PublicKey.from_public_bytes(peer)) for peer in peers]
-    except ValueError:
-        raise ProtectionError("an exchange key that gives no secret (a point of small order)") from None
+    scalar = Secret(sha512(identity.reveal()).digest()[:32])
+    return [secret.reveal() for secret in exchanged(scalar, _montgomery(pinned))]
 
 
 def _montgomery(identities: Sequence[bytes]) -> Iterator[bytes]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tacit.core.errors import MessageError, OpeningError, ProtectionError
 from tacit.core.message import Blob
 from tacit.core.secret import Secret
-from tacit.crypto.channel import pair_keys
+from tacit.crypto.channel import exchanged
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import Words, pair_seed
 from tacit.crypto.sharing import Ring, Share, recover_vector
@@ -86,8 +86,8 @@ def mask_seeds(
 
     They are bound to what all were asked: whoever was told something else has other seeds.
     """
-    keys, told = pair_keys(private, list(publics.values()), "mask", run), f"{run} {call.hex()}"
-    return {name: pair_seed(key, told, slot, owner, name) for name, key in zip(publics, keys, strict=True)}
+    secrets, told = exchanged(private, publics.values()), f"{run} {call.hex()}"
+    return {name: pair_seed(raw, told, slot, owner, name) for name, raw in zip(publics, secrets, strict=True)}
 
 
 def public_of(private: Secret) -> bytes:
