@@ -26,10 +26,11 @@ from tacit.core.replica import read_log
 from tacit.core.secret import Secret
 from tacit.crypto.channel import SIGNATURE, pair_key, place, unseal
 from tacit.crypto.ckks import Cipher, parameter_set
+from tacit.crypto.field import from_field
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks, sign_for
 from tacit.crypto.paillier import Packing, PrivateKey
-from tacit.crypto.sharing import Share, from_field, recover_vector
+from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
 from tacit.sums.dealing import Dealing, from_raw, lines, partial_place, recovered

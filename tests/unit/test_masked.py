@@ -19,7 +19,7 @@ from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.sums import masked_keys
 from tacit.sums.masked import Masked
-from tacit.sums.masked_keys import circle, is_drawn
+from tacit.sums.masked_draw import circle, is_drawn
 from tacit.sums.masked_parts import (
     Encoding,
     hashed,

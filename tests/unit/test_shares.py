@@ -10,8 +10,9 @@ from tacit.core.events import TotalOpened
 from tacit.core.layout import Field, Layout
 from tacit.core.message import Blob, Message
 from tacit.crypto.channel import checked_key, pair_key, unseal
+from tacit.crypto.field import to_field
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.crypto.sharing import Share, recover_vector, to_field
+from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.ledger.cost import CostLedger
 from tacit.sums.dealing import Dealing, from_raw, lines, recovered, to_raw

@@ -197,7 +197,7 @@ class Protection(Part):
         raise TypeError(f"{type(self).__name__} must say how contributions are gathered")
 
     def settle(self, holder: Any) -> None:
-        """Forget, at a party or at the desk, what was prepared for sums that did not come: the run is over."""
+        """Forget, at a party or at the desk, what was prepared for sums that never came: a run is over."""
 
     def open(self, holder: Any, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Open a protected total with the keys of a party or of the desk; only meaningful digits leave."""

@@ -30,9 +30,11 @@ from tacit.core.layout import Layout
 from tacit.core.message import Blob
 from tacit.core.protection import Place, Promises, Sum, Vector
 from tacit.core.secret import Secret
+from tacit.crypto.field import PRIME
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.crypto.masking import COMPLETE_BELOW, Words, add_masks, sign_for
-from tacit.crypto.sharing import PRIME, Share
+from tacit.crypto.masking import Words, add_masks, sign_for
+from tacit.crypto.neighbours import COMPLETE_BELOW
+from tacit.crypto.sharing import Share
 from tacit.sums.masked_client import MaskedClient
 from tacit.sums.masked_keys import Agreement, worth
 from tacit.sums.masked_parts import (

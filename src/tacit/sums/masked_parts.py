@@ -17,9 +17,10 @@ from tacit.core.errors import MessageError, OpeningError, ProtectionError
 from tacit.core.message import Blob
 from tacit.core.secret import Secret
 from tacit.crypto.channel import exchanged
+from tacit.crypto.field import Ring
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import Words, pair_seed
-from tacit.crypto.sharing import Ring, Share, recover_vector
+from tacit.crypto.sharing import Share, recover_vector
 
 HASH = KEY = 32
 ELEMENTS = 5  # field elements that a key or seed takes, seven bytes each
