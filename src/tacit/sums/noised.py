@@ -198,10 +198,6 @@ class Noised(Protection):
         """As the wrapped protection has it: key holders among its parties ask only that one."""
         return self.wrapped.fewest(agreed)
 
-    def error(self, layout: Layout, contributions: int) -> float:
-        """As the wrapped protection has it: noise is no error, and is not counted."""
-        return self.wrapped.error(layout, contributions)
-
     def fits(self, method: Part) -> str | None:
         """Refuse central noise where clients open, fields that cannot have noise, and what ``inner`` does."""
         if self.where == "central" and self.opens == "clients":
