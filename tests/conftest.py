@@ -20,6 +20,7 @@ from tacit.core.exposure import COORDINATOR
 from tacit.core.layout import Field, Layout
 from tacit.core.manifest import Manifest, Parts
 from tacit.core.message import Message
+from tacit.core.openings import Openings
 from tacit.core.parts import apply, contribution
 from tacit.core.party import Party
 from tacit.core.secret import Secret
@@ -247,7 +248,8 @@ class Scene:
         return self
 
     def total(self, lost: Iterable[str] = ()) -> Total:
-        """Sum the vectors; some clients do not answer."""
+        """Sum the vectors, as if they were new ones each time; some clients do not answer."""
+        self.desk.openings = Openings()
         self.tap.lose = lambda step, party: party in lost
         with quick_keys():
             return self.desk.reveal(self.parts.method.vector)

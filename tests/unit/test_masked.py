@@ -10,6 +10,7 @@ from tacit.core.authentic import FIELD, ask_context, tagged
 from tacit.core.errors import ConfigError, OpeningError, ProtectionError, QuorumError
 from tacit.core.events import Noted, Relayed, WaveStarted
 from tacit.core.message import Blob, Message
+from tacit.core.openings import Openings
 from tacit.core.parts import step
 from tacit.core.secret import Secret
 from tacit.crypto.channel import acquainted, identity_public, new_exchange, pair_keys, place, unseal
@@ -57,6 +58,7 @@ def assert_exact(scene, total, without=()):
 
 
 def reveal(scene):
+    scene.desk.openings = Openings()  # as if the vectors were new ones each time
     return scene.desk.reveal(scene.parts.method.vector)
 
 
