@@ -8,13 +8,15 @@ travel side by side, and whoever opens them chooses penalty, width and scale by 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.errors import DataError
 from tacit.core.layout import Field, Layout
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
@@ -75,10 +77,9 @@ class Sealed:
             if "gram" in shared:
                 gram, m = gram + shared["gram"], m + shared["m"]
             return {"weights": weights(gram, m, units, chosen, error), "gram": gram, "m": m}
-        candidates = self._ranked(total, units)
         if self.finalists:
-            finalists = candidates[: self.finalists]
             rest = slice(1, None)  # the first fold judges
+            finalists = [one for one, _ in islice(self._trusted(total, units, rest), self.finalists)]
             return {
                 "finalists": np.array([_values(one) for one in finalists]),
                 "tried": self._padded(total, rest, finalists, units, error),
@@ -86,18 +87,42 @@ class Sealed:
                 "gram": total["gram"].sum(axis=0),
                 "m": total["m"].sum(axis=0),
             }
-        best = candidates[0]
+        best, found = next(self._trusted(total, units, slice(None)))
         gram, m = total["gram"][:, best.scale].sum(axis=0), total["m"][:, best.scale].sum(axis=0)
-        found = weights(gram, m, units, best, error)
         return {"weights": found, "gram": gram, "m": m, "chosen": _values(best)}
 
     def decide(self, right: Matrix, shared: Shared) -> dict[str, Any]:
         """Take the finalist that was right most often."""
+        right = right[: len(shared["finalists"])]
         best = int(np.argmax(np.rint(right)))  # of equals the one that cross-validation preferred
         chosen = shared["finalists"][best]
         scale, width = int(chosen[0]), int(chosen[1])
         kept = {"gram": shared["gram"][scale], "m": shared["m"][scale]}
         return {"weights": shared["finals"][best][: width + 1], "chosen": chosen, **kept}
+
+    def _trusted(self, total: Total, units: Units, folds: slice) -> Iterator[tuple[Candidate, Matrix]]:
+        """Candidates, the best first, whose weights the digits of this sum can give; with the weights.
+
+        Units of a wide random layer nearly repeat each other, so that small penalties may ask for more
+        digits than there are; the next best is then taken. If none is left, the first says why.
+        """
+        failed: dict[tuple[int, int], float] = {}
+        first: DataError | None = None
+        found = False
+        for one in self._ranked(total, units):
+            place = one.scale, one.width
+            if one.lam <= failed.get(place, -1.0):
+                continue  # with even less of a penalty
+            gram, m = (total[name][folds, one.scale].sum(axis=0) for name in ("gram", "m"))
+            try:
+                solution = weights(gram, m, units, one, total.error)
+            except DataError as refused:
+                failed[place], first = one.lam, first or refused
+                continue
+            found = True
+            yield one, solution
+        if first and not found:
+            raise first
 
     def _ranked(self, total: Total, units: Units) -> list[Candidate]:
         size = len(units.root)

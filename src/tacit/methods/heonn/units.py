@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from tacit.core.errors import DataError
 from tacit.data.schema import Schema
 from tacit.data.table import Table
-from tacit.models.activations import ACTIVATIONS
+from tacit.models.activations import ACTIVATIONS, HIGH, LOW
 
 Matrix = NDArray[np.float64]
-LOW, HIGH = 0.05, 0.95  # a classifier's targets, inside the range of the logistic function
 # Clients that join later may bring sixteen times as many rows as those who settled the scale.
 ROOM = 16.0
 
