@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tacit.estimators import FedHEONNClassifier as FedHEONNClassifier
     from tacit.estimators import FedHEONNRegressor as FedHEONNRegressor
     from tacit.federation import Federation as Federation
+    from tacit.methods.ensemble import FedHEONNEnsemble as FedHEONNEnsemble
     from tacit.methods.fedheonn import FedHEONN as FedHEONN
     from tacit.sums.plain import Plain as Plain
 
@@ -30,6 +31,7 @@ _HOMES = {
     "Federation": "tacit.federation",
     "FedHEONN": "tacit.methods.fedheonn",
     "FedHEONNClassifier": "tacit.estimators",
+    "FedHEONNEnsemble": "tacit.methods.ensemble",
     "FedHEONNRegressor": "tacit.estimators",
     "Plain": "tacit.sums.plain",
     "Preparation": "tacit.data.preparation",
@@ -41,6 +43,7 @@ _HOMES = {
 __all__ = [
     "FedHEONN",
     "FedHEONNClassifier",
+    "FedHEONNEnsemble",
     "FedHEONNRegressor",
     "Federation",
     "Plain",

@@ -48,7 +48,9 @@ class Ensemble(Predictor):
         return found
 
     def _evidence(self, X: Matrix) -> Matrix:
-        if self.vote == "mean" or len(self.weights) == 1:
+        if len(self.weights) == 1:
+            return evidence(self._outputs(X), self.activation)
+        if self.vote == "mean":
             each = (shares(evidence(outputs, self.activation)) for outputs in self._each(X))
             total: Matrix = sum(each, start=np.zeros(1))
             return total
