@@ -377,7 +377,7 @@ def _continued(desk: Desk, start: Training) -> Shared:
         raise ConfigError("joining an earlier training needs totals that open at the coordinator")
     if desk.schema != start.schema:
         raise DataError("these clients' schema differs from that of the training they join")
-    return Shared(desk.schema, dict(start.outcome.shared))
+    return desk.shared | start.outcome.shared
 
 
 @contextmanager

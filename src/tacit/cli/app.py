@@ -17,6 +17,7 @@ from tacit.cli.datasets import data_app
 from tacit.cli.lists import methods, protections
 from tacit.cli.output import Commands, guarded, say_json, stderr, stdout
 from tacit.cli.past import export, exposure, show
+from tacit.cli.tune import tune
 from tacit.core.errors import ConfigError
 
 app = typer.Typer(
@@ -164,11 +165,9 @@ def _table(tables: dict[str, Any], name: str) -> dict[str, Any]:
     return table
 
 
-app.command()(methods)
-app.command()(protections)
-app.command()(show)
-app.command()(exposure)
-app.command()(export)
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(tune)
+for command in (methods, protections, show, exposure, export):
+    app.command()(command)
 
 
 @app.command()

@@ -61,13 +61,15 @@ def switches(chosen: Mapping[str, str] | None = None) -> list[str]:
     return [option.name for part in parts for option in part.options() if isinstance(option.default, bool)]
 
 
-def file_among(words: Sequence[str]) -> str | None:
+def file_among(words: Sequence[str], own: Sequence[str] = ()) -> str | None:
     """The word that is no flag and no flag's value, before it is known which parts are chosen.
+
+    ``own`` are switches of the command itself.
 
     >>> file_among(["--clip", "2.0", "noised.toml"]), file_among(["--clip", "ring.toml"])
     ('noised.toml', 'ring.toml')
     """
-    left = [word for word in extra_flags(words, switches())[1] if isinstance(literal(word), str)]
+    left = [word for word in extra_flags(words, [*switches(), *own])[1] if isinstance(literal(word), str)]
     found = [word for word in left if word.endswith(".toml")] or left
     if len(found) > 1:
         raise unexpected(found[1])

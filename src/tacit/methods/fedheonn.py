@@ -55,7 +55,7 @@ from tacit.models.randomlayer import LayerKind, RandomLayer
 
 Matrix = NDArray[np.float64]
 PENALTIES = tuple(10.0**power for power in range(-5, 2))  # tried with a random layer
-SCALES = (1.0, 2.0, 4.0)
+SCALES = (1.0, 4.0)  # a Gram matrix each: further ones cost more than they gain (docs/fedheonn.md)
 MOST_SCALES = 4
 KEPT = ("m", "factor", "gram", "triangle", "finals")  # what weights were made of: nobody needs it to predict
 
@@ -83,7 +83,7 @@ class FedHEONN(Method):
     lams : tuple of float
         Penalties to choose from; empty: ``lam``, or with a random layer 10⁻⁵ … 10.
     folds : int, optional
-        Choose by cross-validation over so many folds; by default 3 with a random layer, else none.
+        Choose by cross-validation over so many folds; by default 2 with a random layer, else none.
     finalists : int
         Let the best of these decide by accuracy on the first fold: one more protected sum.
 
@@ -139,7 +139,7 @@ class FedHEONN(Method):
     @property
     def _folds(self) -> int:
         if self.folds is None:
-            return 3 if self.hidden and self.mode == "sealed" else 0
+            return 2 if self.hidden and self.mode == "sealed" else 0
         return self.folds
 
     @property

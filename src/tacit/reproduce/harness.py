@@ -16,7 +16,7 @@ from tacit.runs.folder import RunFolder
 
 Progress = Callable[[int, int, str], None]  # cells done, cells in all, what is next
 
-PAPERS = {"fedheonn": "tacit.reproduce.fedheonn"}
+PAPERS = {"fedheonn": "tacit.reproduce.fedheonn", "fedheonn-ensemble": "tacit.reproduce.ensemble"}
 
 
 @dataclass(frozen=True)
