@@ -28,10 +28,9 @@ from tacit.reproduce.harness import Cell, Experiment
 
 FOLDS = 10
 CLIENTS = 4
-SIZES = (64, 32)  # patches of figure 2: 64 features of 5,620 rows in 4 or 16 parts
 
-# Data set, encoding of categories, base and ensemble with the paper's hyper-parameters, the paper's accuracies,
-# and the ranges expected of ours.
+# Data set, encoding of categories, base and ensemble with the paper's hyper-parameters, the paper's
+# accuracies, and the ranges expected of ours.
 Row = tuple[str, str, FedHEONN, FedHEONNEnsemble, tuple[float, float], tuple[Any, Any]]
 OBESITY = (
     FedHEONN(0.1, "softplus"),
@@ -79,7 +78,9 @@ def cross_validated(method: Method, data: str, encoding: str, seed: int) -> floa
 
     table = rows_of(data, encoding)
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(table.values, table.target)
-    return 100.0 * float(np.mean([_held_out(method, table, *fold, seed) for fold in folds]))
+    return 100.0 * float(
+        np.mean([_held_out(method, table, learnt, tested, seed) for learnt, tested in folds])
+    )
 
 
 def _held_out(method: Method, table: Table, learnt: Any, tested: Any, seed: int) -> float:
@@ -155,7 +156,7 @@ def experiments() -> Iterator[Experiment]:
             for index, (model, method) in enumerate((("base", base), ("ensemble", ensemble)))
         ],
         remarks=(
-            "The paper chose its hyper-parameters on the folds that it reports; ours are the paper's, and the "
+            "The paper chose its hyper-parameters on the folds that it reports; ours are the paper's, and "
             "seeds draw folds and patches anew. Its table calls the digits ORHD with 5,620 rows; its code "
             "loads the 1,797 rows that scikit-learn brings, so the paper's figures belong to 'digits', and "
             "on all 5,620 ('optdigits') a tenth of the rows is too much for patches to differ. Its code "
