@@ -133,31 +133,34 @@ class Adder:
     def __init__(self, key_id: bytes) -> None:
         self._key_id = key_id
         self._total: Header | None = None
+        self._count = 0
         self._b = self._a = np.zeros(0, np.uint64)
 
     def add(self, blob: bytes) -> None:
         """Check a blob and add it."""
         header = read(self._key_id, blob)
         if (total := self._total) is None:
-            total = replace(header, seeded=False, count=0)
+            total = header
             self._b, self._a = np.zeros(header.rows, np.uint64), np.zeros(header.masks, np.uint64)
         if (header.rows, header.summands, header.bound) != (total.rows, total.summands, total.bound):
             raise ProtectionError(
                 "encrypted vectors differ in size, bound or declared summands: every client has to encrypt "
                 f"alike (first {total.rows} of {total.summands}, now {header.rows} of {header.summands})"
             )
-        if total.count + header.count > total.summands:
+        if self._count + header.count > total.summands:
             raise ProtectionError(
-                f"{total.count + header.count:,} encrypted vectors, but {total.summands:,} were declared at "
+                f"{self._count + header.count:,} encrypted vectors, but {total.summands:,} were declared at "
                 "encryption: declare as many summands as there are clients"
             )
         b, a = words_of(header, blob)
         self._b += b
         self._a += a
-        self._total = replace(total, count=total.count + header.count)
+        self._total = total
+        self._count += header.count
 
     def total(self) -> bytes:
         """Give the encrypted total so far."""
         if self._total is None:
             raise ConfigError("nothing was added: an encrypted total needs at least one vector")
-        return self._total.write(self._b, self._a.tobytes())
+        total = replace(self._total, seeded=False, count=self._count)
+        return total.write(self._b, self._a.tobytes())
