@@ -25,11 +25,11 @@ from tacit.core.party import Party, Vault
 from tacit.core.replica import read_log
 from tacit.core.secret import Secret
 from tacit.crypto.channel import SIGNATURE, pair_key, place, unseal
-from tacit.crypto.ckks import Cipher, parameter_set
 from tacit.crypto.field import from_field
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks, sign_for
 from tacit.crypto.paillier import Packing, PrivateKey
+from tacit.crypto.rlwe import Header
 from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
@@ -41,6 +41,7 @@ from tacit.sums.noised import Noised
 from tacit.sums.paillier import Paillier
 from tacit.sums.plain import Plain
 from tacit.sums.ring import Ring
+from tacit.sums.schemes import scheme
 
 COORDINATOR = "coordinator"
 KEY_SERVER = "key-server"
@@ -97,6 +98,10 @@ def paillier_blobs(raw, key):
 
 def ckks_blobs(raw):
     yield from (raw[at:] for at in _positions(raw, b"TCK1"))
+    for at in _positions(raw, b"TCR1"):
+        with suppress(struct.error):
+            _, seeded, _, rows, count, summands, bound = struct.unpack_from("<4sB3x16sIIId", raw, at)
+            yield raw[at : at + Header(bool(seeded), b"", rows, count, summands, bound).length]
     yield raw
 
 
@@ -185,7 +190,7 @@ def read_by(world, entries, keys):
                 with suppress(TacitError):
                     numbers.append(private.decrypt(blob))
         if world.protection.name == "ckks" and len(secret.reveal()) == 32:
-            cipher = Cipher(parameter_set(world.protection.parameters), secret)
+            cipher = scheme(world.protection.parameters).cipher(secret)
             for blob in ckks_blobs(raw):
                 with suppress(TacitError):
                     numbers.append(cipher.decrypt(blob))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import fsum
 from typing import Any
 
 import numpy as np
@@ -213,7 +214,9 @@ def wide_digits(values: Vector, digit_bits: int) -> Integers:
 
 def from_wide_digits(digits: NDArray[Any], digit_bits: int) -> Vector:
     """Values from (added) digits, exactly rounded."""
-    totals = np.zeros(digits.shape[1], dtype=object)
-    for place, row in enumerate(digits):
-        totals += row.astype(object) * (1 << (digit_bits * place))
-    return np.array([int(total) / (1 << WIDE_FRACTION) for total in totals], dtype=np.float64)
+    places = digit_bits * np.arange(len(digits))[:, None] - WIDE_FRACTION
+    # A digit's total is a whole number below 2⁵³, or it is cut in two that are: fsum then loses nothing.
+    whole = digits.astype(np.int64)
+    low = whole & ((1 << 32) - 1)
+    terms = np.ldexp(np.concatenate([whole - low, low]).astype(np.float64), np.concatenate([places, places]))
+    return np.array([fsum(column) for column in terms.T.tolist()])

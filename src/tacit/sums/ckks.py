@@ -31,6 +31,7 @@ from tacit.crypto.fixedpoint import (
 )
 from tacit.sums.guarded import SHARED_KEY, ClientKeys
 from tacit.sums.paillier import cipher_of
+from tacit.sums.schemes import Scheme, scheme
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,14 @@ class CKKS(ClientKeys):
 
     Parameters
     ----------
-    parameters : {"sum", "sum-compact", "product", "product-small"}
-        Parameter set, all at 128-bit security: ``sum`` for additions, ``sum-compact`` for fewer bytes at
-        six digits.
+    parameters : {"coefficients", "sum", "sum-compact", "product", "product-small"}
+        Parameter set, all at 128-bit security: ``coefficients`` for additions, in few bytes and little time;
+        the others put values into slots, by SEAL.
     """
 
     name = "ckks"
 
-    parameters: Literal["sum", "sum-compact", "product", "product-small"] = "sum"
+    parameters: Literal["coefficients", "sum", "sum-compact", "product", "product-small"] = "coefficients"
 
     @property
     def opens(self) -> Place:
@@ -56,9 +57,6 @@ class CKKS(ClientKeys):
     @property
     def promises(self) -> Promises:
         """What is promised."""
-        from tacit.crypto.ckks import parameter_set
-
-        found = parameter_set(self.parameters)
         return Promises(
             opens="clients",
             keys={"client": "one secret key, shared by all", "coordinator": "none"},
@@ -69,17 +67,14 @@ class CKKS(ClientKeys):
             },
             collusion="the coordinator and any one client together open every contribution",
             dropout="the sum goes on without the client, down to the quorum",
-            precision=found.precision,
+            precision=scheme(self.parameters).rounding_unit(1.0, 20_000),
             bytes_per_value=_bytes_per_value(self.parameters),
             warnings=(SHARED_KEY,),
         )
 
     def generate(self) -> tuple[Secret, bytes]:
         """Make a key; the coordinator gets only its id."""
-        from tacit.crypto.ckks import make_keys, parameter_set
-
-        keys = make_keys(parameter_set(self.parameters))
-        return keys.secret, keys.key_id
+        return scheme(self.parameters).make_keys()
 
     def protect(self, party: Party, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Encrypt this party's vector."""
@@ -91,17 +86,16 @@ class CKKS(ClientKeys):
 
     def gather(self, pending: Sum) -> dict[str, Any]:
         """Add ciphertexts as they come."""
-        from tacit.crypto.ckks import Adder, parameter_set
-
         common, tickets = self.tickets(pending)
         summands = common["summands"] = len(pending.parties)
         slots = self._slots(pending.layout, summands)
         share = slots.reach / summands
-        adder = Adder(parameter_set(self.parameters), pending.memory["public"])
+        used = scheme(self.parameters)
+        adder = used.adder(pending.memory["public"])
         for party, message in pending.contributions(tickets, common):
             try:
                 blob = cipher_of(message)
-                found = self._header(blob, pending.memory["public"])
+                found = used.header(pending.memory["public"], blob)
                 # Or the first client would set the terms for all others.
                 if (found.rows, found.count, found.summands, found.bound) != (
                     slots.count,
@@ -124,7 +118,7 @@ class CKKS(ClientKeys):
     def open(self, holder: Any, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Decrypt at a client, rounded to the digits that mean something."""
         cipher, blob = self.cached(holder, self._cipher), cipher_of(total)
-        header = self._header(blob, cipher.key_id)
+        header = scheme(self.parameters).header(cipher.key_id, blob)
         self.check_opening(holder, header.count)
         return self._slots(layout, header.summands).decode(cipher.decrypt(blob))
 
@@ -134,21 +128,10 @@ class CKKS(ClientKeys):
         return slots.unit / sqrt(12) if not slots.fine.any() else FINE
 
     def _cipher(self, secret: Secret) -> Any:
-        from tacit.crypto.ckks import Cipher, parameter_set
-
-        return Cipher(parameter_set(self.parameters), secret)
-
-    def _header(self, blob: bytes, key_id: bytes) -> Any:
-        from tacit.crypto.ckks import parameter_set
-        from tacit.crypto.ckks.blob import Kind, read
-        from tacit.crypto.ckks.parameters import ring_of
-
-        return read(ring_of(parameter_set(self.parameters)), key_id, blob, Kind.SUM)
+        return scheme(self.parameters).cipher(secret)
 
     def _slots(self, layout: Layout, summands: int) -> Slots:
-        from tacit.crypto.ckks import parameter_set
-
-        return Slots.of(layout, summands, parameter_set(self.parameters))
+        return Slots.of(layout, summands, scheme(self.parameters))
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,16 +148,16 @@ class Slots:
     digit_bits: int
 
     @classmethod
-    def of(cls, layout: Layout, summands: int, parameters: Any) -> Slots:
+    def of(cls, layout: Layout, summands: int, used: Scheme) -> Slots:
         """Choose digits only for what one slot cannot hold."""
         bounds = layout.bounds
-        digit_bits = min(24, floor(-log2(parameters.rounding_unit(1.0, summands))) - 4)
+        digit_bits = min(24, floor(-log2(used.rounding_unit(1.0, summands))) - 4)
         reach = layout.reach(summands) if np.isfinite(bounds).all() else float(summands)
-        unit = parameters.rounding_unit(reach / summands, summands)
+        unit = used.rounding_unit(reach / summands, summands)
         fine = layout.fine & (unit > FINE)
         if fine.any():  # digits add up like any other values
             reach = float(summands)
-        return cls(bounds, fine, reach, parameters.rounding_unit(reach / summands, summands), digit_bits)
+        return cls(bounds, fine, reach, used.rounding_unit(reach / summands, summands), digit_bits)
 
     @property
     def _groups(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -229,4 +212,6 @@ class Slots:
 
 def _bytes_per_value(name: str) -> float:
     """Upload for one value with a bound, as seeded ciphertexts take it."""
-    return {"sum": 18.1, "sum-compact": 13.6, "product": 25.1, "product-small": 17.4}[name]
+    return {"coefficients": 8.1, "sum": 18.1, "sum-compact": 13.6, "product": 25.1, "product-small": 17.4}[
+        name
+    ]
