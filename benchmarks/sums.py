@@ -1,15 +1,47 @@
-"""Protected sums: the primitives that a client or the coordinator spends its time on."""
+"""Protected sums: masks beside Flower's SecAgg+, what they cost per client, and the PRG under them."""
 
 from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from functools import partial
+from math import comb, log, sqrt
+from pathlib import Path
 
 import numpy as np
 
 from tacit.bench import Row, cpu
+from tacit.core.desk import Desk
+from tacit.core.errors import DataError
+from tacit.core.events import Events, Replied
+from tacit.core.exposure import COORDINATOR
+from tacit.core.layout import Field, Layout
+from tacit.core.manifest import Manifest, Parts
+from tacit.core.parts import contribution
 from tacit.core.secret import Secret
 from tacit.crypto.masking import add_mask, expand
+from tacit.data.preparation import Preparation
+from tacit.data.table import Table
+from tacit.engines.embedded import EmbeddedEngine
+from tacit.engines.sites import Holdings, pinned_identity, site_secret
+from tacit.methods.base import Method
+from tacit.sums.election import simulate_elections
+from tacit.sums.masked import Masked
 
-VALUES = 100_000  # of an update, as in the comparison with SecAgg+
+CLIENTS, DROPOUTS, VALUES, BITS = 100, 10, 100_000, 24  # of the comparison with SecAgg+
+SIZES = (625, 1250, 2500, 5000)  # clients of the growth, with so many values each:
+NARROW = 1500
 ROUNDS = 20  # masks per measurement, so that the clock's resolution does not matter
+
+
+def tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+# -- masks -------------------------------------------------------------------------------------------------
 
 
 def mask() -> Row:
@@ -30,5 +62,131 @@ def mask() -> Row:
     return Row("mask", total / both, "GB/s", target=2.0, at_least=True, note=note)
 
 
+# -- a masked sum, all parties in this process -----------------------------------------------------------
+
+
+def masked_sum(clients: int, values: int, dropouts: int, neighbours: int | None) -> tuple[float, float]:
+    """CPU seconds of all parties and the coordinator together, and the bytes that a client sends."""
+    vectors = np.random.default_rng(0).uniform(-1, 1, (clients, values)).astype(np.float32)
+    rows = {f"client-{number}": row for number, row in enumerate(vectors)}
+    gone = set(list(rows)[:: clients // dropouts])
+
+    @dataclass(frozen=True)
+    class Update(Method):
+        """Sums one vector of each client; some clients vanish before they send it."""
+
+        name = "update"
+
+        def _layout(self, schema):
+            return Layout(Field("vector", (values,), 1.0))
+
+        @contribution(_layout)
+        def update(self, party, shared):
+            if party.id in gone:
+                raise DataError("vanished")
+            return {"vector": rows[party.id]}
+
+    parts = Parts(Update(), Masked(bits=BITS, neighbours=neighbours), Preparation(scale="none"))
+    manifest = Manifest.of("bench", parts, experiment=True)
+    table = Table.of(np.zeros((clients, 1)), np.zeros(clients), task="regression")
+    holdings = Holdings(table, np.arange(clients + 1), list(rows))
+    sent: list[int] = []
+    desk = Desk(
+        EmbeddedEngine(holdings, assemble=lambda _: parts),
+        manifest,
+        parts,
+        Events(lambda _, event: sent.append(event.bytes_up) if isinstance(event, Replied) else None),
+        secret=site_secret(0, COORDINATOR),
+        pinned=partial(pinned_identity, 0),
+    )
+    desk.enrol()
+    sent.clear()
+    started = time.process_time()
+    parts.protection.prepare(desk, 1)
+    total = desk.reveal(parts.method.update)
+    seconds = time.process_time() - started
+    expected = np.sum([row for name, row in rows.items() if name not in gone], axis=0, dtype=float)
+    assert np.abs(total["vector"] - expected).max() < clients * 2.0**-BITS
+    return seconds, sum(sent) / total.contributors
+
+
+def flower(neighbours: int, threshold: int) -> dict[str, float] | None:
+    """The same work by Flower's SecAgg+, whose shares count a client among its neighbours."""
+    tell(f"Flower's SecAgg+ with {neighbours} neighbours: once, as it takes its time")
+    script = Path(__file__).with_name("_secaggplus.py")
+    shape = (CLIENTS, DROPOUTS, VALUES, neighbours + 1, threshold)
+    command = [sys.executable, str(script), *map(str, shape)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False, text=True)
+    return json.loads(done.stdout) if done.returncode == 0 else None
+
+
+def beside_flower() -> list[Row]:
+    """A masked sum on the sparse and on the complete graph, in CPU and in bytes."""
+    rows, sizes = [], {}
+    cases = (("masked-100-k20", 20, 20.0), ("masked-100-complete", CLIENTS - 1, 75.0))
+    for name, neighbours, target in cases:
+        runs = [masked_sum(CLIENTS, VALUES, DROPOUTS, neighbours) for _ in range(3)]
+        seconds, sizes[neighbours] = min(runs)
+        threshold = Masked(neighbours=neighbours).sizing(CLIENTS)[1]
+        theirs = flower(neighbours, threshold)
+        note = (
+            f"{CLIENTS} clients × {VALUES:,} values, {DROPOUTS} vanish before the upload, {neighbours} "
+            f"neighbours, {threshold} shares open; {BITS} bits a value (Flower: 22); CPU of all parties, "
+            "agreeing on keys and codec included, enrolment not; least of 3"
+        )
+        if theirs is None:
+            note += f"; target {target:g} times Flower's SecAgg+, which did not run"
+        baseline = theirs and theirs["cpu_s"]
+        rows.append(Row(name, seconds, "s", baseline, target if theirs else None, note=note))
+        if theirs is not None:
+            sizes[-neighbours] = theirs["bytes"]
+    note = f"at most; all that a client sends after enrolment, {CLIENTS - 1} neighbours (the most)"
+    note += f"; with 20: {sizes[20]:,.0f}"
+    if -20 in sizes:
+        note += f"; Flower {sizes[1 - CLIENTS]:,.0f} and {sizes[-20]:,.0f}"
+    rows.append(Row("masked-100-bytes", sizes[CLIENTS - 1], "bytes", target=450_000.0, note=note))
+    return rows
+
+
+def growth() -> Row:
+    """How much faster than log² n the CPU per client grows, from 625 to 5,000 clients."""
+    each = {}
+    for clients in SIZES:
+        tell(f"masked sum of {clients:,} clients × {NARROW:,} values")
+        seconds, _ = masked_sum(clients, NARROW, clients // 10, None)
+        each[clients] = seconds / clients
+    first, last = SIZES[0], SIZES[-1]
+    allowed = (log(last) / log(first)) ** 2
+    costs = ", ".join(
+        f"{n:,}: {seconds * 1e3:.2f} ms ({Masked().sizing(n)[0]})" for n, seconds in each.items()
+    )
+    note = (
+        f"at most; growth of the CPU per client from {first} to {last:,} clients × {NARROW:,} values, a "
+        f"tenth vanishing, over that of log² n, which is {allowed:.2f}; per client (neighbours) {costs}; "
+        f"{last:,} clients {each[last] * last:.0f} s in all"
+    )
+    return Row("masked-growth", each[last] / each[first] / allowed, "× log² n", target=1.0, note=note)
+
+
+# -- the election of a committee ---------------------------------------------------------------------------
+
+
+def election() -> Row:
+    """How far from fair the colluders' chance of all seats is, in standard errors."""
+    clients, seats, elections = 16, 3, 10_000
+    rng = np.random.default_rng(5)
+    drawn, voted = (
+        simulate_elections(clients, seats, seats, elections, rng, rule=rule)[seats] / elections
+        for rule in ("draw", "votes")
+    )
+    fair = 1 / comb(clients, seats)
+    errors = abs(drawn - fair) / sqrt(fair * (1 - fair) / elections)
+    note = (
+        f"at most; {seats} colluders of {clients} took all {seats} seats in {drawn:.2%} of {elections:,} "
+        f"elections, fair is {fair:.2%}; by raw votes, as published, in {voted:.1%}"
+    )
+    return Row("election", float(errors), "standard errors", target=3.0, note=note)
+
+
 def rows() -> list[Row]:
-    return [mask()]
+    return [mask(), election(), *beside_flower(), growth()]

@@ -20,6 +20,7 @@ from tacit.core.exposure import COORDINATOR
 from tacit.core.layout import Field, Layout
 from tacit.core.manifest import Manifest, Parts
 from tacit.core.message import Message
+from tacit.core.openings import Openings
 from tacit.core.parts import apply, contribution
 from tacit.core.party import Party
 from tacit.core.secret import Secret
@@ -38,7 +39,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "plain": [{}, {"opens": "clients"}],
     "paillier": [{"holder": holder, "key_bits": 2048} for holder in ("key-server", "clients")],
     "ring": [{"key_bits": 2048}],
-    "ckks": [{"parameters": chosen} for chosen in ("sum", "sum-compact")],
+    "ckks": [{"parameters": chosen} for chosen in ("coefficients", "sum", "sum-compact")],
     "shares": [{}, {"scheme": "additive", "opens": "coordinator"}],
     "committee": [{}, {"opens": "coordinator"}],
     "noised": [{}, {"inner": "masked", "where": "distributed", "clip": 2.0}],
@@ -247,7 +248,8 @@ class Scene:
         return self
 
     def total(self, lost: Iterable[str] = ()) -> Total:
-        """Sum the vectors; some clients do not answer."""
+        """Sum the vectors, as if they were new ones each time; some clients do not answer."""
+        self.desk.openings = Openings()
         self.tap.lose = lambda step, party: party in lost
         with quick_keys():
             return self.desk.reveal(self.parts.method.vector)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tacit.estimators import FedHEONNClassifier as FedHEONNClassifier
     from tacit.estimators import FedHEONNRegressor as FedHEONNRegressor
     from tacit.federation import Federation as Federation
+    from tacit.methods.ensemble import FedHEONNEnsemble as FedHEONNEnsemble
     from tacit.methods.fedavg import FedAvg as FedAvg
     from tacit.methods.fedheonn import FedHEONN as FedHEONN
     from tacit.methods.fedopt import FedAdagrad as FedAdagrad
@@ -40,6 +41,7 @@ _HOMES = {
     "FedAvg": "tacit.methods.fedavg",
     "FedHEONN": "tacit.methods.fedheonn",
     "FedHEONNClassifier": "tacit.estimators",
+    "FedHEONNEnsemble": "tacit.methods.ensemble",
     "FedHEONNRegressor": "tacit.estimators",
     "FedProx": "tacit.methods.fedprox",
     "FedYogi": "tacit.methods.fedopt",
@@ -58,6 +60,7 @@ __all__ = [
     "FedAvg",
     "FedHEONN",
     "FedHEONNClassifier",
+    "FedHEONNEnsemble",
     "FedHEONNRegressor",
     "FedProx",
     "FedYogi",

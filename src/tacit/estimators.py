@@ -29,6 +29,7 @@ class _FedHEONNEstimator(BaseEstimator):  # type: ignore[misc]
 
     lam: float
     activation: ActivationName
+    mode: Literal["sealed", "paper", "robust"]
     scale: Literal["standard", "minmax", "none"]
     protect: str
     seed: int
@@ -38,7 +39,7 @@ class _FedHEONNEstimator(BaseEstimator):  # type: ignore[misc]
         holdings = _holdings(table, groups)
         declared = {"classes": list(table.classes)} if table.classes else {}
         federation = Federation(holdings, seed=self.seed, declared=declared)
-        method = FedHEONN(self.lam, self.activation)
+        method = FedHEONN(self.lam, self.activation, self.mode)
         try:
             training = federation.train(
                 method, protect=self.protect, preparation=Preparation(scale=self.scale)
@@ -63,6 +64,8 @@ class FedHEONNClassifier(ClassifierMixin, _FedHEONNEstimator):  # type: ignore[m
     lam : float
         Ridge penalty λ.
     activation : {"logistic", "softplus", "linear"}
+    mode : {"sealed", "paper", "robust"}
+        What travels; see :class:`tacit.FedHEONN`.
     scale : {"standard", "minmax", "none"}
         Federated scaling of the features.
     protect : str
@@ -92,12 +95,14 @@ class FedHEONNClassifier(ClassifierMixin, _FedHEONNEstimator):  # type: ignore[m
         self,
         lam: float = 1e-3,
         activation: ActivationName = "logistic",
+        mode: Literal["sealed", "paper", "robust"] = "sealed",
         scale: Literal["standard", "minmax", "none"] = "standard",
         protect: str = "plain",
         seed: int = 0,
     ) -> None:
         self.lam = lam
         self.activation = activation
+        self.mode = mode
         self.scale = scale
         self.protect = protect
         self.seed = seed
@@ -135,13 +140,13 @@ class FedHEONNRegressor(RegressorMixin, _FedHEONNEstimator):  # type: ignore[mis
         Ridge penalty λ.
     activation : {"linear", "softplus", "logistic"}
         Softplus needs targets above 0, logistic ones between 0 and 1.
-    scale, protect, seed
+    mode, scale, protect, seed
         As for :class:`FedHEONNClassifier`.
 
     Examples
     --------
     >>> X = np.arange(12.0).reshape(6, 2)
-    >>> FedHEONNRegressor(lam=0.0).fit(X, X[:, 0] * 3 + 1).predict(X).round(6).tolist()
+    >>> FedHEONNRegressor(lam=0.0, mode="robust").fit(X, X[:, 0] * 3 + 1).predict(X).round(6).tolist()
     [1.0, 7.0, 13.0, 19.0, 25.0, 31.0]
     """
 
@@ -149,12 +154,14 @@ class FedHEONNRegressor(RegressorMixin, _FedHEONNEstimator):  # type: ignore[mis
         self,
         lam: float = 1e-3,
         activation: ActivationName = "linear",
+        mode: Literal["sealed", "paper", "robust"] = "sealed",
         scale: Literal["standard", "minmax", "none"] = "standard",
         protect: str = "plain",
         seed: int = 0,
     ) -> None:
         self.lam = lam
         self.activation = activation
+        self.mode = mode
         self.scale = scale
         self.protect = protect
         self.seed = seed

@@ -234,7 +234,7 @@ class Federation:
             PROTECTIONS.build(protect) if isinstance(protect, str) else protect,
             preparation or Preparation(),
         )
-        if reason := parts.protection.fits(parts.method):
+        if reason := parts.protection.fits(parts.method) or parts.method.suits(parts.protection):
             raise ConfigError(f"{parts.protection.name} cannot protect {parts.method.name}: {reason}")
         single = parts.protection.promises.single
         least = min_clients if min_clients is not None else (1 if single else 3)
@@ -283,7 +283,8 @@ class Federation:
         preparation: Preparation = desk.parts.preparation
         evaluated = bool(self.holdings.kept.any())
         begun = resume or start
-        sums = method.sums + evaluated + (0 if begun else preparation.sums)
+        agreed = begun or preparation.idle(method)
+        sums = method.sums + evaluated + (0 if agreed else preparation.sums)
         desk.parts.protection.prepare(desk, sums)
         if resume is not None:
             desk.shared = _continued(desk, resume.schema, resume)
@@ -389,7 +390,7 @@ def _continued(desk: Desk, schema: Schema, known: Shared | None) -> Shared:
         raise ConfigError("going on from an earlier training needs totals that open at the coordinator")
     if desk.schema != schema:
         raise DataError("these clients' schema differs from that of the training they join")
-    return Shared(desk.schema, dict(known))
+    return desk.shared | known
 
 
 @contextmanager

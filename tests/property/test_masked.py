@@ -11,7 +11,7 @@ from tacit.core.secret import Secret
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks
 from tacit.sums.masked import Masked
-from tacit.sums.masked_keys import Tree, circle, proves
+from tacit.sums.masked_draw import Tree, circle, proves
 from tacit.sums.masked_parts import Encoding
 
 STEPS = ("protection.offer", "protection.deal", "desk.contribute", "protection.unmask")

@@ -7,22 +7,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.core.secret import Secret
-from tacit.crypto.masking import neighbourhood
+from tacit.crypto.field import PRIME, from_field, multiply, to_field
+from tacit.crypto.neighbours import neighbourhood
 from tacit.crypto.sharing import (
-    PRIME,
     Share,
     add_shares,
     additive_shares,
     additive_total,
     as_ring,
     as_signed,
-    from_field,
-    multiply,
     recover_bytes,
     recover_vector,
     share_bytes,
     share_vector,
-    to_field,
 )
 
 elements = st.integers(0, PRIME - 1)

@@ -8,10 +8,10 @@ from hypothesis.extra import numpy as npst
 
 from tacit.core.message import Blob
 from tacit.core.shared import Total
-from tacit.crypto.ckks import Adder, parameter_set
 from tacit.sums.ckks import CKKS
 from tacit.sums.plain import Plain
 from tacit.sums.ring import Ring
+from tacit.sums.schemes import scheme
 
 QUORUM = 0.5
 BOUND = 7.5
@@ -119,7 +119,7 @@ def test_the_plain_sum_is_that_of_numpy_to_the_last_bit(summed, rows):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chosen", ["sum", "sum-compact"])
+@pytest.mark.parametrize("chosen", ["coefficients", "sum", "sum-compact"])
 def test_ckks_keeps_its_promise_with_twenty_thousand_summands(scene_of, chosen):
     """Two thousand vectors, each added ten times: more noise than as many clients would bring."""
     protection, rng = CKKS(parameters=chosen), np.random.default_rng(1)
@@ -129,10 +129,10 @@ def test_ckks_keeps_its_promise_with_twenty_thousand_summands(scene_of, chosen):
     scene = scene_of(protection, rows, bound=bounds).begin()
     layout, holder = scene.parts.method._layout(None), scene.site("client-1")
     cipher = protection.cached(holder, protection._cipher)
-    adder = Adder(parameter_set(chosen), cipher.key_id)
+    adder = scheme(chosen).adder(cipher.key_id)
     for one, two in zip(narrow, wide, strict=True):
-        slots = protection._slots(np.concatenate([one, two]), layout)
-        blob = cipher.encrypt(slots, bound=1.0, summands=20_000, seeded=False)
+        slots = protection._slots(layout, 20_000).encode(np.concatenate([one, two]))
+        blob = cipher.encrypt(slots, bound=1.0, summands=20_000)
         for _ in range(10):
             adder.add(blob)
     vector = protection.open(holder, {"cipher": Blob("cipher", adder.total())}, layout)

@@ -383,7 +383,7 @@ def test_forged_residues_do_not_decrypt_to_a_plausible_number():
     chosen = PARAMETERS["sum"]
     cipher = cipher_of(chosen)
     blob = cipher.encrypt(np.ones(10), bound=1.0, summands=9)
-    with pytest.raises(ProtectionError, match="beyond what 1 summands"):
+    with pytest.raises(ProtectionError, match="beyond what 9 summands"):
         cipher.decrypt(changed(blob, HEADER + 100, bytes(8)))
 
 

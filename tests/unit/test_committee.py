@@ -16,8 +16,9 @@ from tacit.core.errors import (
 )
 from tacit.core.message import Message
 from tacit.crypto.channel import checked_key, pair_key, unseal
+from tacit.crypto.field import to_field
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.crypto.sharing import Share, recover_vector, to_field
+from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.ledger.cost import CostLedger
 from tacit.sums import election

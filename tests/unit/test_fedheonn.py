@@ -8,10 +8,12 @@ import pytest
 from tacit import Federation, FedHEONN, Preparation, Table
 from tacit.core.errors import ConfigError, DataError, QuorumError
 from tacit.core.events import Events
-from tacit.methods.fedheonn import HIGH, LOW, factor, merge, solve
+from tacit.methods.heonn.units import HIGH, LOW
 from tacit.models.activations import ACTIVATIONS
+from tacit.models.leastsquares import factor, merge, solve
 
 RAW = Preparation(scale="none")
+MODES = ("sealed", "paper", "robust")
 
 
 def federation_of(table: Table, parts: int = 1, **settings) -> Federation:
@@ -44,26 +46,28 @@ def design(table: Table) -> np.ndarray:
     return np.column_stack([np.ones(table.rows), table.values])
 
 
-def test_logistic_classifier_is_ridge_regression_on_plus_minus_ln_19():
+@pytest.mark.parametrize("mode", MODES)
+def test_logistic_classifier_is_ridge_regression_on_plus_minus_ln_19(mode):
     table, lam = classes(), 0.37
     X = design(table)
     target = np.where(table.target[:, None] == np.arange(3), np.log(19), -np.log(19))
     penalty = lam / 0.0475**2
     ridge = np.linalg.solve(X.T @ X + penalty * np.eye(5), X.T @ target)
-    np.testing.assert_allclose(weights(table, FedHEONN(lam=lam)), ridge, rtol=1e-10)
+    np.testing.assert_allclose(weights(table, FedHEONN(lam=lam, mode=mode)), ridge, rtol=1e-10)
 
 
 @pytest.mark.parametrize("activation", ["logistic", "softplus", "linear"])
 @pytest.mark.parametrize("task", ["classification", "regression"])
 @pytest.mark.parametrize("lam", [1e-3, 0.0])
-def test_weights_satisfy_the_normal_equations_of_the_paper(activation, task, lam):
+@pytest.mark.parametrize("mode", MODES)
+def test_weights_satisfy_the_normal_equations_of_the_paper(activation, task, lam, mode):
     table = classes() if task == "classification" else numbers(0.1, 0.9)
     X, f = design(table), ACTIVATIONS[activation]
     if task == "classification":
         d = np.where(table.target[:, None] == np.arange(3), HIGH, LOW)
     else:
         d = table.target
-    found = weights(table, FedHEONN(lam=lam, activation=activation), parts=3)
+    found = weights(table, FedHEONN(lam=lam, activation=activation, mode=mode), parts=3)
     for output in range(d.shape[1]):
         F2 = f.slope_at_target(d[:, output]) ** 2
         left = (X.T * F2) @ X + lam * np.eye(X.shape[1])
@@ -73,8 +77,9 @@ def test_weights_satisfy_the_normal_equations_of_the_paper(activation, task, lam
 
 @pytest.mark.parametrize("activation", ["logistic", "softplus", "linear"])
 @pytest.mark.parametrize("parts", [2, 7, 60])
-def test_who_holds_which_rows_makes_no_difference(activation, parts):
-    table, method = classes(), FedHEONN(activation=activation)
+@pytest.mark.parametrize("mode", MODES)
+def test_who_holds_which_rows_makes_no_difference(activation, parts, mode):
+    table, method = classes(), FedHEONN(activation=activation, mode=mode)
     expected = weights(table, method)
     shuffled = table.take(np.random.default_rng(3).permutation(table.rows))
     for held in (table, shuffled):
@@ -93,16 +98,32 @@ def test_a_huge_penalty_leaves_no_weights():
     assert np.abs(weights(classes(), FedHEONN(lam=1e12))).max() < 1e-9
 
 
-def test_without_penalty_rank_deficient_data_give_the_solution_of_least_norm():
+@pytest.mark.parametrize("mode", ["paper", "robust"])
+def test_without_penalty_rank_deficient_data_give_the_solution_of_least_norm(mode):
     rng = np.random.default_rng(5)
     base = rng.normal(size=(30, 2))
     X = np.column_stack([base, base[:, 0], np.full(30, 4.0), np.zeros(30)])
     y = rng.normal(size=30)
     table = Table.of(X, y, task="regression")
-    found = weights(table, FedHEONN(lam=0.0, activation="linear"), parts=4)
+    found = weights(table, FedHEONN(lam=0.0, activation="linear", mode=mode), parts=4)
     expected = np.linalg.lstsq(design(table), y[:, None], rcond=None)[0]
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-10)
     assert np.abs(found).max() < 10  # the published code gives weights of 1e15 here
+
+
+def test_sealed_without_penalty_leaves_constant_features_out_and_refuses_repeated_ones():
+    rng = np.random.default_rng(5)
+    base = rng.normal(size=(30, 2))
+    y = rng.normal(size=30)
+    method, prepared = FedHEONN(lam=0.0, activation="linear"), Preparation()
+    constant = Table.of(np.column_stack([base, np.full(30, 4.0)]), y, task="regression")
+    found = weights(constant, method, 3, prepared)
+    expected = weights(Table.of(base, y, task="regression"), method, 3, prepared)
+    np.testing.assert_allclose(found[:3], expected, rtol=1e-9)
+    assert found[3] == 0
+    repeated = Table.of(np.column_stack([base, base[:, 0]]), y, task="regression")
+    with pytest.raises(DataError, match=r"least eigenvalue.*raise lam.*mode = 'robust'"):
+        weights(repeated, method, 3, prepared)
 
 
 def test_fewer_rows_than_features():
@@ -156,7 +177,7 @@ def test_joining_needs_the_same_columns():
 def test_logistic_factor_is_sent_once_for_all_outputs():
     def bytes_up(activation: str, labels: int) -> int:
         federation = federation_of(classes(200, 20, labels), declared={"classes": list(range(labels))})
-        return federation.train(FedHEONN(activation=activation)).ledger.summary()["bytes_up"]
+        return federation.train(FedHEONN(activation=activation, mode="paper")).ledger.summary()["bytes_up"]
 
     factor_bytes = 21 * 21 * 8
     growth = bytes_up("logistic", 10) - bytes_up("logistic", 2)
@@ -221,10 +242,10 @@ def test_parties_of_separate_tables_work_in_worker_processes_and_can_be_pooled()
     np.testing.assert_allclose(here.pooled().train(FedHEONN()).model.weights, expected, rtol=1e-9)
 
 
-def test_a_factor_of_absurd_size_is_that_clients_failure():
+def test_values_of_absurd_size_are_that_clients_failure():
     table = classes(60)
     huge = Table.of(np.full((5, 4), 1e160), [0, 1, 2, 0, 1])
     tables = {f"site {i}": table.take(r) for i, r in enumerate(np.array_split(np.arange(60), 9))}
     federation = Federation.of({**tables, "huge": huge}, declared={"classes": [0, 1, 2]})
     training = federation.train(FedHEONN(), preparation=RAW)
-    assert "absurd values" in training.failures["huge"]
+    assert "'square' holds NaN or infinite values" in training.failures["huge"]

@@ -10,17 +10,27 @@ from tacit.core.authentic import FIELD, ask_context, tagged
 from tacit.core.errors import ConfigError, OpeningError, ProtectionError, QuorumError
 from tacit.core.events import Noted, Relayed, WaveStarted
 from tacit.core.message import Blob, Message
+from tacit.core.openings import Openings
 from tacit.core.parts import step
 from tacit.core.secret import Secret
-from tacit.crypto.channel import unseal
+from tacit.crypto.channel import acquainted, identity_public, new_exchange, pair_keys, place, unseal
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks, sign_for
 from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.sums import masked_keys
 from tacit.sums.masked import Masked
-from tacit.sums.masked_keys import circle, is_drawn
-from tacit.sums.masked_parts import Encoding, listed, mask_seed, public_of, recovered, to_elements, to_flags
+from tacit.sums.masked_draw import circle, is_drawn
+from tacit.sums.masked_parts import (
+    Encoding,
+    hashed,
+    listed,
+    mask_seeds,
+    public_of,
+    recovered,
+    to_elements,
+    to_flags,
+)
 
 OFFER, DEAL, CONTRIBUTE, UNMASK = (
     "protection.offer",
@@ -48,6 +58,7 @@ def assert_exact(scene, total, without=()):
 
 
 def reveal(scene):
+    scene.desk.openings = Openings()  # as if the vectors were new ones each time
     return scene.desk.reveal(scene.parts.method.vector)
 
 
@@ -292,7 +303,7 @@ def stripped(scene, slot, owner, upload, key, seed=None):
     masks = [] if seed is None else [(Secret(seed), -1)]
     for name in batch.neighbours(owner):
         public = batch.piece(batch.publics, name, slot)
-        found = mask_seed(Secret(key), public, batch.run, call, slot, (owner, name))
+        found = mask_seeds(Secret(key), {name: public}, batch.run, call, slot, owner)[name]
         masks.append((found, -sign_for(owner, name)))
     add_masks(words, masks)
     spare = np.uint64(24)
@@ -384,6 +395,17 @@ class TestSecrets:
         scene.total()
         for name in scene.rows:
             assert {entry for entry in scene.site(name).vault if entry.startswith("mask/")} == {"mask/number"}
+
+    def test_secrets_of_sums_that_did_not_come_are_gone_when_the_run_is_over(self, scene_of):
+        scene = scene_of(Masked(), rows_of(4))
+        scene.desk.enrol()
+        scene.protection.prepare(scene.desk, 5)
+        scene.round()
+        assert {f"mask/own/{slot}" for slot in (2, 3, 4, 5)} <= set(scene.site("client-1").vault)
+        scene.finish()
+        for name in scene.rows:
+            assert {entry for entry in scene.site(name).vault if entry.startswith("mask/")} == {"mask/number"}
+        assert_exact(scene, scene.total())  # and whoever goes on all the same agrees on fresh ones
 
     def test_uploads_look_like_noise(self, scene_of):
         """Zeros and ones give the same upload but for masks: no byte is more likely than another."""
@@ -512,9 +534,38 @@ class TestLies:
 
         scene.tap.recall = swap
         scene.begin()
-        assert "not signed by its pinned identity" in scene.desk.failures["client-1"]
         scene.tap.recall = lambda *ask: None
-        assert reveal(scene).contributors >= 4
+        assert reveal(scene).contributors == 3  # nor does the one whose key it was open shares of client-1
+        assert "do not open" in scene.desk.failures["client-1"]
+        assert_exact(scene, reveal(scene))
+
+    def test_whoever_swaps_an_exchange_key_reads_nothing(self, scene_of):
+        """The coordinator shows client-1 a key of its own as that of client-2, and keeps what it seals."""
+        scene = scene_of(Masked(), rows_of(3))
+        own, public = new_exchange()
+        shown = {}
+
+        def swap(name, party, call, job):
+            if name != DEAL or party != "client-1":
+                return None
+            offers = Message.decode(job)["offers"]
+            shown["offer"] = public + offers[32 : len(offers) // 2]
+            return forged(scene, party, call, job, offers=shown["offer"] + offers[len(offers) // 2 :])
+
+        scene.tap.recall = swap
+        scene.begin()
+        batch, first = scene.desk.memory["batch"], replies(scene, OFFER)["client-1"]["offer"].data
+        both, where = hashed(first, shown["offer"]), place(batch.run, 1, "shares", "client-1", "client-2")
+
+        def opened(known):
+            (key,) = pair_keys(own, [first[:32]], "shares", batch.run, [known + both])
+            return unseal(key, batch.sealed["client-2"]["client-1"], where)
+
+        pinned = [identity_public(scene.site("client-1").identity)]
+        for known in (b"", *acquainted(scene.desk.identity, pinned)):
+            with pytest.raises(ProtectionError):
+                opened(known)
+        assert opened(*acquainted(scene.site("client-2").identity, pinned))  # and only with that one
 
     def test_relayed_shares_of_another_are_refused(self, scene_of):
         scene = scene_of(Masked(), rows_of(5), quorum=0.5).begin()
@@ -524,7 +575,7 @@ class TestLies:
             sealed["client-1"]["client-2"],
         )
         assert_exact(scene, reveal(scene), some(1))
-        assert "sealed message does not open" in scene.desk.failures["client-1"]
+        assert "client-2 dealt to client-1 do not open" in scene.desk.failures["client-1"]
 
     def other_model(self, scene, victims):
         def recall(name, party, call, job):
@@ -619,6 +670,13 @@ class TestThresholds:
         assert (count + 1) / 2 < threshold <= count + 1
         if active and count == clients - 1:
             assert 2 * threshold > clients + np.ceil(0.1 * clients) or threshold == clients
+
+    @pytest.mark.parametrize("clients", [6, 9, 10, 31, 60])
+    def test_with_a_third_corrupt_it_takes_two_thirds_as_in_bonawitz(self, clients):
+        _, threshold = Masked(active=True, corrupt_share=1 / 3).sizing(clients)
+        assert threshold > 2 * clients / 3
+        passive = Masked(corrupt_share=1 / 3).sizing(clients)[1]
+        assert clients / 2 < passive < threshold
 
     def test_an_active_coordinator_has_to_find_more(self, scene_of):
         scene = scene_of(Masked(active=True), rows_of(12), quorum=0.5).begin()

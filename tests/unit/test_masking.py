@@ -16,12 +16,11 @@ from tacit.crypto.masking import (
     add_mask,
     add_masks,
     expand,
-    neighbourhood,
-    neighbours_for,
     new_seed,
     pair_seed,
     sign_for,
 )
+from tacit.crypto.neighbours import neighbourhood, neighbours_for
 from tacit.crypto.sharing import recover_bytes, share_bytes
 
 SEED = Secret(bytes(range(32)))

@@ -14,9 +14,9 @@ from tacit.federation import Federation
 from tacit.methods.fedavg import FedAvg
 from tacit.methods.fedheonn import FedHEONN
 from tacit.methods.fedopt import FedAdam
+from tacit.models.files import load_model
 from tacit.models.neural import Neural
 from tacit.models.onnx_export import to_onnx
-from tacit.models.reading import read_model
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ class TestFiles:
 
     def test_safetensors(self, model, tmp_path, federation):
         rows = federation.test.values
-        back = read_model(model.save(tmp_path / "model.safetensors"))
+        back = load_model(model.save(tmp_path / "model.safetensors"))
         assert type(back) is type(model)
         assert np.array_equal(back.predict_proba(rows), model.predict_proba(rows))
 
@@ -124,7 +124,7 @@ class TestFiles:
         model = FedAvg(network=layered, rounds=1).fit(federation)
         path = model.save(tmp_path / "model.safetensors")
         with pytest.raises(ConfigError, match="give that factory"):
-            read_model(path)
+            load_model(path)
         back = Neural.load(path, layered)
         assert np.array_equal(back.predict(federation.test.values), model.predict(federation.test.values))
 
@@ -133,7 +133,7 @@ class TestFiles:
 
         save_file({"x": np.zeros(1)}, tmp_path / "x.safetensors", {"tacit": '{"format": "tacit-forest-9"}'})
         with pytest.raises(DataError, match="tacit-forest-9"):
-            read_model(tmp_path / "x.safetensors")
+            load_model(tmp_path / "x.safetensors")
 
     @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
     def test_onnx_takes_raw_rows(self, model, federation):

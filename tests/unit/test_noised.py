@@ -1,5 +1,7 @@
 """Noised sums: the right noise, the right bill, and nothing that goes round them."""
 
+import re
+
 import dp_accounting
 import numpy as np
 import pytest
@@ -314,10 +316,17 @@ class TestRefusals:
             prepared(protection, rows_of(5))
 
     @pytest.mark.parametrize("chosen", [{}, {"inner": "ckks", "where": "distributed"}], ids=str)
-    def test_fedheonn_whose_factors_travel_in_the_clear(self, chosen, table):
+    @pytest.mark.parametrize(
+        ("mode", "said"),
+        [
+            ("paper", "terms sends 'factor' in the clear, without noise"),
+            ("sealed", "terms needs 'gram' to about 2^-40 of its bound, and noise of any epsilon"),
+        ],
+    )
+    def test_fedheonn_whose_terms_bear_no_noise(self, mode, said, chosen, table):
         federation = Federation.embedded(table, clients=4, test=None)
-        with pytest.raises(ConfigError, match="terms sends 'factor' in the clear, without noise"):
-            federation.train(FedHEONN(), protect=Noised(**chosen))
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            federation.train(FedHEONN(mode=mode), protect=Noised(**chosen))
 
     def test_a_layout_that_hid_its_clear_field(self, desk_of):
         class Sly(Method):

@@ -10,8 +10,9 @@ from tacit.core.events import TotalOpened
 from tacit.core.layout import Field, Layout
 from tacit.core.message import Blob, Message
 from tacit.crypto.channel import checked_key, pair_key, unseal
+from tacit.crypto.field import to_field
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.crypto.sharing import Share, recover_vector, to_field
+from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.ledger.cost import CostLedger
 from tacit.sums.dealing import Dealing, from_raw, lines, recovered, to_raw
@@ -108,14 +109,14 @@ class TestSums:
         assert ledger.summary()["messages_by_route"]["client→client"] == expected
 
     def test_upload_of_long_vectors_costs_what_is_promised(self, protection, scene_of):
-        def upload(size):
+        def upload(clients, size):
             ledger = CostLedger()
-            scene_of(protection, rows_of(4, size), subscriber=ledger).begin().round()
+            scene_of(protection, rows_of(clients, size), subscriber=ledger).begin().round()
             return ledger.summary()["per_client"]["bytes_up"][1]
 
-        assert (upload(4096) - upload(2048)) / 2048 == pytest.approx(
-            protection.promises.bytes_per_value, rel=0.01
-        )
+        for clients in (2, 4, 9):
+            found = (upload(clients, 4096) - upload(clients, 2048)) / 2048
+            assert found == pytest.approx(protection.promises.upload(clients), rel=0.01)
 
 
 class TestVanishing:

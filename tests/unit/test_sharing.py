@@ -8,21 +8,18 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-import tacit.crypto.sharing as sharing
 from tacit.core.errors import ConfigError, DataError, MessageError, ProtectionError
 from tacit.core.secret import Secret
+from tacit.crypto import field, sharing
+from tacit.crypto.field import PRIME, from_field, multiply, to_field
 from tacit.crypto.sharing import (
-    PRIME,
     Share,
     add_shares,
     additive_shares,
-    from_field,
-    multiply,
     recover_bytes,
     recover_vector,
     share_bytes,
     share_vector,
-    to_field,
 )
 
 DRAWS = 200_000
@@ -50,6 +47,17 @@ def test_a_million_products_are_exact():
         assert int(product[index]) == int(a[index]) * int(b[index]) % PRIME
 
 
+@pytest.mark.parametrize("terms", [1, 511, 512, 1300])
+def test_matrix_products_are_exact_at_the_largest_values(terms):
+    rng = np.random.default_rng(terms)
+    left = np.concatenate([np.full((1, terms), PRIME - 1), rng.integers(0, PRIME, (2, terms))]).astype(
+        np.uint64
+    )
+    right = np.concatenate([np.full((terms, 1), PRIME - 1), rng.integers(0, PRIME, (terms, 2))], axis=1)
+    exact = left.astype(object) @ right.astype(object) % PRIME
+    assert field.product(field.digits_of(left), right.astype(np.uint64)).tolist() == exact.tolist()
+
+
 def test_every_choice_of_t_holders_recovers():
     secret = vector(0, 1, PRIME - 1, 12345)
     shares = share_vector(secret, 6, 3)
@@ -58,8 +66,8 @@ def test_every_choice_of_t_holders_recovers():
 
 
 def test_shares_equal_the_polynomial_in_whole_numbers(monkeypatch):
-    higher = vector(5, PRIME - 1, 7, 11)  # two rows of coefficients: the highest power first
-    monkeypatch.setattr(sharing, "_random_elements", lambda count: higher[:count])
+    higher = vector(7, 11, 5, PRIME - 1)  # two rows of coefficients: the lowest power first
+    monkeypatch.setattr(sharing, "random_elements", lambda count: higher[:count])
     shares = share_vector(vector(3, PRIME - 2), 1000, 3)
     for share in shares[::111]:
         x = share.point
@@ -100,8 +108,8 @@ def test_additive_shares_are_uniform_whatever_is_shared():
 
 def test_coefficients_are_drawn_again_at_the_prime_and_not_folded(monkeypatch):
     draws = iter([vector(2**64 - 1, 80), vector(2**64 - 5), vector(24)])
-    monkeypatch.setattr(sharing, "expand", lambda seed, count: next(draws))
-    assert sharing._random_elements(2).tolist() == [3, 10]
+    monkeypatch.setattr(field, "expand", lambda seed, count: next(draws))
+    assert field.random_elements(2).tolist() == [3, 10]
 
 
 def test_surplus_shares_are_checked():

@@ -18,12 +18,12 @@ from tacit.core.message import Blob, Message
 from tacit.core.pending import PendingSum
 from tacit.core.secret import Secret
 from tacit.crypto.channel import new_exchange, pair_key, place, seal, sign_key
-from tacit.crypto.ckks import Cipher, make_keys, parameter_set
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.paillier import Packing, add_blobs
 from tacit.sums.ckks import CKKS
 from tacit.sums.paillier import KEY_SERVER, Paillier
 from tacit.sums.ring import Ring
+from tacit.sums.schemes import scheme
 
 CLIENTS = [f"client-{index + 1}" for index in range(5)]
 ROWS = dict(zip(CLIENTS, np.random.default_rng(3).uniform(-1, 1, size=(5, 6)), strict=True))
@@ -172,8 +172,8 @@ class TestCiphertexts:
     @pytest.mark.parametrize(
         ("make", "reason"),
         [
-            (lambda scene: foreign_ckks("sum"), "in use is"),
-            (lambda scene: foreign_ckks("sum-compact"), "where 'sum' is in use"),
+            (lambda scene: foreign_ckks(scene.protection.parameters), "in use is"),
+            (lambda scene: foreign_ckks("sum-compact"), "in use"),
             (lambda scene: ckks_blob(scene, np.zeros(5)), "5 values as 1 of 5 contributions"),
             (lambda scene: ckks_blob(scene, np.zeros(4000)), "4000 values"),
             (lambda scene: ckks_blob(scene, np.zeros(6), summands=50), "1 of 50 contributions"),
@@ -184,8 +184,9 @@ class TestCiphertexts:
         ],
         ids=["key", "parameters", "short", "long", "summands", "bound", "several", "cut", "empty"],
     )
-    def test_ckks(self, scene_of, make, reason, culprit):
-        scene = made(scene_of, CKKS())
+    @pytest.mark.parametrize("parameters", ["coefficients", "sum"])
+    def test_ckks(self, scene_of, make, reason, culprit, parameters):
+        scene = made(scene_of, CKKS(parameters=parameters))
         scene.total()
         lying(scene, culprit, own_cipher(make(scene)))
         assert_without(scene, culprit, reason=reason)
@@ -228,14 +229,12 @@ class TestCiphertexts:
 
 
 def foreign_ckks(name):
-    chosen = parameter_set(name)
-    return Cipher(chosen, make_keys(chosen).secret).encrypt(np.zeros(6), bound=1.0, summands=5)
+    used = scheme(name)
+    return used.cipher(used.make_keys()[0]).encrypt(np.zeros(6), bound=1.0, summands=5)
 
 
 def several_ckks(scene):
-    from tacit.crypto.ckks import Adder
-
-    adder = Adder(parameter_set("sum"), scene.desk.memory["public"])
+    adder = scheme(scene.protection.parameters).adder(scene.desk.memory["public"])
     for _ in range(2):
         adder.add(ckks_blob(scene, np.zeros(6)))
     return adder.total()

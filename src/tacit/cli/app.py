@@ -18,6 +18,7 @@ from tacit.cli.lists import methods, protections
 from tacit.cli.output import Commands, guarded, say_json, stderr, stdout
 from tacit.cli.past import export, exposure, show
 from tacit.cli.resuming import resume
+from tacit.cli.tune import tune
 from tacit.core.errors import ConfigError
 
 app = typer.Typer(
@@ -94,7 +95,7 @@ def run(
     from tacit.cli.progress import ProgressBars
     from tacit.cli.tables import run_table
     from tacit.runs.job import execute
-    from tacit.runs.settings import Settings, merged, read_toml
+    from tacit.runs.settings import Settings, merged, read_toml, usual_protection
 
     # A flag that only a part knows is left over here, and may have been taken for the file.
     words = [*([str(file)] if file else []), *context.args]
@@ -135,9 +136,9 @@ def run(
     tables = merged(
         read_toml(Path(found)) if found else {}, {name: table for name, table in given.items() if table}
     )
-    defaults = Settings()
+    defaults = vars(Settings()) | {"protect": usual_protection(_table(tables, "method"))}
     chosen = {
-        name: str({**getattr(defaults, name), **_table(tables, name)}["name"])
+        name: str({**defaults[name], **_table(tables, name)}["name"])
         for name in ("method", "protect", "partition")
     }
     pairs, left = extra_flags(words, switches(chosen))  # --clip is a switch of some, a number of others
@@ -165,6 +166,7 @@ def _table(tables: dict[str, Any], name: str) -> dict[str, Any]:
     return table
 
 
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(tune)
 for command in (methods, protections, resume, show, exposure, export):
     app.command()(command)
 

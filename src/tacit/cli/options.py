@@ -61,13 +61,15 @@ def switches(chosen: Mapping[str, str] | None = None) -> list[str]:
     return [option.name for part in parts for option in part.options() if isinstance(option.default, bool)]
 
 
-def file_among(words: Sequence[str]) -> str | None:
+def file_among(words: Sequence[str], own: Sequence[str] = ()) -> str | None:
     """The word that is no flag and no flag's value, before it is known which parts are chosen.
+
+    ``own`` are switches of the command itself.
 
     >>> file_among(["--clip", "2.0", "noised.toml"]), file_among(["--clip", "ring.toml"])
     ('noised.toml', 'ring.toml')
     """
-    left = [word for word in extra_flags(words, switches())[1] if isinstance(literal(word), str)]
+    left = [word for word in extra_flags(words, [*switches(), *own])[1] if isinstance(literal(word), str)]
     found = [word for word in left if word.endswith(".toml")] or left
     if len(found) > 1:
         raise unexpected(found[1])
@@ -98,13 +100,25 @@ def part_options(
     >>> chosen = {"method": "fedheonn", "protect": "plain", "partition": "dirichlet"}
     >>> part_options([("lam", "0.01"), ("alpha", "0.3")], chosen, [])
     {'method': {'lam': 0.01}, 'partition': {'alpha': 0.3}}
+    >>> part_options([("lams", "0.01,1")], chosen, [])
+    {'method': {'lams': [0.01, 1]}}
     """
     homes = _homes(chosen)
     tables: dict[str, dict[str, Any]] = {}
     for key, text in pairs:
         section, name = _home(key, homes, flags)
-        tables.setdefault(section, {})[name] = literal(text)
+        many = name in _lists(section, chosen)
+        value = [literal(word.strip()) for word in text.split(",")] if many else literal(text)
+        tables.setdefault(section, {})[name] = value
     return tables
+
+
+def _lists(section: str, chosen: Mapping[str, str]) -> list[str]:
+    """Options of a chosen part that take several values, separated by commas."""
+    if section == "partition":
+        return []
+    part = (METHODS if section == "method" else PROTECTIONS).get(chosen[section])
+    return [option.name for option in part.options() if option.type.startswith("tuple")]
 
 
 def _homes(chosen: Mapping[str, str]) -> dict[str, list[str]]:

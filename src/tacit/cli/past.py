@@ -66,8 +66,8 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Export a run's model in a standard format."""
+    from tacit.models.files import load_model
     from tacit.models.onnx_export import to_onnx
-    from tacit.models.reading import read_model
     from tacit.runs.folder import RunFolder
 
     formats = ("safetensors", "onnx", "json")
@@ -77,7 +77,7 @@ def export(
     source = folder.path / "model.safetensors"
     if not source.is_file():
         raise ConfigError(f"{folder.path} holds no model: the run did not finish")
-    model = read_model(source)
+    model = load_model(source)
     path = to or Path(f"{folder.path.name}.{kind}")
     if path.exists():
         raise ConfigError(f"{path} is there already: choose another file with --to")

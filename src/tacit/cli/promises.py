@@ -76,7 +76,7 @@ def lines(promises: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("undone by", promises["collusion"]),
         ("if a client vanishes", promises["dropout"]),
         _error(promises["precision"]),
-        ("bytes per value", f"{promises['bytes_per_value']:g}"),
+        ("bytes per value", f"{promises['bytes_per_value']:g}" + " × clients" * promises["per_client"]),
         *(("warning", text) for text in promises["warnings"]),
     ]
 

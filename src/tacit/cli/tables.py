@@ -94,6 +94,9 @@ def _costs(result: Mapping[str, Any]) -> Table:
     table.add_row("CPU, in sum", time_text(ledger["sum_cpu_s"]))
     table.add_row("training time", time_text(result["training_s"]), "slowest client + coordinator")
     table.add_row("energy", energy_text(result["wh"]), f"at {result['settings']['run']['watts']:g} W")
+    if spent := result.get("privacy"):
+        words = f"of {spent['budget']:g}, at delta {spent['delta']:g}; for leaving out any one client"
+        table.add_row("epsilon", f"{spent['epsilon']:.4g}", words)
     if result["failures"]:
         table.add_row("failed clients", str(len(result["failures"])), result["failures"][0]["reason"])
     return table

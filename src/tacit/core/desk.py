@@ -212,6 +212,7 @@ class Desk(Waves):
             reply.party: str(reply.message.get("digest"))
             for reply in self._wave("desk.adopt", self.parties, {}, {}, failures=failures)
         }
+        self.parts.protection.settle(self)
         self._check_quorum("adoption", self.parties, list(digests), failures)
         own = viewed(self.parts, self.shared).digest() if self.shared is not None else None
         expected = own or Counter(digests.values()).most_common(1)[0][0]
@@ -255,7 +256,9 @@ class Desk(Waves):
         chosen = {party: weights[party] for party in asked} if weights is not None else {}
         if not all(np.isfinite(weight) for weight in chosen.values()):
             raise ConfigError("a weight is NaN or infinite: weights are finite numbers")
-        pending = PendingSum(self, self._sums, kind, contribution.__name__, layout, asked, chosen)
+        # What is contributed follows from the shared values: same values, same contribution.
+        state = len(self._log) if self.shared is None else self.shared.digest()
+        pending = PendingSum(self, self._sums, kind, contribution.__name__, layout, asked, chosen, state)
         pending.layout = layout.scaled(pending.largest_weight)
         return pending, pending.finished(self.parts.protection.gather(pending))
 
@@ -266,6 +269,7 @@ class Desk(Waves):
 
     def _tell_opened(self, pending: PendingSum) -> None:
         self._contributors = len(pending.contributors)
+        self.openings.opened(pending.contribution, pending.state, pending.contributors)
         self.events.emit(
             TotalOpened(
                 pending.number,

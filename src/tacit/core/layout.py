@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,15 @@ class Field:
     bound : float, optional
         Largest absolute value a single client may contribute. None: not known beforehand, so that
         protections use their wide encoding. Bounds are tight: a loose one costs precision.
+    total : float, optional
+        Largest absolute value of the sum over all clients, where that is known to be less than the bound
+        times the clients. Protections may use the room for more digits.
+    fine : bool
+        The total is needed to about 2⁻⁴⁰ of the bound. A protection that rounds more coarsely cuts
+        the values into digits, at twice the bytes or so.
+    columns : bool
+        The total is a matrix that the coordinator may multiply, unopened, by one that it knows
+        (the method's ``operator``); a protection that cannot do so leaves it to whoever opens the total.
     clear : bool
         Travels beside the protected vector, visible to the coordinator, which folds it with the
         part's ``fold`` (the exposure report says so).
@@ -34,6 +43,9 @@ class Field:
     name: str
     shape: tuple[int, ...] | None
     bound: float | None = None
+    total: float | None = None
+    fine: bool = False
+    columns: bool = False
     clear: bool = False
 
     def flaw(self, value: Any) -> str | None:
@@ -72,7 +84,13 @@ class Layout:
             return self
         return Layout(
             *(
-                field if field.bound is None else dataclasses.replace(field, bound=field.bound * factor)
+                field
+                if field.bound is None
+                else dataclasses.replace(
+                    field,
+                    bound=field.bound * factor,
+                    total=None if field.total is None else field.total * factor,
+                )
                 for field in (*self.fields, *self.clear)
             )
         )
@@ -85,8 +103,25 @@ class Layout:
     @cached_property
     def bounds(self) -> NDArray[np.float64]:
         """Bound of every value of the vector; infinite where none is known."""
-        pieces = [np.full(prod(f.shape or ()), np.inf if f.bound is None else f.bound) for f in self.fields]
-        return np.concatenate(pieces) if pieces else np.empty(0)
+        return self._each([np.inf if f.bound is None else f.bound for f in self.fields], float)
+
+    @cached_property
+    def fine(self) -> NDArray[np.bool_]:
+        """Which values of the vector are needed to about 2⁻⁴⁰ of their bound."""
+        return self._each([f.fine and f.bound is not None for f in self.fields], bool)
+
+    def reach(self, summands: int) -> float:
+        """Largest total of a bounded value in units of its bound: the summands, or less where known."""
+        ratios = [
+            summands if f.total is None or not f.bound else min(float(summands), f.total / f.bound)
+            for f in self.fields
+            if f.bound is not None
+        ]
+        return float(max(ratios, default=1.0))
+
+    def _each(self, values: Sequence[Any], kind: type) -> NDArray[Any]:
+        sizes = [prod(f.shape or ()) for f in self.fields]
+        return np.repeat(np.array(values, dtype=kind), sizes)
 
     def pack(self, parts: Mapping[str, Any]) -> NDArray[np.float64]:
         """Flatten named arrays into one vector; refuse NaN, wrong shapes and values out of bounds."""
@@ -99,27 +134,21 @@ class Layout:
             array = np.asarray(parts[field.name], dtype=np.float64)
             if array.shape != field.shape:
                 raise DataError(f"'{field.name}' has shape {array.shape}, agreed was {field.shape}")
+            self._check(field, array)
             vector[position : position + array.size] = array.reshape(-1)
             position += array.size
         for field in self.clear:
             self._check(field, np.asarray(parts[field.name]))
-        # One pass over the whole vector; the search for the culprit runs only if there is one.
-        if not np.isfinite(vector).all() or (self._bounded and np.any(np.abs(vector) > self.bounds)):
-            for field in self.fields:
-                self._check(field, np.asarray(parts[field.name], dtype=np.float64))
         return vector
-
-    @cached_property
-    def _bounded(self) -> bool:
-        return any(field.bound is not None for field in self.fields)
 
     @staticmethod
     def _check(field: Field, array: NDArray[Any]) -> None:
-        if not np.all(np.isfinite(array)):
+        # The extremes tell of NaN and infinity, too, and take no memory.
+        largest = max(-float(array.min()), float(array.max())) if array.size else 0.0
+        if not isfinite(largest):
             raise DataError(
                 f"'{field.name}' holds NaN or infinite values: look for them in the client's data"
             )
-        largest = float(np.max(np.abs(array), initial=0.0))
         if field.bound is not None and largest > field.bound:
             raise DataError(
                 f"'{field.name}' exceeds its bound of {field.bound:g}: scale it, or declare a wider one",

@@ -29,6 +29,7 @@ class PendingSum:
     layout: Layout
     parties: tuple[str, ...]
     weights: Mapping[str, float] = field(default_factory=dict)
+    state: object = None  # which shared values are contributed from
     contributors: list[str] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
@@ -141,6 +142,7 @@ class PendingSum:
                 f"{self.contribution}: {len(found)} contributions, no total over fewer than "
                 f"{least} is opened: wait for more clients"
             )
+        self.desk.openings.check(self.contribution, self.state, found, least)
         self.desk._contributors = len(found)
 
     def finished(self, protected: Mapping[str, Any]) -> dict[str, Any]:

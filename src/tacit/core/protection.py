@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import sqrt
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -20,6 +21,7 @@ from tacit.core.party import Party
 
 Place = Literal["coordinator", "clients"]
 Vector = NDArray[np.float64]
+FINE = 2.0**-40  # of its bound: how exact a total of a fine field is, with any protection
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Promises:
         Values without a bound are exact to 2⁻⁶⁰.
     bytes_per_value : float
         Upload of one client for one value of the vector, for long vectors.
+    per_client : bool
+        Whether that is for each client that takes part: all of them are sent a vector.
     single : bool
         Whether one client alone may be summed.
     warnings : tuple of str
@@ -56,8 +60,13 @@ class Promises:
     dropout: str
     precision: float
     bytes_per_value: float
+    per_client: bool = False
     single: bool = False
     warnings: tuple[str, ...] = ()
+
+    def upload(self, clients: int) -> float:
+        """Bytes that one of so many clients sends for a value."""
+        return self.bytes_per_value * (clients if self.per_client else 1)
 
     def as_dict(self) -> dict[str, Any]:
         """Give the promises as plain values."""
@@ -167,6 +176,11 @@ class Protection(Part):
         """Fewest contributions over which a total opens: as agreed, but one alone hides nothing."""
         return max(agreed, 1 if self.promises.single else 2)
 
+    def error(self, layout: Layout, contributions: int) -> float:
+        """Typical (root mean square) error of a total, as a share of its values' bound; noise not counted."""
+        rounding = sqrt(contributions / 12) * max(self.promises.precision, np.finfo(np.float64).eps)
+        return min(rounding, FINE) if layout.fine.all() else rounding
+
     def fits(self, method: Part) -> str | None:
         """Why this protection cannot serve a method, if so; asked before anything is sent."""
         return None
@@ -181,6 +195,9 @@ class Protection(Part):
     def gather(self, pending: Sum) -> Mapping[str, Any]:
         """Coordinator half: form the protected total, folding contributions one by one."""
         raise TypeError(f"{type(self).__name__} must say how contributions are gathered")
+
+    def settle(self, holder: Any) -> None:
+        """Forget, at a party or at the desk, what was prepared for sums that never came: a run is over."""
 
     def open(self, holder: Any, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Open a protected total with the keys of a party or of the desk; only meaningful digits leave."""

@@ -7,6 +7,7 @@ These are the steps every party can take whatever the method; the coordinator ha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -130,12 +131,12 @@ def read_log(message: Message) -> list[tuple[int, bytes]]:
     """Numbered log entries that an ask carries."""
     if "log/entries" not in message:
         return []
-    ends = np.cumsum(message["log/lengths"])
+    lengths: list[int] = message["log/lengths"].tolist()
     raw: bytes = message["log/entries"]
-    if (np.diff(ends, prepend=0) < 0).any() or ends[-1:].tolist() not in ([len(raw)], []):
+    if min(lengths, default=0) < 0 or sum(lengths) != len(raw):
         raise MessageError("log entries do not have the lengths that were announced")
-    starts = [0, *ends.tolist()]
-    return [(message["log/first"] + i, raw[starts[i] : starts[i + 1]]) for i in range(len(ends))]
+    starts = [0, *accumulate(lengths)]
+    return [(message["log/first"] + i, raw[starts[i] : starts[i + 1]]) for i in range(len(lengths))]
 
 
 def _remember(party: Party, shared: Shared) -> None:
@@ -166,14 +167,22 @@ def _applied(party: Party, parts: Parts, shared: Shared, entry: Message) -> Shar
 def opened(parts: Parts, holder: Any, schema: Any, entry: Mapping[str, Any]) -> Total:
     """Open a protected total, at whichever party holds the keys."""
     part = getattr(parts, entry["part"])
-    layout = layout_of(part, entry["contribution"], schema).scaled(entry.get("largest_weight", 1.0))
+    layout = layout_of(part, entry["contribution"], schema, getattr(holder, "cache", None))
+    layout = layout.scaled(entry.get("largest_weight", 1.0))
     vector = parts.protection.open(holder, _under("total/", entry), layout)
     fields = {**layout.unpack(vector), **_under("clear/", entry)}
-    return Total(fields, entry["contributors"])
+    contributors = entry["contributors"]
+    return Total(fields, contributors, parts.protection.error(layout, contributors))
 
 
-def layout_of(part: Any, contribution: str, schema: Any) -> Any:
-    """Layout of a part's contribution under the agreed schema."""
+def layout_of(part: Any, contribution: str, schema: Any, cache: dict[Any, Any] | None = None) -> Any:
+    """Layout of a part's contribution under the agreed schema; one object for all who share a cache."""
+    if cache is not None:
+        key = ("layout", id(part), contribution, id(schema))
+        # The entry keeps part and schema, so that their ids stay theirs.
+        if key not in cache:
+            cache[key] = layout_of(part, contribution, schema), part, schema
+        return cache[key][0]
     _, mark = marked(part, contribution, "contribution")
     assert mark.layout
     return mark.layout(part, schema)
@@ -182,9 +191,8 @@ def layout_of(part: Any, contribution: str, schema: Any) -> Any:
 def contribute(party: Party, message: Message, parts: Parts, shared: Shared) -> Message:
     """Compute this party's term of a sum, and protect it."""
     part = getattr(parts, message["part"])
-    function, mark = marked(part, message["contribution"], "contribution")
-    assert mark.layout
-    layout = mark.layout(part, shared.schema)
+    function, _ = marked(part, message["contribution"], "contribution")
+    layout = layout_of(part, message["contribution"], shared.schema, party.cache)
     weight, largest = message.get("weight", 1.0), message.get("largest_weight", 1.0)
     if not abs(weight) <= largest:
         raise MessageError(f"weight {weight} beyond the announced largest one of {largest}")
@@ -194,7 +202,8 @@ def contribute(party: Party, message: Message, parts: Parts, shared: Shared) -> 
         vector, clear = party.state["vector"], _under("clear/", party.state)
     else:
         named = function(party, shared)
-        vector = layout.pack(named) * weight
+        vector = layout.pack(named)
+        vector = vector if weight == 1 else vector * weight
         clear = {field.name: named[field.name] for field in layout.clear}
         if parts.protection.restarts:
             party.state.update({"sum": number, "vector": vector, **_over("clear/", clear)})
@@ -212,8 +221,9 @@ def disclose(party: Party, message: Message, parts: Parts, shared: Shared) -> Me
 
 
 def adopt(party: Party, message: Message, parts: Parts, shared: Shared) -> Message:
-    """Keep what was learnt, and say by digest which replica this is."""
+    """Keep what was learnt, and say by digest which replica this is; unused secrets go."""
     _remember(party, shared)
+    parts.protection.settle(party)
     return Message(digest=viewed(parts, shared).digest())
 
 

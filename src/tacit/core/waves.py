@@ -22,6 +22,7 @@ from tacit.core.events import Events, Noted, Replied, WaveEnded, WaveStarted
 from tacit.core.exposure import COORDINATOR, Exposure
 from tacit.core.manifest import Manifest, Parts
 from tacit.core.message import Message
+from tacit.core.openings import Openings
 from tacit.core.party import Vault, identity_of
 from tacit.core.replica import viewed, write_log
 from tacit.core.secret import Secret
@@ -53,6 +54,7 @@ class Waves:
         self.vault = Vault()
         self.memory: dict[str, Any] = {}
         self.directory: dict[str, bytes] = {}
+        self.openings = Openings()
         self._secret = secret
         self._pinned = pinned
         self._transcript = transcript

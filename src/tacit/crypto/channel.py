@@ -9,6 +9,9 @@ and receiver: a blob moved to another place or time does not open.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha512
+from itertools import accumulate
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -18,11 +21,11 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from tacit.core.errors import ProtectionError
-from tacit.core.message import Message
 from tacit.core.secret import Secret
 
 NONCE = 12
 SIGNATURE = 64
+_FIELD = 2**255 - 19
 
 
 def identity_public(identity: Secret) -> bytes:
@@ -62,7 +65,7 @@ def checked_key(signed: bytes, pinned: bytes, purpose: str, owner: str, run: str
 
 
 def _claim(purpose: str, owner: str, run: str, public: bytes) -> bytes:
-    return Message(purpose=purpose, owner=owner, run=run, public=public).encode()
+    return bound(purpose, owner, run, public)
 
 
 def pair_key(private: Secret, peer: bytes, purpose: str, run: str) -> Secret:
@@ -74,19 +77,72 @@ def pair_key(private: Secret, peer: bytes, purpose: str, run: str) -> Secret:
     >>> pair_key(a, B, "seal", "run-1") == pair_key(a, B, "seal", "run-2")
     False
     """
+    return pair_keys(private, [peer], purpose, run)[0]
+
+
+def pair_keys(
+    private: Secret, peers: Sequence[bytes], purpose: str, run: str, known: Sequence[bytes] = ()
+) -> list[Secret]:
+    """Derive what one party shares with each of several others: its key is read once, not for each.
+
+    ``known`` are secrets that go into the keys as well, one for each of the others: see :func:`acquainted`.
+    """
+    info, more = bound(purpose, run), known or [b""] * len(peers)
+    return [
+        Secret(HKDF(SHA256(), length=32, salt=None, info=info).derive(raw.reveal() + extra))
+        for raw, extra in zip(exchanged(private, peers), more, strict=True)
+    ]
+
+
+def exchanged(private: Secret, peers: Iterable[bytes]) -> list[Secret]:
+    """What X25519 gives with each of several public keys: to derive keys from, not to use as one."""
+    own = X25519PrivateKey.from_private_bytes(private.reveal())
     try:
-        raw = X25519PrivateKey.from_private_bytes(private.reveal()).exchange(
-            X25519PublicKey.from_public_bytes(peer)
-        )
+        return [Secret(own.exchange(X25519PublicKey.from_public_bytes(peer))) for peer in peers]
     except ValueError:
         raise ProtectionError("an exchange key that gives no secret (a point of small order)") from None
-    info = Message(purpose=purpose, run=run).encode()
-    return Secret(HKDF(SHA256(), length=32, salt=None, info=info).derive(raw))
+
+
+def acquainted(identity: Secret, pinned: Sequence[bytes]) -> list[bytes]:
+    """What a party shares with others by their identities alone, by X25519 on the curve of Ed25519.
+
+    A key that this goes into is known only to the two sites that have pinned each other, whatever exchange
+    keys a relay may have shown them. It takes a third of the time in which a signature is checked. Both
+    curves are one (RFC 7748): u = (1 + y) / (1 - y), and an identity's scalar is the first half of
+    the SHA-512 of its seed. Exchange keys must go into the key as well, or the past opens with an identity.
+
+    >>> ann, bob = Secret(bytes(32)), Secret(bytes([1] * 32))
+    >>> acquainted(ann, [identity_public(bob)]) == acquainted(bob, [identity_public(ann)])
+    True
+    """
+    scalar = Secret(sha512(identity.reveal()).digest()[:32])
+    return [secret.reveal() for secret in exchanged(scalar, _montgomery(pinned))]
+
+
+def _montgomery(identities: Sequence[bytes]) -> Iterator[bytes]:
+    """Public keys on Curve25519 of identities, with one inversion for all of them."""
+    heights = [int.from_bytes(key, "little") & ((1 << 255) - 1) for key in identities]
+    below = [1 - height for height in heights]
+    behind = list(accumulate(reversed(below), lambda a, b: a * b % _FIELD, initial=1))[-2::-1]
+    inverse = pow(behind[0] * below[0], -1, _FIELD) if below else 0
+    for height, own, rest in zip(heights, below, behind, strict=True):
+        yield ((1 + height) * inverse * rest % _FIELD).to_bytes(32, "little")
+        inverse = inverse * own % _FIELD
+
+
+def bound(*pieces: str | bytes) -> bytes:
+    """Names and values as one byte string, each after its length, so that none run together.
+
+    >>> bound("ab", "c") == bound("a", "bc")
+    False
+    """
+    raws = [piece.encode() if isinstance(piece, str) else piece for piece in pieces]
+    return b"".join([part for raw in raws for part in (len(raw).to_bytes(4, "little"), raw)])
 
 
 def place(run: str, number: int, step: str, sender: str, receiver: str) -> bytes:
     """Where and when a sealed blob belongs."""
-    return Message(run=run, sum=number, step=step, sender=sender, receiver=receiver).encode()
+    return bound("place", run, str(number), step, sender, receiver)
 
 
 def seal(key: Secret, raw: bytes, where: bytes) -> bytes:

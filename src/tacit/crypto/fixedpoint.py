@@ -3,23 +3,27 @@
 A value with a known bound b becomes one integer, round(x · (2^(bits-1) - 1) / b). A value without one,
 such as Σx² before anything is scaled, uses the *wide* encoding: sixty bits before and sixty after the
 binary point, cut into digits of the same size, so that every slot of the vector looks alike to the
-protection. Guard bits for the number of summands are counted in, and totals are decoded as integers: a
-detour through floats would be wrong beyond 2^53.
+protection. A *fine* value has a bound but is needed to more digits than one slot holds: it is cut, too.
+Guard bits for the number of summands are counted in, and totals are decoded as integers: a detour through
+floats would be wrong beyond 2^53.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import fsum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError, DataError
+from tacit.core.layout import Layout
 
 WIDE_FRACTION = 60
 WIDE_BITS = 120
+FINE_BITS = 52  # of a fine value, its sign not counted
 
 Vector = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -39,6 +43,8 @@ class FixedPoint:
         How many vectors will be added at the most.
     clip : bool
         Cut values at their bound instead of refusing them.
+    fine : ndarray of bool, optional
+        Which of the bounded values are cut into digits.
 
     Examples
     --------
@@ -52,6 +58,13 @@ class FixedPoint:
     bits: int
     summands: int
     clip: bool = False
+    fine: NDArray[np.bool_] | None = None
+
+    @classmethod
+    def of(cls, layout: Layout, bits: int, summands: int, clip: bool = False) -> FixedPoint:
+        """Encoding of a layout's vectors."""
+        fine = layout.fine if any(field.fine for field in layout.fields) else None
+        return cls(layout.bounds, bits, summands, clip, fine)
 
     def __post_init__(self) -> None:
         if not 8 <= self.bits <= 50:
@@ -70,13 +83,27 @@ class FixedPoint:
         return int(self.summands - 1).bit_length()
 
     @cached_property
-    def _narrow(self) -> NDArray[np.bool_]:
-        return np.isfinite(self.bounds)
+    def _fine(self) -> NDArray[np.bool_]:
+        none = np.zeros(self.bounds.shape, dtype=bool)
+        return none if self.fine is None or self.bits > FINE_BITS else self.fine & np.isfinite(self.bounds)
+
+    @cached_property
+    def _narrow(self) -> NDArray[np.bool_] | slice:
+        # Mostly all values are of this kind; a slice then selects them without copying any.
+        narrow = np.isfinite(self.bounds)
+        narrow = narrow if self.fine is None else narrow & ~self._fine
+        return slice(None) if narrow.all() else narrow
+
+    @cached_property
+    def _wide(self) -> NDArray[np.bool_]:
+        return ~np.isfinite(self.bounds)
 
     @cached_property
     def _scale(self) -> Vector:
         bound = self.bounds[self._narrow]
         top = float((1 << (self.bits - 1)) - 1)
+        if bound.size and bound.min() > 0:
+            return top / bound
         return np.divide(top, bound, out=np.zeros_like(bound), where=bound > 0)
 
     @cached_property
@@ -84,11 +111,19 @@ class FixedPoint:
         """Integers that a wide value takes."""
         return -(-WIDE_BITS // (self.bits - 1))
 
+    @cached_property
+    def _cuts(self) -> list[int]:
+        """Where narrow, fine and wide slots end."""
+        if isinstance(self._narrow, slice):
+            return [len(self.bounds)] * 3
+        fine = -(-FINE_BITS // (self.bits - 1)) * int(self._fine.sum())
+        narrow = len(self._scale)
+        return [narrow, narrow + fine, narrow + fine + self.digits * int(self._wide.sum())]
+
     @property
     def slots(self) -> int:
         """Integers that a vector takes."""
-        narrow = int(self._narrow.sum())
-        return narrow + self.digits * (len(self.bounds) - narrow)
+        return self._cuts[-1]
 
     def encode(self, vector: Vector) -> Integers:
         """Turn a vector into integers; refuse (or clip) what exceeds its bound."""
@@ -105,23 +140,53 @@ class FixedPoint:
                 "declare a wider bound, or set clip",
                 private=f"it is {vector[first]:g}",
             )
+        if isinstance(self._narrow, slice):
+            return np.rint(vector * self._scale).astype(np.int64)
         narrow = np.rint(vector[self._narrow] * self._scale).astype(np.int64)
-        if self._narrow.all():
-            return narrow
-        wide = wide_digits(vector[~self._narrow], self.bits - 1)
-        return np.concatenate([narrow, wide.reshape(-1)])
+        fine = fine_digits(vector[self._fine], self.bounds[self._fine], self.bits - 1)
+        wide = wide_digits(vector[self._wide], self.bits - 1)
+        return np.concatenate([narrow, fine.reshape(-1), wide.reshape(-1)])
 
     def decode(self, totals: Integers) -> Vector:
         """Turn added integers back into real values."""
         if totals.shape != (self.slots,):
             raise DataError(f"total of {totals.size} integers, the encoding has {self.slots}")
-        split = int(self._narrow.sum())
+        narrow, fine, wide = np.split(totals, self._cuts[:2])
         result = np.empty(self.bounds.shape)
-        scale = self._scale
-        result[self._narrow] = np.divide(totals[:split], scale, out=np.zeros(split), where=scale > 0)
-        if split < len(self.bounds):
-            result[~self._narrow] = from_wide_digits(totals[split:].reshape(self.digits, -1), self.bits - 1)
+        result[self._narrow] = np.divide(
+            narrow, self._scale, out=np.zeros(len(narrow)), where=self._scale > 0
+        )
+        if len(fine):
+            bounds = self.bounds[self._fine]
+            result[self._fine] = from_fine_digits(fine.reshape(-1, len(bounds)), bounds, self.bits - 1)
+        if len(wide):
+            result[self._wide] = from_wide_digits(wide.reshape(self.digits, -1), self.bits - 1)
         return result
+
+
+def fine_digits(values: Vector, bounds: Vector, digit_bits: int) -> Integers:
+    """Cut bounded values into signed digits of ``digit_bits`` bits, the lowest first; (digits, values).
+
+    >>> digits = fine_digits(np.array([-0.3, 1.0]), np.array([1.0, 2.0]), 23)
+    >>> digits.shape, from_fine_digits(digits, np.array([1.0, 2.0]), 23).round(14).tolist()
+    ((3, 2), [-0.3, 1.0])
+    """
+    shares = np.divide(values, bounds, out=np.zeros(values.shape), where=bounds > 0)
+    # A bit less than all, so that a value at its bound does not need one more digit.
+    whole = np.rint(np.ldexp(np.abs(shares), FINE_BITS)).astype(np.int64)
+    np.minimum(whole, (1 << FINE_BITS) - 1, out=whole)
+    count = -(-FINE_BITS // digit_bits)
+    digits = np.stack([(whole >> (digit_bits * place)) & ((1 << digit_bits) - 1) for place in range(count)])
+    return np.where(shares < 0, -digits, digits)
+
+
+def from_fine_digits(digits: NDArray[Any], bounds: Vector, digit_bits: int) -> Vector:
+    """Values from (added) digits: each digit's total is exact in floating point, so only their sum rounds."""
+    shares = np.zeros(digits.shape[1])
+    for place, row in enumerate(digits):
+        shares += np.ldexp(row.astype(np.float64), digit_bits * place - FINE_BITS)
+    found: Vector = shares * bounds
+    return found
 
 
 def wide_digits(values: Vector, digit_bits: int) -> Integers:
@@ -149,7 +214,9 @@ def wide_digits(values: Vector, digit_bits: int) -> Integers:
 
 def from_wide_digits(digits: NDArray[Any], digit_bits: int) -> Vector:
     """Values from (added) digits, exactly rounded."""
-    totals = np.zeros(digits.shape[1], dtype=object)
-    for place, row in enumerate(digits):
-        totals += row.astype(object) * (1 << (digit_bits * place))
-    return np.array([int(total) / (1 << WIDE_FRACTION) for total in totals], dtype=np.float64)
+    places = digit_bits * np.arange(len(digits))[:, None] - WIDE_FRACTION
+    # A digit's total is a whole number below 2⁵³, or it is cut in two that are: fsum then loses nothing.
+    whole = digits.astype(np.int64)
+    low = whole & ((1 << 32) - 1)
+    terms = np.ldexp(np.concatenate([whole - low, low]).astype(np.float64), np.concatenate([places, places]))
+    return np.array([fsum(column) for column in terms.T.tolist()])

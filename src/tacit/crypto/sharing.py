@@ -5,9 +5,6 @@ Additive shares need all n holders, cost no arithmetic, and live where fixed-poi
 share of holder i is the polynomial at i. Both are linear, so shares of several dealers, added holder by
 holder, are shares of the sum. Fewer than t shares (fewer than all, if additive) say nothing at all.
 
-Arithmetic is exact in uint64: 2^61 ≡ 1, so the upper half of a product folds back by a shift. Fresh
-words are AES-256-CTR under a key from the operating system, drawn anew for every call.
-
 A share says nothing about its dealer or its time, and a wrong one gives a wrong secret: who sends what
 to whom, and when, is bound by the sealed channel it travels in (:mod:`tacit.crypto.channel`).
 """
@@ -21,26 +18,27 @@ from functools import lru_cache
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError, DataError, MessageError, ProtectionError
 from tacit.core.secret import Secret
+from tacit.crypto.field import (
+    PRIME,
+    Integers,
+    Ring,
+    add_rows,
+    elements_of,
+    multiply,
+    powers_of,
+    product,
+    random_elements,
+)
 from tacit.crypto.masking import expand, new_seed
 
-PRIME = (1 << 61) - 1
 MOST_PARTIES = 1 << 20  # evaluation points stay small, so that multiplying by one takes two products
 _BLOCK = 1 << 14  # values worked on at a time, for the cache
 _BYTES = 7  # of a byte string that go into one field element
 _HEADER = struct.Struct("<4sII")
 _MAGIC = b"TSH1"
-
-Ring = NDArray[np.uint64]
-Integers = NDArray[np.int64]
-
-_P = np.uint64(PRIME)
-_LOW32, _LOW29 = np.uint64((1 << 32) - 1), np.uint64((1 << 29) - 1)
-_3, _29, _32, _61 = (np.uint64(bits) for bits in (3, 29, 32, 61))
-
 
 # -- additive, modulo 2^64 ---------------------------------------------------------------------------
 
@@ -84,72 +82,6 @@ def additive_total(shares: Ring) -> Ring:
     return total
 
 
-# -- the field of 2^61 - 1 elements --------------------------------------------------------------------
-
-
-def to_field(values: Integers) -> Ring:
-    """Signed integers below 2^60 as field elements; negative ones are the upper half.
-
-    >>> from_field(to_field(np.array([-5, 3]))).tolist()
-    [-5, 3]
-    """
-    signed = np.asarray(values, np.int64)
-    if signed.size and not (-(1 << 60) < signed.min() and signed.max() < 1 << 60):
-        raise DataError("a value needs more than 60 bits and its sign: use fewer bits in fixed point")
-    return np.where(signed < 0, signed + PRIME, signed).astype(np.uint64)
-
-
-def from_field(elements: Ring) -> Integers:
-    """Field elements as signed integers again."""
-    signed = _elements(elements).astype(np.int64)
-    return np.where(signed >> 60 == 1, signed - PRIME, signed)
-
-
-def multiply(a: Ring, b: Ring) -> Ring:
-    """Product in the field, exact for whole arrays.
-
-    With a = a₁2³² + a₀ and the same for b, a₁b₁2⁶⁴ ≡ 8a₁b₁, and the middle term m2³² ≡ ⌊m/2²⁹⌋ +
-    (m mod 2²⁹)2³²; every part stays below 2⁶², and their sum below 2⁶³.
-
-    >>> int(multiply(np.array([PRIME - 1], np.uint64), np.array([PRIME - 1], np.uint64))[0])
-    1
-    """
-    a1, a0, b1, b0 = a >> _32, a & _LOW32, b >> _32, b & _LOW32
-    middle = a1 * b0 + a0 * b1
-    low = a0 * b0
-    total = ((a1 * b1) << _3) + (middle >> _29) + ((middle & _LOW29) << _32) + (low & _P) + (low >> _61)
-    return _reduce(total)
-
-
-def _reduce(values: Ring) -> Ring:
-    """Bring any uint64 below the prime."""
-    folded = (values & _P) + (values >> _61)
-    return np.where(folded >= _P, folded - _P, folded)
-
-
-def _sum(rows: Ring) -> Ring:
-    """Add rows in the field: halves are added apart, so that up to 2^31 rows do not overflow."""
-    high, low = (rows >> _32).sum(axis=0, dtype=np.uint64), (rows & _LOW32).sum(axis=0, dtype=np.uint64)
-    return _reduce(_reduce(low) + (high >> _29) + ((high & _LOW29) << _32))
-
-
-def _elements(values: Ring) -> Ring:
-    elements = np.asarray(values)
-    if elements.dtype != np.uint64 or elements.ndim != 1:
-        raise DataError(f"one row of uint64 is needed, not {elements.ndim} dimensions of {elements.dtype}")
-    if elements.size and elements.max() >= _P:
-        raise DataError("a value is not below 2^61 - 1: use fewer bits in fixed point, or to_field for signs")
-    return elements
-
-
-def _random_elements(count: int) -> Ring:
-    """Uniform field elements: 61 bits each, and 2^61 - 1 itself is drawn again, not folded to zero."""
-    elements = expand(new_seed(), count) >> _3
-    while (beyond := np.flatnonzero(elements == _P)).size:
-        elements[beyond] = expand(new_seed(), beyond.size) >> _3
-    return elements
-
-
 # -- Shamir --------------------------------------------------------------------------------------------
 
 
@@ -182,7 +114,7 @@ class Share:
         if len(raw) != _HEADER.size + 8 * count:
             raise MessageError(f"share of {count:,} values in {len(raw):,} bytes: cut short or added to")
         values = np.frombuffer(raw, "<u8", count, _HEADER.size).astype(np.uint64)
-        if not 1 <= point <= MOST_PARTIES or (count and values.max() >= _P):
+        if not 1 <= point <= MOST_PARTIES or (count and values.max() >= PRIME):
             raise MessageError(f"share with point {point} or a value beyond the field: it was changed")
         return cls(point, values)
 
@@ -198,20 +130,14 @@ def share_vector(values: Ring, parties: int, threshold: int) -> list[Share]:
         raise ConfigError(f"{parties:,} parties: shares are for 1 to {MOST_PARTIES:,}")
     if not 1 <= threshold <= parties:
         raise ConfigError(f"threshold is {threshold}: with {parties} shares it goes from 1 to {parties}")
-    secret = _elements(values)
-    points = np.arange(1, parties + 1, dtype=np.uint64)[:, None]
+    secret = elements_of(values)
+    powers = powers_of(parties, threshold)
     shares = np.empty((parties, len(secret)), np.uint64)
     block = max(_BLOCK // parties, 64)
     for start in range(0, len(secret), block):
         constant = secret[start : start + block]
-        higher = _random_elements((threshold - 1) * len(constant)).reshape(threshold - 1, len(constant))
-        result = np.zeros((parties, len(constant)), np.uint64)
-        for term in (*higher, constant):
-            # Horner. Between the steps values stay below 2^61 + 4, which the two products can take.
-            high, low = (result >> _32) * points, (result & _LOW32) * points
-            result = low + (high >> _29) + ((high & _LOW29) << _32) + term
-            result = (result & _P) + (result >> _61)
-        shares[:, start : start + block] = _reduce(result)
+        higher = random_elements((threshold - 1) * len(constant)).reshape(threshold - 1, len(constant))
+        shares[:, start : start + block] = product(powers, np.concatenate([constant[None], higher]))
     return [Share(point, row) for point, row in enumerate(shares, start=1)]
 
 
@@ -232,7 +158,7 @@ def recover_vector(shares: Sequence[Share], threshold: int) -> Ring:
         raise ProtectionError(f"two shares of one point among {sorted(points)[:20]}: each holder gives one")
     if len({len(share.values) for share in shares}) > 1:
         raise ProtectionError("shares of different lengths: they belong to different secrets")
-    rows = np.stack([_elements(share.values) for share in shares[:threshold]])
+    rows = np.stack([elements_of(share.values) for share in shares[:threshold]])
     for extra in shares[threshold:]:
         if not np.array_equal(_interpolate(rows, points[:threshold], extra.point), extra.values):
             raise ProtectionError(
@@ -246,7 +172,7 @@ def add_shares(shares: Sequence[Share]) -> Share:
     """Add shares that one holder has of several dealers: its share of the sum."""
     if len({share.point for share in shares}) != 1 or len({len(share.values) for share in shares}) != 1:
         raise ProtectionError("only shares of one point and one length add up: each holder adds its own")
-    return Share(shares[0].point, _sum(np.stack([_elements(share.values) for share in shares])))
+    return Share(shares[0].point, add_rows(np.stack([elements_of(share.values) for share in shares])))
 
 
 def share_bytes(secret: Secret, parties: int, threshold: int) -> list[Share]:
@@ -278,7 +204,7 @@ def _interpolate(rows: Ring, points: tuple[int, ...], at: int) -> Ring:
     result = np.empty(rows.shape[1], np.uint64)
     block = max(_BLOCK // len(points), 64)
     for start in range(0, len(result), block):
-        result[start : start + block] = _sum(multiply(rows[:, start : start + block], weights))
+        result[start : start + block] = add_rows(multiply(rows[:, start : start + block], weights))
     return result
 
 

@@ -76,50 +76,71 @@ class Preparation(Part):
     @property
     def sums(self) -> int:
         """How many sums :meth:`train` forms."""
-        moments = self.scale == "standard" or self.missing == "mean"
-        return int(moments) + (DIGITS if self.scale == "minmax" else 0)
+        return 1 + (DIGITS if self.scale == "minmax" else 0)
+
+    def idle(self, method: Any) -> bool:
+        """Whether nothing has to be agreed: rows stay as they are, and the method asks for no norms."""
+        return self.scale == "none" and self.missing == "refuse" and not getattr(method, "needs_norms", True)
 
     # -- scaling -----------------------------------------------------------------------------------
 
     def train(self, desk: Desk) -> tuple[str, ...]:
         """Agree on scale and fill values; gives the parties that took part."""
-        parties = desk.parties
-        if self.scale == "standard" or self.missing == "mean":
-            parties = desk.round(self.moments, self.settle)
+        if self.idle(desk.parts.method):
+            return desk.parties
+        parties = desk.round(self.moments, self.settle)
         if self.scale == "minmax":
             for _ in range(DIGITS):
                 parties = desk.round(self.probe, self.narrow, parties)
         return parties
 
     def _moments_layout(self, schema: Schema) -> Layout:
-        features = (schema.features,)
-        count = features if self.missing == "mean" else ()
-        return Layout(Field("count", count), Field("sum", features), Field("square", features))
+        features, filled = (schema.features,), self.missing == "mean"
+        wanted = {
+            "count": filled,
+            "sum": filled or self.scale == "standard",
+            "square": self.scale != "minmax",
+        }
+        return Layout(Field("rows", ()), *(Field(name, features) for name, want in wanted.items() if want))
 
     @contribution(_moments_layout)
     def moments(self, party: Party, shared: Shared) -> dict[str, Any]:
-        """n, Σx and Σx² of this party's rows, over the values that are there."""
+        """n, Σx and Σx² of this party's rows, over the values that are there; only what is needed."""
         X = shared.schema.matrix(party.data)
-        count: Any = len(X)
+        found: dict[str, Any] = {"rows": len(X)}
         if self.missing == "mean":
             present = np.isfinite(X)
-            count = present.sum(axis=0)
+            found["count"] = present.sum(axis=0)
             X[~present] = 0.0
         # Numbers so large that a square is infinite are refused by name when the contribution is packed.
         with np.errstate(over="ignore"):
-            return {"count": count, "sum": X.sum(axis=0), "square": np.einsum("ij,ij->j", X, X)}
+            if self.missing == "mean" or self.scale == "standard":
+                found["sum"] = X.sum(axis=0)
+            if self.scale != "minmax":
+                found["square"] = np.einsum("ij,ij->j", X, X)
+        return found
 
     @apply
     def settle(self, total: Total, shared: Shared) -> Shared:
-        """Mean and standard deviation of every feature."""
-        count = np.maximum(total["count"], 1.0)
-        mean = total["sum"] / count
-        mean_square = total["square"] / count
-        variance = mean_square - mean**2
-        constant = variance <= CONSTANT * mean_square
-        spread = np.where(constant, 1.0, np.sqrt(np.where(constant, 1.0, variance)))
-        found = {"centre": mean, "spread": spread, "constant": constant} if self.scale == "standard" else {}
-        return shared | (found | {"fill": mean} if self.missing == "mean" else found)
+        """Mean and standard deviation of every feature, and how long the prepared columns are.
+
+        ``norms`` has Σx² of each prepared column, or a bound of it, after n, that of the ones.
+        """
+        features, rows = shared.schema.features, float(np.maximum(total["rows"], 1.0))
+        count = np.maximum(total.get("count", np.full(features, rows)), 1.0)
+        mean = total.get("sum", np.zeros(features)) / count
+        found = {"fill": mean} if self.missing == "mean" else {}
+        squares = np.full(features, rows)  # of values in [0, 1], at the most
+        if self.scale == "none":
+            squares = total["square"] + (rows - count) * mean**2
+        elif self.scale == "standard":
+            mean_square = total["square"] / count
+            variance = mean_square - mean**2
+            constant = variance <= CONSTANT * mean_square
+            spread = np.where(constant, 1.0, np.sqrt(np.where(constant, 1.0, variance)))
+            found |= {"centre": mean, "spread": spread, "constant": constant}
+            squares = np.where(constant, 0.0, count)  # a missing value becomes the mean, which is 0 then
+        return shared | found | {"norms": np.concatenate([[rows], squares])}
 
     def _probe_layout(self, schema: Schema) -> Layout:
         return Layout(Field("reached", (2, schema.features, 15), bound=1.0))

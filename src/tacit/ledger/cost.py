@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tacit.core.errors import ConfigError
-from tacit.core.events import Event, Relayed, Replied, WaveEnded, WaveStarted
+from tacit.core.events import BudgetSpent, Event, Relayed, Replied, WaveEnded, WaveStarted
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -89,6 +89,7 @@ class CostLedger:
         self._replies = 0
         self._relays = 0
         self._relayed_bytes = 0
+        self._budget: BudgetSpent | None = None
 
     def __call__(self, number: int, event: Event) -> None:
         """Take one event into account; events that cost nothing are passed over."""
@@ -105,6 +106,8 @@ class CostLedger:
                 wave = self._wave(event.wave)
                 wave.cpu_coordinator_s += event.cpu_s
                 wave.wall_s += event.wall_s
+            case BudgetSpent():
+                self._budget = event
 
     def _wave(self, number: int) -> _Wave:
         return self._waves.setdefault(number, _Wave(number))
@@ -124,6 +127,13 @@ class CostLedger:
         else:
             wave.failures += 1
             self._failures.append({"party": reply.party, "step": wave.step, "reason": reply.failure})
+
+    def _privacy(self) -> dict[str, Any] | None:
+        """Epsilon and delta that all totals with noise have cost together; None without noise."""
+        if (spent := self._budget) is None:
+            return None
+        figures = {"epsilon": spent.epsilon, "delta": spent.delta, "budget": spent.budget}
+        return {**figures, "sums_left": spent.left}
 
     def summary(self, watts: float = 65.0) -> dict[str, Any]:
         """Sum up the run so far, in plain values that go into JSON as they are.
@@ -184,6 +194,7 @@ class CostLedger:
             "sum_cpu_s": everybody + coordinator + services,
             "watts": float(watts),
             "wh": watts * (everybody + coordinator + services) / SECONDS_PER_HOUR,
+            "privacy": self._privacy(),
             "failures": [dict(failure) for failure in self._failures],
             "waves": waves,
             "per_client": {

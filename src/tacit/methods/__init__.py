@@ -14,6 +14,7 @@ METHODS: Registry[Method] = Registry(
         "fedadagrad": "tacit.methods.fedopt:FedAdagrad",
         "fedadam": "tacit.methods.fedopt:FedAdam",
         "fedyogi": "tacit.methods.fedopt:FedYogi",
+        "fedheonn-ensemble": "tacit.methods.ensemble:FedHEONNEnsemble",
     },
     "tacit.methods",
 )

@@ -13,9 +13,8 @@ from tacit.core.desk import Desk
 from tacit.core.errors import ConfigError
 from tacit.core.events import BudgetSpent, Noted
 from tacit.core.layout import Field, Layout
-from tacit.core.parts import apply, contribution
+from tacit.core.parts import Part, apply, contribution
 from tacit.core.party import Party
-from tacit.core.protection import Protection
 from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Inputs
 from tacit.data.schema import Schema
@@ -37,6 +36,7 @@ class Averaging(Method):
     """Base of methods that average networks; the settings are described at :class:`FedAvg`."""
 
     tasks = ("classification",)
+    needs_norms = False
 
     network: Any = "mlp"
     hidden: Sizes = (32,)
@@ -114,7 +114,7 @@ class Averaging(Method):
                 "raise example_noise, lower example_sampling or epochs, or raise example_epsilon"
             )
 
-    def unsuited(self, protection: Protection) -> str | None:
+    def suits(self, protection: Part) -> str | None:
         """Refuse noise on weights: their squares would be clipped, and the mean divided by noise."""
         if protection.name == "noised" and self.weighting != "equal":
             return "clients count by weights, which noise and clipping would spoil: set weighting = 'equal'"

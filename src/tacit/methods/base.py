@@ -13,7 +13,6 @@ from tacit.core.errors import ConfigError
 from tacit.core.layout import Field, Layout
 from tacit.core.parts import Part, contribution
 from tacit.core.party import Party
-from tacit.core.protection import Protection
 from tacit.core.shared import Shared
 from tacit.data.schema import Schema
 from tacit.data.table import Table
@@ -68,6 +67,12 @@ class Method(Part):
     tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
     paper: ClassVar[str] = ""
 
+    # The protection that a run takes if none is named.
+    default_protection: ClassVar[str] = "plain"
+
+    # Whether it bounds its sums by the lengths of the prepared columns, which the preparation then sums.
+    needs_norms: ClassVar[bool] = True
+
     # A closed form gives the model of the pooled rows, whoever holds which of them: contract tests ask.
     closed_form: ClassVar[bool] = False
 
@@ -80,8 +85,8 @@ class Method(Part):
         if schema.task not in self.tasks:
             raise ConfigError(f"{self.name} cannot learn {schema.task}: it does {' and '.join(self.tasks)}")
 
-    def unsuited(self, protection: Protection) -> str | None:
-        """Why this method cannot bear what a protection does to sums, such as noise, if so."""
+    def suits(self, protection: Part) -> str | None:
+        """Why a protection makes no sense for this method, if so; asked before anything is sent."""
         return None
 
     @property

@@ -16,81 +16,48 @@ The paper's symbols, with samples as its columns and ours as rows (X is the tran
 Minimising ½‖F(d̄ - Xw)‖² + ½λ‖w‖² (eq. 1) asks for (XᵀFFX + λI) w = m (eq. 2), solved by
 w = U (S² + λI)⁻¹ Uᵀ m (eq. 4). Factors of several clients merge: the SVD of [U₁S₁ | U₂S₂ | …] has the U
 and S of all their rows together (eq. 5), and m is a sum (eq. 6-8); so who holds which rows makes no
-difference to w.
+difference to w. Three modes say what travels:
+
+    paper    factors in the clear, m protected. A factor reveals XᵀFFX, and with it single rows of a
+             client that has few (docs/fedheonn.md)
+    sealed   XᵀFFX is a sum as well: its upper triangle and m are one vector through any protected sum
+    robust   triangles of [FX | Fd̄] in the clear, for a coordinator that may see them: no digits are lost
 
 A classifier's targets are 0.05 and 0.95. For the logistic function f' is the same at both, and for the
-linear one it is 1 everywhere: then one factor serves all outputs, computed and sent once.
-The factors travel in the clear here and reveal XᵀFFX of every client; see docs/fedheonn.md.
+linear one it is 1 everywhere: then one factor or Gram matrix serves all outputs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.desk import Desk
-from tacit.core.errors import ConfigError, DataError
+from tacit.core.errors import ConfigError
 from tacit.core.layout import Field, Layout
-from tacit.core.parts import apply, contribution
+from tacit.core.parts import Part, apply, contribution
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Inputs
 from tacit.data.schema import Schema
-from tacit.data.table import Table
 from tacit.methods.base import Method
+from tacit.methods.heonn.paper import Paper
+from tacit.methods.heonn.robust import Robust
+from tacit.methods.heonn.sealed import Sealed
+from tacit.methods.heonn.units import Rows, Units, constant_slope, targets, with_bias
 from tacit.models.activations import ACTIVATIONS, ActivationName
 from tacit.models.onelayer import OneLayer
+from tacit.models.randomlayer import LayerKind, RandomLayer
 
 Matrix = NDArray[np.float64]
-LARGEST = 1e150  # of a factor's entries: beyond, their squares overflow
-LOW, HIGH = 0.05, 0.95  # a classifier's targets, inside the range of the logistic function
-
-
-def factor(A: Matrix) -> Matrix:
-    """U S of Aᵀ = U S Vᵀ for rows A, without ever forming V (eq. 4); rank many columns.
-
-    >>> A = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    >>> US = factor(A)
-    >>> np.allclose(US @ US.T, A.T @ A)
-    True
-    """
-    # R of A = QR has the same U and S as A, and is small.
-    small = np.asarray(np.linalg.qr(A, mode="r")) if A.shape[0] > A.shape[1] else A
-    U, S, _ = np.linalg.svd(small.T, full_matrices=False)
-    kept = max(1, int(np.count_nonzero(_meaningful(S, max(A.shape)))))
-    product: Matrix = U[:, :kept] * S[:kept]
-    return product
-
-
-def merge(factors: Sequence[Matrix]) -> Matrix:
-    """U S of all rows from the factors of parts of them (eq. 5)."""
-    return factor(np.concatenate([US.T for US in factors]))
-
-
-def solve(US: Matrix, m: Matrix, lam: float) -> Matrix:
-    """w = U (S² + λI)⁻¹ Uᵀ m (eq. 4); with λ = 0 the solution of least norm.
-
-    >>> A, y = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]]), np.array([3.0, 5.0, 7.0])
-    >>> solve(factor(A), A.T @ y, 0.0).round(9).tolist()
-    [1.0, 2.0]
-    """
-    U, S, _ = np.linalg.svd(US, full_matrices=False)
-    kept = _meaningful(S, max(US.shape)) if lam == 0 else np.ones(len(S), dtype=bool)
-    U, S = U[:, kept], S[kept]
-    projected = U.T @ m
-    scale = S**2 + lam
-    solution: Matrix = U @ (projected / (scale[:, None] if m.ndim == 2 else scale))
-    return solution
-
-
-def _meaningful(S: Matrix, size: int) -> NDArray[np.bool_]:
-    """Which singular values are more than rounding."""
-    rounding = S.max(initial=0.0) * size * np.finfo(np.float64).eps
-    return np.asarray(S > rounding)
+PENALTIES = tuple(10.0**power for power in range(-5, 2))  # tried with a random layer
+SCALES = (1.0, 4.0)  # a Gram matrix each: further ones cost more than they gain (docs/fedheonn.md)
+MOST_SCALES = 4
+KEPT = ("m", "factor", "gram", "triangle", "finals")  # what weights were made of: nobody needs it to predict
 
 
 @dataclass(frozen=True)
@@ -103,6 +70,22 @@ class FedHEONN(Method):
         Ridge penalty λ of eq. 1, at least 0.
     activation : {"logistic", "softplus", "linear"}
         Activation f of the outputs; softplus is the smooth form of what the paper calls relu.
+    mode : {"sealed", "paper", "robust"}
+        What travels: sums only, factors in the clear, or triangles in the clear.
+    rank : int, optional
+        In mode "paper", keep so many directions of the merged factor.
+    hidden : int
+        Units of a fixed random layer in front; 0 for none.
+    layer : {"tanh", "fourier"}
+        Function of the random layer.
+    scales : tuple of float
+        Spreads of the random layer to choose from, at most 4; one Gram matrix each.
+    lams : tuple of float
+        Penalties to choose from; empty: ``lam``, or with a random layer 10⁻⁵ … 10.
+    folds : int, optional
+        Choose by cross-validation over so many folds; by default 2 with a random layer, else none.
+    finalists : int
+        Let the best of these decide by accuracy on the first fold: one more protected sum.
 
     Examples
     --------
@@ -115,6 +98,7 @@ class FedHEONN(Method):
 
     name = "fedheonn"
     closed_form = True
+    default_protection = "ckks"
     paper = (
         "Fontenla-Romero, Guijarro-Berdiñas, Hernández-Pereira and Pérez-Sánchez, FedHEONN: Federated and "
         "homomorphically encrypted learning method for one-layer neural networks, 2023"
@@ -122,97 +106,175 @@ class FedHEONN(Method):
 
     lam: float = 1e-3
     activation: ActivationName = "logistic"
+    mode: Literal["sealed", "paper", "robust"] = "sealed"
+    rank: int | None = None
+    hidden: int = 0
+    layer: LayerKind = "tanh"
+    scales: tuple[float, ...] = SCALES
+    lams: tuple[float, ...] = ()
+    folds: int | None = None
+    finalists: int = 0
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.lam) and self.lam >= 0):
-            raise ConfigError(f"lam is {self.lam}, it must be at least 0: 0.001 is the paper's choice")
+        for lam in (self.lam, *self.lams):
+            if not (np.isfinite(lam) and lam >= 0):
+                raise ConfigError(f"lam is {lam}, it must be at least 0: 0.001 is the paper's choice")
         if self.activation not in ACTIVATIONS:
             raise ConfigError(f"activation '{self.activation}' is not one of {', '.join(ACTIVATIONS)}")
+        if self.rank is not None and (self.rank < 1 or self.mode != "paper"):
+            raise ConfigError(f"rank is {self.rank}: give at least 1, and mode = 'paper', which has factors")
+        if self.hidden < 0:
+            raise ConfigError(f"hidden is {self.hidden}: give the units of the random layer, or 0 for none")
+        if not 1 <= len(self.scales) <= MOST_SCALES or min(self.scales) <= 0:
+            raise ConfigError(f"scales are {self.scales}: give 1 to {MOST_SCALES} numbers above 0")
+        if self.folds is not None and (self.folds < 0 or self.folds == 1):
+            raise ConfigError(f"folds is {self.folds}: give 0 for none, or at least 2")
+        if self.mode != "sealed" and (self.folds or self.lams or self.finalists):
+            raise ConfigError(f"mode '{self.mode}' forms no sums to choose from: set mode = 'sealed'")
+        if self.lams and not self._folds:
+            raise ConfigError("lams are to be chosen from by cross-validation: set folds to 3, say")
+        if self.finalists < 0 or (self.finalists and not self._folds):
+            raise ConfigError(f"finalists is {self.finalists}: they come out of cross-validation, set folds")
+
+    @property
+    def _folds(self) -> int:
+        if self.folds is None:
+            return 2 if self.hidden and self.mode == "sealed" else 0
+        return self.folds
+
+    @property
+    def sums(self) -> int:
+        """One, and one more if finalists are compared."""
+        return 2 if self.finalists else 1
+
+    def suits(self, protection: Part) -> str | None:
+        """Triangles travel in the clear, and noise in a Gram matrix is no small thing."""
+        if protection.name == "noised":
+            return (
+                "noise on sums of squares leaves a system that cannot be solved: train a method that "
+                "averages updates, such as fedavg, or use another protection"
+            )
+        if self.mode != "robust" or protection.name == "plain":
+            return None
+        return (
+            "mode 'robust' shows the coordinator every client's triangle: set protect = 'plain' if it may "
+            "see them, or mode = 'sealed'"
+        )
+
+    def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
+        """Seed of the random layer, the same for all."""
+        return {"layer_seed": int(rng.integers(2**62))} if self.hidden else {}
 
     def train(self, desk: Desk) -> None:
-        """One round: every client's factor and right-hand side, then the solution."""
+        """One round: every client's terms, then the solution; another if finalists are compared."""
         desk.round(self.terms, self.solve)
+        if self.finalists:
+            desk.round(self.trial, self.choose)
+
+    @property
+    def _way(self) -> Sealed | Paper | Robust:
+        """What travels, and how it is solved."""
+        if self.mode == "paper":
+            return Paper(self.lam, self.rank)
+        if self.mode == "robust":
+            return Robust(self.lam)
+        lams = self.lams or (PENALTIES if self.hidden and self._folds else ())
+        widths = tuple(sorted({max(1, self.hidden // part) for part in (4, 2, 1)})) if self.hidden else ()
+        return Sealed(self.lam, lams, self._folds, len(self._scales), widths, self.finalists)
+
+    @property
+    def _scales(self) -> tuple[float, ...]:
+        return self.scales if self.hidden and self._folds else self.scales[:1]
 
     # -- client ------------------------------------------------------------------------------------
 
     def _terms_layout(self, schema: Schema) -> Layout:
-        return Layout(
-            Field("m", (schema.features + 1, schema.outputs)),
-            Field("factor", None, clear=True),
-        )
+        return self._way.layout(schema, self._size(schema), self._grams(schema))
 
     @contribution(_terms_layout)
     def terms(self, party: Party, shared: Shared) -> dict[str, Any]:
-        """U S and m of this client's rows (algorithm 1 of the paper)."""
-        table: Table = party.data
-        inputs = Inputs.of(shared).matrix(table)
-        X = np.concatenate([np.ones((len(inputs), 1)), inputs], axis=1)
-        d = self.targets(table, shared.schema)
-        f = ACTIVATIONS[self.activation]
-        d_bar, slope = f.inverse(d), f.slope_at_target(d)
-        if self.constant_slope(shared.schema):
-            factors = slope[0, 0] * factor(X)[None]
-        else:
-            each = [factor(X * slope[:, [output]]) for output in range(d.shape[1])]
-            factors = np.stack([_widened(US, max(US.shape[1] for US in each)) for US in each])
-        return {"m": X.T @ (slope**2 * d_bar), "factor": factors}
+        """What this client's rows bring to the closed form."""
+        X = Inputs.of(shared).matrix(party.data)
+        designs = [with_bias(layer(X) if layer else X) for layer in self._layers(shared)]
+        rows = Rows(designs, *targets(self.activation, party.data, shared.schema), self._fold_rows(party))
+        return self._way.terms(rows, self._units(shared), self._grams(shared.schema))
 
-    def constant_slope(self, schema: Schema) -> bool:
-        """Whether F is one number times I, so that one factor serves all outputs."""
-        return self.activation == "linear" or (
-            self.activation == "logistic" and schema.task == "classification"
-        )
+    def _size(self, schema: Schema) -> int:
+        return (self.hidden or schema.features) + 1
 
-    def targets(self, table: Table, schema: Schema) -> Matrix:
-        """Desired outputs d: 0.05 and 0.95 by class, or the targets within the activation's range."""
-        if schema.task == "classification":
-            return np.where(schema.labels(table)[:, None] == np.arange(schema.outputs), HIGH, LOW)
-        f = ACTIVATIONS[self.activation]
-        if not np.all((table.target > f.low) & (table.target < f.high)):
-            raise DataError(
-                f"a target lies outside ({f.low:g}, {f.high:g}), the range of {self.activation}: "
-                "rescale the target, or use activation = 'linear'"
-            )
-        return table.target
+    def _grams(self, schema: Schema) -> int:
+        return 1 if constant_slope(self.activation, schema) else schema.outputs
+
+    def _units(self, shared: Shared) -> Units:
+        norms = shared["norms"]
+        # A random layer's values are at most 1, so no column is longer than that of the ones.
+        lengths = np.full(self.hidden + 1, norms[0]) if self.hidden else norms
+        return Units.of(self.activation, shared.schema, lengths, float(norms[0]))
+
+    def _layers(self, shared: Shared) -> list[RandomLayer | None]:
+        if not self.hidden:
+            return [None]
+        seed, features = shared["layer_seed"], shared.schema.features
+        return [RandomLayer.draw(seed, features, self.hidden, scale, self.layer) for scale in self._scales]
+
+    def _fold_rows(self, party: Party) -> list[Any]:
+        """Which of its rows a client puts into which fold: by its own dice, evenly."""
+        if not self._folds:
+            return [slice(None)]
+        rng = party.rng("folds")
+        order = (rng.permutation(party.data.rows) + int(rng.integers(self._folds))) % self._folds
+        return [np.flatnonzero(order == fold) for fold in range(self._folds)]
 
     # -- whoever opens the total -------------------------------------------------------------------
 
     def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
-        """Refuse a factor of another width than the agreed features."""
-        factors = 1 if self.constant_slope(schema) else schema.outputs
-        if piece.ndim != 3 or piece.shape[:2] != (factors, schema.features + 1):
-            return f"has shape {piece.shape}, agreed was ({factors}, {schema.features + 1}, rank)"
-        if np.abs(piece).max(initial=0.0) > LARGEST:
-            return f"holds absurd values (beyond {LARGEST:g})"
-        return None
+        """Say what is wrong with a factor or triangle."""
+        way = self._way
+        return None if isinstance(way, Sealed) else way.flaw(piece, self._size(schema), self._grams(schema))
 
     def fold(self, name: str, pieces: Sequence[Any]) -> Any:
-        """Merge many clients' factors at once, output by output."""
-        merged = [merge([piece[output] for piece in pieces]) for output in range(len(pieces[0]))]
-        return np.stack([_widened(US, max(US.shape[1] for US in merged)) for US in merged])
+        """Merge many clients' factors, or stack their triangles, at once."""
+        way = self._way
+        assert not isinstance(way, Sealed)
+        return way.fold(pieces)
 
     @apply
     def solve(self, total: Total, shared: Shared) -> Shared:
         """Weights of all outputs; what earlier clients brought is kept and added to (eq. 7)."""
-        m, factors = total["m"], np.asarray(total["factor"])
-        if "m" in shared:
-            m = m + shared["m"]
-            factors = self.fold("factor", [shared["factor"], factors])
-        if len(factors) == 1:
-            weights = solve(factors[0], m, self.lam)
-        else:
-            weights = np.stack([solve(US, m[:, o], self.lam) for o, US in enumerate(factors)], axis=1)
-        return shared | {"weights": weights, "m": m, "factor": factors}
+        return shared | self._way.solve(total, shared, self._units(shared))
+
+    def _trial_layout(self, schema: Schema) -> Layout:
+        return Layout(Field("right", (self.finalists,)))
+
+    @contribution(_trial_layout)
+    def trial(self, party: Party, shared: Shared) -> dict[str, Any]:
+        """How often each finalist, learnt without the first fold, is right (or how near) on this client's."""
+        table = party.data.take(self._fold_rows(party)[0])
+        right = np.zeros(self.finalists)
+        for index, (chosen, weights) in enumerate(zip(shared["finalists"], shared["tried"], strict=True)):
+            model = self._model(shared, weights[: int(chosen[1]) + 1], chosen)
+            counts = model.counts(table) if table.rows else {}
+            if "confusion" in counts:
+                right[index] = np.trace(counts["confusion"])
+            elif counts:
+                right[index] = -np.sum(counts["squared"])
+        return {"right": right}
+
+    @apply
+    def choose(self, total: Total, shared: Shared) -> Shared:
+        """Keep the finalist that was right most often."""
+        way = self._way
+        assert isinstance(way, Sealed)
+        return shared | way.decide(total["right"], shared)
 
     def view(self, shared: Shared) -> Mapping[str, Any]:
         """Clients need the scale and the weights, not what they were made of."""
-        return {name: value for name, value in shared.items() if name not in ("m", "factor")}
+        return {name: value for name, value in shared.items() if name not in KEPT}
 
     def model(self, shared: Shared) -> OneLayer:
         """Make the network from the weights."""
-        return OneLayer(shared["weights"], self.activation, Inputs.of(shared))
+        return self._model(shared, shared["weights"], shared.get("chosen", (0, len(shared["weights"]) - 1)))
 
-
-def _widened(US: Matrix, columns: int) -> Matrix:
-    """Pad a factor with zero columns, which change nothing."""
-    return np.pad(US, ((0, 0), (0, columns - US.shape[1])))
+    def _model(self, shared: Shared, weights: Matrix, chosen: Sequence[float]) -> OneLayer:
+        layer = self._layers(shared)[int(chosen[0])]
+        return OneLayer(weights, self.activation, Inputs.of(shared), layer and layer.first(int(chosen[1])))

@@ -28,9 +28,8 @@ from numpy.typing import NDArray
 from tacit.core.desk import Desk
 from tacit.core.errors import ConfigError
 from tacit.core.layout import Field, Layout
-from tacit.core.parts import apply, contribution
+from tacit.core.parts import Part, apply, contribution
 from tacit.core.party import Party
-from tacit.core.protection import Protection
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
 from tacit.methods.fedavg import FedAvg
@@ -97,9 +96,9 @@ class HomogeneityWeighted(FedAvg):
                 f"threshold is {self.threshold}: give 1 or more; 1 is as even as all rows together"
             )
 
-    def unsuited(self, protection: Protection) -> str | None:
+    def suits(self, protection: Part) -> str | None:
         """Refuse noise on weights, which are the whole point here."""
-        if super().unsuited(protection):
+        if super().suits(protection):
             return "its weights and class counts are sums that noise and clipping would spoil: use fedavg"
         return None
 

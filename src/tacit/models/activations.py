@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 Matrix = NDArray[np.float64]
 ActivationName = Literal["logistic", "softplus", "linear"]
+LOW, HIGH = 0.05, 0.95  # a classifier's targets, inside the range of the logistic function
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from tacit.core.errors import ConfigError
 from tacit.data.preparation import Inputs
 from tacit.models.network import Matrix, Network, softmax
-from tacit.models.predictor import Predictor, read_file, write_model
+from tacit.models.predictor import Predictor, read
 from tacit.models.zoo import network_of
 
 FORMAT = "tacit-network-1"
@@ -33,7 +33,7 @@ class Neural(Predictor):
     """
 
     def __init__(self, arrays: Mapping[str, Any], settings: Mapping[str, Any], inputs: Inputs) -> None:
-        super().__init__(inputs)
+        super().__init__("softmax", inputs)
         self.settings = dict(settings)
         self.arrays = {name: np.asarray(array) for name, array in arrays.items()}
 
@@ -42,10 +42,10 @@ class Neural(Predictor):
         """The network itself."""
         return network_of(features=self.schema.features, outputs=self.schema.outputs, **self.settings)
 
-    def outputs(self, rows: Any) -> Matrix:
-        """Outputs before the softmax, for raw rows or a table."""
+    def _outputs(self, X: Matrix) -> Matrix:
+        """Outputs before the softmax."""
         network = self.network
-        return network.outputs(network.flat(self.arrays), self.prepared(rows))
+        return network.outputs(network.flat(self.arrays), X)
 
     def predict_proba(self, rows: Any) -> Matrix:
         """Class probabilities for raw rows or a table."""
@@ -58,21 +58,21 @@ class Neural(Predictor):
         named = {**self.settings, "network": name_of(self.settings["network"])}
         described = {"format": FORMAT, "network": msgspec.json.encode(named).decode()}
         tensors = {PREFIX + name: array for name, array in self.arrays.items()}
-        return write_model(path, tensors, self.inputs, described)
+        return self._write(path, tensors, described)
 
     @classmethod
     def load(cls, path: Path, factory: Callable[[int, int], Any] | None = None) -> Neural:
         """Read what :meth:`save` wrote; a network that no package brings needs its factory."""
-        tensors, described, schema = read_file(path, FORMAT)
-        settings: dict[str, Any] = msgspec.json.decode(described["network"])
+        words, tensors, inputs = read(path, FORMAT)
+        settings: dict[str, Any] = msgspec.json.decode(words["network"])
         if isinstance(settings["hidden"], list):
             settings["hidden"] = tuple(settings["hidden"])
         if factory is not None:
             settings["network"] = factory
         elif ":" in settings["network"]:
             raise ConfigError(f"the model was made by {settings['network']}: give that factory to read it")
-        arrays = {name: tensors.pop(name) for name in list(tensors) if name.startswith(PREFIX)}
-        return cls({n.removeprefix(PREFIX): a for n, a in arrays.items()}, settings, Inputs(schema, tensors))
+        arrays = {name.removeprefix(PREFIX): array for name, array in tensors.items()}
+        return cls(arrays, settings, inputs)
 
     def as_dict(self) -> dict[str, Any]:
         """Give the model as plain values, for export as JSON."""
@@ -80,7 +80,7 @@ class Neural(Predictor):
             "format": FORMAT,
             **{**self.settings, "network": name_of(self.settings["network"])},
             "weights": {name: array.tolist() for name, array in self.arrays.items()},
-            **self.described(),
+            **self._described(),
         }
 
 

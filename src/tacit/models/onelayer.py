@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.errors import DataError
 from tacit.data.preparation import Inputs
 from tacit.models.activations import ACTIVATIONS
-from tacit.models.predictor import Predictor, read_file, write_model
+from tacit.models.predictor import Predictor, read
+from tacit.models.randomlayer import LayerKind, RandomLayer
 
 Matrix = NDArray[np.float64]
 FORMAT = "tacit-one-layer-1"
@@ -27,38 +27,42 @@ class OneLayer(Predictor):
     activation : str
     inputs : Inputs
         Schema and scale that the federation agreed on.
+    layer : RandomLayer, optional
+        A fixed random layer between features and weights.
     """
 
-    def __init__(self, weights: Matrix, activation: str, inputs: Inputs) -> None:
-        super().__init__(inputs)
+    def __init__(
+        self, weights: Matrix, activation: str, inputs: Inputs, layer: RandomLayer | None = None
+    ) -> None:
+        super().__init__(activation, inputs)
         self.weights = np.asarray(weights)
-        self.activation = activation
+        self.layer = layer
 
-    def outputs(self, rows: Any) -> Matrix:
-        """Outputs of the network for raw rows or a table; of a table, unknown categories count as missing."""
-        X = self.prepared(rows)
+    def _outputs(self, X: Matrix) -> Matrix:
+        if self.layer is not None:
+            X = self.layer(X)
         return ACTIVATIONS[self.activation].function(X @ self.weights[1:] + self.weights[0])
-
-    def predict_proba(self, rows: Any) -> Matrix:
-        """Outputs as probabilities: cut at zero and scaled to sum to one."""
-        if self.schema.task != "classification":
-            raise DataError("a regression model has no probabilities: call predict")
-        clipped = np.maximum(self.outputs(rows), 1e-12)
-        shares: Matrix = clipped / clipped.sum(axis=1, keepdims=True)
-        return shares
-
-    # -- the way out -------------------------------------------------------------------------------
 
     def save(self, path: Path) -> Path:
         """Write as safetensors: weights and scale as tensors, the schema as metadata."""
-        described = {"format": FORMAT, "activation": self.activation}
-        return write_model(path, {"weights": self.weights}, self.inputs, described)
+        kind = {"layer": self.layer.kind} if self.layer else {}
+        described = {"format": FORMAT, "activation": self.activation, **kind}
+        return self._write(path, {"weights": self.weights, **self._hidden()}, described)
 
     @classmethod
     def load(cls, path: Path) -> OneLayer:
         """Read what :meth:`save` wrote."""
-        tensors, described, schema = read_file(path, FORMAT)
-        return cls(tensors.pop("weights"), described["activation"], Inputs(schema, tensors))
+        words, tensors, inputs = read(path, FORMAT)
+        layer = None
+        if "layer" in words:
+            kind: LayerKind = "fourier" if words["layer"] == "fourier" else "tanh"
+            layer = RandomLayer(kind, tensors["hidden_weights"], tensors["hidden_bias"])
+        return cls(tensors["weights"], words["activation"], inputs, layer)
+
+    def _hidden(self) -> dict[str, Matrix]:
+        if self.layer is None:
+            return {}
+        return {"hidden_weights": self.layer.weights, "hidden_bias": self.layer.bias}
 
     def as_dict(self) -> dict[str, Any]:
         """Give the model as plain values, for export as JSON."""
@@ -67,5 +71,7 @@ class OneLayer(Predictor):
             "activation": self.activation,
             "bias": self.weights[0].tolist(),
             "weights": self.weights[1:].tolist(),
-            **self.described(),
+            **({"layer": self.layer.kind} if self.layer else {}),
+            **{name: value.tolist() for name, value in self._hidden().items()},
+            **self._described(),
         }

@@ -14,13 +14,21 @@ import msgspec
 import numpy as np
 
 from tacit.core.errors import ConfigError, UnavailableError
+from tacit.models.activations import HIGH, LOW
 from tacit.models.mlp import MLP
 from tacit.models.neural import Neural
 from tacit.models.onelayer import OneLayer
 from tacit.models.predictor import Predictor
 
 OPSET, IR = 18, 10
-WORDS = {"logistic": "Sigmoid", "softplus": "Softplus", "relu": "Relu", "tanh": "Tanh", "sigmoid": "Sigmoid"}
+WORDS = {
+    "logistic": "Sigmoid",
+    "softplus": "Softplus",
+    "relu": "Relu",
+    "tanh": "Tanh",
+    "sigmoid": "Sigmoid",
+    "fourier": "Cos",
+}
 
 
 class _Graph:
@@ -104,10 +112,15 @@ def _layer(graph: _Graph, X: str, weights: Any, bias: Any, activation: str, outp
 
 
 def _one_layer(graph: _Graph, model: OneLayer, X: str) -> None:
+    if model.layer is not None:
+        X = _layer(graph, X, model.layer.weights, model.layer.bias, model.layer.kind)
     if model.schema.task == "regression":
         _layer(graph, X, model.weights[1:], model.weights[0], model.activation, "targets")
         return
     outputs = _layer(graph, X, model.weights[1:], model.weights[0], model.activation)
+    if model.activation == "softplus":  # the output nearest to the target speaks loudest
+        distance = graph.node("Abs", graph.node("Sub", outputs, graph.constant(np.array([[HIGH]]))))
+        outputs = graph.node("Reciprocal", graph.node("Add", distance, graph.constant(np.array([[LOW]]))))
     clipped = graph.node("Max", outputs, graph.constant(np.array([[1e-12]])))
     total = graph.node("ReduceSum", clipped, graph.constant(np.array([1])), keepdims=1)
     graph.node("Div", clipped, total, output="probabilities")

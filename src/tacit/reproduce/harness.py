@@ -20,6 +20,7 @@ PAPERS = {
     "aggregation": "tacit.reproduce.aggregation",
     "fedavg": "tacit.reproduce.fedavg",
     "fedheonn": "tacit.reproduce.fedheonn",
+    "fedheonn-ensemble": "tacit.reproduce.ensemble",
 }
 
 

@@ -72,7 +72,8 @@ def _check_protection(settings: Settings, clients: int) -> None:
         alone = clients < 2
         raise ConfigError(
             f"{protection.name} hides a client among others, and there {'is one client' if alone else 'are '}"
-            f"{'' if alone else f'{clients} clients'}: have at least {FEWEST}, or two with min_clients = 2"
+            f"{'' if alone else f'{clients} clients'}: have at least {FEWEST}, or two with min_clients = 2; "
+            "or hide nothing, with protect = 'plain'"
         )
 
 

@@ -95,16 +95,15 @@ def _warnings(settings: Settings, federation: Federation) -> Iterator[Noted]:
     """What is better known before it happens."""
     protection, clients = settings.build_protection(), federation.clients
     if settings.run.transcript:
-        held = (
-            "the clients' contributions in the clear" if protection.name == "plain" else "all that travelled"
-        )
+        held = "all clients' contributions" if protection.name == "plain" else "all that travelled"
         yield Noted("transcript", f"transcript/ will hold {held}: guard it as you guard the data", "warning")
-    if getattr(settings.build_method(), "example_noise", 0) and settings.build_preparation().sums:
-        text = "example_epsilon covers training, not the sums by which the scale is agreed"
-        yield Noted("privacy", f"{text}; scale the rows by public numbers, and use scale = 'none'", "warning")
-    if protection.name == "noised" and settings.build_preparation().sums:
-        text = "noised: the scale is agreed by sums of raw values, which clipping spoils"
-        yield Noted("protection", f"{text}; scale the rows beforehand, and use scale = 'none'", "warning")
+    idle = settings.build_preparation().idle(settings.build_method())
+    if getattr(settings.build_method(), "example_noise", 0) and not idle:
+        text = "example_epsilon does not cover the sums that agree on a scale: use scale = 'none'"
+        yield Noted("privacy", text, "warning")
+    if protection.name == "noised" and not idle:
+        text = "noised: clipping spoils the sums of raw values that agree on a scale: use scale = 'none'"
+        yield Noted("protection", text, "warning")
     if protection.name == "ring" and clients > LONG_RING:
         text = f"ring: a sum goes from client to client, {clients:,} waves one after the other"
         yield Noted("protection", f"{text}; paillier takes one", "warning")
@@ -180,6 +179,7 @@ def _measured(
         "cpu_s": ledger["cpu_s"],
         "training_s": ledger["training_s"],
         "wh": ledger["wh"],
+        "privacy": ledger["privacy"],
         "failures": ledger["failures"],
         "model": training.outcome.digest,
         "scores": scores,

@@ -1,10 +1,13 @@
-"""The command that repeats a run."""
+"""What repeats a run: its command, and its settings as a file."""
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from tacit.runs.settings import DataSettings, RunSettings, Settings
 
@@ -44,3 +47,28 @@ def _text(value: Any) -> str:
     if isinstance(value, tuple | list):
         return ",".join(map(_text, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def toml(tables: Mapping[str, Any]) -> str:
+    """Write tables of plain values as TOML; what is None is left out.
+
+    >>> print(toml({"method": {"name": "fedheonn", "rank": None, "scales": [1.0, 2.0]}}))
+    [method]
+    name = "fedheonn"
+    scales = [1.0, 2.0]
+    <BLANKLINE>
+    """
+    lines = []
+    for name, table in tables.items():
+        lines.append(f"[{name}]")
+        lines += [f"{key} = {_value(value)}" for key, value in table.items() if value is not None]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_value(v)}" for key, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return msgspec.json.encode(value).decode()

@@ -26,6 +26,7 @@ from tacit.sums import PROTECTIONS
 
 SHARE = "give a share from 0 up to, but below, 1"
 SECONDS = "give the seconds a client may take, above 0, or leave it out"
+METHOD = "fedheonn"  # unless another is named
 WORKERS = 64  # starting one costs a second of CPU: more help nobody, and a typing error hangs the machine
 
 
@@ -105,8 +106,8 @@ class Settings:
 
     data: DataSettings = field(default_factory=DataSettings)
     partition: Mapping[str, Any] = field(default_factory=lambda: {"name": "label-sorted", "clients": 100})
-    method: Mapping[str, Any] = field(default_factory=lambda: {"name": "fedheonn"})
-    protect: Mapping[str, Any] = field(default_factory=lambda: {"name": "plain"})
+    method: Mapping[str, Any] = field(default_factory=lambda: {"name": METHOD})
+    protect: Mapping[str, Any] = field(default_factory=lambda: usual_protection({}))
     prepare: Mapping[str, Any] = field(default_factory=dict)
     run: RunSettings = field(default_factory=RunSettings)
 
@@ -135,7 +136,7 @@ class Settings:
             from_plain(DataSettings, tables.get("data", {}), "[data]"),
             partition,
             {**default.method, **tables.get("method", {})},
-            {**default.protect, **tables.get("protect", {})},
+            {**usual_protection(tables.get("method", {})), **tables.get("protect", {})},
             dict(tables.get("prepare", {})),
             from_plain(RunSettings, tables.get("run", {}), "[run]"),
         )
@@ -199,6 +200,15 @@ class Settings:
         """Give the settings as nested tables of plain values."""
         tables: dict[str, Any] = msgspec.to_builtins(self)
         return tables
+
+
+def usual_protection(method: Mapping[str, Any]) -> dict[str, Any]:
+    """The protection that a method takes if none is named.
+
+    >>> usual_protection({"name": "fedheonn"})
+    {'name': 'ckks'}
+    """
+    return {"name": METHODS.get(str(method.get("name", METHOD))).default_protection}
 
 
 def check_sizes(protection: Protection, clients: int) -> None:

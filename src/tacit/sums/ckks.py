@@ -1,28 +1,37 @@
 """CKKS sums: clients hold the key, the coordinator adds ciphertexts and never sees a total.
 
 Fontenla-Romero et al. ("FedHEONN") encrypt their moments this way; here any contribution can be. Each
-value is divided by its bound and takes one slot; a value without a known bound is cut into digits that
-take several, so that it comes back exactly.
+value is divided by its bound and takes one slot; a value without a known bound, or one that is needed more
+finely than one slot is at so many clients, is cut into digits that take several.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import floor, log2
+from math import floor, log2, sqrt
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.core.errors import DataError, ProtectionError
 from tacit.core.layout import Layout
 from tacit.core.message import Blob, Message
 from tacit.core.party import Party
-from tacit.core.protection import Place, Promises, Sum, Vector
+from tacit.core.protection import FINE, Place, Promises, Sum, Vector
 from tacit.core.secret import Secret
-from tacit.crypto.fixedpoint import WIDE_BITS, from_wide_digits, wide_digits
+from tacit.crypto.fixedpoint import (
+    FINE_BITS,
+    WIDE_BITS,
+    fine_digits,
+    from_fine_digits,
+    from_wide_digits,
+    wide_digits,
+)
 from tacit.sums.guarded import SHARED_KEY, ClientKeys
 from tacit.sums.paillier import cipher_of
+from tacit.sums.schemes import Scheme, scheme
 
 
 @dataclass(frozen=True)
@@ -31,14 +40,14 @@ class CKKS(ClientKeys):
 
     Parameters
     ----------
-    parameters : {"sum", "sum-compact", "product", "product-small"}
-        Parameter set, all at 128-bit security: ``sum`` for additions, ``sum-compact`` for fewer bytes at
-        six digits.
+    parameters : {"coefficients", "sum", "sum-compact", "product", "product-small"}
+        Parameter set, all at 128-bit security: ``coefficients`` for additions, in few bytes and little time;
+        the others put values into slots, by SEAL.
     """
 
     name = "ckks"
 
-    parameters: Literal["sum", "sum-compact", "product", "product-small"] = "sum"
+    parameters: Literal["coefficients", "sum", "sum-compact", "product", "product-small"] = "coefficients"
 
     @property
     def opens(self) -> Place:
@@ -48,9 +57,6 @@ class CKKS(ClientKeys):
     @property
     def promises(self) -> Promises:
         """What is promised."""
-        from tacit.crypto.ckks import parameter_set
-
-        found = parameter_set(self.parameters)
         return Promises(
             opens="clients",
             keys={"client": "one secret key, shared by all", "coordinator": "none"},
@@ -61,42 +67,45 @@ class CKKS(ClientKeys):
             },
             collusion="the coordinator and any one client together open every contribution",
             dropout="the sum goes on without the client, down to the quorum",
-            precision=found.precision,
+            precision=scheme(self.parameters).rounding_unit(1.0, 20_000),
             bytes_per_value=_bytes_per_value(self.parameters),
             warnings=(SHARED_KEY,),
         )
 
     def generate(self) -> tuple[Secret, bytes]:
         """Make a key; the coordinator gets only its id."""
-        from tacit.crypto.ckks import make_keys, parameter_set
-
-        keys = make_keys(parameter_set(self.parameters))
-        return keys.secret, keys.key_id
+        return scheme(self.parameters).make_keys()
 
     def protect(self, party: Party, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Encrypt this party's vector."""
-        slots = self._slots(vector, layout)
+        summands = ticket["summands"]
+        slots = self._slots(layout, summands)
         cipher = self.cached(party, self._cipher)
-        return Message(cipher=Blob("cipher", cipher.encrypt(slots, bound=1.0, summands=ticket["summands"])))
+        blob = cipher.encrypt(slots.encode(vector), bound=1.0, summands=summands, total=slots.reach)
+        return Message(cipher=Blob("cipher", blob))
 
     def gather(self, pending: Sum) -> dict[str, Any]:
         """Add ciphertexts as they come."""
-        from tacit.crypto.ckks import Adder, parameter_set
-
         common, tickets = self.tickets(pending)
         summands = common["summands"] = len(pending.parties)
-        narrow = int(np.isfinite(pending.layout.bounds).sum())
-        slots = narrow + self._digits * (pending.layout.size - narrow)
-        adder = Adder(parameter_set(self.parameters), pending.memory["public"])
+        slots = self._slots(pending.layout, summands)
+        share = slots.reach / summands
+        used = scheme(self.parameters)
+        adder = used.adder(pending.memory["public"])
         for party, message in pending.contributions(tickets, common):
             try:
                 blob = cipher_of(message)
-                found = self._header(blob, pending.memory["public"])
+                found = used.header(pending.memory["public"], blob)
                 # Or the first client would set the terms for all others.
-                if (found.rows, found.count, found.summands, found.bound) != (slots, 1, summands, 1.0):
+                if (found.rows, found.count, found.summands, found.bound) != (
+                    slots.count,
+                    1,
+                    summands,
+                    share,
+                ):
                     raise ProtectionError(
                         f"{found.rows} values as {found.count} of {found.summands} contributions of up to "
-                        f"{found.bound:g}, agreed were {slots} as one of {summands} of up to 1"
+                        f"{found.bound:g}, agreed were {slots.count} as one of {summands} of up to {share:g}"
                     )
                 adder.add(blob)
             except ProtectionError as error:
@@ -109,56 +118,100 @@ class CKKS(ClientKeys):
     def open(self, holder: Any, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Decrypt at a client, rounded to the digits that mean something."""
         cipher, blob = self.cached(holder, self._cipher), cipher_of(total)
-        self.check_opening(holder, self._header(blob, cipher.key_id).count)
-        slots = cipher.decrypt(blob)
-        narrow = np.isfinite(layout.bounds)
-        split, digits = int(narrow.sum()), self._digits
-        if slots.size != split + digits * (layout.size - split):
-            raise ProtectionError(f"total of {slots.size} slots does not belong to {layout.size} values")
-        vector = np.empty(layout.size)
-        vector[narrow] = slots[:split] * layout.bounds[narrow]
-        if split < layout.size:
-            whole = np.rint(np.ldexp(slots[split:], self._digit_bits)).astype(np.int64)
-            vector[~narrow] = from_wide_digits(whole.reshape(digits, -1), self._digit_bits)
-        return vector
+        header = scheme(self.parameters).header(cipher.key_id, blob)
+        self.check_opening(holder, header.count)
+        return self._slots(layout, header.summands).decode(cipher.decrypt(blob))
+
+    def error(self, layout: Layout, contributions: int) -> float:
+        """Half a rounding unit at the most, so a third of one on average."""
+        slots = self._slots(layout, contributions)
+        return slots.unit / sqrt(12) if not slots.fine.any() else FINE
 
     def _cipher(self, secret: Secret) -> Any:
-        from tacit.crypto.ckks import Cipher, parameter_set
+        return scheme(self.parameters).cipher(secret)
 
-        return Cipher(parameter_set(self.parameters), secret)
+    def _slots(self, layout: Layout, summands: int) -> Slots:
+        return Slots.of(layout, summands, scheme(self.parameters))
 
-    def _header(self, blob: bytes, key_id: bytes) -> Any:
-        from tacit.crypto.ckks import parameter_set
-        from tacit.crypto.ckks.blob import Kind, read
-        from tacit.crypto.ckks.parameters import ring_of
 
-        return read(ring_of(parameter_set(self.parameters)), key_id, blob, Kind.SUM)
+@dataclass(frozen=True, eq=False)
+class Slots:
+    """How a layout's values become slots in [-1, 1]: by their bound, or as digits.
+
+    ``reach`` is the largest total of a slot, ``unit`` what totals are rounded to.
+    """
+
+    bounds: Vector
+    fine: NDArray[np.bool_]
+    reach: float
+    unit: float
+    digit_bits: int
+
+    @classmethod
+    def of(cls, layout: Layout, summands: int, used: Scheme) -> Slots:
+        """Choose digits only for what one slot cannot hold."""
+        bounds = layout.bounds
+        digit_bits = min(24, floor(-log2(used.rounding_unit(1.0, summands))) - 4)
+        reach = layout.reach(summands) if np.isfinite(bounds).all() else float(summands)
+        unit = used.rounding_unit(reach / summands, summands)
+        fine = layout.fine & (unit > FINE)
+        if fine.any():  # digits add up like any other values
+            reach = float(summands)
+        return cls(bounds, fine, reach, used.rounding_unit(reach / summands, summands), digit_bits)
 
     @property
-    def _digits(self) -> int:
-        """Slots that a value without a bound takes."""
-        return -(-WIDE_BITS // self._digit_bits)
+    def _groups(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        known = np.isfinite(self.bounds)
+        return known & ~self.fine, ~known
 
     @property
-    def _digit_bits(self) -> int:
-        """Bits of a digit that comes back exactly: its unit is well above the promised error."""
-        from tacit.crypto.ckks import parameter_set
+    def _cuts(self) -> list[int]:
+        """Where narrow, fine and wide slots end."""
+        narrow, wide = (int(group.sum()) for group in self._groups)
+        fine = -(-FINE_BITS // self.digit_bits) * int(self.fine.sum())
+        return [narrow, narrow + fine, narrow + fine + -(-WIDE_BITS // self.digit_bits) * wide]
 
-        return min(24, floor(-log2(parameter_set(self.parameters).precision)) - 4)
+    @property
+    def count(self) -> int:
+        """Slots that a vector takes."""
+        return self._cuts[-1]
 
-    def _slots(self, vector: Vector, layout: Layout) -> Vector:
-        """Values in [-1, 1]: bounded ones by their bound, digits of the others by their size."""
+    def encode(self, vector: Vector) -> Vector:
+        """Slots of a client's vector."""
         if not np.isfinite(vector).all():
             raise DataError("NaN or infinite values cannot be encrypted: look for them in the data")
-        narrow = np.isfinite(layout.bounds)
-        bounds = layout.bounds[narrow]
+        narrow, wide = self._groups
+        bounds = self.bounds[narrow]
         slots = np.divide(vector[narrow], bounds, out=np.zeros(bounds.shape), where=bounds > 0)
         if narrow.all():
             return slots
-        digits = wide_digits(vector[~narrow], self._digit_bits)
-        return np.concatenate([slots, np.ldexp(digits.reshape(-1).astype(np.float64), -self._digit_bits)])
+        digits = [
+            fine_digits(vector[self.fine], self.bounds[self.fine], self.digit_bits).reshape(-1),
+            wide_digits(vector[wide], self.digit_bits).reshape(-1),
+        ]
+        return np.concatenate([slots, np.ldexp(np.concatenate(digits).astype(np.float64), -self.digit_bits)])
+
+    def decode(self, slots: Vector) -> Vector:
+        """Values of an opened total."""
+        if slots.size != self.count:
+            raise ProtectionError(f"total of {slots.size} slots does not belong to {self.bounds.size} values")
+        narrow, wide = self._groups
+        vector = np.empty(self.bounds.shape)
+        small, fine, large = np.split(slots, self._cuts[:2])
+        vector[narrow] = small * self.bounds[narrow]
+        if len(fine):
+            bounds = self.bounds[self.fine]
+            vector[self.fine] = from_fine_digits(self._whole(fine, len(bounds)), bounds, self.digit_bits)
+        if len(large):
+            vector[wide] = from_wide_digits(self._whole(large, int(wide.sum())), self.digit_bits)
+        return vector
+
+    def _whole(self, slots: Vector, values: int) -> NDArray[np.int64]:
+        return np.rint(np.ldexp(slots, self.digit_bits)).astype(np.int64).reshape(-1, values)
 
 
 def _bytes_per_value(name: str) -> float:
     """Upload for one value with a bound, as seeded ciphertexts take it."""
-    return {"sum": 18.1, "sum-compact": 13.6, "product": 25.1, "product-small": 17.4}[name]
+    return {"coefficients": 8.1, "sum": 18.1, "sum-compact": 13.6, "product": 25.1, "product-small": 17.4}[
+        name
+    ]

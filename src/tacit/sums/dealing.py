@@ -18,21 +18,16 @@ from numpy.typing import NDArray
 from tacit.core.message import Message
 from tacit.core.secret import Secret
 from tacit.crypto.channel import place
+from tacit.crypto.field import PRIME, Integers, Ring, from_field, multiply, to_field
 from tacit.crypto.masking import SEED, add_mask, add_masks, expand, new_seed
 from tacit.crypto.sharing import (
-    PRIME,
-    Integers,
-    Ring,
     Share,
     add_shares,
     additive_total,
     as_ring,
     as_signed,
-    from_field,
-    multiply,
     recover_vector,
     share_vector,
-    to_field,
 )
 
 Scheme = Literal["additive", "shamir"]

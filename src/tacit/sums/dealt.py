@@ -113,7 +113,7 @@ class Dealt(ClientKeys):
         return Message(shares=Blob("sealed", b"".join(sealed)))
 
     def _code(self, layout: Layout, summands: int) -> FixedPoint:
-        code = FixedPoint(layout.bounds, self.bits, summands, self.clip)
+        code = FixedPoint.of(layout, self.bits, summands, self.clip)
         if self.scheme == "shamir" and (needed := self.bits - 1 + code.guard_bits) > FIELD_BITS:
             raise ConfigError(
                 f"{self.bits} bits a value and {summands:,} summands need {needed} bits and a sign, the "

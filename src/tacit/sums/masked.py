@@ -6,12 +6,13 @@ uploads, modulo a power of two,
 
     y_u = x_u + PRG(b_u) + Σ_{v > u} PRG(s_uv) - Σ_{v < u} PRG(s_uv)          over its neighbours v.
 
-Two waves (``offer``, ``deal``) prepare any number of sums: every client signs a public key for each of them
+Two waves (``offer``, ``deal``) prepare any number of sums: every client shows a public key for each of them
 and deals Shamir shares of the private keys and of the seeds b to its neighbours, sealed against the
-coordinator. After the uploads one wave (``unmask``) collects shares of b_u for those that arrived and of
-the private key for those that vanished: never both, or x_u lies open. Keys serve one sum, so that the
-key of a client that vanishes in sum 9 says nothing of sums 1 to 8. Seeds s_uv are bound to the digest of what
-was asked: if clients were told different models, their masks do not cancel and the total is noise.
+coordinator with keys into which both clients' pinned identities and all that each showed have gone. After
+the uploads one wave (``unmask``) collects shares of b_u for those that arrived and of the private key for
+those that vanished: never both, or x_u lies open. Keys serve one sum, so that the key of a client that
+vanishes in sum 9 says nothing of sums 1 to 8. Seeds s_uv are bound to the digest of what was asked: if
+clients were told different models, their masks do not cancel and the total is noise.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ from tacit.core.layout import Layout
 from tacit.core.message import Blob
 from tacit.core.protection import Place, Promises, Sum, Vector
 from tacit.core.secret import Secret
+from tacit.crypto.field import PRIME
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.crypto.masking import COMPLETE_BELOW, Words, add_masks, sign_for
-from tacit.crypto.sharing import PRIME, Share
+from tacit.crypto.masking import Words, add_masks, sign_for
+from tacit.crypto.neighbours import COMPLETE_BELOW
+from tacit.crypto.sharing import Share
 from tacit.sums.masked_client import MaskedClient
 from tacit.sums.masked_keys import Agreement, worth
 from tacit.sums.masked_parts import (
@@ -44,7 +47,7 @@ from tacit.sums.masked_parts import (
     chunks,
     commitment,
     listed,
-    mask_seed,
+    mask_seeds,
     public_of,
     recovered,
     to_flags,
@@ -146,7 +149,6 @@ class Masked(MaskedClient):
         """Let clients agree on masks for that many sums, in two waves."""
         memory, clients = desk.memory, len(desk.parties)
         memory.update(run=desk.manifest.digest, quorum=desk.manifest.quorum, sums=max(1, sums))
-        memory["pinned"] = desk.pinned
         count, threshold = self.sizing(clients)
         if count < clients - 1:
             bits = worth(self, clients)
@@ -257,9 +259,9 @@ class Masked(MaskedClient):
                 if owner in members:
                     yield secret, -1
                     continue
-                for name in around:
-                    public, pair = batch.piece(batch.publics, name, slot), (owner, name)
-                    yield mask_seed(secret, public, batch.run, call, slot, pair), sign_for(*pair)
+                publics = {name: batch.piece(batch.publics, name, slot) for name in around}
+                seeds = mask_seeds(secret, publics, batch.run, call, slot, owner)
+                yield from ((seed, sign_for(owner, name)) for name, seed in seeds.items())
 
         for part in chunks(masks(), STREAMS):
             add_masks(total, part)
@@ -295,4 +297,4 @@ class Masked(MaskedClient):
 
     def open(self, holder: Any, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Turn the integers of a total that is unmasked already into values."""
-        return FixedPoint(layout.bounds, self.bits, total["summands"], self.clip).decode(total["integers"])
+        return FixedPoint.of(layout, self.bits, total["summands"], self.clip).decode(total["integers"])

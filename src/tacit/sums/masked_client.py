@@ -1,21 +1,19 @@
-"""The clients' half of masked sums: offer keys, deal shares, mask, and let go of one kind of share.
+"""The clients' half of masked sums while they run: mask, and let go of one kind of share.
 
-A client deals its shares once, masks once with each key, and answers one request to unmask: what it has
-used or given is deleted in the same step, so that a repeated or altered ask finds nothing.
+A client masks once with each key, and answers one request to unmask: what it has used or given is deleted in
+the same step, so that a repeated or altered ask finds nothing.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import compress
-from math import ceil
 from typing import Any
 
 import numpy as np
 
-from tacit.core.errors import ConfigError, MessageError, OpeningError, ProtectionError
+from tacit.core.errors import OpeningError, ProtectionError
 from tacit.core.layout import Layout
 from tacit.core.message import Blob, Message
 from tacit.core.parts import step
@@ -24,169 +22,26 @@ from tacit.core.protection import Vector
 from tacit.core.replica import agreed_minimum
 from tacit.core.secret import Secret
 from tacit.core.shared import Shared
-from tacit.crypto.channel import (
-    NONCE,
-    checked_key,
-    new_exchange,
-    pair_key,
-    place,
-    seal,
-    sign_key,
-    unseal,
-)
-from tacit.crypto.fixedpoint import FixedPoint
-from tacit.crypto.masking import COMPLETE_BELOW, add_masks, neighbours_for, sign_for
-from tacit.crypto.sharing import share_vector
-from tacit.sums.guarded import COORDINATOR, Guarded, run_of
-from tacit.sums.masked_keys import Offer, Seat, is_drawn, new_number, place_of, proof_bytes, proves
+from tacit.crypto.channel import NONCE, place, unseal
+from tacit.crypto.masking import add_masks, sign_for
+from tacit.sums.guarded import run_of
+from tacit.sums.masked_dealer import MaskedDealer, forget, whole
+from tacit.sums.masked_keys import Seat
 from tacit.sums.masked_parts import (
     ELEMENTS,
     KEY,
     SHARE,
     TAG,
-    Encoding,
     Flags,
-    commitment,
     from_flags,
     listed,
-    mask_seed,
-    to_elements,
+    mask_seeds,
 )
-
-MOST_SUMS = 10_000  # that one batch prepares
 
 
 @dataclass(frozen=True)
-class MaskedClient(Guarded):
-    """Settings and the clients' half; see :class:`tacit.sums.masked.Masked`."""
-
-    bits: int = 32
-    clip: bool = False
-    neighbours: int | None = None
-    corrupt_share: float = 0.1
-    dropout_share: float = 0.1
-    active: bool = False
-
-    def __post_init__(self) -> None:
-        if not 8 <= self.bits <= 50:
-            raise ConfigError(f"bits is {self.bits}: fixed point works with 8 to 50 bits a value")
-        if self.neighbours is not None and self.neighbours < 2:
-            raise ConfigError(f"neighbours is {self.neighbours}: at least two, or None for as many as needed")
-        for name, share in (("corrupt_share", self.corrupt_share), ("dropout_share", self.dropout_share)):
-            if not 0 <= share < 1:
-                raise ConfigError(f"{name} is {share}: it is a part of all clients, from 0 to below 1")
-
-    def sizing(self, clients: int) -> tuple[int, int]:
-        """Neighbours of each client, and how many of the shares that it and they hold open its masks."""
-        if clients < 2:
-            raise ProtectionError(f"{self.name} protects nothing with a single client: have at least two")
-        if self.neighbours is None and clients >= COMPLETE_BELOW:
-            found = neighbours_for(clients, self.corrupt_share, self.dropout_share, active=self.active)
-            return found.neighbours, found.threshold
-        count = clients - 1
-        if self.neighbours is not None:
-            count = min(self.neighbours + self.neighbours % 2, count)
-        holders = count + 1
-        corrupt = ceil(self.corrupt_share * holders - 1e-9)
-        threshold = (holders + corrupt) // 2 + 1 if self.active else max(holders // 2, corrupt) + 1
-        return count, min(threshold, holders)
-
-    def encoding(self, layout: Layout, clients: int) -> Encoding:
-        """How vectors become words, with room for the sum of that many."""
-        return Encoding(FixedPoint(layout.bounds, self.bits, clients, self.clip))
-
-    # -- before the sums -----------------------------------------------------------------------------------
-
-    def introduce(self, party: Party, greeting: Mapping[str, Any]) -> dict[str, Any]:
-        """Commit to a number for the draw of neighbours, before anyone knows who takes part."""
-        return {**super().introduce(party, greeting), "draw": new_number(party)}
-
-    @step
-    def offer(self, party: Party, message: Message, shared: Shared | None) -> Message:
-        """Sign a public key for every sum of a batch, reveal one's number, and commit to the next."""
-        first, sums, clients = (_whole(message, name) for name in ("first", "sums", "clients"))
-        root = message["root"]
-        if not (first > party.state.get("mask/last", 0) and 1 <= sums <= MOST_SUMS):
-            raise ProtectionError(f"{sums} sums from number {first} on: prepared before, or too many")
-        if clients < (least := self.fewest(agreed_minimum(party))):
-            raise OpeningError(f"{clients} clients, agreed were at least {least}: {party.id} offers no key")
-        _forget(party, first)
-        pairs = [new_exchange() for _ in range(sums)]
-        party.vault.update({f"mask/own/{first + i}": private for i, (private, _) in enumerate(pairs)})
-        number = party.vault["mask/number"].reveal()
-        publics = b"".join(public for _, public in pairs)
-        # Shares are sealed with a key of this batch, so that none of an earlier one can be unsealed later.
-        party.vault["mask/exchange"], exchange = new_exchange()
-        offer = Offer(exchange, root, number, new_number(party), first, sums, publics)
-        for name in ("names", "dealt", "slot"):
-            party.state.pop(f"mask/{name}", None)
-        known = {"first": first, "last": first + sums - 1, "sums": sums, "clients": clients, "root": root}
-        party.state.update({f"mask/{name}": value for name, value in known.items()})
-        party.state["mask/revealed"] = number
-        signed = sign_key(party.identity, "masks", party.id, run_of(party), offer.to_bytes())
-        return Message(offer=Blob("public", signed))
-
-    @step
-    def deal(self, party: Party, message: Message, shared: Shared | None) -> Message:
-        """Check the neighbours, and seal for each its shares of one's keys and seeds."""
-        if "mask/names" in party.state:
-            raise ProtectionError(f"{party.id} has dealt its shares already: it deals them once")
-        run, seat = run_of(party), Seat.of(party)._replace(names=message["names"].decode().split("\n"))
-        offers, threshold = self._neighbours(party, seat, message)
-        secrets, commits = [], []
-        for slot in range(seat.first, seat.first + seat.sums):
-            private, seed = party.vault[f"mask/own/{slot}"].reveal(), os.urandom(KEY)
-            party.vault[f"mask/own/{slot}"] = Secret(private + seed)
-            secrets.append(private + seed)
-            commits.append(commitment("self", run, party.id, slot, seed))
-        shares = share_vector(to_elements(b"".join(secrets)).reshape(-1), len(seat.names) + 1, threshold)
-        exchange, channels, sealed = party.vault.pop("mask/exchange"), [], []
-        for name, share in zip(seat.order(party.id), shares, strict=True):
-            raw = share.values.astype("<u8").tobytes()
-            if name == party.id:
-                party.vault["mask/row"] = Secret(raw)
-                continue
-            key = pair_key(exchange, offers[name].exchange, "seal", run)
-            channels.append(key.reveal())
-            sealed.append(seal(key, raw, place(run, seat.first, "shares", party.id, name)))
-        party.vault["mask/channels"] = Secret(b"".join(channels))
-        publics = b"".join(offers[name].publics for name in seat.names)
-        known = {"names": message["names"], "threshold": threshold, "publics": publics}
-        party.state.update({f"mask/{name}": value for name, value in known.items()})
-        return Message(shares=Blob("sealed", b"".join(sealed)), commits=Blob("public", b"".join(commits)))
-
-    def _neighbours(self, party: Party, seat: Seat, message: Message) -> tuple[dict[str, Offer], int]:
-        """Neighbours' offers, once each is known to be theirs, and to be drawn rather than chosen."""
-        wanted, threshold = self.sizing(seat.clients)
-        sparse, found = wanted < seat.clients - 1, len(seat.names)
-        if seat.names != sorted({*seat.names} - {party.id, COORDINATOR}):
-            raise ProtectionError("neighbours that are not others, each of them once and in order")
-        # Where all mask with all, some may have vanished; on the circle others take their places.
-        if not (wanted if sparse else threshold - 1) <= found <= wanted:
-            raise OpeningError(
-                f"{found} neighbours among {seat.clients} clients, agreed were {wanted} and at least "
-                f"{threshold - 1} of them: {party.id} deals nothing"
-            )
-        raw = np.frombuffer(message["offers"], np.uint8).reshape(found, -1)
-        proofs = np.frombuffer(message.get("proofs", b""), np.uint8)
-        if proofs.size != found * proof_bytes(seat.clients) * sparse:
-            raise ProtectionError(f"proofs of {proofs.size} bytes: they are missing or too many")
-        run, offers = run_of(party), {}
-        for name, signed, proof in zip(seat.names, raw, proofs.reshape(found, -1), strict=True):
-            content = checked_key(signed.tobytes(), party.pinned(name), "masks", name, run)
-            offers[name] = offer = Offer.from_bytes(content, seat.root, seat.first, seat.sums)
-            leaf = commitment("draw", run, name, 0, offer.number)
-            if sparse and not proves(seat.root, seat.clients, name, leaf, proof.tobytes()):
-                raise ProtectionError(f"{name} took no part in the draw with the number that it shows")
-        own = place_of(seat.root, party.state["mask/revealed"])
-        places = [place_of(seat.root, offer.number) for offer in offers.values()]
-        if sparse and not is_drawn(own, places, seat.clients, self.dropout_share):
-            raise ProtectionError(
-                f"the neighbours of {party.id} sit further away than chance explains: others were left out"
-            )
-        return offers, threshold
-
-    # -- in a sum --------------------------------------------------------------------------------------------
+class MaskedClient(MaskedDealer):
+    """A client in a sum; see :class:`tacit.sums.masked.Masked`."""
 
     def protect(self, party: Party, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Mask this party's vector, once; its key and seed of this sum are gone afterwards."""
@@ -195,7 +50,7 @@ class MaskedClient(Guarded):
             raise ProtectionError(
                 f"{party.id} has no masks for sum {slot}: they are agreed on, and used once"
             )
-        if _whole(ticket, "sum") <= state.get("mask/opened", 0):
+        if whole(ticket, "sum") <= state.get("mask/opened", 0):
             raise OpeningError(f"{party.id} helped to open sum {ticket['sum']}: it gives nothing more to it")
         seat = Seat.of(party)
         order = seat.order(party.id)
@@ -213,13 +68,11 @@ class MaskedClient(Guarded):
         own, call = party.vault.pop(f"mask/own/{slot}").reveal(), party.asked
         publics = np.frombuffer(state["mask/publics"], np.uint8).reshape(len(seat.names), -1, KEY)
         keys = dict(zip(seat.names, publics[:, slot - seat.first], strict=True))
-        masks = [(Secret(own[KEY:]), 1)]
-        for name in compress(order, partners):
-            if name != party.id:
-                seed = mask_seed(Secret(own[:KEY]), keys[name].tobytes(), run, call, slot, (party.id, name))
-                masks.append((seed, sign_for(party.id, name)))
-        add_masks(words, masks)
-        _forget(party, slot)
+        others = {name: keys[name].tobytes() for name in compress(order, partners) if name != party.id}
+        seeds = mask_seeds(Secret(own[:KEY]), others, run, call, slot, party.id)
+        pairs = [(seed, sign_for(party.id, name)) for name, seed in seeds.items()]
+        add_masks(words, [(Secret(own[KEY:]), 1), *pairs])
+        forget(party, slot)
         known = {"slot": slot, "sum": ticket["sum"], "partners": ticket["partners"]}
         state.update({f"mask/{name}": value for name, value in known.items()})
         return Message(masked=Blob("masked", encoding.write(words, run, slot, call)))
@@ -242,7 +95,13 @@ class MaskedClient(Guarded):
             elif dealt[index]:
                 key = Secret(channels[KEY * seat.names.index(name) :][:KEY])
                 part, sealed = sealed[: NONCE + length + TAG], sealed[NONCE + length + TAG :]
-                raw = unseal(key, part, place(run, seat.first, "shares", name, party.id))
+                try:
+                    raw = unseal(key, part, place(run, seat.first, "shares", name, party.id))
+                except ProtectionError:
+                    raise ProtectionError(
+                        f"the shares that {name} dealt to {party.id} do not open: they were changed, or the "
+                        "relay or a stranger swapped a key of one of them; do not go on"
+                    ) from None
             else:
                 continue
             if len(raw) != length:
@@ -280,7 +139,7 @@ class MaskedClient(Guarded):
                 f"{party.id} was told that itself vanished, or that clients arrived with whom it did not "
                 "mask: it gives no shares"
             )
-        if (survivors := _whole(message, "survivors")) < least or around < threshold:
+        if (survivors := whole(message, "survivors")) < least or around < threshold:
             raise OpeningError(
                 f"{survivors} contributions, {around} of them around {party.id}: agreed were at "
                 f"least {least} and {threshold}; the sum stays shut"
@@ -290,17 +149,3 @@ class MaskedClient(Guarded):
             arrived = list(compress(order, alive))
             if len(arrived) != survivors or listed(arrived) != message["list"]:
                 raise ProtectionError(f"{party.id} was told of other survivors than the list names")
-
-
-def _forget(party: Party, before: int) -> None:
-    """Delete the secrets of sums that are over: what is gone cannot be asked for."""
-    for name in list(party.vault):
-        if name.startswith(("mask/own/", "mask/held/")) and int(name.split("/")[2]) < before:
-            del party.vault[name]
-
-
-def _whole(fields: Mapping[str, Any], name: str) -> int:
-    """A whole number of an ask: NaN, for one, is never less than anything."""
-    if type(value := fields.get(name)) is not int:
-        raise MessageError(f"'{name}' of an ask is a {type(value).__name__}, not a whole number")
-    return value

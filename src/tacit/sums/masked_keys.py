@@ -1,13 +1,4 @@
-"""Keys of masked sums: who sits where on the circle of neighbours, and how clients come to agree.
-
-**The draw.** Each client's place on the circle is a hash of the batch's root and of a number to which it
-committed at enrolment or in the batch before. The root covers all commitments: whoever changes one moves
-everybody, and a client that is left out moves nobody else, so that there is nothing to grind for. A client
-sees its neighbours' numbers, each with a proof of O(log n) hashes that it was committed to, and checks that
-the arc to its furthest neighbour is no longer than chance and the agreed share of dropouts explain: a
-coordinator that shows only its friends has to reach far. What remains: it chooses who is asked at all (no
-fewer than min_clients), and may let chosen clients vanish once it knows the graph.
-"""
+"""Keys of masked sums: what clients show each other, and how they come to agree in two waves."""
 
 from __future__ import annotations
 
@@ -15,109 +6,20 @@ import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
-from math import ceil, comb, inf, log, log2
+from math import ceil, comb, inf, log2
 from typing import Any, NamedTuple
 
 from tacit.core.errors import ProtectionError
 from tacit.core.message import Blob, Message
 from tacit.core.party import Party
 from tacit.core.secret import Secret
-from tacit.crypto.channel import NONCE, checked_key
-from tacit.crypto.masking import neighbours_for
+from tacit.crypto.channel import NONCE
+from tacit.crypto.neighbours import neighbours_for
 from tacit.sums.guarded import run_of
-from tacit.sums.masked_parts import HASH, KEY, SHARE, TAG, Batch, Jobs, commitment, hashed
+from tacit.sums.masked_draw import Tree, circle, place_of
+from tacit.sums.masked_parts import HASH, KEY, SHARE, TAG, Batch, Jobs, commitment
 
-FALSE_ALARM_BITS = 20  # an honest draw looks suspicious to any of the clients at most once in 2^20
-
-# -- the draw --------------------------------------------------------------------------------------------
-
-
-class Tree:
-    """A hash tree over named commitments: one root for all, and a short proof for each.
-
-    >>> tree = Tree({"ann": b"a", "bob": b"b", "eve": b"e"})
-    >>> proof = tree.proof("eve")
-    >>> proves(tree.root, 3, "eve", b"e", proof), proves(tree.root, 3, "eve", b"f", proof)
-    (True, False)
-    """
-
-    def __init__(self, leaves: Mapping[str, bytes]) -> None:
-        self._index = {name: index for index, name in enumerate(sorted(leaves))}
-        level = [hashed(b"leaf", name.encode(), leaves[name]) for name in self._index]
-        level += [bytes(HASH)] * ((1 << _depth(len(level))) - len(level))
-        self._levels = [level]
-        while len(level) > 1:
-            level = [sha256(b"node" + level[i] + level[i + 1]).digest() for i in range(0, len(level), 2)]
-            self._levels.append(level)
-        self.root = hashed(b"root", len(leaves).to_bytes(8, "little"), level[0])
-
-    def proof(self, name: str) -> bytes:
-        """Position and siblings of a leaf, from the bottom up."""
-        index = self._index[name]
-        siblings = [level[(index >> height) ^ 1] for height, level in enumerate(self._levels[:-1])]
-        return index.to_bytes(4, "little") + b"".join(siblings)
-
-
-def proves(root: bytes, size: int, name: str, leaf: bytes, proof: bytes) -> bool:
-    """Whether a named commitment belongs to the tree of that root and size."""
-    if len(proof) != proof_bytes(size):
-        return False
-    index, node = int.from_bytes(proof[:4], "little"), hashed(b"leaf", name.encode(), leaf)
-    for start in range(4, len(proof), HASH):
-        sibling = proof[start : start + HASH]
-        node = sha256(b"node" + (sibling + node if index & 1 else node + sibling)).digest()
-        index >>= 1
-    return index == 0 and hashed(b"root", size.to_bytes(8, "little"), node) == root
-
-
-def proof_bytes(size: int) -> int:
-    """Length of a proof in a tree of that size."""
-    return 4 + HASH * _depth(size)
-
-
-def _depth(size: int) -> int:
-    return max(size - 1, 0).bit_length()
-
-
-def place_of(root: bytes, number: bytes) -> int:
-    """Place on the circle, a whole number below 2^64, of the client that committed to this number."""
-    return int.from_bytes(hashed(b"place", root, number)[:8], "little")
-
-
-def circle(places: Mapping[str, int], count: int) -> dict[str, tuple[str, ...]]:
-    """Give each client itself and its neighbours, half of them on either side, in order of their names.
-
-    >>> circle({"a": 5, "b": 1, "c": 3, "d": 9}, 2)["a"]
-    ('a', 'c', 'd')
-    """
-    ring = sorted(places, key=lambda name: (places[name], name))
-    size, half = len(ring), count // 2
-    if count >= size - 1:
-        everyone = tuple(sorted(ring))
-        return dict.fromkeys(ring, everyone)
-    return {
-        name: tuple(sorted(ring[(index + step) % size] for step in range(-half, half + 1)))
-        for index, name in enumerate(ring)
-    }
-
-
-def is_drawn(own: int, others: Sequence[int], clients: int, missing: float) -> bool:
-    """Whether these may be the nearest on either side, of so many clients of whom a share is missing.
-
-    If μ clients are expected in an arc, P[fewer than h] ≤ exp(-(μ - h - h ln(μ/h))) (Chernoff); an arc
-    that holds h neighbours is too long if that is below 2^-20 for all clients together.
-    """
-    half = len(others) // 2
-    ahead = sorted((other - own) % (1 << 64) for other in others)
-    mean = float(half)
-    while mean - half - half * log(mean / half) < FALSE_ALARM_BITS * log(2) + log(clients):
-        mean += 1
-    reach = mean / (clients * (1 - missing)) * 2.0**64
-    return ahead[half - 1] <= reach and (1 << 64) - ahead[half] <= reach
-
-
-# -- what a client knows, and what it signs --------------------------------------------------------------
+# -- what a client knows, and what it shows -------------------------------------------------------------
 
 
 def new_number(party: Party) -> bytes:
@@ -153,7 +55,7 @@ _OFFER = struct.Struct("<32s32s32s32sQI")
 
 
 class Offer(NamedTuple):
-    """What a client signs for a batch of sums: its keys, its number for the draw, and the next commitment."""
+    """What a client shows for a batch of sums: its keys, its number for the draw, and the next commitment."""
 
     exchange: bytes
     root: bytes
@@ -164,7 +66,7 @@ class Offer(NamedTuple):
     publics: bytes
 
     def to_bytes(self) -> bytes:
-        """Bytes to be signed."""
+        """Bytes to be shown, and bound into the keys under which shares are sealed."""
         return _OFFER.pack(*self[:-1]) + self.publics
 
     @classmethod
@@ -194,7 +96,7 @@ class Agreement:
     refuse : callable
         Told whose replies cannot be used, and why.
     memory : dict
-        The coordinator's, with ``run``, ``pinned`` and the commitments for the draw in ``draws``.
+        The coordinator's, with ``run`` and the commitments for the draw in ``draws``.
     """
 
     protection: Any
@@ -230,13 +132,12 @@ class Agreement:
     def _offers(
         self, names: list[str], root: bytes, first: int, count: int, sparse: bool
     ) -> dict[str, tuple[Offer, bytes]]:
-        """First wave: who takes part, with keys that are signed and numbers that were committed to."""
+        """First wave: who takes part, with which keys, and with numbers that were committed to."""
         run, draws, offers = self.memory["run"], self.memory["draws"], {}
         common = {"first": first, "sums": count, "clients": len(names), "root": root}
         for party, reply in self.ask(self.protection.offer, common, None, names):
             try:
-                signed = data_of(reply, "offer", "public")
-                raw = checked_key(signed, self.memory["pinned"](party), "masks", party, run)
+                raw = data_of(reply, "offer", "public")
                 offer = Offer.from_bytes(raw, root, first, count)
                 committed, draws[party] = draws[party], offer.next
                 if sparse and commitment("draw", run, party, 0, offer.number) != committed:
@@ -244,23 +145,23 @@ class Agreement:
             except ProtectionError as error:
                 self.refuse(party, f"{type(error).__name__}: {error}")
                 continue
-            offers[party] = offer, signed
+            offers[party] = offer, raw
         return offers
 
-    def _deals(self, batch: Batch, signed: Mapping[str, bytes], tree: Tree | None) -> None:
+    def _deals(self, batch: Batch, offers: Mapping[str, bytes], tree: Tree | None) -> None:
         """Second wave: everyone gets its neighbours' keys, and deals them its shares."""
-        proofs = {name: tree.proof(name) for name in signed} if tree else {}
+        proofs = {name: tree.proof(name) for name in offers} if tree else {}
 
         def job(party: str) -> dict[str, Any]:
             others = batch.neighbours(party)
             fields = {
                 "names": "\n".join(others).encode(),
-                "offers": b"".join(signed[name] for name in others),
+                "offers": b"".join(offers[name] for name in others),
             }
             return fields | ({"proofs": b"".join(proofs[name] for name in others)} if tree else {})
 
         length = NONCE + 2 * SHARE * batch.count + TAG
-        for party, reply in self.ask(self.protection.deal, None, Jobs(list(signed), job), list(signed)):
+        for party, reply in self.ask(self.protection.deal, None, Jobs(list(offers), job), list(offers)):
             others = batch.neighbours(party)
             try:
                 shares, commits = data_of(reply, "shares", "sealed"), data_of(reply, "commits", "public")

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from tacit.core.errors import MessageError, OpeningError, ProtectionError
 from tacit.core.message import Blob
 from tacit.core.secret import Secret
-from tacit.crypto.channel import pair_key
+from tacit.crypto.channel import exchanged
+from tacit.crypto.field import Ring
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import Words, pair_seed
-from tacit.crypto.sharing import Ring, Share, recover_vector
+from tacit.crypto.sharing import Share, recover_vector
 
 HASH = KEY = 32
 ELEMENTS = 5  # field elements that a key or seed takes, seven bytes each
@@ -79,15 +80,15 @@ def recovered(shares: Sequence[Share], threshold: int, right: Callable[[Secret],
     )
 
 
-def mask_seed(
-    private: Secret, public: bytes, run: str, call: bytes, slot: int, pair: tuple[str, str]
-) -> Secret:
-    """Seed of the mask between two clients, from the key of one and the public key of the other.
+def mask_seeds(
+    private: Secret, publics: Mapping[str, bytes], run: str, call: bytes, slot: int, owner: str
+) -> dict[str, Secret]:
+    """Seeds of the masks between one client, whose key this is, and others, by their public keys.
 
-    It is bound to what both were asked: whoever was told something else has another seed.
+    They are bound to what all were asked: whoever was told something else has other seeds.
     """
-    shared = pair_key(private, public, "mask", run)
-    return pair_seed(shared, f"{run} {call.hex()}", slot, *pair)
+    secrets, told = exchanged(private, publics.values()), f"{run} {call.hex()}"
+    return {name: pair_seed(raw, told, slot, owner, name) for name, raw in zip(publics, secrets, strict=True)}
 
 
 def public_of(private: Secret) -> bytes:
@@ -164,10 +165,12 @@ class Encoding:
                 f"a masked vector of {found[2]} words of {found[1]} bytes for sum {found[3]}, agreed were "
                 f"{self.words} of {self.size} for sum {slot} of this run"
             )
-        raw = np.frombuffer(blob.data, np.uint8, offset=_UPLOAD.size).reshape(self.words, self.size)
-        wide = np.zeros((self.words, self.kind.itemsize), np.uint8)
-        wide[:, : self.size] = raw
-        return wide.view(self.kind.newbyteorder("<"))[:, 0].astype(self.kind, copy=False), found[-1]
+        raw, kind = np.frombuffer(blob.data, np.uint8, offset=_UPLOAD.size), self.kind.newbyteorder("<")
+        if self.size < kind.itemsize:
+            wide = np.zeros((self.words, kind.itemsize), np.uint8)
+            wide[:, : self.size] = raw.reshape(self.words, self.size)
+            raw = wide.reshape(-1)
+        return raw.view(kind).astype(self.kind, copy=False), found[-1]
 
     def decode(self, total: Words, contributions: int) -> NDArray[np.int64]:
         """Integers of an unmasked total; masks that did not cancel are noticed."""

@@ -81,7 +81,8 @@ class Noised(Protection):
     delta : float
         Probability with which epsilon may not hold; well below one over the number of clients.
     clip : float
-        Longest L2 norm of a client's whole contribution; longer ones are scaled down.
+        Longest L2 norm of a client's whole contribution; longer ones are scaled down. It holds for every
+        sum of a run.
     where : {"central", "distributed"}
         Who adds the noise: the coordinator, trusted with the total, or every client a part.
     colluding : int
@@ -189,12 +190,16 @@ class Noised(Protection):
         """As the wrapped protection does."""
         self.wrapped.receive(party, ticket)
 
+    def settle(self, holder: Any) -> None:
+        """As the wrapped protection does."""
+        self.wrapped.settle(holder)
+
     def fewest(self, agreed: int) -> int:
         """As the wrapped protection has it: key holders among its parties ask only that one."""
         return self.wrapped.fewest(agreed)
 
     def fits(self, method: Part) -> str | None:
-        """Refuse central noise where clients open, clear fields, and what the wrapped protection refuses."""
+        """Refuse central noise where clients open, fields that cannot have noise, and what ``inner`` does."""
         if self.where == "central" and self.opens == "clients":
             return (
                 f"the coordinator adds the noise, but {self.inner} opens totals at the clients, where each "
@@ -205,10 +210,9 @@ class Noised(Protection):
             if isinstance(mark, Mark) and mark.kind == "contribution" and mark.layout:
                 # Which fields there are does not depend on the data, so the smallest schema shows them.
                 schema = Schema((Column("x"),), method.tasks[0], ("no", "yes"), ("y",))  # type: ignore[attr-defined]
-                if reason := _clear(name, mark.layout(method, schema)):
+                if reason := _unfit(name, mark.layout(method, schema)):
                     return reason
-        unsuited = getattr(method, "unsuited", None)
-        return (unsuited(self) if unsuited else None) or self.wrapped.fits(method)
+        return self.wrapped.fits(method)
 
     # -- the budget ----------------------------------------------------------------------------------------
 
@@ -281,9 +285,13 @@ class Noised(Protection):
         )
         return Grid(unit, variance, cut, Layout(*fields))
 
+    def error(self, layout: Layout, contributions: int) -> float:
+        """As the wrapped protection: noise is not an error."""
+        return self.wrapped.error(layout, contributions)
+
     def protect(self, party: Party, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Clip, round to the grid, add this party's part of the noise, and protect that."""
-        if reason := _clear("contribution", layout):
+        if reason := _unfit("contribution", layout):
             raise ProtectionError(reason)
         grid = self.grid(layout, ticket.get(ASKED), ticket.get(SUMS), self.fewest(agreed_minimum(party)))
         integers = self._repeated(party, ticket["sum"], ticket[SUMS])
@@ -309,7 +317,7 @@ class Noised(Protection):
 
     def gather(self, pending: Sum) -> dict[str, Any]:
         """Charge the budget, then let the wrapped protection gather."""
-        if reason := _clear(pending.contribution, pending.layout):
+        if reason := _unfit(pending.contribution, pending.layout):
             raise ProtectionError(reason)
         budget: Budget | None = pending.memory.get("noise")
         if budget is None:
@@ -352,12 +360,17 @@ class _Asking:
         return self._pending.contributions(tickets, {**(common or {}), **self._told}, parties)
 
 
-def _clear(contribution: str, layout: Layout) -> str | None:
-    """Why a contribution cannot be noised, if part of it travels beside the sum."""
-    if not layout.clear:
-        return None
-    names = ", ".join(f"'{found.name}'" for found in layout.clear)
-    return f"{contribution} sends {names} in the clear, without noise: use a method that sends sums only"
+def _unfit(contribution: str, layout: Layout) -> str | None:
+    """Why a contribution cannot be noised: part of it travels beside the sum, or bears no noise."""
+    if layout.clear:
+        names = ", ".join(f"'{found.name}'" for found in layout.clear)
+        return f"{contribution} sends {names} in the clear, without noise: use a method that sends sums only"
+    if fine := [found.name for found in layout.fields if found.fine]:
+        return (
+            f"{contribution} needs '{fine[0]}' to about 2^-40 of its bound, and noise of any epsilon is far "
+            "above that: use a method that bears noise"
+        )
+    return None
 
 
 def _overspent(found: str, sums: int) -> str:

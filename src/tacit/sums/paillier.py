@@ -130,7 +130,7 @@ class Paillier(ClientKeys):
         """Encrypt this party's vector."""
         from tacit.crypto.paillier import Packing
 
-        code = FixedPoint(layout.bounds, self.bits, ticket["summands"], self.clip)
+        code = FixedPoint.of(layout, self.bits, ticket["summands"], self.clip)
         integers = code.encode(vector)
         key = self._encryption_key(party, ticket)
         return Message(cipher=Blob("cipher", key.encrypt(integers, Packing(self.bits, code.guard_bits))))
@@ -160,7 +160,7 @@ class Paillier(ClientKeys):
             common |= keys
         else:
             common["signed"] = memory["signed"]
-        code = FixedPoint(pending.layout.bounds, self.bits, len(pending.parties), self.clip)
+        code = FixedPoint.of(pending.layout, self.bits, len(pending.parties), self.clip)
         packing = Packing(self.bits, code.guard_bits)
         adder = Adder(memory["adder"], packing=packing)
         for party, message in pending.contributions(tickets, common):
@@ -192,7 +192,7 @@ class Paillier(ClientKeys):
         """Open at a client with the shared key; a key server has opened the total already."""
         from tacit.crypto.paillier import PrivateKey, read_header
 
-        code = FixedPoint(layout.bounds, self.bits, total["summands"], self.clip)
+        code = FixedPoint.of(layout, self.bits, total["summands"], self.clip)
         if self.holder == "key-server":
             return code.decode(total["integers"])
         private, blob = self.cached(holder, PrivateKey.from_secret), cipher_of(total)

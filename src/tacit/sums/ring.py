@@ -87,7 +87,7 @@ class Ring(Guarded):
         from tacit.crypto.paillier import Packing, PublicKey, add_blobs, read_header
 
         self._take_turn(party, ticket)
-        code = FixedPoint(layout.bounds, self.bits, ticket["summands"], self.clip)
+        code = FixedPoint.of(layout, self.bits, ticket["summands"], self.clip)
         integers = code.encode(vector)
         raw: bytes = ticket["public"]
         if ("ring", raw) not in party.cache:
@@ -185,7 +185,7 @@ class Ring(Guarded):
         from tacit.crypto.paillier import PrivateKey
 
         secret: Secret = holder.vault["paillier"]
-        code = FixedPoint(layout.bounds, self.bits, total["summands"], self.clip)
+        code = FixedPoint.of(layout, self.bits, total["summands"], self.clip)
         return code.decode(PrivateKey.from_secret(secret).decrypt(cipher_of(total)))
 
 

@@ -90,8 +90,8 @@ class Shares(Dealt):
                 "it stops"
             ),
             precision=2.0 ** -(self.bits - 1),
-            # Shamir: 8 n for n clients; this is for the four at which promises are measured.
-            bytes_per_value=32.0 if shamir else 8.0,
+            bytes_per_value=8.0,
+            per_client=shamir,
             warnings=() if shamir else (NO_DROPOUT,),
         )
 

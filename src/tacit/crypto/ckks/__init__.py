@@ -69,7 +69,15 @@ class Cipher:
     def __repr__(self) -> str:
         return f"Cipher({self.parameters.name})"
 
-    def encrypt(self, vector: ArrayLike, *, bound: float, summands: int, seeded: bool = True) -> bytes:
+    def encrypt(
+        self,
+        vector: ArrayLike,
+        *,
+        bound: float,
+        summands: int,
+        total: float | None = None,
+        seeded: bool = True,
+    ) -> bytes:
         """Encrypt a vector of any length that will be added to others of its kind.
 
         Parameters
@@ -80,6 +88,9 @@ class Cipher:
             Largest absolute value that any of the vectors may hold; public.
         summands : int
             Most vectors that may be added up; public.
+        total : float, optional
+            Largest absolute value of their total, where it is less than ``bound * summands``: the room
+            goes to precision. Public.
         seeded : bool
             Half the bytes; full ciphertexts are faster to add.
 
@@ -90,10 +101,11 @@ class Cipher:
         MessageError
             If a value is not finite or beyond the bound.
         """
-        power = self.parameters.amplification(bound, summands)
+        share = bound if total is None else total / summands  # of each summand, on average
+        power = self.parameters.amplification(share, summands)
         values = _checked(np.asarray(vector, dtype=np.float64), bound, 1)
         slots = self.parameters.slots
-        header = Header(Kind.SUM, seeded, self.key_id, values.size, 1, 1, summands, float(bound))
+        header = Header(Kind.SUM, seeded, self.key_id, values.size, 1, 1, summands, float(share))
         amplified = np.ldexp(values, power)
         return self._encrypt(header, [amplified[at : at + slots] for at in range(0, values.size, slots)])
 
@@ -189,14 +201,14 @@ class Cipher:
         values = np.stack(slots)
         if not np.abs(values).max() <= 1.001 * limit:  # a test for nonsense, which is larger by far
             raise ProtectionError(
-                f"a decrypted value is beyond what {header.count:,} summands of up to {header.bound:g} can "
-                "give: a client overran its bound, or the ciphertext was forged"
+                f"a decrypted value is beyond what {header.summands:,} summands of up to {header.bound:g} "
+                "can give: a client overran its bound, or the ciphertext was forged"
             )
         return values
 
     def _decrypt_sum(self, header: Header, blob: bytes) -> Floats:
         power = self.parameters.amplification(header.bound, header.summands)
-        limit = math.ldexp(header.bound * header.count, power)
+        limit = math.ldexp(header.bound * header.summands, power)
         return np.ldexp(self._decrypt(header, blob, limit).reshape(-1)[: header.rows], -power)
 
 

@@ -98,6 +98,7 @@ def traffic_section(result: Mapping[str, Any]) -> str:
         Card("Received by a client", size_text(number(down.get("mean"))), _most(down), "cost"),
         Card("All traffic", *_both(number(ledger.get("bytes_up")), number(ledger.get("bytes_down"))), "cost"),
         Card("Messages", count(number(ledger.get("messages"))), _routes(ledger), "cost"),
+        *_privacy(mapping(ledger.get("privacy"))),
     ]
     waves = [mapping(wave) for wave in sequence(ledger.get("waves")) or sequence(result.get("waves"))]
     plot = ""
@@ -119,6 +120,15 @@ def traffic_section(result: Mapping[str, Any]) -> str:
     return section(
         "What travelled", cards(card for card in items if card.value != "–"), plot, grid("two", *spreads)
     )
+
+
+def _privacy(spent: Mapping[str, Any]) -> list[Card]:
+    """What totals with noise have cost, where there is noise."""
+    epsilon, budget, delta = (number(spent.get(name)) for name in ("epsilon", "budget", "delta"))
+    if epsilon is None or budget is None or delta is None:
+        return []
+    words = f"of {budget:g}, at delta {delta:g}; for leaving out any one client"
+    return [Card("Epsilon", decimal(epsilon), words, "cost")]
 
 
 def _most(spread: Mapping[str, Any]) -> str:

@@ -69,6 +69,7 @@ def _promises(promises: Mapping[str, Any]) -> str:
         exact = f"{significant(error)} of bound × clients" if error else "none"
         pairs.append(("noise", noise) if error >= 0.01 else ("largest error", exact))
     size = number(promises.get("bytes_per_value"))
-    pairs.append(("bytes per value", None if size is None else f"{size:g}"))
+    times = " × clients" if promises.get("per_client") else ""
+    pairs.append(("bytes per value", None if size is None else f"{size:g}{times}"))
     listed = definitions(pairs, "words") if promises else ""
     return f"<h3>What the protection promises</h3>{listed}" if listed else ""

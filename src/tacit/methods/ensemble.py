@@ -1,0 +1,262 @@
+"""FedHEONN-ensemble: one-layer networks on random patches, all in closed form from one round.
+
+A. Pampín-Rodríguez, O. Fontenla-Romero, E. Hernández-Pereira, B. Guijarro-Berdiñas, "Efficient and Secure
+Federated Learning with Ensemble of One-Layer Neural Networks", 2025. The paper's symbols:
+
+    T           estimators, each a FedHEONN network on a patch of the data
+    ρ_s, ρ_f    share of the rows and of the features in a patch
+    β_s, β_f    whether rows and features are drawn with replacement
+    I_f         features of each estimator: drawn and published by the coordinator, the same for all
+    I_s         rows of each estimator: drawn by each client for itself
+
+Client (algorithm 1): for each estimator, the terms of FedHEONN for X[I_s, I_f]. Coordinator (algorithms 3
+and 4): for each estimator, merge and solve as FedHEONN does. Prediction (algorithm 2): every estimator
+votes, or the mean is taken. What is inside the paper's boxes, the base model, is inside ``way`` here.
+
+ρ_s = 1 is the Random Subspace method, ρ_f = 1 is Pasting, and one estimator with both is FedHEONN itself.
+A memory of M_max values (eq. 9: ρ_s ρ_f ≤ M_max / (N_s N_f)) does not limit the patch here: a client takes
+a larger patch in stretches of that many values and adds their terms up, as eq. 7 does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.desk import Desk
+from tacit.core.errors import ConfigError
+from tacit.core.layout import Layout
+from tacit.core.parts import Part, apply, contribution
+from tacit.core.party import Party
+from tacit.core.shared import Shared, Total
+from tacit.data.preparation import Inputs
+from tacit.data.schema import Schema
+from tacit.data.table import Table
+from tacit.methods.base import Method
+from tacit.methods.fedheonn import KEPT, FedHEONN
+from tacit.methods.heonn.patches import (
+    batches,
+    draw_features,
+    draw_rows,
+    each,
+    patch,
+    repeated,
+    stack,
+    stacked,
+)
+from tacit.methods.heonn.sealed import Sealed
+from tacit.methods.heonn.units import Rows, Units, constant_slope, targets
+from tacit.models.activations import ActivationName
+from tacit.models.ensemble import Ensemble, Vote
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class FedHEONNEnsemble(Method):
+    """Ensemble of one-layer networks on random patches (Pampín-Rodríguez et al., 2025).
+
+    Parameters
+    ----------
+    estimators : int
+        Networks T.
+    samples : float
+        Share ρ_s of its rows that each client draws for each network.
+    features : float
+        Share ρ_f of the features that each network sees.
+    replace_samples : bool
+        Draw rows with replacement (β_s).
+    replace_features : bool
+        Draw features with replacement (β_f).
+    vote : {"majority", "mean"}
+        How a class is chosen; targets of a regression are always the mean.
+    lam : float
+        Ridge penalty λ, at least 0.
+    activation : {"logistic", "softplus", "linear"}
+        Activation of the outputs.
+    mode : {"sealed", "paper", "robust"}
+        What travels: sums only, factors in the clear, or triangles in the clear.
+    rank : int, optional
+        In mode "paper", keep so many directions of each merged factor.
+    max_memory : int, optional
+        Values of prepared rows that a client holds at a time; larger patches are taken in stretches.
+    threads : int
+        Threads over which client and coordinator spread the networks.
+
+    Examples
+    --------
+    >>> import tacit
+    >>> federation = tacit.Federation.embedded("digits", clients=20, partition="label-sorted")
+    >>> model = FedHEONNEnsemble(estimators=20, samples=0.1, features=0.75).fit(federation)
+    >>> model.score(federation.test.values, federation.test.target) > 0.9
+    True
+    """
+
+    name = "fedheonn-ensemble"
+    default_protection = "ckks"
+    paper = (
+        "Pampín-Rodríguez, Fontenla-Romero, Hernández-Pereira and Guijarro-Berdiñas, Efficient and Secure "
+        "Federated Learning with Ensemble of One-Layer Neural Networks, 2025"
+    )
+
+    estimators: int = 10
+    samples: float = 0.5
+    features: float = 0.8
+    replace_samples: bool = False
+    replace_features: bool = False
+    vote: Vote = "majority"
+    lam: float = 1e-3
+    activation: ActivationName = "logistic"
+    mode: Literal["sealed", "paper", "robust"] = "sealed"
+    rank: int | None = None
+    max_memory: int | None = None
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        self._base  # noqa: B018  # refuses what the base method refuses
+        for name in ("estimators", "threads"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}: give at least 1")
+        for name in ("samples", "features"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}: give a share above 0, at most 1")
+        if self.max_memory is not None and self.max_memory < 1:
+            raise ConfigError(f"max_memory is {self.max_memory}: give a number of values, or leave it out")
+
+    @property
+    def _base(self) -> FedHEONN:
+        return FedHEONN(self.lam, self.activation, self.mode, self.rank)
+
+    def check(self, schema: Schema) -> None:
+        """Refuse a task that cannot be learnt, and a memory that does not hold a row."""
+        super().check(schema)
+        if self.max_memory is not None and self.max_memory < schema.features:
+            raise ConfigError(
+                f"max_memory is {self.max_memory} values, a row has {schema.features}: give at least as many"
+            )
+
+    def suits(self, protection: Part) -> str | None:
+        """As the base method does."""
+        return self._base.suits(protection)
+
+    def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
+        """Features of every estimator, published for all clients."""
+        drawn = [
+            draw_features(rng, schema.features, self.features, self.replace_features)
+            for _ in range(self.estimators)
+        ]
+        return {
+            "columns": np.stack([columns for columns, _ in drawn]),
+            "factors": np.stack([factors for _, factors in drawn]),
+        }
+
+    def train(self, desk: Desk) -> None:
+        """One round: every client's terms for all estimators, then their solutions."""
+        desk.round(self.terms, self.solve)
+
+    # -- client ------------------------------------------------------------------------------------
+
+    def _terms_layout(self, schema: Schema) -> Layout:
+        size = max(1, int(self.features * schema.features + 1e-9)) + 1
+        return repeated(self._base._way.layout(schema, size, self._grams(schema)), self.estimators)
+
+    @contribution(_terms_layout)
+    def terms(self, party: Party, shared: Shared) -> dict[str, Any]:
+        """What this client's patches bring to each estimator's closed form (algorithm 1)."""
+        table: Table = party.data
+        whole = self._prepared(table, shared) if self.max_memory is None else None
+        limit = self.max_memory and self.max_memory // shared.schema.features
+        samples = [
+            draw_rows(party.rng("rows", estimator), table.rows, self.samples, self.replace_samples)
+            for estimator in range(self.estimators)
+        ]
+
+        def fit(estimator: int) -> dict[str, Any]:
+            columns, factors = shared["columns"][estimator], shared["factors"][estimator]
+            units, found = self._units(shared, estimator), []
+            for members in batches(samples[estimator], limit):
+                rows = whole or self._prepared(table.take(members), shared)
+                chosen = patch(rows, members if whole else slice(None), columns, factors)
+                found.append(self._base._way.terms(chosen, units, self._grams(shared.schema)))
+            return found[0] if len(found) == 1 else self._joined(found)
+
+        return stacked(each(fit, self.estimators, self.threads))
+
+    def _prepared(self, table: Table, shared: Shared) -> Rows:
+        X = Inputs.of(shared).matrix(table)
+        return Rows([X], *targets(self.activation, table, shared.schema), [slice(None)])
+
+    def _joined(self, pieces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Terms of a patch from those of its stretches: sums add, factors and triangles merge."""
+        way = self._base._way
+        return {
+            name: sum(piece[name] for piece in pieces)
+            if isinstance(way, Sealed) or name == "m"
+            else way.fold([piece[name] for piece in pieces])
+            for name in pieces[0]
+        }
+
+    def _grams(self, schema: Schema) -> int:
+        return 1 if constant_slope(self.activation, schema) else schema.outputs
+
+    def _units(self, shared: Shared, estimator: int) -> Units:
+        norms, factors = shared["norms"], shared["factors"][estimator]
+        lengths = norms[1:][shared["columns"][estimator]] * factors**2
+        return Units.of(self.activation, shared.schema, np.append(norms[0], lengths), float(norms[0]))
+
+    # -- whoever opens the total -------------------------------------------------------------------
+
+    def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
+        """Say what is wrong with factors or triangles."""
+        if piece.ndim != 4 or len(piece) != self.estimators:
+            return f"has shape {piece.shape}, agreed were {self.estimators} estimators"
+        size = max(1, int(self.features * schema.features + 1e-9)) + 1
+        way = self._base._way
+        assert not isinstance(way, Sealed)
+        return next((flaw for one in piece if (flaw := way.flaw(one, size, self._grams(schema)))), None)
+
+    def fold(self, name: str, pieces: Sequence[Any]) -> Any:
+        """Merge many clients' factors or triangles, estimator by estimator (algorithm 3)."""
+        way = self._base._way
+        assert not isinstance(way, Sealed)
+
+        def merged(estimator: int) -> Matrix:
+            return way.fold([piece[estimator] for piece in pieces])
+
+        return stack(each(merged, self.estimators, self.threads))
+
+    @apply
+    def solve(self, total: Total, shared: Shared) -> Shared:
+        """Weights of every estimator (algorithm 4); what earlier clients brought is kept and added to."""
+
+        def solved(estimator: int) -> Mapping[str, Any]:
+            own = Total({name: total[name][estimator] for name in total}, total.contributors, total.error)
+            kept = {name: shared[name][estimator] for name in KEPT if name in shared}
+            units = self._units(shared, estimator)
+            return self._base._way.solve(own, Shared(shared.schema, kept), units)
+
+        return shared | stacked(each(solved, self.estimators, self.threads))
+
+    def view(self, shared: Shared) -> Mapping[str, Any]:
+        """Clients need the scale, the lists and the weights, not what they were made of."""
+        return {name: value for name, value in shared.items() if name not in KEPT}
+
+    def model(self, shared: Shared) -> Ensemble:
+        """Make the voters: each estimator's weights, at the places of its features."""
+        found = shared["weights"]
+        full = np.zeros((len(found), shared.schema.features + 1, found.shape[-1]))
+        full[:, 0] = found[:, 0]
+        for one, weights, columns, factors in zip(
+            full, found, shared["columns"], shared["factors"], strict=True
+        ):
+            np.add.at(one, columns + 1, weights[1:] * factors[:, None])
+        return Ensemble(full, self.activation, Inputs.of(shared), self.vote)
+
+    @classmethod
+    def tiny(cls) -> FedHEONNEnsemble:
+        """Give a setting that learns in a moment, for contract tests."""
+        return cls(estimators=3, samples=0.8, features=0.7, replace_samples=True)

@@ -1,0 +1,83 @@
+"""Many one-layer networks that vote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.data.preparation import Inputs
+from tacit.models.activations import ACTIVATIONS
+from tacit.models.predictor import Predictor, evidence, read, shares
+
+Matrix = NDArray[np.float64]
+Vote = Literal["majority", "mean"]
+FORMAT = "tacit-ensemble-1"
+
+
+class Ensemble(Predictor):
+    """One-layer networks ``f(w₀ + Xw)``, each with weights for some of the features.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (estimators, features + 1, outputs)
+        The bias comes first; zero where an estimator does not use a feature.
+    activation : str
+    inputs : Inputs
+        Schema and scale that the federation agreed on.
+    vote : {"majority", "mean"}
+        Whether a class is chosen by most estimators (of equals the first class), or by their mean evidence.
+        Targets of a regression are always the mean.
+    """
+
+    def __init__(self, weights: Matrix, activation: str, inputs: Inputs, vote: Vote = "majority") -> None:
+        super().__init__(activation, inputs)
+        self.weights = np.asarray(weights)
+        self.vote = vote
+
+    def _each(self, X: Matrix) -> Iterator[Matrix]:
+        """Outputs of one estimator after the other: all at once would not fit for many rows."""
+        f = ACTIVATIONS[self.activation].function
+        return (f(X @ one[1:] + one[0]) for one in self.weights)
+
+    def _outputs(self, X: Matrix) -> Matrix:
+        found: Matrix = sum(self._each(X), start=np.zeros(1)) / len(self.weights)
+        return found
+
+    def _evidence(self, X: Matrix) -> Matrix:
+        if len(self.weights) == 1:
+            return evidence(self._outputs(X), self.activation)
+        if self.vote == "mean":
+            each = (shares(evidence(outputs, self.activation)) for outputs in self._each(X))
+            total: Matrix = sum(each, start=np.zeros(1))
+            return total
+        votes = np.zeros((len(X), self.weights.shape[-1]))
+        for outputs in self._each(X):
+            votes[np.arange(len(X)), evidence(outputs, self.activation).argmax(axis=1)] += 1
+        return votes
+
+    def save(self, path: Path) -> Path:
+        """Write as safetensors: weights and scale as tensors, the schema as metadata."""
+        described = {"format": FORMAT, "activation": self.activation, "vote": self.vote}
+        return self._write(path, {"weights": self.weights}, described)
+
+    @classmethod
+    def load(cls, path: Path) -> Ensemble:
+        """Read what :meth:`save` wrote."""
+        words, tensors, inputs = read(path, FORMAT)
+        vote: Vote = "mean" if words["vote"] == "mean" else "majority"
+        return cls(tensors["weights"], words["activation"], inputs, vote)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give the model as plain values, for export as JSON."""
+        return {
+            "format": FORMAT,
+            "activation": self.activation,
+            "vote": self.vote,
+            "bias": self.weights[:, 0].tolist(),
+            "weights": self.weights[:, 1:].tolist(),
+            **self._described(),
+        }

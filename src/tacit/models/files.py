@@ -1,0 +1,26 @@
+"""Reading a model file of any format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tacit.core.errors import DataError
+from tacit.models import ensemble, neural, onelayer
+from tacit.models.ensemble import Ensemble
+from tacit.models.neural import Neural
+from tacit.models.onelayer import OneLayer
+from tacit.models.predictor import read_any
+
+FORMATS: dict[str, type[OneLayer] | type[Ensemble] | type[Neural]] = {
+    onelayer.FORMAT: OneLayer,
+    ensemble.FORMAT: Ensemble,
+    neural.FORMAT: Neural,
+}
+
+
+def load_model(path: Path) -> OneLayer | Ensemble | Neural:
+    """Read a model that a run wrote, whatever its method."""
+    kind = read_any(path)[0].get("format", "")
+    if kind not in FORMATS:
+        raise DataError(f"{path.name}: model format {kind!r}, this Tacit reads {', '.join(FORMATS)}")
+    return FORMATS[kind].load(path)

@@ -1,0 +1,182 @@
+"""Weighted least squares from pieces: factors that merge, Gram matrices that add, triangles that stack.
+
+Rows A stand for F X, right-hand sides b for F d̄; all three ways give the w that minimises
+‖b - A w‖² + λ‖w‖². What differs is what a piece reveals, what it costs, and how it rounds: a Gram matrix
+squares the condition number, factors and triangles do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import DataError
+
+Matrix = NDArray[np.float64]
+EPS = float(np.finfo(np.float64).eps)
+WANTED = 1e-6  # relative error of weights that Gram arithmetic must promise
+
+
+# -- factors: U S, as the paper sends them ---------------------------------------------------------
+
+
+def factor(A: Matrix) -> Matrix:
+    """U S of Aᵀ = U S Vᵀ for rows A, without ever forming V; rank many columns.
+
+    >>> A = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> US = factor(A)
+    >>> np.allclose(US @ US.T, A.T @ A)
+    True
+    """
+    # R of A = QR has the same U and S as A, and is small.
+    small = np.asarray(np.linalg.qr(A, mode="r")) if A.shape[0] > A.shape[1] else A
+    U, S, _ = np.linalg.svd(small.T, full_matrices=False)
+    kept = max(1, int(np.count_nonzero(_meaningful(S, max(A.shape)))))
+    product: Matrix = U[:, :kept] * S[:kept]
+    return product
+
+
+def merge(factors: Sequence[Matrix], rank: int | None = None) -> Matrix:
+    """U S of all rows from the factors of parts of them; the ``rank`` largest directions, or all."""
+    merged = factor(np.concatenate([US.T for US in factors]))
+    return merged if rank is None else merged[:, :rank]
+
+
+def operator(US: Matrix, lam: float) -> Matrix:
+    """U (S² + λI)⁻¹ Uᵀ, by which the right-hand side is multiplied; with λ = 0 the pseudo-inverse."""
+    U, S, _ = np.linalg.svd(US, full_matrices=False)
+    kept = _meaningful(S, max(US.shape)) if lam == 0 else np.ones(len(S), dtype=bool)
+    U, S = U[:, kept], S[kept]
+    product: Matrix = (U / (S**2 + lam)) @ U.T
+    return product
+
+
+def solve(US: Matrix, m: Matrix, lam: float) -> Matrix:
+    """w = U (S² + λI)⁻¹ Uᵀ m; with λ = 0 the solution of least norm.
+
+    >>> A, y = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]]), np.array([3.0, 5.0, 7.0])
+    >>> solve(factor(A), A.T @ y, 0.0).round(9).tolist()
+    [1.0, 2.0]
+    """
+    U, S, _ = np.linalg.svd(US, full_matrices=False)
+    kept = _meaningful(S, max(US.shape)) if lam == 0 else np.ones(len(S), dtype=bool)
+    U, S = U[:, kept], S[kept]
+    projected = U.T @ m
+    scale = S**2 + lam
+    solution: Matrix = U @ (projected / (scale[:, None] if m.ndim == 2 else scale))
+    return solution
+
+
+def _meaningful(S: Matrix, size: int) -> NDArray[np.bool_]:
+    """Which singular values are more than rounding."""
+    return np.asarray(S > S.max(initial=0.0) * size * EPS)
+
+
+def widened(US: Matrix, columns: int) -> Matrix:
+    """Pad a factor with zero columns, which change nothing."""
+    return np.pad(US, ((0, 0), (0, columns - US.shape[1])))
+
+
+# -- Gram matrices: sums, so any protection hides the pieces -----------------------------------------
+
+
+@lru_cache(maxsize=16)
+def _upper_places(size: int) -> NDArray[np.int64]:
+    """Places of the upper triangle in the flat matrix: all clients of a process ask for the same."""
+    rows, columns = np.triu_indices(size)
+    return rows * size + columns
+
+
+def upper(gram: Matrix) -> Matrix:
+    """Upper triangle of a symmetric matrix, as a vector."""
+    return gram.reshape(-1)[_upper_places(len(gram))]
+
+
+def symmetric(triangle: Matrix, size: int) -> Matrix:
+    """The symmetric matrix of an upper triangle.
+
+    >>> symmetric(upper(np.array([[1.0, 2.0], [2.0, 5.0]])), 2).tolist()
+    [[1.0, 2.0], [2.0, 5.0]]
+    """
+    gram = np.zeros((size, size))
+    gram.reshape(-1)[_upper_places(size)] = triangle
+    return np.asarray(gram + np.triu(gram, 1).T)
+
+
+def solve_gram(gram: Matrix, m: Matrix, penalty: Matrix, error: float) -> Matrix:
+    """Solve (G + diag(penalty)) v = m for an equilibrated Gram matrix, if its digits suffice.
+
+    Parameters
+    ----------
+    gram : ndarray
+        Entries in [-1, 1]; columns of constant features are zero, and get the weight zero.
+    m, penalty : ndarray
+    error : float
+        Typical error of an entry.
+
+    Raises
+    ------
+    DataError
+        If the weights could be wrong by more than a millionth.
+    """
+    used = (np.diag(gram) > 0) | (penalty > 0)
+    system = gram[np.ix_(used, used)] + np.diag(penalty[used])
+    # Random errors of that size make a matrix of spectral norm 2 √n error; so much does the least
+    # eigenvalue move.
+    doubt = 2 * np.sqrt(len(system)) * (error + EPS)
+    solution = np.zeros_like(m)
+    if (inverse := _inverse_root(system, doubt / WANTED)) is not None:
+        solution[used] = inverse.T @ (inverse @ m[used])
+        return solution
+    values, vectors = np.linalg.eigh(system)
+    if not values[0] * WANTED > doubt:
+        raise DataError(
+            f"the Gram matrix has a least eigenvalue of {max(values[0], 0.0):.1e} and is exact to "
+            f"{doubt:.0e}, too little for weights to {WANTED:g}: raise lam, drop features that repeat "
+            "others, give the protection more bits, or, where the coordinator is trusted, set mode = 'robust'"
+        )
+    solution[used] = vectors @ ((vectors.T @ m[used]) / values[:, None])
+    return solution
+
+
+def _inverse_root(system: Matrix, least: float) -> Matrix | None:
+    """K with KᵀK the inverse, if the least eigenvalue is surely above a limit: many times cheaper than all.
+
+    The trace of the inverse is the sum of the eigenvalues' reciprocals, so none is below one over it.
+    """
+    try:
+        root: Matrix = np.linalg.inv(np.linalg.cholesky(system))
+    except np.linalg.LinAlgError:
+        return None
+    return root if np.vdot(root, root) * least < 1 else None
+
+
+# -- triangles: [R | z], exact for a coordinator that may see them -----------------------------------
+
+
+def triangle(A: Matrix, b: Matrix) -> Matrix:
+    """R of [A | b] = QR: all that least squares needs of the rows, at their own condition number."""
+    return np.asarray(np.linalg.qr(np.concatenate([A, b], axis=1), mode="r"))
+
+
+def stack(triangles: Sequence[Matrix]) -> Matrix:
+    """Triangle of all rows from the triangles of parts of them (TSQR)."""
+    return np.asarray(np.linalg.qr(np.concatenate(triangles), mode="r"))
+
+
+def solve_triangle(R: Matrix, outputs: int, lam: float) -> Matrix:
+    """Least squares from a triangle; with λ = 0 the solution of least norm.
+
+    >>> A, y = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]]), np.array([[3.0], [5.0], [7.0]])
+    >>> solve_triangle(triangle(A, y), 1, 0.0).round(9).tolist()
+    [[1.0], [2.0]]
+    """
+    width = R.shape[1] - outputs
+    A, b = R[:, :width], R[:, width:]
+    if lam > 0:
+        A = np.concatenate([A, np.sqrt(lam) * np.eye(width)])
+        b = np.concatenate([b, np.zeros((width, outputs))])
+    return np.asarray(np.linalg.lstsq(A, b, rcond=None)[0], dtype=np.float64)

@@ -1,0 +1,192 @@
+"""The ensemble of one-layer networks: table II (accuracy) and figure 2 (time) of its paper.
+
+A. Pampín-Rodríguez, O. Fontenla-Romero, E. Hernández-Pereira, B. Guijarro-Berdiñas, "Efficient and Secure
+Federated Learning with Ensemble of One-Layer Neural Networks", 2025.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from tacit.core.party import Party
+from tacit.core.secret import Secret
+from tacit.core.shared import Shared, Total
+from tacit.data.files import load
+from tacit.data.schema import Agreement, introduce
+from tacit.data.table import Column, Table
+from tacit.federation import Federation, one_thread
+from tacit.methods.base import Method
+from tacit.methods.ensemble import FedHEONNEnsemble
+from tacit.methods.fedheonn import FedHEONN
+from tacit.reproduce.harness import Cell, Experiment
+
+FOLDS = 10
+CLIENTS = 4
+
+# Data set, encoding of categories, base and ensemble with the paper's hyper-parameters, the paper's
+# accuracies, and the ranges expected of ours.
+Row = tuple[str, str, FedHEONN, FedHEONNEnsemble, tuple[float, float], tuple[Any, Any]]
+OBESITY = (
+    FedHEONN(0.1, "softplus"),
+    FedHEONNEnsemble(50, 0.4, 0.8, lam=0.01, activation="softplus"),
+    (74.61, 81.38),
+)
+ORHD = (FedHEONN(0.1), FedHEONNEnsemble(96, 0.1, 0.75), (93.39, 94.51))
+TABLE_2: tuple[Row, ...] = (
+    ("obesity_levels", "one-hot", *OBESITY, ((72.5, 77.0), (77.5, 84.0))),
+    ("obesity_levels", "ordinal", *OBESITY, ((72.5, 77.0), (78.5, 84.0))),
+    ("digits", "–", *ORHD, ((93.0, 94.2), (94.0, 95.5))),
+    ("optdigits", "–", *ORHD, ((93.0, 94.0), (92.8, 94.5))),
+    (
+        "dry_bean",
+        "–",
+        FedHEONN(),
+        FedHEONNEnsemble(2, 0.5, 0.9, replace_samples=True),
+        (90.07, 90.61),
+        ((90.0, 90.6), (90.2, 91.2)),
+    ),
+    (
+        "skin_segmentation",
+        "–",
+        FedHEONN(0.0),
+        FedHEONNEnsemble(2, 0.05, 1.0, lam=0.0),
+        (92.51, 92.54),
+        ((92.3, 92.7), (92.3, 92.8)),
+    ),
+)
+
+
+@cache
+def rows_of(data: str, encoding: str) -> Table:
+    """A data set, with its categories as numbers 0, 1, 2, … if the encoding is ordinal."""
+    table = load(data)
+    if encoding != "ordinal":
+        return table
+    columns = tuple(Column(column.name) for column in table.columns)
+    return dataclasses.replace(table, values=np.asarray(table.values, dtype=np.float64), columns=columns)
+
+
+def cross_validated(method: Method, data: str, encoding: str, seed: int) -> float:
+    """Mean accuracy in per cent over ten folds drawn by class, each learnt by four clients."""
+    from sklearn.model_selection import StratifiedKFold
+
+    table = rows_of(data, encoding)
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(table.values, table.target)
+    return 100.0 * float(
+        np.mean([_held_out(method, table, learnt, tested, seed) for learnt, tested in folds])
+    )
+
+
+def _held_out(method: Method, table: Table, learnt: Any, tested: Any, seed: int) -> float:
+    federation = Federation.embedded(
+        table.take(learnt), clients=CLIENTS, test=None, seed=seed, classes=list(table.classes)
+    )
+    return float(federation.train(method).model.scores(table.take(tested))["accuracy"])
+
+
+# -- figure 2 ------------------------------------------------------------------------------------------
+
+
+def phase_seconds(phase: str, clients: int, estimators: int, threads: int, seed: int) -> float:
+    """Wall-clock seconds of one phase in mode paper: the slowest client's fit, all merges, all solutions."""
+    return _phases(clients, estimators, threads, seed)[phase]
+
+
+@cache
+def _phases(clients: int, estimators: int, threads: int, seed: int) -> dict[str, float]:
+    table = rows_of("optdigits", "–")
+    method = FedHEONNEnsemble(estimators, 0.5, 0.75, mode="paper", threads=threads)
+    declared = {"classes": list(table.classes)}
+    agreement = Agreement(declared)
+    agreement.add("everybody", introduce(table, declared))
+    schema = agreement.settle()
+    centre, spread = table.values.mean(axis=0), np.maximum(table.values.std(axis=0), 1e-9)
+    prepared = {
+        "centre": centre,
+        "spread": spread,
+        "constant": spread <= 1e-9,
+        "norms": np.full(schema.features + 1, float(table.rows)),
+    }
+    shared = Shared(schema, {**method.init(schema, np.random.default_rng(seed)), **prepared})
+    order = np.random.default_rng(seed).permutation(table.rows)
+    parts = [table.take(rows) for rows in np.array_split(order, clients)]
+    with one_thread():
+        fits, pieces = [], []
+        for index, part in enumerate(parts):
+            party = Party(f"client-{index}", partial(_same, part), Secret(bytes([index + 1] * 32)))
+            started = time.perf_counter()
+            pieces.append(method.terms(party, shared))
+            fits.append(time.perf_counter() - started)
+        started = time.perf_counter()
+        merged = {"m": sum(piece["m"] for piece in pieces)}
+        merged["factor"] = method.fold("factor", [piece["factor"] for piece in pieces])
+        aggregated = time.perf_counter()
+        method.solve(Total(merged, clients), shared)
+        solved = time.perf_counter()
+    return {"fit": max(fits), "aggregation": aggregated - started, "solution": solved - aggregated}
+
+
+def _same(table: Table) -> Table:
+    return table
+
+
+def experiments() -> Iterator[Experiment]:
+    """Table II and figure 2."""
+    yield Experiment(
+        name="fedheonn-ensemble-accuracy",
+        title="FedHEONN-ensemble: ten-fold accuracy of ensemble and base model",
+        paper=FedHEONNEnsemble.paper,
+        quantity="accuracy, per cent, mean over ten folds",
+        settings={"folds": FOLDS, "clients": CLIENTS, "scale": "standard", "protect": "plain"},
+        seeds=3,
+        cells=[
+            Cell(
+                {"data": data, "categories": encoding, "model": model},
+                paper[index],
+                expected[index],
+                partial(cross_validated, method, data, encoding),
+            )
+            for data, encoding, base, ensemble, paper, expected in TABLE_2
+            for index, (model, method) in enumerate((("base", base), ("ensemble", ensemble)))
+        ],
+        remarks=(
+            "The paper chose its hyper-parameters on the folds that it reports; ours are the paper's, and "
+            "seeds draw folds and patches anew. Its table calls the digits ORHD with 5,620 rows; its code "
+            "loads the 1,797 rows that scikit-learn brings, so the paper's figures belong to 'digits', and "
+            "on all 5,620 ('optdigits') a tenth of the rows is too much for patches to differ. Its code "
+            "encodes categories one-hot; as numbers they do as well. The paper says that the largest output "
+            "wins; its code takes the output nearest to 0.95, which under softplus decides between 39 and "
+            "74 per cent, and Tacit does the same there. MiniBooNE is not at hand."
+        ),
+    )
+    yield Experiment(
+        name="fedheonn-ensemble-time",
+        title="FedHEONN-ensemble: time of fit, aggregation and solution, on one thread and on two",
+        paper=FedHEONNEnsemble.paper,
+        quantity="wall-clock seconds: slowest client's fit, all merges, all solutions",
+        settings={"data": "optdigits", "samples": 0.5, "features": 0.75, "mode": "paper"},
+        seeds=3,
+        cells=[
+            Cell(
+                {"phase": phase, "clients": clients, "estimators": estimators, "threads": threads},
+                None,
+                None,
+                partial(phase_seconds, phase, clients, estimators, threads),
+            )
+            for clients in (4, 16)
+            for estimators in (8, 32, 96)
+            for threads in (1, 2)
+            for phase in ("fit", "aggregation", "solution")
+        ],
+        remarks=(
+            "The paper shows curves without numbers. As there, fit and aggregation gain from a second core, "
+            "and the solution, which is small, does not. Encryption is left out on both sides: in the "
+            "paper's mode only m is encrypted, in one vector for all estimators."
+        ),
+    )

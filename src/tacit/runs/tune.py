@@ -1,0 +1,232 @@
+"""Tuning: the settings of a method by which a federation does best on rows that its clients keep aside.
+
+The objective is a federated evaluation: every client counts how often a trial's model is right on its own
+held-out rows, and only the protected sum of the counts is opened. The central test set is not looked at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any
+
+from tacit.core.desk import Outcome
+from tacit.core.errors import ConfigError, TacitError
+from tacit.core.shared import Shared
+from tacit.data.preparation import Inputs
+from tacit.federation import Federation, Training, new_run
+from tacit.runs.experiment import build_federation
+from tacit.runs.folder import RunFolder
+from tacit.runs.repeat import toml
+from tacit.runs.settings import Settings
+
+Progress = Callable[[int, int | None, str], None]
+HOLDOUT = 0.2  # share of its rows that a client keeps aside for the search, unless the settings say another
+MOST_TRIALS = 10_000
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from low to high, for a search that draws; by ratios if they span two orders of magnitude."""
+
+    low: float
+    high: float
+
+
+Space = Mapping[str, Sequence[Any] | Range]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting and its score; ``error`` says why there is none."""
+
+    settings: Mapping[str, Any]
+    score: float | None
+    cpu_s: float
+    error: str | None = None
+
+
+class Objective:
+    """Trains a method with some settings and scores it; what was tried is remembered, as is the scale."""
+
+    def __init__(self, settings: Settings, federation: Federation) -> None:
+        self.settings = settings
+        self.federation = federation
+        self.trials: list[Trial] = []
+        self._known: dict[str, Trial] = {}
+        self._start: Training | None = None
+
+    @property
+    def classifies(self) -> bool:
+        """Whether the score is an accuracy."""
+        return self.federation.holdings.table.task == "classification"
+
+    def __call__(self, chosen: Mapping[str, Any]) -> Trial:
+        """Give the score of a setting: accuracy, or R² of a regression."""
+        key = json.dumps(chosen, sort_keys=True)
+        if key not in self._known:
+            started = time.process_time()
+            score, error = self._scored(chosen)
+            trial = Trial(dict(chosen), score, round(time.process_time() - started, 4), error)
+            self._known[key] = trial
+            self.trials.append(trial)
+        return self._known[key]
+
+    def _scored(self, chosen: Mapping[str, Any]) -> tuple[float | None, str | None]:
+        method = {**self.settings.method, **chosen}
+        try:
+            training = self.federation.train(
+                dataclasses.replace(self.settings, method=method).build_method(),
+                protect=self.settings.build_protection(),
+                preparation=self.settings.build_preparation(),
+                min_clients=self.settings.run.min_clients,
+                start=self._start,
+            )
+        except TacitError as error:
+            return None, str(error)
+        self._start = self._start or _prepared(training)
+        assert training.holdout is not None
+        return training.holdout["accuracy" if self.classifies else "r2"], None
+
+
+def _prepared(training: Training) -> Training | None:
+    """Keep the agreed scale of a training, if the coordinator holds it: later trials need no sum for it."""
+    shared = training.outcome.shared
+    if shared is None:
+        return None
+    kept = {name: shared[name] for name in (*Inputs.NAMES, "norms") if name in shared}
+    outcome = Outcome(training.outcome.digest, Shared(shared.schema, kept), training.outcome.holders)
+    return dataclasses.replace(training, outcome=outcome)
+
+
+def grid(space: Space) -> Iterator[dict[str, Any]]:
+    """Every combination of the values.
+
+    >>> list(grid({"lam": [0.1, 1.0], "rank": [2]}))
+    [{'lam': 0.1, 'rank': 2}, {'lam': 1.0, 'rank': 2}]
+    """
+    values = [() if isinstance(axis, Range) else axis for axis in space.values()]
+    return (dict(zip(space, chosen, strict=True)) for chosen in product(*values))
+
+
+def tune(
+    settings: Settings,
+    space: Space,
+    *,
+    search: str = "grid",
+    trials: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Search settings of the method, and write the best as a file that ``tacit run`` takes.
+
+    Parameters
+    ----------
+    settings : Settings
+        The run to tune; without a hold-out each client keeps a fifth of its rows aside.
+    space : mapping
+        For options of the method the values to try, or a range to draw from.
+    search : {"grid", "optuna"}
+        Every combination, or a search that learns from the trials before (needs the extra ``tune``).
+    trials : int, optional
+        How many; by default all combinations of a grid, and 30 of Optuna's.
+    progress : callable, optional
+        Told how many trials are done, of how many, and the best so far.
+    """
+    count = _checked(settings, space, search, trials)
+    data = settings.data if settings.data.holdout else dataclasses.replace(settings.data, holdout=HOLDOUT)
+    objective = Objective(settings, build_federation(dataclasses.replace(settings, data=data)))
+    folder = RunFolder.create(settings.run.out, f"{new_run()}-tune")
+
+    def told(done: int) -> None:
+        if progress:
+            best = max((t.score for t in objective.trials if t.score is not None), default=None)
+            progress(done, count, "tune" if best is None else f"tune, best {best:.4f}")
+
+    told(0)
+    search_with = _drawn if search == "optuna" else _tried
+    for done, _ in enumerate(search_with(objective, space, count, settings.run.seed), 1):
+        told(done)
+    scored = [trial for trial in objective.trials if trial.score is not None]
+    if not scored:
+        raise ConfigError(f"no trial could be trained; the first says: {objective.trials[0].error}")
+    best = max(scored, key=lambda trial: trial.score or 0.0)  # of equals the first
+    chosen = dataclasses.replace(settings, method={**settings.method, **best.settings})
+    file = folder.write("tuned.toml", toml(chosen.as_tables()).encode())
+    result = {
+        "folder": str(folder.path),
+        "method": settings.method["name"],
+        "data": settings.data.name,
+        "protect": settings.protect["name"],
+        "search": search,
+        "objective": "accuracy" if objective.classifies else "r2",
+        "holdout": data.holdout,
+        "trials": [dataclasses.asdict(trial) for trial in objective.trials],
+        "best": dict(best.settings),
+        "score": best.score,
+        "file": str(file),
+    }
+    folder.write_json("tune.json", result)
+    return result
+
+
+def _checked(settings: Settings, space: Space, search: str, trials: int | None) -> int:
+    """Refuse what cannot be searched; gives the number of trials."""
+    if not space:
+        raise ConfigError("nothing to tune: say which options to try, such as --try lam=0.001,0.01,0.1")
+    if search not in ("grid", "optuna"):
+        raise ConfigError(f"unknown search '{search}': use grid or optuna")
+    if settings.protect["name"] == "noised":
+        raise ConfigError(
+            "every trial under noised would spend its privacy budget anew: tune on public data, then run"
+        )
+    if trials is not None and not 1 <= trials <= MOST_TRIALS:
+        raise ConfigError(f"trials is {trials}: give 1 to {MOST_TRIALS:,}")
+    ranges = [name for name, axis in space.items() if isinstance(axis, Range)]
+    if search == "grid" and ranges:
+        raise ConfigError(f"{ranges[0]} is a range: a grid needs values, or use search = 'optuna'")
+    for name, axis in space.items():
+        ends = [axis.low, axis.high] if isinstance(axis, Range) else axis
+        for value in ends:  # a typo is found before the first trial
+            dataclasses.replace(settings, method={**settings.method, name: value}).build_method()
+    if search == "optuna":
+        return trials or 30
+    combinations = prod(len(axis) for axis in space.values() if not isinstance(axis, Range))
+    if (trials or combinations) > MOST_TRIALS:
+        raise ConfigError(f"the grid has {combinations:,} combinations: leave out values, or set trials")
+    return min(trials or combinations, combinations)
+
+
+def _tried(objective: Objective, space: Space, count: int, seed: int) -> Iterator[Trial]:
+    return (objective(chosen) for chosen, _ in zip(grid(space), range(count), strict=False))
+
+
+def _drawn(objective: Objective, space: Space, count: int, seed: int) -> Iterator[Trial]:
+    """Let Optuna's tree-structured Parzen estimator choose."""
+    try:
+        import optuna
+    except ImportError:
+        raise ConfigError("search = 'optuna' needs Optuna: pip install 'tacit-fl[tune]'") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed % 2**32))
+    for _ in range(count):
+        asked = study.ask()
+        trial = objective({name: _suggested(asked, name, axis) for name, axis in space.items()})
+        if trial.score is None:
+            study.tell(asked, state=optuna.trial.TrialState.FAIL)
+        else:
+            study.tell(asked, trial.score)
+        yield trial
+
+
+def _suggested(asked: Any, name: str, axis: Sequence[Any] | Range) -> Any:
+    if not isinstance(axis, Range):
+        # Optuna takes plain values only: choose by position.
+        return axis[asked.suggest_categorical(name, range(len(axis)))]
+    if isinstance(axis.low, int) and isinstance(axis.high, int):
+        return asked.suggest_int(name, axis.low, axis.high)
+    return asked.suggest_float(name, axis.low, axis.high, log=axis.low > 0 and axis.high >= 100 * axis.low)

@@ -1,0 +1,287 @@
+"""The ensemble is the base method, many times: limits, invariances, and what a client draws for itself."""
+
+from __future__ import annotations
+
+import functools
+import json
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from tacit import Federation, FedHEONN, FedHEONNEnsemble, Preparation, Table
+from tacit.core.errors import ConfigError
+from tacit.data.preparation import Inputs
+from tacit.methods.heonn.patches import MOST_REPEATS, batches, draw_features, draw_rows
+from tacit.models.ensemble import Ensemble
+from tacit.models.files import load_model
+
+MODES = ("sealed", "paper", "robust")
+every_mode = pytest.mark.parametrize("mode", MODES)
+
+
+def classes(rows: int = 120, features: int = 5, labels: int = 3, seed: int = 0) -> Table:
+    rng = np.random.default_rng(seed)
+    y = np.sort(rng.integers(labels, size=rows))
+    y[:labels] = np.arange(labels)
+    return Table.of(rng.normal(size=(rows, features)) + y[:, None], y)
+
+
+def numbers(rows: int = 60) -> Table:
+    rng = np.random.default_rng(1)
+    return Table.of(rng.normal(size=(rows, 4)), rng.uniform(0.1, 0.9, size=(rows, 2)), task="regression")
+
+
+def federation_of(table: Table, parts: int = 3, order: str = "as it is", **settings) -> Federation:
+    rows = np.arange(table.rows)
+    if order == "random":
+        rows = np.random.default_rng(4).permutation(table.rows)
+    declared = {"classes": list(table.classes)} if table.classes else None
+    split = np.array_split(rows, parts)
+    return Federation.of(
+        {f"site {i}": table.take(r) for i, r in enumerate(split)}, declared=declared, **settings
+    )
+
+
+def weights(table: Table, method, parts: int = 3, order: str = "as it is", **settings) -> np.ndarray:
+    return federation_of(table, parts, order).train(method, **settings).model.weights
+
+
+@every_mode
+@pytest.mark.parametrize("activation", ["logistic", "softplus", "linear"])
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_one_estimator_on_everything_is_the_base_method(mode, activation, task):
+    table = classes() if task == "classification" else numbers()
+    base = federation_of(table).train(FedHEONN(0.01, activation, mode)).model
+    one = FedHEONNEnsemble(1, 1.0, 1.0, lam=0.01, activation=activation, mode=mode)
+    found = federation_of(table).train(one).model
+    np.testing.assert_allclose(found.weights[0], base.weights, rtol=1e-9, atol=1e-12)
+    if task == "regression":
+        np.testing.assert_allclose(found.predict(table.values), base.predict(table.values), rtol=1e-8)
+        return
+    np.testing.assert_array_equal(found.predict(table.values), base.predict(table.values))
+    np.testing.assert_allclose(found.predict_proba(table.values), base.predict_proba(table.values), 1e-8)
+
+
+@pytest.mark.parametrize("activation", ["logistic", "softplus"])
+@pytest.mark.parametrize("replace", [False, True])
+def test_all_modes_give_the_same_ensemble(activation, replace):
+    table = classes()
+    found = [
+        weights(table, FedHEONNEnsemble(4, 0.5, 0.6, replace, replace, activation=activation, mode=mode))
+        for mode in MODES
+    ]
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-7, atol=1e-10)
+    np.testing.assert_allclose(found[2], found[0], rtol=1e-7, atol=1e-10)
+
+
+@every_mode
+def test_random_subspace_does_not_depend_on_who_holds_which_rows(mode):
+    table, method = classes(), FedHEONNEnsemble(5, 1.0, 0.6, mode=mode)
+    pooled = weights(table, method, 1)
+    assert len({tuple(np.flatnonzero(one[1:, 0])) for one in pooled}) > 1
+    for parts in (2, 40):
+        for order in ("as it is", "random"):
+            np.testing.assert_allclose(weights(table, method, parts, order), pooled, rtol=1e-7, atol=1e-10)
+
+
+def test_random_subspace_is_the_base_method_on_some_columns():
+    table, method = classes(), FedHEONNEnsemble(5, 1.0, 0.6)
+    found = weights(table, method)
+    for one in found:
+        columns = np.flatnonzero(one[1:, 0])
+        assert len(columns) == 3
+        base = weights(Table.of(table.values[:, columns], table.target), FedHEONN())
+        np.testing.assert_allclose(one[[0, *(columns + 1)]], base, rtol=1e-8)
+
+
+def test_pasting_sees_every_feature_and_other_rows_each_time():
+    found = weights(classes(), FedHEONNEnsemble(4, 0.5, 1.0))
+    assert (found != 0).all()
+    assert len({one.tobytes() for one in found}) == 4
+
+
+def contributions(tables: dict[str, Table], method: FedHEONNEnsemble) -> dict[str, np.ndarray]:
+    """Gram matrices that each client contributes."""
+    seen, terms = {}, FedHEONNEnsemble.terms
+
+    @functools.wraps(terms)
+    def watched(self, party, shared):
+        found = terms(self, party, shared)
+        seen[party.id] = found["gram"]
+        return found
+
+    with mock.patch.object(FedHEONNEnsemble, "terms", watched):
+        Federation.of(tables).train(method)
+    return seen
+
+
+def test_clients_with_the_same_rows_draw_different_ones():
+    # The published code seeds all clients alike.
+    table = classes()
+    seen = contributions({"one": table, "two": table}, FedHEONNEnsemble(3, 0.5, 1.0))
+    assert not any(np.allclose(a, b) for a, b in zip(seen["one"], seen["two"], strict=True))
+    everything = contributions({"one": table, "two": table}, FedHEONNEnsemble(3, 1.0, 1.0))
+    np.testing.assert_array_equal(everything["one"], everything["two"])
+
+
+def test_columns_drawn_twice_act_as_two_columns():
+    rng, X, y = np.random.default_rng(2), np.random.default_rng(3).normal(size=(50, 4)), np.arange(50.0)
+    columns, factors = draw_features(rng, 4, 1.0, True)
+    assert len(set(columns.tolist())) < 4
+    penalty = 0.7 * np.eye(4)
+    twice, once = X[:, columns], X[:, columns] * factors
+    expected = twice @ np.linalg.solve(twice.T @ twice + penalty, twice.T @ y)
+    found = once @ np.linalg.solve(once.T @ once + penalty, once.T @ y)
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def test_features_are_drawn_without_repetition_unless_asked():
+    rng = np.random.default_rng(0)
+    for share, size in ((0.75, 48), (0.3, 19), (0.001, 1), (1.0, 64)):
+        columns, factors = draw_features(rng, 64, share, False)
+        assert len(np.unique(columns)) == len(columns) == size
+        assert (factors == 1).all()
+
+
+def test_a_share_of_few_rows_is_right_on_average():
+    sizes = [len(draw_rows(np.random.default_rng(seed), 4, 0.1, False)) for seed in range(4000)]
+    assert set(sizes) == {0, 1}
+    assert np.mean(sizes) == pytest.approx(0.4, abs=0.04)
+    assert all(len(draw_rows(np.random.default_rng(s), 7, 1.0, False)) == 7 for s in range(50))
+
+
+def test_with_replacement_no_row_counts_more_often_than_units_have_room_for():
+    class Loaded:
+        def random(self):
+            return 0.0
+
+        def integers(self, high, size):
+            return np.zeros(size, dtype=np.int64)
+
+    assert len(draw_rows(Loaded(), 100, 1.0, True)) == MOST_REPEATS  # always the same row
+
+
+def test_an_outlier_drawn_sixteen_times_is_not_refused():
+    values = np.zeros((100, 2))
+    values[0] = 1e3  # all there is of this column
+    values[:, 1] = np.arange(100)
+    table = Table.of(values, np.arange(100) % 2)
+    always = np.repeat(0, MOST_REPEATS)
+    with mock.patch("tacit.methods.ensemble.draw_rows", lambda *_: always):
+        training = federation_of(table, 1).train(FedHEONNEnsemble(2, 1.0, 1.0, True))
+    assert not training.failures
+
+
+@every_mode
+def test_a_memory_bound_gives_the_same_model_and_is_kept(mode):
+    table, free = classes(), FedHEONNEnsemble(3, 0.9, 0.6, True, mode=mode)
+    expected = weights(table, free)
+    largest, matrix = [0], Inputs.matrix
+
+    def measured(self, rows, **settings):
+        found = matrix(self, rows, **settings)
+        largest.append(found.size)
+        return found
+
+    with mock.patch.object(Inputs, "matrix", measured):
+        found = weights(table, FedHEONNEnsemble(3, 0.9, 0.6, True, mode=mode, max_memory=34))
+    assert 0 < max(largest) <= 34
+    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-11)
+
+
+def test_stretches_cover_everything_once():
+    members = np.arange(17)
+    assert [len(b) for b in batches(members, 5)] == [5, 5, 5, 2]
+    assert np.concatenate(list(batches(members, 5))).tolist() == members.tolist()
+    assert [len(b) for b in batches(members[:0], 5)] == [0]
+    assert [len(b) for b in batches(members, None)] == [17]
+
+
+@every_mode
+def test_threads_change_no_bit(mode):
+    one, two = (
+        weights(classes(), FedHEONNEnsemble(7, 0.5, 0.6, mode=mode, threads=threads)) for threads in (1, 3)
+    )
+    np.testing.assert_array_equal(one, two)
+
+
+@every_mode
+def test_clients_that_join_later_give_the_ensemble_of_all_together(mode):
+    table, method = classes(90), FedHEONNEnsemble(3, 1.0, 0.6, mode=mode)
+    first = federation_of(table.take(slice(0, 50)), 3).train(method)
+    # Who joins knows the classes from the first training.
+    late = Federation.of({"late": table.take(slice(50, 90))}).train(method, start=first)
+    shared = first.outcome.shared
+    scaled = Table.of((table.values - shared["centre"]) / shared["spread"], table.target)
+    together = weights(scaled, method, 5, preparation=Preparation(scale="none"))
+    np.testing.assert_allclose(late.model.weights, together, rtol=1e-8, atol=1e-11)
+
+
+def test_all_estimators_travel_in_one_vector():
+    def upload(method):
+        federation = federation_of(classes(200, 12), 3)
+        return federation.train(method, protect="ckks").ledger.summary()
+
+    base, many = upload(FedHEONN()), upload(FedHEONNEnsemble(8, 0.5, 0.75))
+    assert many["messages"] == base["messages"]
+    # 8 × (55 + 30) values fill no more than what one vector's last ciphertext leaves free.
+    assert many["bytes_up"] < 1.3 * base["bytes_up"]
+
+
+def test_majority_and_mean_are_what_they_say():
+    table = classes()
+    model = federation_of(table).train(FedHEONNEnsemble(5, 0.2, 0.6)).model
+    each = [Ensemble(one[None], "logistic", model.inputs) for one in model.weights]
+    votes = np.stack([one.predict_proba(table.values).argmax(axis=1) for one in each])
+    most = np.array([np.bincount(column, minlength=3).argmax() for column in votes.T])
+    np.testing.assert_array_equal(model.predict(table.values), model.classes_[most])
+    model.vote = "mean"
+    mean = np.mean([one.predict_proba(table.values) for one in each], axis=0)
+    np.testing.assert_allclose(model.predict_proba(table.values), mean, rtol=1e-12)
+
+
+def test_a_regression_is_the_mean():
+    table = numbers()
+    model = federation_of(table).train(FedHEONNEnsemble(4, 0.5, 0.6, activation="linear")).model
+    each = [Ensemble(one[None], "linear", model.inputs).predict(table.values) for one in model.weights]
+    np.testing.assert_allclose(model.predict(table.values), np.mean(each, axis=0), rtol=1e-12)
+
+
+def test_a_saved_ensemble_comes_back(tmp_path):
+    table = classes()
+    model = federation_of(table).train(FedHEONNEnsemble(3, vote="mean")).model
+    back = load_model(model.save(tmp_path / "model.safetensors"))
+    assert isinstance(back, Ensemble)
+    assert back.vote == "mean"
+    np.testing.assert_array_equal(back.predict_proba(table.values), model.predict_proba(table.values))
+    plain = json.loads(json.dumps(model.as_dict()))
+    np.testing.assert_array_equal(plain["weights"], model.weights[:, 1:])
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"estimators": 0},
+        {"samples": 0.0},
+        {"samples": 1.1},
+        {"features": float("nan")},
+        {"lam": -1.0},
+        {"threads": 0},
+        {"max_memory": 0},
+        {"rank": 2},
+    ],
+)
+def test_impossible_settings_are_refused_at_once(bad):
+    with pytest.raises(ConfigError, match=next(iter(bad))):
+        FedHEONNEnsemble(**bad)
+
+
+def test_a_memory_that_holds_no_row_is_refused_before_anything_is_summed():
+    with pytest.raises(ConfigError, match="max_memory is 4 values, a row has 5"):
+        federation_of(classes()).train(FedHEONNEnsemble(max_memory=4))
+
+
+def test_triangles_in_the_clear_are_no_protection():
+    with pytest.raises(ConfigError, match="robust"):
+        federation_of(classes()).train(FedHEONNEnsemble(mode="robust"), protect="ckks")

@@ -1,0 +1,162 @@
+"""Model selection from sums: it is cross-validation, without the rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tacit import Federation, FedHEONN, Table
+from tacit.core.errors import ConfigError, QuorumError
+from tacit.methods.heonn.selection import Sums, ranked
+from tacit.models.onelayer import OneLayer
+from tacit.models.randomlayer import RandomLayer
+
+LAMS = (1e-3, 0.1, 10.0)
+
+
+def rings(rows: int = 300, seed: int = 0) -> Table:
+    """Two classes that no line divides."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(2, size=rows)
+    angle, radius = rng.uniform(0, 2 * np.pi, rows), 1.0 + y + 0.1 * rng.normal(size=rows)
+    return Table.of(np.column_stack([radius * np.cos(angle), radius * np.sin(angle)]), y)
+
+
+def sums_of(X, F, d, folds, grams):
+    gram = [[[(X[f] * F[f][:, [g]]).T @ (X[f] * F[f][:, [g]]) for g in range(grams)]] for f in folds]
+    m = [[X[f].T @ (F[f] ** 2 * d[f])] for f in folds]
+    return Sums(np.array(gram), np.array(m), np.array([np.sum((F[f] * d[f]) ** 2, axis=0) for f in folds]))
+
+
+@pytest.mark.parametrize("grams", [1, 2], ids=["one Gram matrix", "one for each output"])
+@pytest.mark.parametrize("width", [2, 4])
+def test_the_error_from_sums_is_the_error_over_rows(grams, width):
+    rng = np.random.default_rng(1)
+    X = np.column_stack([np.ones(50), rng.normal(size=(50, 4))])
+    d = rng.normal(size=(50, 2))
+    F = np.full((50, 2), 0.3) if grams == 1 else rng.uniform(0.1, 1, size=(50, 2))
+    folds = [np.arange(50) % 3 == k for k in range(3)]
+    found = ranked(sums_of(X, F, d, folds, grams), (width,), LAMS)
+    for candidate in found:
+        error = 0.0
+        for held in folds:
+            for output in range(2):
+                A = X[:, : width + 1] * F[:, [output]]
+                b = F[:, output] * d[:, output]
+                left = A[~held].T @ A[~held] + candidate.lam * np.eye(width + 1)
+                w = np.linalg.solve(left, A[~held].T @ b[~held])
+                error += np.sum((b[held] - A[held] @ w) ** 2)
+        assert candidate.error == pytest.approx(error / np.sum((F * d) ** 2), rel=1e-9)
+    assert [c.error for c in found] == sorted(c.error for c in found)
+
+
+def test_the_best_scale_width_and_penalty_win():
+    table = rings()
+    federation = Federation.embedded(table, clients=5, partition="label-sorted", seed=1)
+    training = federation.train(FedHEONN(hidden=40, scales=(0.01, 2.0), lams=(1e-3, 1e6)))
+    scale, width, lam = training.outcome.shared["chosen"]
+    assert (scale, lam) == (1, 1e-3)
+    assert width in (10, 20, 40)
+    assert training.model.weights.shape == (width + 1, 2)
+    assert training.model.scores(federation.test)["accuracy"] > 0.95
+    plain = federation.train(FedHEONN())
+    assert plain.model.scores(federation.test)["accuracy"] < 0.7  # no line divides them
+
+
+def test_finalists_are_judged_by_accuracy_in_one_more_sum():
+    federation = Federation.embedded(rings(), clients=4, seed=2)
+    method = FedHEONN(hidden=24, scales=(0.5, 2.0), finalists=4)
+    training = federation.train(method)
+    assert len(training.ledger.summary()["waves"]) == 5
+    shared = training.outcome.shared
+    assert shared["finalists"].shape == (4, 3)
+    assert training.model.scores(federation.test)["accuracy"] > 0.9
+    chosen = [np.array_equal(shared["chosen"], one) for one in shared["finalists"]]
+    assert any(chosen)
+    width = int(shared["chosen"][1])
+    np.testing.assert_array_equal(shared["weights"], shared["finals"][chosen.index(True)][: width + 1])
+
+
+@pytest.mark.parametrize("layer", ["tanh", "fourier"])
+def test_with_a_layer_who_holds_which_rows_makes_no_difference(layer):
+    method = FedHEONN(hidden=30, layer=layer, folds=0)
+    found = [
+        Federation.embedded(rings(), clients=clients, partition=partition, seed=3).train(method).model.weights
+        for clients, partition in ((1, "iid"), (9, "label-sorted"), (30, "dirichlet"))
+    ]
+    for other in found[1:]:
+        np.testing.assert_allclose(other, found[0], rtol=1e-6, atol=1e-9)
+
+
+def test_modes_agree_with_a_layer_too():
+    federation = Federation.embedded(rings(), clients=6, seed=4)
+    found = [
+        federation.train(FedHEONN(hidden=20, mode=mode, folds=0)).model.weights
+        for mode in ("sealed", "paper", "robust")
+    ]
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(found[2], found[0], rtol=1e-6, atol=1e-9)
+
+
+def test_later_clients_join_with_what_was_chosen():
+    table = rings(400)
+    first, rest = table.take(slice(0, 200)), table.take(slice(200, None))
+    method = FedHEONN(hidden=16, scales=(2.0,), lams=(1e-2, 1.0), folds=2)
+    begun = Federation.embedded(first, clients=4, test=None, seed=5).train(method)
+    joined = Federation.embedded(rest, clients=4, test=None, seed=5).train(method, start=begun)
+    np.testing.assert_array_equal(joined.outcome.shared["chosen"], begun.outcome.shared["chosen"])
+    assert not np.allclose(joined.model.weights, begun.model.weights)
+    assert joined.model.score(rest.values, rest.target) > 0.9
+
+
+def test_a_model_with_a_layer_is_saved_whole(tmp_path):
+    federation = Federation.embedded(rings(), clients=3)
+    model = FedHEONN(hidden=12).fit(federation)
+    again = OneLayer.load(model.save(tmp_path / "model.safetensors"))
+    rows = federation.test.values
+    np.testing.assert_array_equal(again.predict_proba(rows), model.predict_proba(rows))
+    described = model.as_dict()
+    assert described["layer"] == "tanh"
+    assert len(described["hidden_bias"]) == len(described["weights"])
+
+
+def test_layers_of_one_seed_are_nested_and_bounded():
+    X = np.random.default_rng(0).normal(size=(20, 3)) * 100
+    for kind in ("tanh", "fourier"):
+        wide = RandomLayer.draw(9, 3, 8, 2.0, kind)
+        np.testing.assert_array_equal(wide(X)[:, :5], RandomLayer.draw(9, 3, 5, 2.0, kind)(X))
+        np.testing.assert_array_equal(wide.first(5)(X), wide(X)[:, :5])
+        assert np.abs(wide(X)).max() <= 1
+
+
+def test_a_client_with_fewer_rows_than_folds_takes_part():
+    table = rings(40)
+    federation = Federation.embedded(table, clients=30, test=None, seed=6)
+    assert federation.train(FedHEONN(folds=4, lams=LAMS)).model.weights.shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"hidden": -1}, "hidden is -1"),
+        ({"scales": (1.0, 2.0, 3.0, 4.0, 5.0)}, "1 to 4 numbers"),
+        ({"scales": (0.0,)}, "above 0"),
+        ({"folds": 1}, "folds is 1"),
+        ({"lams": (1.0,)}, "set folds"),
+        ({"lams": (-1.0,), "folds": 2}, "lam is -1.0"),
+        ({"finalists": 2}, "set folds"),
+        ({"mode": "paper", "folds": 3}, "mode 'paper' forms no sums to choose from"),
+        ({"rank": 2}, "mode = 'paper'"),
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_work(settings, said):
+    with pytest.raises(ConfigError, match=said):
+        FedHEONN(**settings)
+
+
+def test_an_earlier_training_with_other_units_is_no_start():
+    first = Federation.embedded(rings(100), clients=3, test=None).train(FedHEONN(hidden=4, folds=0))
+    huge = rings(4000, seed=7)
+    with pytest.raises(QuorumError, match="exceeds its bound"):
+        Federation.embedded(huge, clients=1, test=None).train(FedHEONN(hidden=4, folds=0), start=first)
