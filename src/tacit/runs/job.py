@@ -95,15 +95,17 @@ def _warnings(settings: Settings, federation: Federation) -> Iterator[Noted]:
     """What is better known before it happens."""
     protection, clients = settings.build_protection(), federation.clients
     if settings.run.transcript:
-        held = "all clients' contributions" if protection.name == "plain" else "all that travelled"
+        plain = "the clients' contributions in the clear"
+        held = plain if protection.name == "plain" else "all that travelled"
         yield Noted("transcript", f"transcript/ will hold {held}: guard it as you guard the data", "warning")
     idle = settings.build_preparation().idle(settings.build_method())
     if getattr(settings.build_method(), "example_noise", 0) and not idle:
         text = "example_epsilon does not cover the sums that agree on a scale: use scale = 'none'"
         yield Noted("privacy", text, "warning")
     if protection.name == "noised" and not idle:
-        text = "noised: clipping spoils the sums of raw values that agree on a scale: use scale = 'none'"
-        yield Noted("protection", text, "warning")
+        yield Noted(
+            "protection", "noised: clipping spoils the sums of a scale: use scale = 'none'", "warning"
+        )
     if protection.name == "ring" and clients > LONG_RING:
         text = f"ring: a sum goes from client to client, {clients:,} waves one after the other"
         yield Noted("protection", f"{text}; paillier takes one", "warning")
