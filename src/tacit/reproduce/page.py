@@ -7,18 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 STYLE = """
-:root { color-scheme: light dark; --rule: #8884; --soft: #777; --good: #2a7f4f; --bad: #b4452c }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 3rem auto; padding: 0 1.5rem }
-h1 { font-size: 1.5rem; line-height: 1.25 } .soft { color: var(--soft) }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; margin: 1.5rem 0 }
-th, td { text-align: right; padding: .35rem .75rem; border-bottom: 1px solid var(--rule) }
-th:first-child, td:first-child { text-align: left } th { font-weight: 600; border-bottom-width: 2px }
-.yes { color: var(--good) } .no { color: var(--bad); font-weight: 600 }
+:root { color-scheme: light dark; --rule: #8884; --soft: #777; --good: #2a7f4f; --bad: #b4452c } body {
+font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 3rem auto; padding: 0 1.5rem } h1 {
+font-size: 1.5rem; line-height: 1.25 } .soft { color: var(--soft) } table { border-collapse: collapse;
+width: 100%; font-variant-numeric: tabular-nums; margin: 1.5rem 0 } th, td { text-align: right; padding:
+.35rem .75rem; border-bottom: 1px solid var(--rule) } th:first-child, td:first-child { text-align: left } th
+{ font-weight: 600; border-bottom-width: 2px } figure { margin: 1.5rem 0 } svg { width: 100%; height: auto;
+--ink: currentColor; --soft: #777; --line: #888a } .yes { color: var(--good) } .no { color: var(--bad);
+font-weight: 600 }
 """
 
 
-def render(table: Mapping[str, Any]) -> str:
-    """Write a table of the harness as self-contained HTML.
+def render(table: Mapping[str, Any], figures: Mapping[str, str] | None = None) -> str:
+    """Write a table of the harness as self-contained HTML, with drawings (SVG by caption) above it.
 
     >>> page = render({"title": "T", "paper": "P", "quantity": "q", "seeds": 1, "remarks": "",
     ...                "rows": [{"data": "<b>", "paper": None, "ours": 0.5, "within": True}]})
@@ -35,6 +36,10 @@ def render(table: Mapping[str, Any]) -> str:
     title, paper, quantity, remarks = (
         html.escape(str(table[key])) for key in ("title", "paper", "quantity", "remarks")
     )
+    drawn = "\n".join(
+        f"<figure>{svg}<figcaption class=soft>{html.escape(caption)}</figcaption></figure>"
+        for caption, svg in (figures or {}).items()
+    )
     return f"""<!doctype html>
 <html lang=en><meta charset=utf-8><meta name=viewport content="width=device-width">
 <title>{title}</title><style>{STYLE}</style>
@@ -42,6 +47,7 @@ def render(table: Mapping[str, Any]) -> str:
 <p class=soft>{paper}.</p>
 <p>Measured: {quantity}; mean and standard deviation of {table["seeds"]} seeds.</p>
 <p class=soft>Settings: {html.escape(settings)}.</p>
+{drawn}
 <table><thead><tr>{head}</tr></thead><tbody>
 {body}
 </tbody></table>
