@@ -285,7 +285,7 @@ class Noised(Protection):
         )
         return Grid(unit, variance, cut, Layout(*fields))
 
-    def error(self, layout: Layout, contributions: int) -> float:
+    def error(self, layout: Layout, contributions: int, total: Mapping[str, Any] | None = None) -> float:
         """As the wrapped protection: noise is not an error."""
         return self.wrapped.error(layout, contributions)
 

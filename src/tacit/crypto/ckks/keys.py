@@ -55,8 +55,10 @@ class Expanded:
         return "Expanded(hidden)"
 
 
-def make_keys(parameters: ParameterSet, rotations: Iterable[int] = ()) -> Keys:
+def make_keys(parameters: ParameterSet, rotations: Iterable[int] = (), secret: Secret | None = None) -> Keys:
     """Draw a new key, with rotation keys for just these steps (none are needed for sums).
+
+    A secret that is given is expanded for these parameters: each set makes a key of its own from it.
 
     Examples
     --------
@@ -75,7 +77,8 @@ def make_keys(parameters: ParameterSet, rotations: Iterable[int] = ()) -> Keys:
         raise ConfigError(
             f"rotations {steps[0]} to {steps[-1]}: steps are from 1 to {parameters.slots - 1:,}"
         )
-    secret = Secret(secrets.token_bytes(SECRET_BYTES))
+    if secret is None:
+        secret = Secret(secrets.token_bytes(SECRET_BYTES))
     expanded = expand(parameters, secret)
     stream = b""
     if steps:
