@@ -83,7 +83,9 @@ class TestLateJoiners:
         with pytest.raises(QuorumError, match="told to seal for coordinator"):
             list(
                 scene.desk.ask(
-                    protection.share_key, {"names": b"coordinator", "exchanges": exchange}, parties=["client-2"]
+                    protection.share_key,
+                    {"names": b"coordinator", "exchanges": exchange},
+                    parties=["client-2"],
                 )
             )
 
