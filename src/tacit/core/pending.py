@@ -151,7 +151,7 @@ class PendingSum:
         self.check()
         folded = {clear.name: self._folded(clear.name) for clear in self.layout.clear}
         for remark in self._part().remarks(folded) if folded else ():
-            self.desk.events.emit(Noted(self.contribution, remark))
+            self.desk.events.emit(Noted(self.contribution, remark, "warning"))
         mapped = self._mapped(protected, folded)
         return {
             "part": self.part,
