@@ -23,17 +23,12 @@ from tacit.core.secret import Secret
 from tacit.sums.clientkeys import ClientKeys
 from tacit.sums.guarded import SHARED_KEY
 from tacit.sums.paillier import cipher_of
-from tacit.sums.schemes import Kind, Scheme, scheme
+from tacit.sums.schemes import Kind, Scheme, multiplier, scheme
 from tacit.sums.slots import Slots
 
 # Upload for one value with a bound, as seeded ciphertexts take it.
-BYTES_PER_VALUE = {
-    "coefficients": 8.1,
-    "sum": 18.1,
-    "sum-compact": 13.6,
-    "product": 25.1,
-    "product-small": 17.4,
-}
+BYTES_PER_VALUE = {"sum": 18.1, "sum-compact": 13.6, "product": 25.1, "product-small": 17.4}
+BYTES_PER_VALUE["coefficients"] = 8.1
 
 
 @dataclass(frozen=True)
@@ -135,6 +130,15 @@ class CKKS(ClientKeys):
         both = make_keys(self._product_set, steps, secret)
         return secret, {"public": key_id, "columns": both.key_id, "evaluation": both.evaluation}
 
+    def prepare(self, desk: Any, sums: int) -> None:
+        """Let one party make the key; rotation keys are read now, so that bad ones stop the run early."""
+        super().prepare(desk, sums)
+        if "evaluation" in desk.memory:
+            self._product(desk.memory)
+
+    def _product(self, memory: Mapping[str, Any]) -> Any:
+        return multiplier(self._product_set, memory["evaluation"], memory["columns"])
+
     def _cipher(self, secret: Secret) -> Any:
         return self._scheme.cipher(secret)
 
@@ -193,11 +197,9 @@ class CKKS(ClientKeys):
         self, pending: Sum, total: Mapping[str, Any], operator: Callable[[], Any]
     ) -> Mapping[str, Any] | None:
         """Multiply the encrypted columns by a matrix, without opening them."""
-        from tacit.crypto.ckks import Product
-
         if self._columns(pending.layout) is None or (matrix := operator()) is None:
             return None
-        product = Product(self._product_set, pending.memory["evaluation"], pending.memory["columns"])
+        product = self._product(pending.memory)
         return {"cipher": Blob("cipher", product.apply(matrix, cipher_of(total))), "mapped": True}
 
     def open(self, holder: Any, total: Mapping[str, Any], layout: Layout) -> Vector:
