@@ -27,8 +27,7 @@ from tacit.sums.schemes import Kind, Scheme, multiplier, scheme
 from tacit.sums.slots import Slots
 
 # Upload for one value with a bound, as seeded ciphertexts take it.
-BYTES_PER_VALUE = {"sum": 18.1, "sum-compact": 13.6, "product": 25.1, "product-small": 17.4}
-BYTES_PER_VALUE["coefficients"] = 8.1
+SLOT_BYTES = {"sum": 18.1, "sum-compact": 13.6, "product": 25.1, "product-small": 17.4}
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class CKKS(ClientKeys):
             collusion="the coordinator and any one client together open every contribution",
             dropout="the sum goes on without the client, down to the quorum",
             precision=self._scheme.rounding_unit(1.0, 20_000),
-            bytes_per_value=BYTES_PER_VALUE[self._sums],
+            bytes_per_value=SLOT_BYTES.get(self._sums, 8.1),
             warnings=(SHARED_KEY,),
         )
 
