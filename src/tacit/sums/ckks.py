@@ -23,17 +23,11 @@ from tacit.core.secret import Secret
 from tacit.sums.clientkeys import ClientKeys
 from tacit.sums.guarded import SHARED_KEY
 from tacit.sums.paillier import cipher_of
-from tacit.sums.schemes import Kind, Scheme, scheme
+from tacit.sums.schemes import Kind, Scheme, multiplier, scheme
 from tacit.sums.slots import Slots
 
 # Upload for one value with a bound, as seeded ciphertexts take it.
-BYTES_PER_VALUE = {
-    "coefficients": 8.1,
-    "sum": 18.1,
-    "sum-compact": 13.6,
-    "product": 25.1,
-    "product-small": 17.4,
-}
+SLOT_BYTES = {"sum": 18.1, "sum-compact": 13.6, "product": 25.1, "product-small": 17.4}
 
 
 @dataclass(frozen=True)
@@ -83,7 +77,7 @@ class CKKS(ClientKeys):
             collusion="the coordinator and any one client together open every contribution",
             dropout="the sum goes on without the client, down to the quorum",
             precision=self._scheme.rounding_unit(1.0, 20_000),
-            bytes_per_value=BYTES_PER_VALUE[self._sums],
+            bytes_per_value=SLOT_BYTES.get(self._sums, 8.1),
             warnings=(SHARED_KEY,),
         )
 
@@ -134,6 +128,15 @@ class CKKS(ClientKeys):
         steps = {step for size in features for step in rotations_for(self._product_set, size)}
         both = make_keys(self._product_set, steps, secret)
         return secret, {"public": key_id, "columns": both.key_id, "evaluation": both.evaluation}
+
+    def prepare(self, desk: Any, sums: int) -> None:
+        """Let one party make the key; rotation keys are read now, so that bad ones stop the run early."""
+        super().prepare(desk, sums)
+        if "evaluation" in desk.memory:
+            self._product(desk.memory)
+
+    def _product(self, memory: Mapping[str, Any]) -> Any:
+        return multiplier(self._product_set, memory["evaluation"], memory["columns"])
 
     def _cipher(self, secret: Secret) -> Any:
         return self._scheme.cipher(secret)
@@ -193,11 +196,9 @@ class CKKS(ClientKeys):
         self, pending: Sum, total: Mapping[str, Any], operator: Callable[[], Any]
     ) -> Mapping[str, Any] | None:
         """Multiply the encrypted columns by a matrix, without opening them."""
-        from tacit.crypto.ckks import Product
-
         if self._columns(pending.layout) is None or (matrix := operator()) is None:
             return None
-        product = Product(self._product_set, pending.memory["evaluation"], pending.memory["columns"])
+        product = self._product(pending.memory)
         return {"cipher": Blob("cipher", product.apply(matrix, cipher_of(total))), "mapped": True}
 
     def open(self, holder: Any, total: Mapping[str, Any], layout: Layout) -> Vector:
