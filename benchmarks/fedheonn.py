@@ -232,7 +232,9 @@ def pooled() -> Row:
 
     def numpy_pipeline() -> None:
         X = table.values.astype(np.float64)
-        X = with_bias((X - X.mean(axis=0)) / X.std(axis=0))
+        X -= X.mean(axis=0)
+        X /= X.std(axis=0)
+        X = with_bias(X)
         d_bar = np.log(19.0) * (2.0 * (table.target[:, None] == np.arange(2)) - 1.0)
         gram, m = 0.0475**2 * (X.T @ X), 0.0475**2 * (X.T @ d_bar)
         found.append(np.linalg.solve(gram + LAM * np.eye(len(gram)), m))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from tacit.core.errors import ConfigError, UnavailableError
 from tacit.reproduce import harness
-from tacit.reproduce.fedheonn import accuracy, experiments
+from tacit.reproduce.fedheonn import experiments
+from tacit.reproduce.fedheonn_runs import Data, formula_rounds, measured_rounds, quasi_newton, trained
 from tacit.reproduce.harness import Cell, Experiment, papers, reproduce_papers
+from tacit.reproduce.lines import lines, series
 
 
 def absent(seed: int) -> float:
@@ -66,41 +69,83 @@ def test_what_cannot_be_repeated(tmp_path: Path) -> None:
         reproduce_papers("fedheonn", out=tmp_path / "taken")
 
 
-def test_fedheonn_has_a_figure_for_every_setting() -> None:
-    (table,) = experiments()
-    settings = [tuple(cell.settings.values()) for cell in table.cells]
-    assert len(set(settings)) == len(settings) == 13
-    assert ("dry_bean", 2000, "label-sorted") in settings
-    assert all(cell.expected is not None for cell in table.cells)
-    assert {cell.paper for cell in table.cells} == {90.43, 92.56, None}
+@pytest.mark.usefixtures("paper")
+def test_a_quick_look_leaves_out_what_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(seed: int) -> float:
+        raise AssertionError("a slow row was measured")
 
+    drawn: list[Any] = []
 
-def test_fedheonn_on_digits_is_the_same_for_any_division_and_within_the_range() -> None:
-    (table,) = experiments()
-    found = [cell.measure(0) for cell in table.cells if cell.settings["data"] == "digits"]
-    assert len(found) == 3
-    assert max(found) - min(found) < 1e-9
-    assert found[0] == accuracy("digits", 5, "iid", 0) > 90
+    def drawings(rows: Any) -> dict[str, str]:
+        drawn.extend(rows)
+        return {"a <caption>": "<svg>the drawing</svg>"}
 
-
-def test_figures_stand_in_the_page_of_their_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tacit.reproduce.curves import curves
-
-    drawn: list[int] = []
-
-    def figures(seeds: int) -> dict[str, str]:
-        drawn.append(seeds)
-        return {"F1 <by> round": curves({"fedavg": [0.5, 0.9], "fedyogi": [0.4, 0.8]}, "round", "F1")}
-
-    cells = [Cell({"data": "good"}, None, None, lambda seed: 1.0)]
-    table = Experiment("t", "A title", "A paper", "things", {}, 3, cells, figures=figures)
-    monkeypatch.setattr(harness, "PAPERS", {"some": "some.module"})
-    monkeypatch.setattr(harness, "import_module", lambda _: SimpleNamespace(experiments=lambda: [table]))
-    reproduce_papers("some", out=tmp_path)
+    cells = [Cell({"n": 1}, None, None, float), Cell({"n": 2}, None, None, never, slow=True)]
+    tables = [
+        Experiment("t", "T", "P", "q", {}, 3, cells, drawings=drawings),
+        Experiment("u", "U", "P", "q", {}, 3, cells[1:]),
+    ]
+    monkeypatch.setattr(harness, "import_module", lambda _: SimpleNamespace(experiments=lambda: tables))
+    (table,) = reproduce_papers("some", quick=True, out=tmp_path)
+    assert (table["seeds"], [row["n"] for row in table["rows"]]) == (1, [1])
+    assert drawn == table["rows"]
     page = (tmp_path / "t.html").read_text()
-    assert drawn == [3]
-    assert page.count("<svg") == 1
-    assert "F1 &lt;by&gt; round" in page and "fedyogi" in page
+    assert "<svg>the drawing</svg>" in page and "a &lt;caption&gt;" in page
+
+
+class TestFedHEONN:
+    tables: ClassVar[dict[str, Experiment]] = {table.name: table for table in experiments()}
+
+    def test_every_figure_and_table_has_its_rows_once(self) -> None:
+        names = ["accuracy", "time", "cpu", "energy", "tables", "rounds"]
+        assert list(self.tables) == [f"fedheonn-{name}" for name in names]
+        for table in self.tables.values():
+            settings = [tuple(cell.settings.items()) for cell in table.cells]
+            assert len(set(settings)) == len(settings)
+        shown = {tuple(cell.settings.values()) for cell in self.tables["fedheonn-accuracy"].cells}
+        for data, partition, protect in product(
+            ("dry_bean ×10", "skin_segmentation"), ("iid", "label-sorted"), ("plain", "ckks")
+        ):
+            assert (data, 20_000, partition, protect) in shown
+
+    def test_digits_are_the_same_for_any_division_and_within_the_range(self) -> None:
+        cells = [c for c in self.tables["fedheonn-accuracy"].cells if c.settings["data"] == "digits"]
+        found = [cell.measure(0) for cell in cells]
+        assert len(found) == 5
+        assert max(found) - min(found) < 1e-9
+        low, high = cells[0].expected or (0.0, 0.0)
+        assert low <= found[0] <= high
+
+    def test_equation_16_gives_the_papers_thirteen_rounds(self) -> None:
+        assert formula_rounds(Data("iris"), 5, 4, 0.5, 0) == pytest.approx((4 + 1) / 0.5)
+        # Four or five training rows each, and fifty features: the rows decide.
+        assert formula_rounds(Data("synthetic-miniboone"), 20_000, 50, 1.0, 0) == pytest.approx(
+            91_044 / 20_000 + 1
+        )
+
+    def test_measured_rounds_are_bytes_over_bytes(self) -> None:
+        iris = Data("iris")
+        run = trained(iris, 6, "iid", "plain", 0, "paper")
+        assert run.weights > 5 * 3 * 8 and run.upload > (5 * 5 + 5 * 3) * 8
+        once = measured_rounds(iris, 6, "paper", "plain", 1.0, 0)
+        assert once == pytest.approx(run.upload / run.weights)
+        assert measured_rounds(iris, 6, "paper", "plain", 0.25, 0) == pytest.approx(4 * once)
+
+    def test_cost_follows_the_ledger(self) -> None:
+        run = trained(Data("iris"), 6, "iid", "plain", 0)
+        assert 0 < run.training_s < run.sum_cpu_s
+        assert run.wh == pytest.approx(65 * run.sum_cpu_s / 3600)
+
+    def test_a_quasi_newton_network_learns_the_same_rows(self) -> None:
+        assert quasi_newton(Data("iris"), 0) > 90
+
+
+def test_lines_are_drawn_from_measured_rows_only() -> None:
+    rows = [{"n": n, "data": "a<b", "ours": value} for n, value in ((1, 0.5), (10, 0.75), (100, None))]
+    named = series(rows, "n", "data")
+    assert named == {"a<b": [(1, 0.5), (10, 0.75)]}
+    svg = lines(named, "clients", "accuracy", log="xy")
+    assert svg.startswith("<svg") and "a&lt;b" in svg
 
 
 @pytest.mark.parametrize("name", ["aggregation", "fedavg"])
@@ -112,7 +157,7 @@ def test_tables_have_names_of_their_own_and_rows_that_differ(name: str) -> None:
         assert len(set(rows)) == len(rows) > 0
 
 
-def test_a_round_of_activities(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_of_activities() -> None:
     from tacit.reproduce import aggregation
 
     try:

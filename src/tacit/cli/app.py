@@ -201,6 +201,7 @@ def reproduce(
         str, typer.Argument(help="Which paper; 'all' for every one.", autocompletion=names.papers)
     ] = "all",
     seeds: Annotated[int | None, typer.Option(help="Seeds per cell; fewer is quicker.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One seed, and no rows that take long.")] = False,
     out: Annotated[str, typer.Option(help="Folder for the tables.")] = "runs/reproduce",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -211,7 +212,7 @@ def reproduce(
     from tacit.reproduce.harness import columns, reproduce_papers
 
     with OneBar(quiet) as bar:
-        tables = reproduce_papers(name, seeds=seeds, out=Path(out), progress=bar)
+        tables = reproduce_papers(name, seeds=seeds, quick=quick, out=Path(out), progress=bar)
     if as_json:
         say_json({"reproduce": name, "tables": tables})
         return

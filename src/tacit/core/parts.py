@@ -74,6 +74,13 @@ def marked(part: object, name: str, kind: str) -> tuple[Callable[..., Any], Mark
     return function, mark
 
 
+def layouts_of(part: object, schema: Any) -> list[Any]:
+    """Layouts of all contributions of a part under the agreed schema."""
+    found = (getattr(getattr(type(part), name, None), "tacit", None) for name in dir(type(part)))
+    marks = [mark for mark in found if isinstance(mark, Mark) and mark.kind == "contribution"]
+    return [mark.layout(part, schema) for mark in marks if mark.layout]
+
+
 @dataclass(frozen=True)
 class Option:
     """A setting of a part, as the command line and the docs show it."""

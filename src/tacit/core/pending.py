@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tacit.core.errors import OpeningError
@@ -148,11 +149,24 @@ class PendingSum:
     def finished(self, protected: Mapping[str, Any]) -> dict[str, Any]:
         """Fields of the protected total, once enough parties have contributed."""
         self.check()
+        folded = {clear.name: self._folded(clear.name) for clear in self.layout.clear}
+        for remark in self._part().remarks(folded) if folded else ():
+            self.desk.events.emit(Noted(self.contribution, remark, "warning"))
+        mapped = self._mapped(protected, folded)
         return {
             "part": self.part,
             "contribution": self.contribution,
             "contributors": len(self.contributors),
             **({"largest_weight": self.largest_weight} if self.weights else {}),
-            **{f"total/{name}": value for name, value in protected.items()},
-            **{f"clear/{clear.name}": self._folded(clear.name) for clear in self.layout.clear},
+            **{f"total/{name}": value for name, value in (mapped or protected).items()},
+            # What was clear went into the matrix: whoever opens the product needs it no more.
+            **({f"clear/{name}": value for name, value in folded.items()} if mapped is None else {}),
         }
+
+    def _mapped(self, protected: Mapping[str, Any], folded: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The total times the method's matrix, if method and protection know how to multiply unopened."""
+        if not any(field.columns for field in self.layout.fields):
+            return None
+        operator = partial(self._part().operator, folded)
+        found: Mapping[str, Any] | None = self.desk.parts.protection.map(self, protected, operator)
+        return found

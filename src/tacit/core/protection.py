@@ -176,8 +176,11 @@ class Protection(Part):
         """Fewest contributions over which a total opens: as agreed, but one alone hides nothing."""
         return max(agreed, 1 if self.promises.single else 2)
 
-    def error(self, layout: Layout, contributions: int) -> float:
-        """Typical (root mean square) error of a total, as a share of its values' bound; noise not counted."""
+    def error(self, layout: Layout, contributions: int, total: Mapping[str, Any] | None = None) -> float:
+        """Typical (root mean square) error of a total, as a share of its values' bound; noise not counted.
+
+        The protected ``total`` itself tells how exact it is where the coordinator has multiplied it.
+        """
         rounding = sqrt(contributions / 12) * max(self.promises.precision, np.finfo(np.float64).eps)
         return min(rounding, FINE) if layout.fine.all() else rounding
 
@@ -198,6 +201,15 @@ class Protection(Part):
 
     def settle(self, holder: Any) -> None:
         """Forget, at a party or at the desk, what was prepared for sums that never came: a run is over."""
+
+    def map(
+        self, pending: Sum, total: Mapping[str, Any], operator: Callable[[], Any]
+    ) -> Mapping[str, Any] | None:
+        """Coordinator half: multiply an unopened total of columns by the matrix that the method gives.
+
+        The result carries ``mapped``. None, if this protection cannot: then whoever opens does it.
+        """
+        return None
 
     def open(self, holder: Any, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Open a protected total with the keys of a party or of the desk; only meaningful digits leave."""

@@ -169,10 +169,12 @@ def opened(parts: Parts, holder: Any, schema: Any, entry: Mapping[str, Any]) -> 
     part = getattr(parts, entry["part"])
     layout = layout_of(part, entry["contribution"], schema, getattr(holder, "cache", None))
     layout = layout.scaled(entry.get("largest_weight", 1.0))
-    vector = parts.protection.open(holder, _under("total/", entry), layout)
+    total = _under("total/", entry)
+    vector = parts.protection.open(holder, total, layout)
     fields = {**layout.unpack(vector), **_under("clear/", entry)}
     contributors = entry["contributors"]
-    return Total(fields, contributors, parts.protection.error(layout, contributors))
+    error = parts.protection.error(layout, contributors, total)
+    return Total(fields, contributors, error, bool(total.get("mapped")))
 
 
 def layout_of(part: Any, contribution: str, schema: Any, cache: dict[Any, Any] | None = None) -> Any:

@@ -32,6 +32,8 @@ NAMES = {
     "digest": "digest of its model",
     "signed": "public key",
     "public": "public key",
+    "columns": "public key",
+    "evaluation": "rotation keys",
     "names": "names of the clients",
     "bundle": "the federation's key",
     "wrap": "the federation's key",

@@ -114,6 +114,17 @@ class Method(Part):
         """Say what is wrong with a clear field of a client, if this method can tell."""
         return None
 
+    def operator(self, clear: Mapping[str, Any]) -> Any:
+        """Matrix by which a total of columns is to be multiplied, unopened, from folded clear fields.
+
+        Features × features for all outputs, or a stack of them, one for each. None, if there is none.
+        """
+        return None
+
+    def remarks(self, clear: Mapping[str, Any]) -> Sequence[str]:
+        """What people should know of the folded clear fields, such as what a truncation left out."""
+        return ()
+
     def train(self, desk: Desk) -> None:
         """Learn: the coordinator's view of the paper."""
         raise TypeError(f"{type(self).__name__} must say how it trains")

@@ -196,7 +196,7 @@ class FedHEONNEnsemble(Method):
         return {
             name: sum(piece[name] for piece in pieces)
             if isinstance(way, Sealed) or name == "m"
-            else way.fold([piece[name] for piece in pieces])
+            else way.fold(name, [piece[name] for piece in pieces])
             for name in pieces[0]
         }
 
@@ -217,7 +217,7 @@ class FedHEONNEnsemble(Method):
         size = max(1, int(self.features * schema.features + 1e-9)) + 1
         way = self._base._way
         assert not isinstance(way, Sealed)
-        return next((flaw for one in piece if (flaw := way.flaw(one, size, self._grams(schema)))), None)
+        return next((flaw for one in piece if (flaw := way.flaw(name, one, size, self._grams(schema)))), None)
 
     def fold(self, name: str, pieces: Sequence[Any]) -> Any:
         """Merge many clients' factors or triangles, estimator by estimator (algorithm 3)."""
@@ -225,7 +225,7 @@ class FedHEONNEnsemble(Method):
         assert not isinstance(way, Sealed)
 
         def merged(estimator: int) -> Matrix:
-            return way.fold([piece[estimator] for piece in pieces])
+            return way.fold(name, [piece[estimator] for piece in pieces])
 
         return stack(each(merged, self.estimators, self.threads))
 

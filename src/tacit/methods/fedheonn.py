@@ -230,13 +230,27 @@ class FedHEONN(Method):
     def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
         """Say what is wrong with a factor or triangle."""
         way = self._way
-        return None if isinstance(way, Sealed) else way.flaw(piece, self._size(schema), self._grams(schema))
+        return (
+            None
+            if isinstance(way, Sealed)
+            else way.flaw(name, piece, self._size(schema), self._grams(schema))
+        )
 
     def fold(self, name: str, pieces: Sequence[Any]) -> Any:
         """Merge many clients' factors, or stack their triangles, at once."""
         way = self._way
         assert not isinstance(way, Sealed)
-        return way.fold(pieces)
+        return way.fold(name, pieces)
+
+    def operator(self, clear: Mapping[str, Any]) -> Any:
+        """In mode "paper", U (S² + λI)⁻¹ Uᵀ: times m, these are the weights (algorithm 2)."""
+        way = self._way
+        return way.operator(np.asarray(clear["factor"])) if isinstance(way, Paper) else None
+
+    def remarks(self, clear: Mapping[str, Any]) -> Sequence[str]:
+        """In mode "paper", what ``rank`` left out."""
+        way = self._way
+        return way.remarks(clear) if isinstance(way, Paper) else ()
 
     @apply
     def solve(self, total: Total, shared: Shared) -> Shared:

@@ -10,7 +10,7 @@ server. The test is the data set's own division by subjects, so nobody whose row
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from typing import Any
 
@@ -23,8 +23,8 @@ from tacit.data.partition import partition as divide
 from tacit.federation import Federation, holdings_of, split
 from tacit.methods import METHODS
 from tacit.methods.homogeneity import HWFedAvg
-from tacit.reproduce.curves import curves
 from tacit.reproduce.harness import Cell, Experiment
+from tacit.reproduce.lines import lines
 
 DATA, CLIENTS, ROUNDS = "har_recomputed", 8, 8
 STRATEGIES = ("fedavg", "hwfedavg", "nwfedavg", "fedyogi", "fedadam", "fedadagrad")
@@ -93,29 +93,34 @@ def subjects(seed: int) -> float:
     return float(course("fedavg", "by-column", None, seed)[-1]["f1"])
 
 
-def _figures(seeds: int) -> dict[str, str]:
-    """F1 by round for every strategy, and of each class for FedAvg, means over the seeds."""
+def _drawn(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """F1 by round for every strategy, and of each class for FedAvg, of the first seed."""
     drawn = {}
-    for rows in (None, FEW):
-        lines = {
-            strategy: np.mean(
-                [[s["f1"] for s in course(strategy, "majority-even", rows, seed)] for seed in range(seeds)],
-                axis=0,
-            ).tolist()
-            for strategy in STRATEGIES
+    measured = {(row["strategy"], row["rows"]) for row in rows if row["ours"] is not None}
+    for size, name in ((None, "all"), (FEW, FEW)):
+        found = [strategy for strategy in STRATEGIES if (strategy, name) in measured]
+        if found:
+            named = {
+                strategy: _points(scores["f1"] for scores in course(strategy, "majority-even", size, 0))
+                for strategy in found
+            }
+            drawn[f"Macro F1 by round, majority-even, {name} training rows (figure 3)"] = lines(
+                named, "round", "macro F1"
+            )
+    if ("fedavg", FEW) in measured:
+        run = course("fedavg", "majority-even", FEW, 0)
+        labels = [str(entry["label"]) for entry in run[0]["per_class"]]
+        by_class = {
+            label: _points(scores["per_class"][place]["f1"] for scores in run)
+            for place, label in enumerate(labels)
         }
-        what = "all training rows" if rows is None else f"{rows:,} training rows"
-        drawn[f"Macro F1 by round, majority-even, {what} (figure 3)"] = curves(lines, "round", "macro F1")
-    runs = [course("fedavg", "majority-even", FEW, seed) for seed in range(seeds)]
-    labels = [str(entry["label"]) for entry in runs[0][0]["per_class"]]
-    by_class = {
-        label: np.mean([[s["per_class"][i]["f1"] for s in run] for run in runs], axis=0).tolist()
-        for i, label in enumerate(labels)
-    }
-    drawn[f"F1 of each class by round, FedAvg, {FEW:,} training rows (slides)"] = curves(
-        by_class, "round", "F1 of the class"
-    )
+        caption = f"F1 of each class by round, FedAvg, {FEW:,} training rows (slides)"
+        drawn[caption] = lines(by_class, "round", "F1 of the class")
     return drawn
+
+
+def _points(values: Iterable[float]) -> list[tuple[float, float]]:
+    return [(float(place), float(value)) for place, value in enumerate(values, 1)]
 
 
 def experiments() -> Iterator[Experiment]:
@@ -126,7 +131,7 @@ def experiments() -> Iterator[Experiment]:
 
     def cell(strategy: str, partition: str, rows: int | None, after: int) -> Cell:
         settings = {"strategy": strategy, "partition": partition, "rows": rows or "all", "round": after}
-        return Cell(settings, None, None, partial(f1, strategy, partition, rows, after))
+        return Cell(settings, None, None, partial(f1, strategy, partition, rows, after), slow=rows is None)
 
     yield Experiment(
         name="aggregation-rounds",
@@ -146,7 +151,7 @@ def experiments() -> Iterator[Experiment]:
             "rows and on 1,600; all are high after two rounds on all rows; FedAvg and FedYogi are above "
             "FedAdam and FedAdagrad without tuning."
         ),
-        figures=_figures,
+        drawings=_drawn,
     )
     yield Experiment(
         name="aggregation-rounds-needed",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -38,12 +38,15 @@ class Cell:
         Range in which ours is expected.
     measure : callable
         Gives our figure for a seed.
+    slow : bool
+        Takes more than a few seconds: left out where a quick look is wanted.
     """
 
     settings: Mapping[str, Any]
     paper: float | None
     expected: tuple[float, float] | None
     measure: Callable[[int], float]
+    slow: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,8 +66,8 @@ class Experiment:
     cells : sequence of Cell
     remarks : str
         Where ours differs from the paper, and why.
-    figures : callable, optional
-        Gives drawings by caption, for a number of seeds; asked for after the cells are measured.
+    drawings : callable, optional
+        Gives drawings (SVG by caption) of the measured rows.
     """
 
     name: str
@@ -75,11 +78,16 @@ class Experiment:
     seeds: int
     cells: Sequence[Cell]
     remarks: str = ""
-    figures: Callable[[int], Mapping[str, str]] | None = None
+    drawings: Callable[[Sequence[Mapping[str, Any]]], Mapping[str, str]] | None = None
 
 
 def reproduce_papers(
-    name: str, *, seeds: int | None = None, out: Path, progress: Progress | None = None
+    name: str,
+    *,
+    seeds: int | None = None,
+    quick: bool = False,
+    out: Path,
+    progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """Measure all tables of a paper (or of all), and write each as JSON and HTML.
 
@@ -89,6 +97,8 @@ def reproduce_papers(
         A paper, or "all".
     seeds : int, optional
         Repetitions, if other than the experiment's own.
+    quick : bool
+        One seed, and no rows that take long.
     out : Path
         Folder for the tables.
     progress : callable, optional
@@ -102,6 +112,10 @@ def reproduce_papers(
     except OSError as error:
         raise UnavailableError(f"cannot make {out}: {error.strerror}: choose another with --out") from None
     found = [experiment for each in names for experiment in _experiments(each)]
+    if quick:
+        seeds = seeds or 1
+        found = [replace(one, cells=[cell for cell in one.cells if not cell.slow]) for one in found]
+        found = [one for one in found if one.cells]
     total, done = sum(len(experiment.cells) for experiment in found), 0
 
     def tell(text: str) -> None:
@@ -154,11 +168,8 @@ def measured(
         "rows": rows,
     }
     folder = RunFolder(out)
-    try:
-        figures = experiment.figures(repeats) if experiment.figures else {}
-    except UnavailableError:  # the rows have said so already
-        figures = {}
-    html = folder.write(f"{experiment.name}.html", render(table, figures).encode())
+    drawings = experiment.drawings(rows) if experiment.drawings else {}
+    html = folder.write(f"{experiment.name}.html", render(table, drawings).encode())
     table["html"] = str(html)
     folder.write_json(f"{experiment.name}.json", table)
     return table

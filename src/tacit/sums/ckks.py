@@ -1,37 +1,33 @@
 """CKKS sums: clients hold the key, the coordinator adds ciphertexts and never sees a total.
 
-Fontenla-Romero et al. ("FedHEONN") encrypt their moments this way; here any contribution can be. Each
-value is divided by its bound and takes one slot; a value without a known bound, or one that is needed more
-finely than one slot is at so many clients, is cut into digits that take several.
+Fontenla-Romero et al. ("FedHEONN") encrypt their moments this way; here any contribution can be
+(:mod:`tacit.sums.slots` says how values become slots). A total that its method wants multiplied by a matrix
+which the coordinator knows travels as *columns*, under a parameter set with room for one product; the
+coordinator multiplies what it cannot read, and the clients open the product.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import floor, log2, sqrt
+from math import sqrt
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-from tacit.core.errors import DataError, ProtectionError
-from tacit.core.layout import Layout
+from tacit.core.errors import ConfigError, ProtectionError
+from tacit.core.layout import Field, Layout
 from tacit.core.message import Blob, Message
+from tacit.core.parts import layouts_of
 from tacit.core.party import Party
 from tacit.core.protection import FINE, Place, Promises, Sum, Vector
 from tacit.core.secret import Secret
-from tacit.crypto.fixedpoint import (
-    FINE_BITS,
-    WIDE_BITS,
-    fine_digits,
-    from_fine_digits,
-    from_wide_digits,
-    wide_digits,
-)
-from tacit.sums.guarded import SHARED_KEY, ClientKeys
+from tacit.sums.clientkeys import ClientKeys
+from tacit.sums.guarded import SHARED_KEY
 from tacit.sums.paillier import cipher_of
-from tacit.sums.schemes import Scheme, scheme
+from tacit.sums.schemes import Kind, Scheme, multiplier, scheme
+from tacit.sums.slots import Slots
+
+# Upload for one value with a bound, as seeded ciphertexts take it.
+SLOT_BYTES = {"sum": 18.1, "sum-compact": 13.6, "product": 25.1, "product-small": 17.4}
 
 
 @dataclass(frozen=True)
@@ -40,14 +36,27 @@ class CKKS(ClientKeys):
 
     Parameters
     ----------
-    parameters : {"coefficients", "sum", "sum-compact", "product", "product-small"}
-        Parameter set, all at 128-bit security: ``coefficients`` for additions, in few bytes and little time;
-        the others put values into slots, by SEAL.
+    parameters : {"auto", "coefficients", "sum", "sum-compact", "product", "product-small"}
+        Parameter set, all at 128-bit security. ``auto``: ``coefficients``, and ``product`` for what the
+        coordinator multiplies; ``coefficients`` for additions alone, in few bytes and little time; the
+        others put values into slots, by SEAL.
+    maker : str
+        Client that makes the keys; empty: the first that can.
+    rotate_every : int
+        Make a new key after so many sums; 0: one key for the run.
     """
 
     name = "ckks"
 
-    parameters: Literal["coefficients", "sum", "sum-compact", "product", "product-small"] = "coefficients"
+    parameters: Literal["auto", "coefficients", "sum", "sum-compact", "product", "product-small"] = "auto"
+    maker: str = ""
+    rotate_every: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rotate_every < 0:
+            raise ConfigError(
+                f"rotate_every is {self.rotate_every}: give how many sums one key serves, or 0 for all"
+            )
 
     @property
     def opens(self) -> Place:
@@ -67,45 +76,113 @@ class CKKS(ClientKeys):
             },
             collusion="the coordinator and any one client together open every contribution",
             dropout="the sum goes on without the client, down to the quorum",
-            precision=scheme(self.parameters).rounding_unit(1.0, 20_000),
-            bytes_per_value=_bytes_per_value(self.parameters),
+            precision=self._scheme.rounding_unit(1.0, 20_000),
+            bytes_per_value=SLOT_BYTES.get(self._sums, 8.1),
             warnings=(SHARED_KEY,),
         )
 
-    def generate(self) -> tuple[Secret, bytes]:
-        """Make a key; the coordinator gets only its id."""
-        return scheme(self.parameters).make_keys()
+    @property
+    def _sums(self) -> str:
+        """Parameters of sums."""
+        return "coefficients" if self.parameters == "auto" else self.parameters
+
+    @property
+    def _scheme(self) -> Scheme:
+        return scheme(self._sums)
+
+    @property
+    def _product_set(self) -> Any:
+        """Parameters of columns, if these can be multiplied."""
+        from tacit.crypto.ckks import parameter_set
+
+        if self.parameters == "coefficients":
+            return None
+        found = parameter_set("product" if self.parameters == "auto" else self.parameters)
+        return found if found.multiplies else None
+
+    # -- keys ----------------------------------------------------------------------------------------
+
+    @property
+    def chosen_maker(self) -> str:
+        """As the federation's settings say."""
+        return self.maker
+
+    @property
+    def lifetime(self) -> int:
+        """As the federation's settings say."""
+        return self.rotate_every
+
+    def wishes(self, desk: Any) -> Mapping[str, Any]:
+        """Rotation keys for the columns that the method will want multiplied."""
+        found = (self._columns(layout) for layout in layouts_of(desk.parts.method, desk.schema))
+        features = sorted({field.shape[0] for field in found if field})  # type: ignore[index]
+        return {"features": features} if features else {}
+
+    def generate(self, wishes: Mapping[str, Any]) -> tuple[Secret, Mapping[str, bytes]]:
+        """Make a key; the coordinator gets its id, and rotation keys if there are columns to multiply."""
+        from tacit.crypto.ckks import make_keys, rotations_for
+
+        secret, key_id = self._scheme.make_keys()
+        if not (features := wishes.get("features")) or self._product_set is None:
+            return secret, {"public": key_id}
+        steps = {step for size in features for step in rotations_for(self._product_set, size)}
+        both = make_keys(self._product_set, steps, secret)
+        return secret, {"public": key_id, "columns": both.key_id, "evaluation": both.evaluation}
+
+    def prepare(self, desk: Any, sums: int) -> None:
+        """Let one party make the key; rotation keys are read now, so that bad ones stop the run early."""
+        super().prepare(desk, sums)
+        if "evaluation" in desk.memory:
+            self._product(desk.memory)
+
+    def _product(self, memory: Mapping[str, Any]) -> Any:
+        return multiplier(self._product_set, memory["evaluation"], memory["columns"])
+
+    def _cipher(self, secret: Secret) -> Any:
+        return self._scheme.cipher(secret)
+
+    def _column_cipher(self, secret: Secret) -> Any:
+        from tacit.crypto.ckks import Cipher
+
+        return Cipher(self._product_set, secret)
+
+    # -- the sum -------------------------------------------------------------------------------------
 
     def protect(self, party: Party, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Encrypt this party's vector."""
         summands = ticket["summands"]
-        slots = self._slots(layout, summands)
-        cipher = self.cached(party, self._cipher)
-        blob = cipher.encrypt(slots.encode(vector), bound=1.0, summands=summands, total=slots.reach)
+        if field := self._columns(layout):
+            matrix = vector.reshape(field.shape or ()) / (field.bound or 1.0)
+            cipher, reach = self.cached(party, self._column_cipher), layout.reach(summands)
+            blob = cipher.encrypt_columns(matrix, bound=1.0, summands=summands, total=reach)
+        else:
+            slots, cipher = self._slots(layout, summands), self.cached(party, self._cipher)
+            blob = cipher.encrypt(slots.encode(vector), bound=1.0, summands=summands, total=slots.reach)
         return Message(cipher=Blob("cipher", blob))
 
     def gather(self, pending: Sum) -> dict[str, Any]:
         """Add ciphertexts as they come."""
         common, tickets = self.tickets(pending)
         summands = common["summands"] = len(pending.parties)
-        slots = self._slots(pending.layout, summands)
-        share = slots.reach / summands
-        used = scheme(self.parameters)
-        adder = used.adder(pending.memory["public"])
+        field = self._columns(pending.layout)
+        if field:
+            shape, reach = field.shape or (), pending.layout.reach(summands)
+            used, key = scheme(self._product_set.name), pending.memory["columns"]
+        else:
+            slots = self._slots(pending.layout, summands)
+            shape, reach, used, key = (slots.count, 1), slots.reach, self._scheme, pending.memory["public"]
+        agreed = (shape, 1, summands, reach / summands)
+        adder = used.adder(key)
         for party, message in pending.contributions(tickets, common):
             try:
                 blob = cipher_of(message)
-                found = used.header(pending.memory["public"], blob)
+                found = used.header(key, blob, _kind(field, {}))
                 # Or the first client would set the terms for all others.
-                if (found.rows, found.count, found.summands, found.bound) != (
-                    slots.count,
-                    1,
-                    summands,
-                    share,
-                ):
+                if ((found.rows, found.outputs), found.count, found.summands, found.bound) != agreed:
                     raise ProtectionError(
-                        f"{found.rows} values as {found.count} of {found.summands} contributions of up to "
-                        f"{found.bound:g}, agreed were {slots.count} as one of {summands} of up to {share:g}"
+                        f"{_size(found.rows, found.outputs)} values as {found.count} of {found.summands} "
+                        f"contributions of up to {found.bound:g}, agreed were {_size(*shape)} as one of "
+                        f"{summands} of up to {agreed[3]:g}"
                     )
                 adder.add(blob)
             except ProtectionError as error:
@@ -115,103 +192,60 @@ class CKKS(ClientKeys):
         pending.check()
         return {"cipher": Blob("cipher", adder.total())}
 
+    def map(
+        self, pending: Sum, total: Mapping[str, Any], operator: Callable[[], Any]
+    ) -> Mapping[str, Any] | None:
+        """Multiply the encrypted columns by a matrix, without opening them."""
+        if self._columns(pending.layout) is None or (matrix := operator()) is None:
+            return None
+        product = self._product(pending.memory)
+        return {"cipher": Blob("cipher", product.apply(matrix, cipher_of(total))), "mapped": True}
+
     def open(self, holder: Any, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Decrypt at a client, rounded to the digits that mean something."""
-        cipher, blob = self.cached(holder, self._cipher), cipher_of(total)
-        header = scheme(self.parameters).header(cipher.key_id, blob)
+        blob, field = cipher_of(total), self._columns(layout)
+        used = scheme(self._product_set.name) if field else self._scheme
+        make, kind = self._column_cipher if field else self._cipher, _kind(field, total)
+        cipher, header = self.fitting(holder, make, lambda key: used.header(key.key_id, blob, kind))
         self.check_opening(holder, header.count)
-        return self._slots(layout, header.summands).decode(cipher.decrypt(blob))
+        if field is None:
+            return self._slots(layout, header.summands).decode(cipher.decrypt(blob))
+        if (header.rows, header.outputs) != field.shape:
+            raise ProtectionError(f"total of {header.rows} × {header.outputs}, agreed was {field.shape}")
+        opened: Vector = cipher.decrypt_columns(blob).reshape(-1) * field.bound
+        return opened
 
-    def error(self, layout: Layout, contributions: int) -> float:
+    def error(self, layout: Layout, contributions: int, total: Mapping[str, Any] | None = None) -> float:
         """Half a rounding unit at the most, so a third of one on average."""
+        if field := self._columns(layout):
+            from tacit.crypto.ckks import column_unit
+            from tacit.crypto.ckks.blob import key_of
+
+            blob = cipher_of(total or {})
+            used = scheme(self._product_set.name)
+            header = used.header(key_of(blob), blob, _kind(field, total or {}))
+            return float(column_unit(self._product_set, header) / sqrt(12))
         slots = self._slots(layout, contributions)
         return slots.unit / sqrt(12) if not slots.fine.any() else FINE
 
-    def _cipher(self, secret: Secret) -> Any:
-        return scheme(self.parameters).cipher(secret)
+    def _columns(self, layout: Layout) -> Field | None:
+        """The field that the coordinator can multiply, if there is one and nothing else is summed."""
+        if len(layout.fields) != 1 or self._product_set is None:
+            return None
+        (field,) = layout.fields
+        known = field.columns and field.bound is not None and len(field.shape or ()) == 2
+        return field if known and 0 < field.shape[0] <= self._product_set.slots else None  # type: ignore[index]
 
     def _slots(self, layout: Layout, summands: int) -> Slots:
-        return Slots.of(layout, summands, scheme(self.parameters))
+        return Slots.of(layout, summands, self._scheme)
 
 
-@dataclass(frozen=True, eq=False)
-class Slots:
-    """How a layout's values become slots in [-1, 1]: by their bound, or as digits.
-
-    ``reach`` is the largest total of a slot, ``unit`` what totals are rounded to.
-    """
-
-    bounds: Vector
-    fine: NDArray[np.bool_]
-    reach: float
-    unit: float
-    digit_bits: int
-
-    @classmethod
-    def of(cls, layout: Layout, summands: int, used: Scheme) -> Slots:
-        """Choose digits only for what one slot cannot hold."""
-        bounds = layout.bounds
-        digit_bits = min(24, floor(-log2(used.rounding_unit(1.0, summands))) - 4)
-        reach = layout.reach(summands) if np.isfinite(bounds).all() else float(summands)
-        unit = used.rounding_unit(reach / summands, summands)
-        fine = layout.fine & (unit > FINE)
-        if fine.any():  # digits add up like any other values
-            reach = float(summands)
-        return cls(bounds, fine, reach, used.rounding_unit(reach / summands, summands), digit_bits)
-
-    @property
-    def _groups(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        known = np.isfinite(self.bounds)
-        return known & ~self.fine, ~known
-
-    @property
-    def _cuts(self) -> list[int]:
-        """Where narrow, fine and wide slots end."""
-        narrow, wide = (int(group.sum()) for group in self._groups)
-        fine = -(-FINE_BITS // self.digit_bits) * int(self.fine.sum())
-        return [narrow, narrow + fine, narrow + fine + -(-WIDE_BITS // self.digit_bits) * wide]
-
-    @property
-    def count(self) -> int:
-        """Slots that a vector takes."""
-        return self._cuts[-1]
-
-    def encode(self, vector: Vector) -> Vector:
-        """Slots of a client's vector."""
-        if not np.isfinite(vector).all():
-            raise DataError("NaN or infinite values cannot be encrypted: look for them in the data")
-        narrow, wide = self._groups
-        bounds = self.bounds[narrow]
-        slots = np.divide(vector[narrow], bounds, out=np.zeros(bounds.shape), where=bounds > 0)
-        if narrow.all():
-            return slots
-        digits = [
-            fine_digits(vector[self.fine], self.bounds[self.fine], self.digit_bits).reshape(-1),
-            wide_digits(vector[wide], self.digit_bits).reshape(-1),
-        ]
-        return np.concatenate([slots, np.ldexp(np.concatenate(digits).astype(np.float64), -self.digit_bits)])
-
-    def decode(self, slots: Vector) -> Vector:
-        """Values of an opened total."""
-        if slots.size != self.count:
-            raise ProtectionError(f"total of {slots.size} slots does not belong to {self.bounds.size} values")
-        narrow, wide = self._groups
-        vector = np.empty(self.bounds.shape)
-        small, fine, large = np.split(slots, self._cuts[:2])
-        vector[narrow] = small * self.bounds[narrow]
-        if len(fine):
-            bounds = self.bounds[self.fine]
-            vector[self.fine] = from_fine_digits(self._whole(fine, len(bounds)), bounds, self.digit_bits)
-        if len(large):
-            vector[wide] = from_wide_digits(self._whole(large, int(wide.sum())), self.digit_bits)
-        return vector
-
-    def _whole(self, slots: Vector, values: int) -> NDArray[np.int64]:
-        return np.rint(np.ldexp(slots, self.digit_bits)).astype(np.int64).reshape(-1, values)
+def _kind(field: Field | None, total: Mapping[str, Any]) -> Kind:
+    """What a blob has to hold."""
+    if field is None:
+        return "sum"
+    return "product" if total.get("mapped") else "columns"
 
 
-def _bytes_per_value(name: str) -> float:
-    """Upload for one value with a bound, as seeded ciphertexts take it."""
-    return {"coefficients": 8.1, "sum": 18.1, "sum-compact": 13.6, "product": 25.1, "product-small": 17.4}[
-        name
-    ]
+def _size(rows: int, outputs: int) -> str:
+    return str(rows) if outputs == 1 else f"{rows} × {outputs}"

@@ -26,6 +26,7 @@ from tacit.core.secret import Secret
 from tacit.core.shared import Shared
 from tacit.crypto.channel import seal, unseal
 from tacit.crypto.fixedpoint import FixedPoint
+from tacit.sums.clientkeys import ClientKeys
 from tacit.sums.dealing import (
     Dealing,
     Scheme,
@@ -37,7 +38,7 @@ from tacit.sums.dealing import (
     rows_of,
     to_raw,
 )
-from tacit.sums.guarded import WRAPPED, ClientKeys, run_of, sealing_key
+from tacit.sums.guarded import WRAPPED, run_of, sealing_key
 
 OVERHEAD = 12 + 16  # of a sealed blob: nonce and tag
 FIELD_BITS = 60  # of a value in the field, its sign apart
@@ -72,9 +73,9 @@ class Dealt(ClientKeys):
 
     # -- the clients' key --------------------------------------------------------------------------
 
-    def generate(self) -> tuple[Secret, bytes]:
+    def generate(self, wishes: Mapping[str, Any]) -> tuple[Secret, Mapping[str, bytes]]:
         """Make the key under which partial sums go to all clients."""
-        return Secret(os.urandom(32)), b""
+        return Secret(os.urandom(32)), {"public": b""}
 
     def prepare(self, desk: Any, sums: int) -> None:
         """Give all clients their key, where totals open there; who misses it takes no part."""

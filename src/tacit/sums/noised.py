@@ -281,13 +281,19 @@ class Noised(Protection):
         cut = ceil(cut * sqrt(variance))
         fields = (
             replace(f, bound=min(np.inf if f.bound is None else f.bound, self.clip) + (1 + cut) * unit)
-            for f in layout.fields
+            for f in _unmapped(layout).fields
         )
         return Grid(unit, variance, cut, Layout(*fields))
 
-    def error(self, layout: Layout, contributions: int) -> float:
+    def error(self, layout: Layout, contributions: int, total: Mapping[str, Any] | None = None) -> float:
         """As the wrapped protection: noise is not an error."""
-        return self.wrapped.error(layout, contributions)
+        return self.wrapped.error(_unmapped(layout), contributions, total)
+
+    def map(
+        self, pending: Sum, total: Mapping[str, Any], operator: Callable[[], Any]
+    ) -> Mapping[str, Any] | None:
+        """Leave it to whoever opens: a product does not lie on the grid of the noise."""
+        return None
 
     def protect(self, party: Party, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Clip, round to the grid, add this party's part of the noise, and protect that."""
@@ -371,6 +377,11 @@ def _unfit(contribution: str, layout: Layout) -> str | None:
             "above that: use a method that bears noise"
         )
     return None
+
+
+def _unmapped(layout: Layout) -> Layout:
+    """The same fields, none of them to be multiplied unopened."""
+    return Layout(*(replace(field, columns=False) for field in (*layout.fields, *layout.clear)))
 
 
 def _overspent(found: str, sums: int) -> str:

@@ -22,7 +22,8 @@ from tacit.core.secret import Secret
 from tacit.core.shared import Shared
 from tacit.crypto.channel import checked_key, sign_key
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.sums.guarded import SHARED_KEY, ClientKeys, run_of
+from tacit.sums.clientkeys import ClientKeys
+from tacit.sums.guarded import SHARED_KEY, run_of
 
 KEY_SERVER = "key-server"
 KEY_BITS = (2048, 3072, 4096)
@@ -97,12 +98,12 @@ class Paillier(ClientKeys):
 
     # -- keys --------------------------------------------------------------------------------------
 
-    def generate(self) -> tuple[Secret, bytes]:
+    def generate(self, wishes: Mapping[str, Any]) -> tuple[Secret, Mapping[str, bytes]]:
         """Make a key pair."""
         from tacit.crypto.paillier import make_keys
 
         private = make_keys(self.key_bits, randomness=self.randomness)
-        return private.to_secret(), private.public.to_bytes()
+        return private.to_secret(), {"public": private.public.to_bytes()}
 
     def prepare(self, desk: Any, sums: int) -> None:
         """Let the key server (or one client) make the key."""
@@ -119,9 +120,9 @@ class Paillier(ClientKeys):
     @step
     def serve_key(self, party: Party, message: Message, shared: Shared | None) -> Message:
         """Key server: make the key and publish its signed public half."""
-        secret, public = self.generate()
+        secret, made = self.generate(message)
         party.vault["paillier"] = secret
-        signed = sign_key(party.identity, "paillier", party.id, run_of(party), public)
+        signed = sign_key(party.identity, "paillier", party.id, run_of(party), made["public"])
         return Message(public=Blob("public", signed))
 
     # -- the sum -----------------------------------------------------------------------------------
@@ -151,8 +152,6 @@ class Paillier(ClientKeys):
         from tacit.crypto.paillier import Adder, Packing, PublicKey
 
         memory = pending.memory
-        if "adder" not in memory:
-            memory["adder"] = PublicKey.from_bytes(memory["public"])
         common: dict[str, Any] = {"summands": len(pending.parties)}
         tickets: Mapping[str, Mapping[str, Any]] = {}
         if self.holder == "clients":
@@ -160,12 +159,16 @@ class Paillier(ClientKeys):
             common |= keys
         else:
             common["signed"] = memory["signed"]
+        # A tuple with the bytes it was read from: a new key replaces it.
+        if memory.get("adder", ("",))[0] != memory["public"]:
+            memory["adder"] = memory["public"], PublicKey.from_bytes(memory["public"])
+        key = memory["adder"][1]
         code = FixedPoint.of(pending.layout, self.bits, len(pending.parties), self.clip)
         packing = Packing(self.bits, code.guard_bits)
-        adder = Adder(memory["adder"], packing=packing)
+        adder = Adder(key, packing=packing)
         for party, message in pending.contributions(tickets, common):
             try:
-                adder.add(single(memory["adder"], cipher_of(message), packing, code.slots))
+                adder.add(single(key, cipher_of(message), packing, code.slots))
             except ProtectionError as error:
                 pending.refuse(party, str(error))
                 continue
@@ -195,8 +198,11 @@ class Paillier(ClientKeys):
         code = FixedPoint.of(layout, self.bits, total["summands"], self.clip)
         if self.holder == "key-server":
             return code.decode(total["integers"])
-        private, blob = self.cached(holder, PrivateKey.from_secret), cipher_of(total)
-        self.check_opening(holder, read_header(private.public, blob).summands)
+        blob = cipher_of(total)
+        private, header = self.fitting(
+            holder, PrivateKey.from_secret, lambda key: read_header(key.public, blob)
+        )
+        self.check_opening(holder, header.summands)
         return code.decode(private.decrypt(blob))
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Any, Literal, Protocol
 
 from tacit.core.secret import Secret
 from tacit.crypto import rlwe
+
+Kind = Literal["sum", "columns", "product"]
 
 
 class Scheme(Protocol):
@@ -24,7 +27,7 @@ class Scheme(Protocol):
     def adder(self, key_id: bytes) -> Any:
         """What adds ciphertexts without the key."""
 
-    def header(self, key_id: bytes, blob: bytes) -> Any:
+    def header(self, key_id: bytes, blob: bytes, kind: Kind = "sum") -> Any:
         """Check a blob, and give what it says of itself."""
 
 
@@ -49,13 +52,14 @@ class Coefficients:
         """For the coordinator."""
         return rlwe.Adder(key_id)
 
-    def header(self, key_id: bytes, blob: bytes) -> rlwe.Header:
-        """Check a blob."""
+    def header(self, key_id: bytes, blob: bytes, kind: Kind = "sum") -> rlwe.Header:
+        """Check a blob: there are only sums."""
+        assert kind == "sum"
         return rlwe.read(key_id, blob)
 
 
 @dataclass(frozen=True)
-class Slots:
+class Slotted:
     """Values in slots, by SEAL: :mod:`tacit.crypto.ckks`."""
 
     name: str
@@ -91,14 +95,22 @@ class Slots:
 
         return Adder(self.parameters, key_id)
 
-    def header(self, key_id: bytes, blob: bytes) -> Any:
+    def header(self, key_id: bytes, blob: bytes, kind: Kind = "sum") -> Any:
         """Check a blob."""
-        from tacit.crypto.ckks.blob import Kind, read
+        from tacit.crypto.ckks import blob as blobs
         from tacit.crypto.ckks.parameters import ring_of
 
-        return read(ring_of(self.parameters), key_id, blob, Kind.SUM)
+        return blobs.read(ring_of(self.parameters), key_id, blob, blobs.Kind[kind.upper()])
 
 
 def scheme(name: str) -> Scheme:
     """Give the scheme of a parameter set's name."""
-    return Coefficients() if name == "coefficients" else Slots(name)
+    return Coefficients() if name == "coefficients" else Slotted(name)
+
+
+@lru_cache(maxsize=2)  # megabytes each, and 50 ms to read
+def multiplier(parameters: Any, evaluation: bytes, key_id: bytes) -> Any:
+    """What multiplies encrypted columns without the key."""
+    from tacit.crypto.ckks import Product
+
+    return Product(parameters, evaluation, key_id)

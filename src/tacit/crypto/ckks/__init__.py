@@ -35,6 +35,7 @@ __all__ = [
     "Keys",
     "ParameterSet",
     "Product",
+    "column_unit",
     "make_keys",
     "parameter_set",
     "rotations_for",
@@ -110,11 +111,18 @@ class Cipher:
         return self._encrypt(header, [amplified[at : at + slots] for at in range(0, values.size, slots)])
 
     def encrypt_columns(
-        self, matrix: ArrayLike, *, bound: float, summands: int, seeded: bool = True
+        self,
+        matrix: ArrayLike,
+        *,
+        bound: float,
+        summands: int,
+        total: float | None = None,
+        seeded: bool = True,
     ) -> bytes:
         """Encrypt a matrix (features × outputs) that will be added up and multiplied from the left."""
+        share = bound if total is None else total / summands  # of each summand, on average
         power = self.parameters.column_amplification(summands)
-        self.parameters.check_declared(bound, summands)
+        self.parameters.check_declared(share, summands)
         values = _checked(np.asarray(matrix, dtype=np.float64), bound, 2)
         rows, outputs = values.shape
         if rows > self.parameters.slots:
@@ -122,8 +130,8 @@ class Cipher:
                 f"{rows:,} features do not fit into one ciphertext of set '{self.parameters.name}', which "
                 f"holds {self.parameters.slots:,}: use a larger ring or fewer features"
             )
-        header = Header(Kind.COLUMNS, seeded, self.key_id, rows, outputs, 1, summands, float(bound))
-        packed = pack_columns(values * (math.ldexp(1.0, power) / bound), self.parameters.slots)
+        header = Header(Kind.COLUMNS, seeded, self.key_id, rows, outputs, 1, summands, float(share))
+        packed = pack_columns(values * (math.ldexp(1.0, power) / share), self.parameters.slots)
         return self._encrypt(header, packed)
 
     def decrypt(self, blob: bytes) -> Floats:
@@ -157,17 +165,11 @@ class Cipher:
     def decrypt_columns(self, blob: bytes) -> Floats:
         """Decrypt a matrix (features × outputs): a sum of columns, or its product with a matrix."""
         header = read(self._ring, self.key_id, blob, Kind.COLUMNS, Kind.PRODUCT)
-        parameters = self.parameters
-        power = parameters.column_amplification(header.summands)
+        unit, back = _column_units(self.parameters, header)
         if header.kind is Kind.PRODUCT:
-            reach = parameters.matrix_reach(header.summands)
-            gathered = gathering(parameters.slots, header.rows, header.outputs)
-            unit = parameters.product_unit(header.summands, gathered)
-            limit = parameters.product_headroom
-            back = header.factor / reach * math.ldexp(header.bound, -power)
+            limit = self.parameters.product_headroom
         else:
-            limit, unit = math.ldexp(header.count, power), parameters.slot_unit(header.summands)
-            back = math.ldexp(header.bound, -power)
+            limit = math.ldexp(header.summands, self.parameters.column_amplification(header.summands))
         slots = self._decrypt(header, blob, limit)
         return _rounded(unpack_columns(slots, header.rows, header.outputs), unit) * back
 
@@ -210,6 +212,22 @@ class Cipher:
         power = self.parameters.amplification(header.bound, header.summands)
         limit = math.ldexp(header.bound * header.summands, power)
         return np.ldexp(self._decrypt(header, blob, limit).reshape(-1)[: header.rows], -power)
+
+
+def column_unit(parameters: ParameterSet, header: Header) -> float:
+    """Rounding unit of decrypted columns, or of their product with a matrix; its error is at most one."""
+    unit, back = _column_units(parameters, header)
+    return unit * back
+
+
+def _column_units(parameters: ParameterSet, header: Header) -> tuple[float, float]:
+    """Rounding unit in the slots, and by what they are scaled back."""
+    back = math.ldexp(header.bound, -parameters.column_amplification(header.summands))
+    if header.kind is not Kind.PRODUCT:
+        return parameters.slot_unit(header.summands), back
+    gathered = gathering(parameters.slots, header.rows, header.outputs)
+    unit = parameters.product_unit(header.summands, gathered)
+    return unit, back * header.factor / parameters.matrix_reach(header.summands)
 
 
 def _checked(values: Floats, bound: float, dimensions: int) -> Floats:

@@ -93,7 +93,9 @@ class Cipher:
     """
 
     def __init__(self, secret: Secret) -> None:
-        stream = expand(secret, DEGREE // 2, np.uint64).view(np.uint8)  # four bytes a coefficient
+        # A key of its own: other schemes may start from the same secret.
+        own = Secret(hashlib.sha256(b"tacit rlwe secret key" + secret.reveal()).digest())
+        stream = expand(own, DEGREE // 2, np.uint64).view(np.uint8)  # four bytes a coefficient
         fair = stream[stream < 255][:DEGREE]  # 255 values fall into three equal parts
         assert len(fair) == DEGREE
         self._s = np.fft.fft(_folded((fair % 3).astype(np.float64) - 1.0) * _TWIST)

@@ -74,6 +74,11 @@ class Header:
     bound: float
 
     @property
+    def outputs(self) -> int:
+        """One column."""
+        return 1
+
+    @property
     def masks(self) -> int:
         """Coefficients of a."""
         return -(-self.rows // DEGREE) * DEGREE

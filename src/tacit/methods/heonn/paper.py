@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.errors import ConfigError, DataError
 from tacit.core.layout import Field, Layout
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
@@ -17,6 +18,7 @@ from tacit.models.leastsquares import factor, merge, operator, widened
 
 Matrix = NDArray[np.float64]
 LARGEST = 1e150  # of a factor's entries: beyond, their squares overflow
+WANTED = 1e-4  # share of the largest weight by which those of an encrypted product may be wrong
 
 
 @dataclass(frozen=True)
@@ -29,30 +31,37 @@ class Paper:
     def layout(self, schema: Schema, size: int, grams: int) -> Layout:
         """One column of m for each output, in units that keep it within [-1, 1], and the factors."""
         known = {"bound": 1.0, "total": 1.0} if schema.task == "classification" else {}
-        return Layout(
-            Field("m", (size, schema.outputs), columns=True, **known),  # type: ignore[arg-type]
-            Field("factor", None, clear=True),
-        )
+        m = Field("m", (size, schema.outputs), columns=True, **known)  # type: ignore[arg-type]
+        clear = [Field("factor", None, clear=True)]
+        if self.rank is not None:  # follows from the factor: tells nobody more
+            clear.append(Field("energy", (grams,), clear=True))
+        return Layout(m, *clear)
 
     def terms(self, rows: Rows, units: Units, grams: int) -> dict[str, Any]:
         """U S and m of a client's rows (algorithm 1)."""
         X = rows.designs[0]
         m = X.T @ (rows.slope**2 * rows.d_bar) / self._unit(units)
         if grams == 1:
-            return {"m": m, "factor": units.slope * factor(X)[None]}
-        each = [factor(X * rows.slope[:, [output]]) for output in range(grams)]
-        return {"m": m, "factor": _stacked(each)}
+            factors = units.slope * factor(X)[None]
+        else:
+            factors = _stacked([factor(X * rows.slope[:, [output]]) for output in range(grams)])
+        found = {"m": m, "factor": factors}
+        return found if self.rank is None else found | {"energy": _energy(factors)}
 
-    def flaw(self, piece: Any, size: int, grams: int) -> str | None:
+    def flaw(self, name: str, piece: Any, size: int, grams: int) -> str | None:
         """Refuse a factor of another width than the agreed features."""
+        if name == "energy":
+            return None if (piece >= 0).all() else "is below 0, and a sum of squares is not"
         if piece.ndim != 3 or piece.shape[:2] != (grams, size):
             return f"has shape {piece.shape}, agreed was ({grams}, {size}, rank)"
         if np.abs(piece).max(initial=0.0) > LARGEST:
             return f"holds absurd values (beyond {LARGEST:g})"
         return None
 
-    def fold(self, pieces: Sequence[Matrix]) -> Matrix:
-        """Merge many clients' factors at once, output by output."""
+    def fold(self, name: str, pieces: Sequence[Matrix]) -> Matrix:
+        """Merge many clients' factors at once, output by output; add up how much they hold."""
+        if name == "energy":
+            return np.asarray(np.sum(pieces, axis=0))
         merged = [merge([piece[o] for piece in pieces], self.rank) for o in range(len(pieces[0]))]
         return _stacked(merged)
 
@@ -61,22 +70,50 @@ class Paper:
         each = np.stack([operator(US, self.lam) for US in factors])
         return each[0] if len(each) == 1 else each
 
+    def remarks(self, clear: Mapping[str, Any]) -> list[str]:
+        """How much of the factors a truncation left out."""
+        if self.rank is None:
+            return []
+        left = 1 - _energy(np.asarray(clear["factor"])) / clear["energy"]
+        return [f"rank {self.rank} leaves out {max(0.0, left.max()):.2e} of the squared singular values"]
+
     def solve(self, total: Total, shared: Shared, units: Units) -> Mapping[str, Any]:
         """Weights of all outputs; what earlier clients brought is kept and added to (eq. 7)."""
+        if "weights" in shared and (total.mapped or "m" not in shared):
+            raise ConfigError(
+                "clients cannot be added to weights that the coordinator computed unopened, for nobody kept "
+                "m: train all together, or set mode = 'sealed'"
+            )
         if total.mapped:  # the coordinator has multiplied already (algorithm 2)
-            return {"weights": total["m"] * self._unit(units)}
+            return {"weights": self._checked(total) * self._unit(units)}
         m, factors = total["m"], np.asarray(total["factor"])
         if "m" in shared:
             m = m + shared["m"]
-            factors = self.fold([shared["factor"], factors])
+            factors = self.fold("factor", [shared["factor"], factors])
         A = self.operator(factors)
         w = A @ m if A.ndim == 2 else np.einsum("oij,jo->io", A, m)
         return {"weights": w * self._unit(units), "m": m, "factor": factors}
 
     @staticmethod
+    def _checked(total: Total) -> Matrix:
+        """Weights as the coordinator multiplied them, if they have enough digits."""
+        w: Matrix = total["m"]
+        if not total.error <= WANTED * np.abs(w).max():
+            raise DataError(
+                f"the coordinator's product is exact to {total.error:.0e}, too little for weights of up to "
+                f"{np.abs(w).max():.0e}: raise lam, drop features that repeat others, or set mode = 'sealed'"
+            )
+        return w
+
+    @staticmethod
     def _unit(units: Units) -> float:
         """One unit for all of m, so that the coordinator can multiply without knowing it."""
         return float(units.root.max() * units.slope * units.known_pull)
+
+
+def _energy(factors: Matrix) -> Matrix:
+    """Sum of the squared singular values, factor by factor."""
+    return np.asarray(np.einsum("oij,oij->o", factors, factors))
 
 
 def _stacked(factors: Sequence[Matrix]) -> Matrix:

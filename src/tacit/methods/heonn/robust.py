@@ -43,11 +43,11 @@ class Robust:
         each = [triangle(X * rows.slope[:, [o]], b[:, [o]]) for o in range(grams)]
         return {"triangle": np.stack([_square(R) for R in each])}
 
-    def flaw(self, piece: Any, size: int, grams: int) -> str | None:
+    def flaw(self, name: str, piece: Any, size: int, grams: int) -> str | None:
         """Refuse absurd values; shapes are checked by the layout."""
         return f"holds absurd values (beyond {LARGEST:g})" if np.abs(piece).max() > LARGEST else None
 
-    def fold(self, pieces: Sequence[Matrix]) -> Matrix:
+    def fold(self, name: str, pieces: Sequence[Matrix]) -> Matrix:
         """Stack many clients' triangles at once."""
         return np.stack([_square(stack([piece[o] for piece in pieces])) for o in range(len(pieces[0]))])
 
@@ -55,7 +55,7 @@ class Robust:
         """Weights of all outputs; earlier triangles are kept and stacked upon."""
         found = np.asarray(total["triangle"])
         if "triangle" in shared:
-            found = self.fold([shared["triangle"], found])
+            found = self.fold("triangle", [shared["triangle"], found])
         outputs = shared.schema.outputs if len(found) == 1 else 1
         each = [solve_triangle(R, outputs, self.lam) for R in found]
         return {"weights": np.concatenate(each, axis=1), "triangle": found}

@@ -1,0 +1,59 @@
+"""Lines over numbers for the pages of repeated papers, told apart by dashes and marks, as inline SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tacit.runs.page.drawing import INK, sheet
+
+Points = Sequence[tuple[float, float]]
+DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (3, 1)), (0, (1, 2.5)))
+MARKS = "oDs^vx"
+
+
+def series(rows: Sequence[Mapping[str, Any]], over: str, *names: str) -> dict[str, list[tuple[float, float]]]:
+    """Measured points over one setting, a line for each combination of the others.
+
+    >>> series([{"data": "a", "clients": 2, "ours": 1.0}, {"data": "a", "clients": 4, "ours": None}],
+    ...        "clients", "data")
+    {'a': [(2, 1.0)]}
+    """
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        if row["ours"] is not None:
+            label = ", ".join(str(row[name]) for name in names)
+            found.setdefault(label, []).append((row[over], row["ours"]))
+    return found
+
+
+def lines(named: Mapping[str, Points], below: str, beside: str, *, log: str = "") -> str:
+    """Draw lines; ``log`` names the axes that are logarithmic.
+
+    >>> "skin" in lines({"skin": [(1, 0.5), (10, 0.6)]}, "clients", "accuracy", log="x")
+    True
+    """
+    with sheet(7.5, 3.4, f"{beside} by {below}: {', '.join(named)}") as drawing:
+        axes = drawing.axes(0.6, 0.4, 2.3, 0.1)
+        for place, (name, points) in enumerate(named.items()):
+            x, y = zip(*sorted(points), strict=True)
+            axes.plot(
+                x,
+                y,
+                color=INK,
+                linewidth=1.0,
+                alpha=0.8,
+                linestyle=DASHES[place % len(DASHES)],
+                marker=MARKS[place // len(DASHES) % len(MARKS)],
+                markersize=3.5,
+                markerfacecolor="none",
+                label=drawing.text(name, 44),
+            )
+        if "x" in log:
+            axes.set_xscale("log")
+        if "y" in log:
+            axes.set_yscale("log")
+        axes.set_xlabel(below, fontsize=7.5, labelpad=1)
+        axes.set_ylabel(beside, fontsize=7.5)
+        axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), borderaxespad=0, fontsize=6.5)
+    return drawing.svg

@@ -1,0 +1,104 @@
+"""How a coordinator relays keys that it cannot read: from the client that makes them to all others.
+
+Its memory of them: ``keys`` (the encrypted bundle, and who made it), ``wraps`` (content keys sealed for those
+who have none yet), ``sealers`` (who sealed one, if not the maker), ``holders``, what is public, how many
+sums the key was ``used`` for, and the ``wishes`` with which it was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tacit.core.errors import MessageError, ProtectionError
+from tacit.core.message import Blob
+from tacit.core.protection import Sum
+from tacit.core.waves import some
+from tacit.sums.guarded import WRAPPED
+
+
+def take_keys(desk: Any, step: Any, maker: str, wishes: Mapping[str, Any]) -> None:
+    """Ask a client for a new key, sealed for all other parties of a desk (or of a sum).
+
+    Raises
+    ------
+    MessageError
+        If what came back is no key; whatever was in use stays so.
+    """
+    others = [name for name in desk.parties if name != maker]
+    common = {**_addressed(desk.directory, others), **wishes}
+    fields: dict[str, Any] = {}
+    for _, reply in desk.ask(step, common, parties=[maker]):
+        fields = {name: value for name, value in reply.items() if not name.startswith("$")}
+    bundle, wraps = fields.pop("bundle", None), fields.pop("wraps", None)
+    if not (
+        isinstance(bundle, Blob)
+        and "public" in fields
+        and all(isinstance(value, Blob) for value in fields.values())
+        and _fits(wraps, others)
+    ):
+        desk.failures[maker] = "MessageError: keys that are not what was agreed"
+        raise MessageError(f"{maker} made keys that are not what was agreed")
+    # Clients never take a public key from the coordinator, which could put its own there.
+    desk.memory.update({name: value.data for name, value in fields.items()})
+    desk.memory.update(
+        keys={"bundle": bundle, "maker": maker},
+        wraps=_cut(wraps, others),
+        sealers={},
+        holders={maker},
+        wishes={name: value for name, value in wishes.items() if name != "renew"},
+        used=0,
+    )
+
+
+def hand_on(pending: Sum, step: Any) -> None:
+    """Let any client that holds the key seal it for those of a sum who came after it was made."""
+    memory = pending.memory
+    wraps, holders = memory["wraps"], memory["holders"]
+    late = [name for name in pending.parties if name not in wraps and name not in holders]
+    if not late:
+        return
+    common = _addressed(pending.directory, late)
+    for holder in [name for name in pending.parties if name in holders]:
+        for _, reply in list(pending.ask(step, common, parties=[holder])):
+            if _fits(reply.get("wraps"), late):
+                wraps.update(_cut(reply["wraps"], late))
+                memory["sealers"].update(dict.fromkeys(late, holder))
+                return
+    raise ProtectionError(f"no client that holds the key handed it on to {some(late)}: ask again later")
+
+
+def riding(pending: Sum) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]]]:
+    """What rides on the next ask, for all and for each: keys for those who have none yet."""
+    memory, directory = pending.memory, pending.directory
+    wraps: dict[str, Blob] = memory["wraps"]
+    lacking = [name for name in pending.parties if name in wraps]
+    if not lacking:
+        return {}, {}
+    bundle = memory["keys"]["bundle"]
+    sealers = {name: memory["sealers"].get(name, memory["keys"]["maker"]) for name in lacking}
+    for name, sealer in sealers.items():
+        pending.relayed(sealer, name, WRAPPED + len(bundle.data))
+    origins = {who: {"maker": who, "exchange": directory[who]} for who in set(sealers.values())}
+    own: dict[str, Mapping[str, Any]] = {name: {"wrap": wraps[name]} for name in lacking}
+    if len(origins) == 1:  # as it mostly is: then all are told alike
+        return {"bundle": bundle, **next(iter(origins.values()))}, own
+    return {"bundle": bundle}, {name: {**own[name], **origins[sealers[name]]} for name in lacking}
+
+
+def _addressed(directory: Mapping[str, bytes], names: Sequence[str]) -> dict[str, Any]:
+    """Who is to get a key, with their signed exchange keys."""
+    exchanges = np.frombuffer(b"".join(directory[name] for name in names), dtype=np.uint8)
+    return {"names": "\n".join(names).encode(), "exchanges": exchanges.reshape(len(names), -1)}
+
+
+def _fits(wraps: Any, names: Sequence[str]) -> bool:
+    return isinstance(wraps, Blob) and len(wraps.data) == len(names) * WRAPPED
+
+
+def _cut(wraps: Blob, names: Sequence[str]) -> dict[str, Blob]:
+    """One sealed content key for each name."""
+    pieces = (wraps.data[at : at + WRAPPED] for at in range(0, len(wraps.data), WRAPPED))
+    return {name: Blob("sealed", piece) for name, piece in zip(names, pieces, strict=True)}

@@ -1,0 +1,228 @@
+"""Keys that all clients share: who makes them, who hands them on, how they are renewed."""
+
+import numpy as np
+import pytest
+
+from tacit.core.errors import ConfigError, ProtectionError, QuorumError
+from tacit.core.events import Noted, Relayed
+from tacit.core.message import Blob, Message
+from tacit.core.openings import Openings
+from tacit.federation import Federation
+from tacit.methods.fedheonn import FedHEONN
+from tacit.sums.ckks import CKKS
+from tacit.sums.paillier import Paillier
+
+CLIENTS = [f"client-{index + 1}" for index in range(5)]
+ROWS = dict(zip(CLIENTS, np.random.default_rng(6).uniform(-1, 1, size=(5, 4)), strict=True))
+SHARED = [CKKS(), Paillier(holder="clients", key_bits=2048)]
+
+every_shared_key = pytest.mark.parametrize("protection", SHARED, ids=["ckks", "paillier"])
+
+
+def right(scene, total):
+    return np.abs(total["vector"] - scene.expected()).max() < 1e-6
+
+
+def again(scene):
+    """Sum the vectors, as if they were new ones, with whatever the tap loses."""
+    scene.desk.openings = Openings()
+    return scene.desk.reveal(scene.parts.method.vector)
+
+
+def join_late(scene, late):
+    """Enrol all but one, and that one once the key is made, as a standing federation does."""
+    everybody, desk = scene.tap.engine.parties, scene.desk
+    scene.tap.engine.parties = lambda role="client": [
+        name for name in everybody(role) if name != late or role != "client"
+    ]
+    scene.begin()
+    scene.tap.engine.parties = everybody
+    first = Message.decode(next(raw for step, raw in scene.tap.calls if step == "desk.enrol"))
+    call = {name: first[name] for name in ("manifest", "guard/exchange")}
+    for reply in list(desk._wave("desk.enrol", [late], call, {}, failures=desk.failures)):
+        desk._welcomed(reply)
+    desk._known.pop(late)  # it enrolled, and was told neither schema nor totals
+    desk.parties = (*desk.parties, late)
+
+
+@every_shared_key
+class TestLateJoiners:
+    def test_a_late_joiner_gets_the_key_from_another_client_than_its_maker(self, protection, scene_of):
+        scene = scene_of(protection, ROWS, min_clients=2, quorum=0.5)
+        join_late(scene, "client-5")
+        scene.desk.parties = CLIENTS[:4]
+        scene.total()
+        scene.desk.parties = (*CLIENTS[1:], "client-1")
+        scene.tap.lose = lambda step, party: party == "client-1"
+        total = again(scene)
+        assert total.contributors == 4
+        senders = {event.sender for event in scene.told_of(Relayed) if event.receiver == "client-5"}
+        assert senders == {"client-2"}
+        assert protection.unlocked(scene.site("client-5")) == protection.unlocked(scene.site("client-1"))
+
+    def test_if_one_holder_does_not_answer_the_next_one_hands_it_on(self, protection, scene_of):
+        scene = scene_of(protection, ROWS, min_clients=2, quorum=0.5)
+        join_late(scene, "client-5")
+        scene.desk.parties = CLIENTS[:4]
+        scene.total()
+        scene.desk.parties = tuple(CLIENTS)
+        scene.tap.lose = lambda step, party: step == "protection.share_key" and party != "client-3"
+        assert right(scene, again(scene))
+        asked = [party for step, party, _ in scene.tap.jobs if step == "protection.share_key"]
+        assert asked == ["client-1", "client-2", "client-3"]
+
+    def test_it_opens_totals_from_before_it_came(self, protection, scene_of):
+        scene = scene_of(protection, ROWS, min_clients=2, quorum=0.5)
+        join_late(scene, "client-5")
+        scene.desk.parties = CLIENTS[:4]
+        scene.round()
+        scene.desk.parties = tuple(CLIENTS)
+        scene.round()
+        scene.finish()  # all replicas are the same, that of the late one too
+        assert not scene.desk.failures
+
+    def test_nobody_hands_the_key_to_the_coordinator(self, protection, scene_of):
+        scene = scene_of(protection, ROWS, min_clients=2).begin()
+        scene.total()
+        signed = scene.desk.vault["exchange"]
+        assert signed is not None
+        exchange = np.zeros((1, len(scene.desk.directory["client-1"])), np.uint8)
+        with pytest.raises(QuorumError, match="told to seal for coordinator"):
+            list(
+                scene.desk.ask(
+                    protection.share_key,
+                    {"names": b"coordinator", "exchanges": exchange},
+                    parties=["client-2"],
+                )
+            )
+
+    def test_who_has_no_key_hands_none_on(self, protection, scene_of):
+        scene = scene_of(protection, ROWS, min_clients=2).begin()
+        exchange = np.frombuffer(scene.desk.directory["client-3"], np.uint8)[None]
+        with pytest.raises(QuorumError, match=r"client-2 has no key|it has no key"):
+            list(
+                scene.desk.ask(
+                    protection.share_key, {"names": b"client-3", "exchanges": exchange}, parties=["client-2"]
+                )
+            )
+
+
+@every_shared_key
+class TestRotation:
+    def test_a_new_key_serves_the_next_sums_and_the_old_totals_still_open(self, protection, scene_of):
+        scene = scene_of(protection, ROWS, min_clients=2).begin()
+        scene.round()
+        old = protection.unlocked(scene.site("client-1"))
+        protection.rotate(scene.desk)
+        # The total of the first sum is under the old key, and opens on the ask that brings the new one.
+        scene.round()
+        assert right(scene, scene.total())
+        scene.finish()
+        assert not scene.desk.failures
+        assert {protection.unlocked(scene.site(name)) == old for name in CLIENTS} == {False}
+
+    def test_who_is_left_out_cannot_open_what_comes_later(self, protection, scene_of):
+        scene = scene_of(protection, ROWS, min_clients=2, quorum=0.5).begin()
+        scene.total()
+        scene.desk.parties = tuple(CLIENTS[:4])
+        protection.rotate(scene.desk)
+        scene.total()
+        blob = [raw for step, raw in scene.tap.calls if step == "desk.disclose"][-1]
+        entry = {k[6:]: v for k, v in Message.decode(blob).items() if k.startswith("total/")}
+        layout = scene.parts.method._layout(None)
+        assert protection.open(scene.site("client-2"), entry, layout).shape == (4,)
+        with pytest.raises(ProtectionError):
+            protection.open(scene.site("client-5"), entry, layout)
+
+    def test_another_holder_makes_it_if_the_first_does_not_answer(self, protection, scene_of):
+        scene = scene_of(protection, ROWS, min_clients=2, quorum=0.5).begin()
+        scene.total()
+        scene.tap.lose = lambda step, party: party == "client-1"
+        protection.rotate(scene.desk)
+        assert scene.desk.memory["keys"]["maker"] == "client-2"
+
+    def test_if_nobody_can_the_old_key_stays(self, protection, scene_of):
+        scene = scene_of(protection, ROWS, min_clients=2, quorum=0.5).begin()
+        scene.total()
+        before = scene.desk.memory["public"]
+        scene.tap.lose = lambda step, party: step == "protection.make_keys"
+        with pytest.raises(ProtectionError, match="the old one stays in use"):
+            protection.rotate(scene.desk)
+        assert scene.desk.memory["public"] == before
+        scene.desk.failures.clear()
+        assert right(scene, scene.total())
+
+
+def test_keys_are_renewed_after_as_many_sums_as_agreed(scene_of):
+    scene = scene_of(CKKS(rotate_every=2), ROWS, min_clients=2).begin()
+    seen = []
+    for _ in range(5):
+        assert right(scene, scene.total())
+        seen.append(scene.desk.memory["public"])
+    assert [seen.index(key) for key in seen] == [0, 0, 2, 2, 4]
+
+
+def test_a_model_learnt_under_changing_keys_is_the_same(table_of):
+    federation = Federation.embedded(table_of(rows=48), clients=4, test=None, seed=2)
+    for mode in ("sealed", "paper"):
+        one, other = (
+            federation.train(FedHEONN(mode=mode), protect=CKKS(rotate_every=every)).model.weights
+            for every in (0, 1)
+        )
+        np.testing.assert_allclose(one, other, atol=1e-6 * np.abs(one).max())
+
+
+def test_the_client_that_the_federation_chose_makes_the_key(scene_of):
+    scene = scene_of(CKKS(maker="client-4"), ROWS, min_clients=2).begin()
+    assert scene.desk.memory["keys"]["maker"] == "client-4"
+    assert right(scene, scene.total())
+
+
+def test_nobody_else_makes_it(scene_of):
+    protection = CKKS(maker="client-4")
+    scene = scene_of(protection, ROWS, min_clients=2, quorum=0.5)
+    scene.tap.lose = lambda step, party: step == "protection.make_keys"
+    with pytest.raises(QuorumError):
+        scene.begin()
+    scene.tap.lose = lambda step, party: False
+    with pytest.raises(QuorumError, match="the federation chose client-4"):
+        list(scene.desk.ask(protection.make_keys, {"names": b"", "exchanges": b""}, parties=["client-2"]))
+
+
+def test_a_maker_that_is_not_there_and_a_negative_lifetime_are_refused(scene_of):
+    with pytest.raises(ConfigError, match="client-9 is to make the keys and has not enrolled"):
+        scene_of(CKKS(maker="client-9"), ROWS, min_clients=2).begin()
+    with pytest.raises(ConfigError, match="rotate_every is -1"):
+        CKKS(rotate_every=-1)
+
+
+@every_shared_key
+def test_a_run_says_aloud_that_clients_share_a_key_and_what_to_take_instead(protection, scene_of):
+    scene = scene_of(protection, ROWS, min_clients=2).begin()
+    loud = [event.text for event in scene.told_of(Noted) if event.level == "warning"]
+    assert any("all clients share one decryption key" in text and "'masked'" in text for text in loud)
+
+
+def test_rotation_keys_go_to_the_coordinator_once_and_to_nobody_else(table_of):
+    heard = []
+    Federation.embedded(table_of(rows=60), clients=5, test=None).train(
+        FedHEONN(mode="paper"), protect="ckks", transcript=lambda *received: heard.append(received)
+    )
+    holding = [(who, step) for who, _, step, raw in heard if b"TCE1" in raw]
+    assert holding == [("coordinator", "protection.make_keys")]
+    made = next(Message.decode(raw) for who, _, step, raw in heard if b"TCE1" in raw and who == "coordinator")
+    assert {name: value.kind for name, value in made.items() if isinstance(value, Blob)} == {
+        "bundle": "sealed",
+        "wraps": "sealed",
+        "public": "public",
+        "columns": "public",
+        "evaluation": "public",
+    }
+
+
+def test_a_method_with_nothing_to_multiply_needs_no_rotation_keys(table_of):
+    heard = []
+    Federation.embedded(table_of(rows=60), clients=5, test=None).train(
+        FedHEONN(mode="sealed"), protect="ckks", transcript=lambda *received: heard.append(received)
+    )
+    assert not any(b"TCE1" in raw for *_, raw in heard)
