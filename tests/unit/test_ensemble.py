@@ -218,6 +218,15 @@ def test_clients_that_join_later_give_the_ensemble_of_all_together(mode):
     np.testing.assert_allclose(late.model.weights, together, rtol=1e-8, atol=1e-11)
 
 
+@pytest.mark.parametrize("mode", ["sealed", "paper"])
+@pytest.mark.parametrize("protect", ["ckks", "masked"])
+def test_a_protection_changes_nothing(mode, protect):
+    table, method = classes(), FedHEONNEnsemble(4, 0.5, 0.6, replace_features=True, mode=mode)
+    plain = weights(table, method)
+    found = weights(table, method, protect=protect)
+    assert np.abs(found - plain).max() <= 1e-4 * np.abs(plain).max()
+
+
 def test_all_estimators_travel_in_one_vector():
     def upload(method):
         federation = federation_of(classes(200, 12), 3)
