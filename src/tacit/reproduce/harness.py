@@ -16,7 +16,11 @@ from tacit.runs.folder import RunFolder
 
 Progress = Callable[[int, int, str], None]  # cells done, cells in all, what is next
 
-PAPERS = {"fedheonn": "tacit.reproduce.fedheonn", "fedheonn-ensemble": "tacit.reproduce.ensemble"}
+PAPERS = {
+    "fedheonn": "tacit.reproduce.fedheonn",
+    "fedheonn-ensemble": "tacit.reproduce.ensemble",
+    "fedheonn-hidden": "tacit.reproduce.hidden",
+}
 
 
 @dataclass(frozen=True)

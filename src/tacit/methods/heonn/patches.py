@@ -23,10 +23,15 @@ Found = TypeVar("Found")
 MOST_REPEATS = int(ROOM)  # of a row in a sample with replacement: units leave room for that much
 
 
+def drawn_size(features: int, share: float) -> int:
+    """Number of features in a patch: ⌊share · features⌋, one at the least."""
+    return max(1, int(share * features + 1e-9))
+
+
 def draw_features(
     rng: np.random.Generator, features: int, share: float, replace: bool
 ) -> tuple[Indices, Matrix]:
-    """Draw ⌊share · features⌋ columns (one at the least), each with a factor.
+    """Draw a share of the columns, each with a factor.
 
     A column that is drawn k times in a sample with replacement acts, in ridge regression, as one that is
     √k as long. So it is taken once, with the factor √k, and its other places get the factor 0: the same
@@ -36,7 +41,7 @@ def draw_features(
     >>> columns.tolist(), (factors**2).round(9).tolist()
     ([0, 1, 1, 3, 3, 5], [1.0, 2.0, 0.0, 2.0, 0.0, 1.0])
     """
-    size = max(1, int(share * features + 1e-9))
+    size = drawn_size(features, share)
     if not replace:
         return np.sort(rng.permutation(features)[:size]), np.ones(size)
     columns = np.sort(rng.integers(features, size=size))
