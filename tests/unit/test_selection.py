@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tacit import Federation, FedHEONN, Table
-from tacit.core.errors import ConfigError, DataError, QuorumError
+from tacit.core.errors import ConfigError, DataError, QuorumError, UnavailableError
 from tacit.methods.heonn.selection import Sums, ranked
 from tacit.models.onelayer import OneLayer
 from tacit.models.randomlayer import RandomLayer
@@ -184,4 +184,8 @@ def test_a_candidate_that_asks_for_too_many_digits_gives_way_to_the_next():
 @pytest.mark.slow
 @pytest.mark.parametrize(("data", "least", "_paper"), GOALS[:3])
 def test_a_random_layer_reaches_its_goals_without_the_test_set(data, least, _paper):
-    assert np.mean([accuracy(data, seed, protect="plain") for seed in range(3)]) >= least
+    try:
+        found = [accuracy(data, seed, protect="plain") for seed in range(3)]
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    assert np.mean(found) >= least
