@@ -17,6 +17,7 @@ from tacit.methods.heonn.patches import MOST_REPEATS, batches, draw_features, dr
 from tacit.models.ensemble import Ensemble
 from tacit.models.files import load_model
 from tacit.reproduce.ensemble import TABLE_2, cross_validated, phase_seconds
+from tacit.sums.ckks import CKKS
 
 MODES = ("sealed", "paper", "robust")
 every_mode = pytest.mark.parametrize("mode", MODES)
@@ -226,6 +227,23 @@ def test_a_protection_changes_nothing(mode, protect):
     table, method = classes(), FedHEONNEnsemble(4, 0.5, 0.6, replace_features=True, mode=mode)
     plain = weights(table, method)
     found = weights(table, method, protect=protect)
+    assert np.abs(found - plain).max() <= 1e-4 * np.abs(plain).max()
+
+
+@pytest.mark.parametrize("activation", ["logistic", "softplus"])
+def test_in_paper_mode_the_coordinator_multiplies_unopened(activation):
+    table = classes()
+    method = FedHEONNEnsemble(5, 0.5, 0.6, activation=activation, mode="paper")
+    products, mapped = [], CKKS.map
+
+    def watched(self, *args):
+        products.append(mapped(self, *args))
+        return products[-1]
+
+    with mock.patch.object(CKKS, "map", watched):
+        found = weights(table, method, protect="ckks")
+    assert [bool(product and product["mapped"]) for product in products] == [True]
+    plain = weights(table, method)
     assert np.abs(found - plain).max() <= 1e-4 * np.abs(plain).max()
 
 

@@ -40,6 +40,7 @@ from tacit.methods.base import Method
 from tacit.methods.fedheonn import KEPT, FedHEONN
 from tacit.methods.heonn.paper import LARGEST
 from tacit.methods.heonn.patches import (
+    apart,
     batches,
     draw_features,
     draw_rows,
@@ -47,6 +48,7 @@ from tacit.methods.heonn.patches import (
     each,
     patch,
     repeated,
+    side_by_side,
     stack,
     stacked,
 )
@@ -185,7 +187,8 @@ class FedHEONNEnsemble(Method):
                 found.append(self._base._way.terms(chosen, units, self._grams(shared.schema)))
             return found[0] if len(found) == 1 else self._joined(found)
 
-        return stacked(each(fit, self.estimators, self.threads))
+        found = stacked(each(fit, self.estimators, self.threads))
+        return found | {"m": side_by_side(found["m"])} if self.mode == "paper" else found
 
     def _prepared(self, table: Table, shared: Shared) -> Rows:
         X = Inputs.of(shared).matrix(table)
@@ -235,15 +238,28 @@ class FedHEONNEnsemble(Method):
 
         return stack(each(merged, self.estimators, self.threads))
 
+    def operator(self, clear: Mapping[str, Any]) -> Any:
+        """In mode "paper", the matrix for each column of m, by which the coordinator multiplies unopened."""
+        if self.mode != "paper":
+            return None
+        found = [self._base.operator({"factor": factors}) for factors in clear["factor"]]
+        # One matrix for all outputs of an estimator, or one for each already.
+        return np.concatenate([one[None] if one.ndim == 2 else one for one in found])
+
     @apply
     def solve(self, total: Total, shared: Shared) -> Shared:
         """Weights of every estimator (algorithm 4); what earlier clients brought is kept and added to."""
 
+        fields = dict(total)
+        if self.mode == "paper":
+            fields["m"] = apart(total["m"], self.estimators)
+
         def solved(estimator: int) -> Mapping[str, Any]:
-            own = Total({name: total[name][estimator] for name in total}, total.contributors, total.error)
+            own = {name: value[estimator] for name, value in fields.items()}
             kept = {name: shared[name][estimator] for name in KEPT if name in shared}
             units = self._units(shared, estimator)
-            return self._base._way.solve(own, Shared(shared.schema, kept), units)
+            one = Total(own, total.contributors, total.error, total.mapped)
+            return self._base._way.solve(one, Shared(shared.schema, kept), units)
 
         return shared | stacked(each(solved, self.estimators, self.threads))
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.layout import Layout
+from tacit.core.layout import Field, Layout
 from tacit.methods.heonn.units import ROOM, Rows, with_bias
 
 Matrix = NDArray[np.float64]
@@ -84,15 +84,31 @@ def batches(members: Indices, size: int | None) -> Iterator[Indices]:
 
 
 def repeated(layout: Layout, times: int) -> Layout:
-    """The same fields for so many estimators, as one vector."""
-    return Layout(
-        *(
-            dataclasses.replace(
-                field, shape=None if field.shape is None else (times, *field.shape), columns=False
-            )
-            for field in (*layout.fields, *layout.clear)
-        )
-    )
+    """The same fields for so many estimators, as one vector; columns stand side by side."""
+    return Layout(*(_repeated(field, times) for field in (*layout.fields, *layout.clear)))
+
+
+def _repeated(field: Field, times: int) -> Field:
+    if field.shape is None:
+        return field
+    if field.columns:
+        return dataclasses.replace(field, shape=(field.shape[0], times * field.shape[1]))
+    return dataclasses.replace(field, shape=(times, *field.shape))
+
+
+def side_by_side(columns: Matrix) -> Matrix:
+    """Columns of all estimators as one matrix.
+
+    >>> both = side_by_side(np.array([[[1, 2], [3, 4]], [[5, 6], [7, 8]]]))
+    >>> both.tolist(), apart(both, 2)[1].tolist()
+    ([[1, 2, 5, 6], [3, 4, 7, 8]], [[5, 6], [7, 8]])
+    """
+    return np.concatenate(list(columns), axis=1)
+
+
+def apart(columns: Matrix, times: int) -> Matrix:
+    """Inverse of :func:`side_by_side`."""
+    return np.stack(np.split(columns, times, axis=1))
 
 
 def stacked(pieces: Sequence[Mapping[str, Any]]) -> dict[str, Matrix]:
