@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 
 from tacit import Federation, FedHEONN, Table
-from tacit.core.errors import ConfigError, QuorumError
+from tacit.core.errors import ConfigError, DataError, QuorumError, UnavailableError
 from tacit.methods.heonn.selection import Sums, ranked
 from tacit.models.onelayer import OneLayer
 from tacit.models.randomlayer import RandomLayer
+from tacit.reproduce.hidden import GOALS, accuracy
 
 LAMS = (1e-3, 0.1, 10.0)
 
@@ -160,3 +163,29 @@ def test_an_earlier_training_with_other_units_is_no_start():
     huge = rings(4000, seed=7)
     with pytest.raises(QuorumError, match="exceeds its bound"):
         Federation.embedded(huge, clients=1, test=None).train(FedHEONN(hidden=4, folds=0), start=first)
+
+
+def test_a_candidate_that_asks_for_too_many_digits_gives_way_to_the_next():
+    federation = Federation.embedded(rings(), clients=4, partition="label-sorted", seed=1)
+
+    def least_penalty_first(*sums):
+        return sorted(ranked(*sums), key=lambda candidate: candidate.lam)
+
+    # Hundreds of units of two features nearly repeat each other: nothing but the penalty keeps them apart.
+    with mock.patch("tacit.methods.heonn.sealed.ranked", least_penalty_first):
+        training = federation.train(FedHEONN(hidden=400, scales=(1.0,), lams=(1e-13, 1e-3)))
+        assert training.outcome.shared["chosen"][2] == 1e-3
+        finalists = federation.train(FedHEONN(hidden=400, scales=(1.0,), lams=(1e-13, 1e-3), finalists=2))
+        assert finalists.outcome.shared["chosen"][2] == 1e-3
+    with pytest.raises(DataError, match="least eigenvalue"):
+        federation.train(FedHEONN(hidden=400, scales=(1.0,), lams=(1e-13, 1e-14)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("data", "least", "_paper"), GOALS[:3])
+def test_a_random_layer_reaches_its_goals_without_the_test_set(data, least, _paper):
+    try:
+        found = [accuracy(data, seed, protect="plain") for seed in range(3)]
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    assert np.mean(found) >= least

@@ -8,8 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from tacit.cli.options import extra_flags, file_among, literal, part_options, switches, unexpected
+from tacit.core.errors import ConfigError
 from tacit.data.preparation import Preparation
-from tacit.runs.settings import DataSettings, RunSettings, Settings, merged, read_toml
+from tacit.runs.settings import (
+    DataSettings,
+    RunSettings,
+    Settings,
+    merged,
+    read_toml,
+    usual_protection,
+)
 
 PARTS = ("method", "protect", "partition")
 
@@ -27,8 +35,11 @@ def settings_of(words: Sequence[str]) -> Settings:
     tables = read_toml(Path(file)) if file else {}
     given = _sorted(extra_flags(words, [*switches(), *own])[0], homes)
     over = merged(tables, {name: table for name, table in given.items() if table})
-    default = Settings()
-    chosen = {name: str({**getattr(default, name), **over.get(name, {})}["name"]) for name in PARTS}
+    for name in PARTS:
+        if not isinstance(over.setdefault(name, {}), dict):
+            raise ConfigError(f"[{name}] is {over[name]!r}: write it as a table with keys")
+    defaults = vars(Settings()) | {"protect": usual_protection(over["method"])}
+    chosen = {name: str({**defaults[name], **over[name]}["name"]) for name in PARTS}
     pairs, left = extra_flags(words, [*switches(chosen), *own])
     if odd := [word for word in left if word != file]:
         raise unexpected(odd[0])

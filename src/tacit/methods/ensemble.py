@@ -38,17 +38,20 @@ from tacit.data.schema import Schema
 from tacit.data.table import Table
 from tacit.methods.base import Method
 from tacit.methods.fedheonn import KEPT, FedHEONN
+from tacit.methods.heonn.paper import LARGEST
 from tacit.methods.heonn.patches import (
+    apart,
     batches,
     draw_features,
     draw_rows,
+    drawn_size,
     each,
     patch,
     repeated,
+    side_by_side,
     stack,
     stacked,
 )
-from tacit.methods.heonn.sealed import Sealed
 from tacit.methods.heonn.units import Rows, Units, constant_slope, targets
 from tacit.models.activations import ActivationName
 from tacit.models.ensemble import Ensemble, Vote
@@ -161,8 +164,8 @@ class FedHEONNEnsemble(Method):
     # -- client ------------------------------------------------------------------------------------
 
     def _terms_layout(self, schema: Schema) -> Layout:
-        size = max(1, int(self.features * schema.features + 1e-9)) + 1
-        return repeated(self._base._way.layout(schema, size, self._grams(schema)), self.estimators)
+        layout = self._base._way.layout(schema, self._size(schema), self._grams(schema))
+        return repeated(layout, self.estimators)
 
     @contribution(_terms_layout)
     def terms(self, party: Party, shared: Shared) -> dict[str, Any]:
@@ -184,7 +187,8 @@ class FedHEONNEnsemble(Method):
                 found.append(self._base._way.terms(chosen, units, self._grams(shared.schema)))
             return found[0] if len(found) == 1 else self._joined(found)
 
-        return stacked(each(fit, self.estimators, self.threads))
+        found = stacked(each(fit, self.estimators, self.threads))
+        return found | {"m": side_by_side(found["m"])} if self.mode == "paper" else found
 
     def _prepared(self, table: Table, shared: Shared) -> Rows:
         X = Inputs.of(shared).matrix(table)
@@ -192,13 +196,15 @@ class FedHEONNEnsemble(Method):
 
     def _joined(self, pieces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Terms of a patch from those of its stretches: sums add, factors and triangles merge."""
-        way = self._base._way
         return {
             name: sum(piece[name] for piece in pieces)
-            if isinstance(way, Sealed) or name == "m"
-            else way.fold(name, [piece[name] for piece in pieces])
+            if self.mode == "sealed" or name == "m"
+            else self._base.fold(name, [piece[name] for piece in pieces])
             for name in pieces[0]
         }
+
+    def _size(self, schema: Schema) -> int:
+        return drawn_size(schema.features, self.features) + 1
 
     def _grams(self, schema: Schema) -> int:
         return 1 if constant_slope(self.activation, schema) else schema.outputs
@@ -212,32 +218,48 @@ class FedHEONNEnsemble(Method):
 
     def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
         """Say what is wrong with factors or triangles."""
-        if piece.ndim != 4 or len(piece) != self.estimators:
-            return f"has shape {piece.shape}, agreed were {self.estimators} estimators"
-        size = max(1, int(self.features * schema.features + 1e-9)) + 1
-        way = self._base._way
-        assert not isinstance(way, Sealed)
-        return next((flaw for one in piece if (flaw := way.flaw(name, one, size, self._grams(schema)))), None)
+        if name not in ("factor", "triangle"):
+            return None
+        agreed = (self.estimators, self._grams(schema))
+        if piece.ndim != 4 or piece.shape[:2] != agreed:
+            return f"has shape {piece.shape}, agreed was {agreed} and a matrix each"
+        if name == "factor" and piece.shape[2] != self._size(schema):
+            return f"has {piece.shape[2]} features, agreed were {self._size(schema)}"
+        return (
+            f"holds absurd values (beyond {LARGEST:g})" if np.abs(piece).max(initial=0.0) > LARGEST else None
+        )
 
     def fold(self, name: str, pieces: Sequence[Any]) -> Any:
         """Merge many clients' factors or triangles, estimator by estimator (algorithm 3)."""
-        way = self._base._way
-        assert not isinstance(way, Sealed)
 
         def merged(estimator: int) -> Matrix:
-            return way.fold(name, [piece[estimator] for piece in pieces])
+            found: Matrix = self._base.fold(name, [piece[estimator] for piece in pieces])
+            return found
 
         return stack(each(merged, self.estimators, self.threads))
+
+    def operator(self, clear: Mapping[str, Any]) -> Any:
+        """In mode "paper", the matrix for each column of m, by which the coordinator multiplies unopened."""
+        if self.mode != "paper":
+            return None
+        found = [self._base.operator({"factor": factors}) for factors in clear["factor"]]
+        # One matrix for all outputs of an estimator, or one for each already.
+        return np.concatenate([one[None] if one.ndim == 2 else one for one in found])
 
     @apply
     def solve(self, total: Total, shared: Shared) -> Shared:
         """Weights of every estimator (algorithm 4); what earlier clients brought is kept and added to."""
 
+        fields = dict(total)
+        if self.mode == "paper":
+            fields["m"] = apart(total["m"], self.estimators)
+
         def solved(estimator: int) -> Mapping[str, Any]:
-            own = Total({name: total[name][estimator] for name in total}, total.contributors, total.error)
+            own = {name: value[estimator] for name, value in fields.items()}
             kept = {name: shared[name][estimator] for name in KEPT if name in shared}
             units = self._units(shared, estimator)
-            return self._base._way.solve(own, Shared(shared.schema, kept), units)
+            one = Total(own, total.contributors, total.error, total.mapped)
+            return self._base._way.solve(one, Shared(shared.schema, kept), units)
 
         return shared | stacked(each(solved, self.estimators, self.threads))
 

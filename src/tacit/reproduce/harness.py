@@ -21,6 +21,7 @@ PAPERS = {
     "fedavg": "tacit.reproduce.fedavg",
     "fedheonn": "tacit.reproduce.fedheonn",
     "fedheonn-ensemble": "tacit.reproduce.ensemble",
+    "fedheonn-hidden": "tacit.reproduce.hidden",
 }
 
 

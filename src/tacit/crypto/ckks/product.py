@@ -75,7 +75,8 @@ class Product:
         self._encoded: tuple[Any, list[Diagonals]] = (None, [])
 
     def apply(self, matrix: ArrayLike, blob: bytes) -> bytes:
-        """Multiply: one matrix (features × features) for all outputs, or one per output as a stack of them.
+        """Multiply: one matrix (features × features) for all outputs, or a stack: one per output, or
+        one for every few outputs that stand together.
 
         Raises
         ------
@@ -192,10 +193,13 @@ def _added(evaluator: Any, total: Any, term: Any) -> Any:
 
 def _checked(matrix: Floats, features: int, outputs: int) -> Floats:
     square = (features, features)
-    if matrix.shape not in (square, (outputs, *square)):
+    groups = len(matrix) if matrix.ndim == 3 else 0
+    if groups and matrix.shape[1:] == square and outputs % groups == 0:
+        matrix = np.repeat(matrix, outputs // groups, axis=0)
+    elif matrix.shape != square:
         raise ConfigError(
             f"matrix of shape {matrix.shape} for {features} features and {outputs} outputs: give {square}, "
-            f"or one per output as {(outputs, *square)}"
+            f"or one per output as {(outputs, *square)}, or one for every few"
         )
     if not LEAST * features < np.abs(matrix).max() < MOST / features:
         raise ConfigError("the matrix of a product holds NaN or infinity, or nothing but zeros")

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.layout import Layout
+from tacit.core.layout import Field, Layout
 from tacit.methods.heonn.units import ROOM, Rows, with_bias
 
 Matrix = NDArray[np.float64]
@@ -23,10 +23,15 @@ Found = TypeVar("Found")
 MOST_REPEATS = int(ROOM)  # of a row in a sample with replacement: units leave room for that much
 
 
+def drawn_size(features: int, share: float) -> int:
+    """Number of features in a patch: ⌊share · features⌋, one at the least."""
+    return max(1, int(share * features + 1e-9))
+
+
 def draw_features(
     rng: np.random.Generator, features: int, share: float, replace: bool
 ) -> tuple[Indices, Matrix]:
-    """Draw ⌊share · features⌋ columns (one at the least), each with a factor.
+    """Draw a share of the columns, each with a factor.
 
     A column that is drawn k times in a sample with replacement acts, in ridge regression, as one that is
     √k as long. So it is taken once, with the factor √k, and its other places get the factor 0: the same
@@ -36,7 +41,7 @@ def draw_features(
     >>> columns.tolist(), (factors**2).round(9).tolist()
     ([0, 1, 1, 3, 3, 5], [1.0, 2.0, 0.0, 2.0, 0.0, 1.0])
     """
-    size = max(1, int(share * features + 1e-9))
+    size = drawn_size(features, share)
     if not replace:
         return np.sort(rng.permutation(features)[:size]), np.ones(size)
     columns = np.sort(rng.integers(features, size=size))
@@ -79,15 +84,31 @@ def batches(members: Indices, size: int | None) -> Iterator[Indices]:
 
 
 def repeated(layout: Layout, times: int) -> Layout:
-    """The same fields for so many estimators, as one vector."""
-    return Layout(
-        *(
-            dataclasses.replace(
-                field, shape=None if field.shape is None else (times, *field.shape), columns=False
-            )
-            for field in (*layout.fields, *layout.clear)
-        )
-    )
+    """The same fields for so many estimators, as one vector; columns stand side by side."""
+    return Layout(*(_repeated(field, times) for field in (*layout.fields, *layout.clear)))
+
+
+def _repeated(field: Field, times: int) -> Field:
+    if field.shape is None:
+        return field
+    if field.columns:
+        return dataclasses.replace(field, shape=(field.shape[0], times * field.shape[1]))
+    return dataclasses.replace(field, shape=(times, *field.shape))
+
+
+def side_by_side(columns: Matrix) -> Matrix:
+    """Columns of all estimators as one matrix.
+
+    >>> both = side_by_side(np.array([[[1, 2], [3, 4]], [[5, 6], [7, 8]]]))
+    >>> both.tolist(), apart(both, 2)[1].tolist()
+    ([[1, 2, 5, 6], [3, 4, 7, 8]], [[5, 6], [7, 8]])
+    """
+    return np.concatenate(list(columns), axis=1)
+
+
+def apart(columns: Matrix, times: int) -> Matrix:
+    """Inverse of :func:`side_by_side`."""
+    return np.stack(np.split(columns, times, axis=1))
 
 
 def stacked(pieces: Sequence[Mapping[str, Any]]) -> dict[str, Matrix]:
