@@ -55,7 +55,9 @@ def test_the_main_job_federates_compares_and_reports(tacit: Tacit, tmp_path: Pat
     assert scores["federated"] == scores["centralised"] > 0.9
     assert scores["mean of local models"] < 0.2
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    assert "\n".join(line.rstrip() for line in lines[:5]) in readme
+    # Of clients with one class, which rows tie is a matter of the last bit: their AUC is not compared.
+    assert "\n".join(line.rstrip() for line in lines[:4]) in readme
+    assert lines[4][:40].rstrip() in readme
     assert "the coordinator saw  ciphertexts it cannot open" in said.out
     assert "warning (protection): all clients share one decryption key" in said.err
     (folder,) = (tmp_path / "runs").iterdir()
@@ -268,7 +270,7 @@ def test_noise_from_a_file_is_refused_for_a_method_that_solves_a_system(tacit: T
     for words in (("f.toml",), ("f.toml", "--clip", 2.5), ("--clip", 2, "f.toml"), ("--protect", "noised")):
         said = tacit("run", *FEW, *words, "--json", "-q")
         assert (said.code, said.json["error"]["type"]) == (2, "ConfigError")
-        assert "noised cannot protect fedheonn: noise on sums of squares leaves" in said.json["error"]["text"]
+        assert "noised cannot protect fedheonn: terms needs 'gram' to about" in said.json["error"]["text"]
     for words, reason in (
         (("--clip", "0"), "clip is 0.0"),
         (("--clip", "wide"), "clip = 'wide'"),

@@ -148,12 +148,7 @@ class FedHEONN(Method):
         return 2 if self.finalists else 1
 
     def suits(self, protection: Part) -> str | None:
-        """Triangles travel in the clear, and noise in a Gram matrix is no small thing."""
-        if protection.name == "noised":
-            return (
-                "noise on sums of squares leaves a system that cannot be solved: train a method that "
-                "averages updates, such as fedavg, or use another protection"
-            )
+        """Triangles travel in the clear: that is no protection."""
         if self.mode != "robust" or protection.name == "plain":
             return None
         return (
