@@ -38,20 +38,8 @@ from tacit.data.schema import Schema
 from tacit.data.table import Table
 from tacit.methods.base import Method
 from tacit.methods.fedheonn import KEPT, FedHEONN
-from tacit.methods.heonn.paper import LARGEST
-from tacit.methods.heonn.patches import (
-    apart,
-    batches,
-    draw_features,
-    draw_rows,
-    drawn_size,
-    each,
-    patch,
-    repeated,
-    side_by_side,
-    stack,
-    stacked,
-)
+from tacit.methods.heonn import patches
+from tacit.methods.heonn.patches import draw_rows, each, flaw_of, patch, spread, stack, stacked
 from tacit.methods.heonn.units import Rows, Units, constant_slope, targets
 from tacit.models.activations import ActivationName
 from tacit.models.ensemble import Ensemble, Vote
@@ -149,13 +137,11 @@ class FedHEONNEnsemble(Method):
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
         """Features of every estimator, published for all clients."""
         drawn = [
-            draw_features(rng, schema.features, self.features, self.replace_features)
+            patches.draw_features(rng, schema.features, self.features, self.replace_features)
             for _ in range(self.estimators)
         ]
-        return {
-            "columns": np.stack([columns for columns, _ in drawn]),
-            "factors": np.stack([factors for _, factors in drawn]),
-        }
+        columns, factors = zip(*drawn, strict=True)
+        return {"columns": np.stack(columns), "factors": np.stack(factors)}
 
     def train(self, desk: Desk) -> None:
         """One round: every client's terms for all estimators, then their solutions."""
@@ -165,7 +151,7 @@ class FedHEONNEnsemble(Method):
 
     def _terms_layout(self, schema: Schema) -> Layout:
         layout = self._base._way.layout(schema, self._size(schema), self._grams(schema))
-        return repeated(layout, self.estimators)
+        return patches.repeated(layout, self.estimators)
 
     @contribution(_terms_layout)
     def terms(self, party: Party, shared: Shared) -> dict[str, Any]:
@@ -181,14 +167,14 @@ class FedHEONNEnsemble(Method):
         def fit(estimator: int) -> dict[str, Any]:
             columns, factors = shared["columns"][estimator], shared["factors"][estimator]
             units, found = self._units(shared, estimator), []
-            for members in batches(samples[estimator], limit):
+            for members in patches.batches(samples[estimator], limit):
                 rows = whole or self._prepared(table.take(members), shared)
                 chosen = patch(rows, members if whole else slice(None), columns, factors)
                 found.append(self._base._way.terms(chosen, units, self._grams(shared.schema)))
             return found[0] if len(found) == 1 else self._joined(found)
 
         found = stacked(each(fit, self.estimators, self.threads))
-        return found | {"m": side_by_side(found["m"])} if self.mode == "paper" else found
+        return found | {"m": patches.side_by_side(found["m"])} if self.mode == "paper" else found
 
     def _prepared(self, table: Table, shared: Shared) -> Rows:
         X = Inputs.of(shared).matrix(table)
@@ -196,15 +182,12 @@ class FedHEONNEnsemble(Method):
 
     def _joined(self, pieces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Terms of a patch from those of its stretches: sums add, factors and triangles merge."""
-        return {
-            name: sum(piece[name] for piece in pieces)
-            if self.mode == "sealed" or name == "m"
-            else self._base.fold(name, [piece[name] for piece in pieces])
-            for name in pieces[0]
-        }
+        parts = {name: [piece[name] for piece in pieces] for name in pieces[0]}
+        adds = parts if self.mode == "sealed" else ("m",)
+        return {name: sum(v) if name in adds else self._base.fold(name, v) for name, v in parts.items()}
 
     def _size(self, schema: Schema) -> int:
-        return drawn_size(schema.features, self.features) + 1
+        return patches.drawn_size(schema.features, self.features) + 1
 
     def _grams(self, schema: Schema) -> int:
         return 1 if constant_slope(self.activation, schema) else schema.outputs
@@ -218,32 +201,21 @@ class FedHEONNEnsemble(Method):
 
     def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
         """Say what is wrong with factors or triangles."""
-        if name not in ("factor", "triangle"):
-            return None
-        agreed = (self.estimators, self._grams(schema))
-        if piece.ndim != 4 or piece.shape[:2] != agreed:
-            return f"has shape {piece.shape}, agreed was {agreed} and a matrix each"
-        if name == "factor" and piece.shape[2] != self._size(schema):
-            return f"has {piece.shape[2]} features, agreed were {self._size(schema)}"
-        return (
-            f"holds absurd values (beyond {LARGEST:g})" if np.abs(piece).max(initial=0.0) > LARGEST else None
-        )
+        return flaw_of(name, piece, (self.estimators, self._grams(schema)), self._size(schema))
 
     def fold(self, name: str, pieces: Sequence[Any]) -> Any:
         """Merge many clients' factors or triangles, estimator by estimator (algorithm 3)."""
-
-        def merged(estimator: int) -> Matrix:
-            found: Matrix = self._base.fold(name, [piece[estimator] for piece in pieces])
-            return found
-
-        return stack(each(merged, self.estimators, self.threads))
+        parts = each(
+            lambda t: self._base.fold(name, [piece[t] for piece in pieces]), self.estimators, self.threads
+        )
+        return stack(parts)
 
     def operator(self, clear: Mapping[str, Any]) -> Any:
         """In mode "paper", the matrix for each column of m, by which the coordinator multiplies unopened."""
         if self.mode != "paper":
             return None
         found = [self._base.operator({"factor": factors}) for factors in clear["factor"]]
-        # One matrix for all outputs of an estimator, or one for each already.
+        # For each estimator one for all outputs, or one for each.
         return np.concatenate([one[None] if one.ndim == 2 else one for one in found])
 
     @apply
@@ -252,7 +224,7 @@ class FedHEONNEnsemble(Method):
 
         fields = dict(total)
         if self.mode == "paper":
-            fields["m"] = apart(total["m"], self.estimators)
+            fields["m"] = patches.apart(total["m"], self.estimators)
 
         def solved(estimator: int) -> Mapping[str, Any]:
             own = {name: value[estimator] for name, value in fields.items()}
@@ -269,13 +241,7 @@ class FedHEONNEnsemble(Method):
 
     def model(self, shared: Shared) -> Ensemble:
         """Make the voters: each estimator's weights, at the places of its features."""
-        found = shared["weights"]
-        full = np.zeros((len(found), shared.schema.features + 1, found.shape[-1]))
-        full[:, 0] = found[:, 0]
-        for one, weights, columns, factors in zip(
-            full, found, shared["columns"], shared["factors"], strict=True
-        ):
-            np.add.at(one, columns + 1, weights[1:] * factors[:, None])
+        full = spread(shared["weights"], shared["columns"], shared["factors"], shared.schema.features)
         return Ensemble(full, self.activation, Inputs.of(shared), self.vote)
 
     @classmethod

@@ -187,8 +187,8 @@ def experiments() -> Iterator[Experiment]:
             for phase in ("fit", "aggregation", "solution")
         ],
         remarks=(
-            "The paper shows curves without numbers. As there, fit and aggregation gain from a second core, "
-            "and the solution, which is small, does not. Encryption is left out on both sides: in the "
-            "paper's mode only m is encrypted, in one vector for all estimators."
+            "The paper shows curves without numbers: with a process for each core, fit and aggregation "
+            "gained and the solution did not. Encryption is left out here: in the paper's mode only m is "
+            "encrypted, as one vector for all estimators. Wall-clock time on a busy machine says little."
         ),
     )

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.layout import Field, Layout
+from tacit.methods.heonn.paper import LARGEST
 from tacit.methods.heonn.units import ROOM, Rows, with_bias
 
 Matrix = NDArray[np.float64]
@@ -120,3 +121,23 @@ def stack(arrays: Sequence[Matrix]) -> Matrix:
     """Stack arrays that may differ in their last dimension."""
     width = max(array.shape[-1] for array in arrays)
     return np.stack([np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, width - a.shape[-1])]) for a in arrays])
+
+
+def spread(weights: Matrix, columns: Indices, factors: Matrix, features: int) -> Matrix:
+    """Weights of every estimator at the places of its features, zero elsewhere; the bias stays first."""
+    full = np.zeros((len(weights), features + 1, weights.shape[-1]))
+    full[:, 0] = weights[:, 0]
+    for one, found, places, scales in zip(full, weights, columns, factors, strict=True):
+        np.add.at(one, places + 1, found[1:] * scales[:, None])
+    return full
+
+
+def flaw_of(name: str, piece: Any, agreed: tuple[int, int], size: int) -> str | None:
+    """Say what is wrong with factors or triangles of so many estimators and outputs, if anything is."""
+    if name not in ("factor", "triangle"):
+        return None
+    if piece.ndim != 4 or piece.shape[:2] != agreed:
+        return f"has shape {piece.shape}, agreed was {agreed} and a matrix each"
+    if name == "factor" and piece.shape[2] != size:
+        return f"has {piece.shape[2]} features, agreed were {size}"
+    return f"holds absurd values (beyond {LARGEST:g})" if np.abs(piece).max(initial=0.0) > LARGEST else None
