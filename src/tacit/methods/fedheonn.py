@@ -147,6 +147,11 @@ class FedHEONN(Method):
         """One, and one more if finalists are compared."""
         return 2 if self.finalists else 1
 
+    @property
+    def standing(self) -> tuple[str, str] | None:
+        """Sums add and subtract; factors and triangles only merge."""
+        return ("terms", "solve") if self.mode == "sealed" and not self.finalists else None
+
     def suits(self, protection: Part) -> str | None:
         """Triangles travel in the clear, and noise in a Gram matrix is no small thing."""
         if protection.name == "noised":

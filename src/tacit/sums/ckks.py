@@ -7,10 +7,10 @@ finely than one slot is at so many clients, is cut into digits that take several
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import floor, log2, sqrt
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,7 @@ class CKKS(ClientKeys):
     """
 
     name = "ckks"
+    joins: ClassVar[bool] = True
 
     parameters: Literal["coefficients", "sum", "sum-compact", "product", "product-small"] = "coefficients"
 
@@ -86,12 +87,34 @@ class CKKS(ClientKeys):
 
     def gather(self, pending: Sum) -> dict[str, Any]:
         """Add ciphertexts as they come."""
+        adder = self._adder(pending.memory)
+        for party, protected in self.arriving(pending, len(pending.parties)):
+            try:
+                adder.add(protected["cipher"].data)
+            except ProtectionError as error:
+                pending.refuse(party, str(error))
+        pending.check()
+        return {"cipher": Blob("cipher", adder.total())}
+
+    def joined(
+        self, memory: Mapping[str, Any], total: Mapping[str, Any] | None, more: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Add ciphertexts under the same key that were made for as many summands."""
+        adder = self._adder(memory)
+        for piece in ([] if total is None else [total]) + [more]:
+            adder.add(cipher_of(piece))
+        return {"cipher": Blob("cipher", adder.total())}
+
+    def _adder(self, memory: Mapping[str, Any]) -> Any:
+        return scheme(self.parameters).adder(memory["public"])
+
+    def arriving(self, pending: Sum, summands: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Ciphertexts on the agreed terms."""
         common, tickets = self.tickets(pending)
-        summands = common["summands"] = len(pending.parties)
+        common["summands"] = summands
         slots = self._slots(pending.layout, summands)
         share = slots.reach / summands
         used = scheme(self.parameters)
-        adder = used.adder(pending.memory["public"])
         for party, message in pending.contributions(tickets, common):
             try:
                 blob = cipher_of(message)
@@ -107,13 +130,11 @@ class CKKS(ClientKeys):
                         f"{found.rows} values as {found.count} of {found.summands} contributions of up to "
                         f"{found.bound:g}, agreed were {slots.count} as one of {summands} of up to {share:g}"
                     )
-                adder.add(blob)
             except ProtectionError as error:
                 pending.refuse(party, str(error))
                 continue
             self.delivered(pending, party)
-        pending.check()
-        return {"cipher": Blob("cipher", adder.total())}
+            yield party, {"cipher": Blob("cipher", blob)}
 
     def open(self, holder: Any, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Decrypt at a client, rounded to the digits that mean something."""

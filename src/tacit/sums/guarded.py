@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, ClassVar
@@ -143,9 +143,7 @@ class ClientKeys(Guarded):
 
     def _made(self, desk: Any, maker: str) -> None:
         others = [name for name in desk.parties if name != maker]
-        exchanges = np.frombuffer(b"".join(desk.directory[name] for name in others), dtype=np.uint8)
-        common = {"names": "\n".join(others).encode(), "exchanges": exchanges.reshape(len(others), -1)}
-        for _, reply in desk.ask(self.make_keys, common, parties=[maker]):
+        for _, reply in desk.ask(self.make_keys, _addressed(desk, others), parties=[maker]):
             bundle, wraps, public = (reply.get(name) for name in ("bundle", "wraps", "public"))
             if not (
                 isinstance(bundle, Blob)
@@ -158,10 +156,37 @@ class ClientKeys(Guarded):
             # Clients never take a public key from the coordinator, which could put its own there.
             desk.memory["public"] = public.data
             desk.memory["keys"] = {"bundle": bundle, "maker": maker}
-            desk.memory["wraps"] = {
-                name: Blob("sealed", wraps.data[i * WRAPPED : (i + 1) * WRAPPED])
-                for i, name in enumerate(others)
-            }
+            desk.memory["wraps"] = _cut(others, wraps)
+
+    @step
+    def hand_keys(self, party: Party, message: Message, shared: Shared | None) -> Message:
+        """Seal the federation's key, which this party holds, for parties that came later."""
+        if "content" not in party.vault:
+            raise ProtectionError(f"{party.id} has no key of {self.name} that it could hand on")
+        content, run = party.vault["content"].reveal(), run_of(party)
+        names: list[str] = message["names"].decode().split("\n")
+        wraps = [
+            seal(sealing_key(party, name, signed.tobytes()), content, _key_place(run, party.id, name))
+            for name, signed in zip(names, message["exchanges"], strict=True)
+        ]
+        return Message(wraps=Blob("sealed", b"".join(wraps)))
+
+    def admit(self, desk: Any, names: Sequence[str]) -> None:
+        """Let any party that has the key seal it for those that come later; the first that answers will do."""
+        lacking = list(dict.fromkeys([*desk.memory["wraps"], *names]))
+        common = _addressed(desk, lacking)
+        reason = "nobody holds it"
+        for holder in (name for name in desk.parties if name not in lacking):
+            failures: dict[str, str] = {}
+            for _, reply in desk.ask(self.hand_keys, common, parties=[holder], failures=failures):
+                wraps = reply.get("wraps")
+                if isinstance(wraps, Blob) and len(wraps.data) == len(lacking) * WRAPPED:
+                    desk.memory["keys"] = {**desk.memory["keys"], "maker": holder}
+                    desk.memory["wraps"] = _cut(lacking, wraps)
+                    return
+                failures[holder] = "keys that are not what was agreed"
+            reason = failures.get(holder, reason)
+        raise ProtectionError(f"no client could hand on the key of {self.name}: {reason}")
 
     def tickets(self, pending: Sum) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]]]:
         """What has to ride on the ask: the key for those who do not have it yet."""
@@ -223,6 +248,19 @@ class ClientKeys(Guarded):
         if key not in party.cache:
             party.cache[key] = make(self.unlocked(party))
         return party.cache[key]
+
+
+def _addressed(desk: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Whom to seal for: names, with their signed exchange keys."""
+    exchanges = np.frombuffer(b"".join(desk.directory[name] for name in names), dtype=np.uint8)
+    return {"names": "\n".join(names).encode(), "exchanges": exchanges.reshape(len(names), -1)}
+
+
+def _cut(names: Sequence[str], wraps: Blob) -> dict[str, Blob]:
+    """Each party's own sealed key, out of all of them."""
+    return {
+        name: Blob("sealed", wraps.data[i * WRAPPED : (i + 1) * WRAPPED]) for i, name in enumerate(names)
+    }
 
 
 def _key_place(run: str, maker: str, receiver: str) -> bytes:
