@@ -20,7 +20,7 @@ WRAPS = "wraps"  # keys on their way, each sealed for one party
 
 
 class Enrolled(NamedTuple):
-    """A party as the coordinator remembers it: what it was told, its exchange key, its key if not delivered."""
+    """A party as the coordinator remembers it: what it was told, its exchange key, a key on its way."""
 
     name: str
     known: int | None

@@ -79,7 +79,9 @@ def _check_rows(party: Party, name: str, rows: tuple[int, int], ledger: Mapping[
         )
     for other, (first, last, _) in ledger.items():
         if other == name and (first, last) != (start, stop):
-            raise ReplayError(f"'{name}' of {party.id} has other rows: give the new contribution another name")
+            raise ReplayError(
+                f"'{name}' of {party.id} has other rows: give the new contribution another name"
+            )
         if other != name and start < last and first < stop:
             raise ReplayError(
                 f"rows {start}:{stop} of {party.id} are in its contribution '{other}' already: bring other "
@@ -119,7 +121,7 @@ def solved(parts: Parts, entry: Mapping[str, Any], total: Total, shared: Shared)
     for field in layout.fields:
         if field.total is not None and np.abs(total[field.name]).max(initial=0.0) > field.total * (1 + 1e-6):
             raise DataError(
-                f"'{field.name}' of all clients exceeds {field.total:g}, the room that was left at the start: "
+                f"'{field.name}' of all clients exceeds {field.total:g}, the room left at the start: "
                 "later clients brought too many rows or too large values; start again with all of them"
             )
     total.error = parts.protection.error(layout, entry["summands"])

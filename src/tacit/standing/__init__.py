@@ -1,5 +1,6 @@
-"""Standing federations: durable, incremental and reversible sums (see docs/standing.md)."""
+"""Standing federations: durable, incremental and reversible sums (docs/standing.md)."""
 
+from tacit.standing.opening import read
 from tacit.standing.standing import Receipt, Standing
 
-__all__ = ["Receipt", "Standing"]
+__all__ = ["Receipt", "Standing", "read"]

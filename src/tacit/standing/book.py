@@ -52,7 +52,9 @@ class Contribution(NamedTuple):
 
     def opened_in(self, opening: int) -> bool:
         """Whether the total of an opening had it."""
-        return self.joined is not None and self.joined <= opening and (self.gone is None or opening < self.gone)
+        return (
+            self.joined is not None and self.joined <= opening and (self.gone is None or opening < self.gone)
+        )
 
 
 class Book:
@@ -202,9 +204,7 @@ class Book:
         """Write down that the present total is being opened."""
         number = self.openings + 1
         self.note("openings", {"count": number})
-        self._base.execute(
-            "UPDATE contributions SET joined = ? WHERE present AND joined IS NULL", (number,)
-        )
+        self._base.execute("UPDATE contributions SET joined = ? WHERE present AND joined IS NULL", (number,))
         self._base.execute(
             "UPDATE contributions SET gone = ? WHERE NOT present AND joined IS NOT NULL AND gone IS NULL",
             (number,),

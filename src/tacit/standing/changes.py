@@ -10,16 +10,23 @@ import numpy as np
 
 from tacit.core import errors
 from tacit.core.desk import Desk
-from tacit.core.errors import ConfigError, FederationError, OpeningError, ProtectionError, SchemaError, TacitError
+from tacit.core.errors import (
+    ConfigError,
+    FederationError,
+    OpeningError,
+    ProtectionError,
+    SchemaError,
+    TacitError,
+)
 from tacit.core.events import Events
 from tacit.core.manifest import Manifest, Parts
-from tacit.core.message import Message
 from tacit.core.pending import PendingSum
 from tacit.core.replica import layout_of, opened
 from tacit.core.shared import Shared
 from tacit.data.schema import vocabulary
 from tacit.standing.book import Book, Contribution
 from tacit.standing.folder import Folder
+from tacit.standing.opening import check_apart
 
 
 class Change(NamedTuple):
@@ -34,7 +41,9 @@ class Change(NamedTuple):
         return self.line._replace(present=self.sign > 0)
 
 
-def pending_sum(kind: type[PendingSum], desk: Desk, contribution: str, changes: Mapping[str, Change], book: Book) -> Any:
+def pending_sum(
+    kind: type[PendingSum], desk: Desk, contribution: str, changes: Mapping[str, Change], book: Book
+) -> Any:
     """A sum of these clients' changes."""
     desk._sums += 1
     layout = layout_of(desk.parts.method, contribution, desk.schema)
@@ -44,7 +53,15 @@ def pending_sum(kind: type[PendingSum], desk: Desk, contribution: str, changes: 
     }
     weights = {name: change.sign for name, change in changes.items()}
     return kind(
-        desk, desk._sums, "method", contribution, layout, tuple(changes), weights, step="desk.change", more=more
+        desk,
+        desk._sums,
+        "method",
+        contribution,
+        layout,
+        tuple(changes),
+        weights,
+        step="desk.change",
+        more=more,
     )
 
 
@@ -125,7 +142,9 @@ class BatchSum(PendingSum):
         self.guard(self.contributors if parties is None else parties)
 
 
-def join_batch(folder: Folder, manifest: Manifest, parts: Parts, changes: Sequence[Change], events: Events) -> list[Change]:
+def join_batch(
+    folder: Folder, manifest: Manifest, parts: Parts, changes: Sequence[Change], events: Events
+) -> list[Change]:
     """Sum a batch under keys of its own, and add the opened sum to the total, in one transaction."""
     book, wave = folder.book, {change.line.client: change for change in changes}
     if len(wave) < len(changes):
@@ -188,23 +207,10 @@ def _check_interrupted(book: Book, least: int, chosen: Mapping[str, str]) -> Non
     differing = {{**before, **chosen}[name] for name in before.keys() ^ chosen.keys()}
     if before and 0 < len(differing) < least:
         raise OpeningError(
-            f"a batch of {len(before)} contributions was interrupted while it opened, and this one differs by "
-            f"{len(differing)} clients from it: repeat that one ({', '.join(sorted(before)[:5])} …), or "
+            f"a batch of {len(before)} contributions was interrupted while it opened, and this one differs "
+            f"by {len(differing)} clients from it: repeat that one ({', '.join(sorted(before)[:5])} …), or "
             f"differ by at least {least}"
         )
-
-
-def check_apart(book: Book, least: int, changing: Sequence[Contribution] = ()) -> int:
-    """Refuse to open a total that differs by too few clients from one that was opened; gives by how many."""
-    known = [line.id for line in changing if line.present]
-    entering = [line.client for line in changing if not line.present]
-    last, nearest = book.fewest_apart(known, entering)
-    if last and nearest < least:
-        raise OpeningError(
-            f"this total would differ by {nearest} client{'s' * (nearest > 1)} from one that was opened before, "
-            f"and the difference would show them: at least {least} must have come or gone; wait for more"
-        )
-    return last
 
 
 def failed(failures: Mapping[str, str]) -> TacitError:

@@ -8,6 +8,7 @@ machines each has a store of its own. The coordinator's channel keys are secrets
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,13 @@ class Folder:
         """Name under which parties remember a standing federation, whichever batch a manifest is for."""
         return manifest.run.partition(".")[0]
 
+    def check_parties(self, manifest: Manifest, joins: bool) -> None:
+        """Refuse a party store of another federation."""
+        if (joins or self.book.contributions()) and self.run(manifest) not in self.store.runs():
+            raise ConfigError(
+                f"{self.path / 'parties.db'} belongs to another federation: it knows no {manifest.run}"
+            )
+
     def save(self, desk: Desk) -> None:
         """Write down what the desk needs to go on; within a transaction of the book."""
         self.book.note("memo", written(desk))
@@ -82,12 +90,16 @@ class Folder:
 
     def save_channels(self, desk: Desk) -> None:
         """Keep the coordinator's channel keys; before the parties they belong to are written down."""
-        names = [name for name in desk.vault if name.startswith(CHANNEL)]
-        if not names:
+        found = {name: key for name, key in desk.vault.items() if name.startswith(CHANNEL)}
+        self.keep_channels(desk.manifest, found)
+
+    def keep_channels(self, manifest: Manifest, keys: Mapping[str, Secret]) -> None:
+        """Keep these channel keys and no others."""
+        if not keys:
             return
-        with self.store.step(self.run(desk.manifest), self._coordinator()) as keeper:
-            keeper.vault["names"] = Secret("\n".join(names).encode())
-            keeper.vault["keys"] = Secret(b"".join(desk.vault[name].reveal() for name in names))
+        with self.store.step(self.run(manifest), shell(COORDINATOR)) as keeper:
+            keeper.vault["names"] = Secret("\n".join(keys).encode())
+            keeper.vault["keys"] = Secret(b"".join(key.reveal() for key in keys.values()))
 
     def recalled(self, manifest: Manifest, parts: Parts, events: Events) -> Desk:
         """The desk of a federation that stands, as an earlier process left it."""
@@ -98,26 +110,25 @@ class Folder:
         recall(desk, self.book.fact("memo"), self.book.parties(), block)
         for name, key in self.channels(manifest).items():
             desk.vault[name] = key
-        if parts.protection.promises.keys and not desk.vault:
-            raise ConfigError(f"{self.path / 'parties.db'} belongs to another federation: it knows no {manifest.run}")
         return desk
 
     def channels(self, manifest: Manifest) -> dict[str, Secret]:
         """The coordinator's channel keys."""
-        with self.store.step(self.run(manifest), self._coordinator()) as keeper:
+        with self.store.step(self.run(manifest), shell(COORDINATOR)) as keeper:
             if "names" not in keeper.vault:
                 return {}
             names = keeper.vault["names"].reveal().decode().split("\n")
             raw = keeper.vault["keys"].reveal()
         return {name: Secret(raw[i * KEY_BYTES : (i + 1) * KEY_BYTES]) for i, name in enumerate(names)}
 
-    @staticmethod
-    def _coordinator() -> Party:
-        return Party(COORDINATOR, dict, Secret(bytes(KEY_BYTES)))
-
     def close(self) -> None:
         """Let others work on the folder."""
         self.book.close()
+
+
+def shell(name: str) -> Party:
+    """A party without rows, for what it remembers to be read or written."""
+    return Party(name, dict, Secret(bytes(KEY_BYTES)))
 
 
 def _write_key(path: Path) -> None:

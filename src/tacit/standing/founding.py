@@ -23,19 +23,19 @@ def check_parts(parts: Parts, founders: int, least: int) -> None:
     if method.standing is None:
         raise ConfigError(
             f"{method.name} with these settings does not learn from one sum that can grow and shrink: a "
-            "standing federation needs such a method, for instance fedheonn in mode 'sealed' without finalists"
+            "standing federation needs such a method, for one fedheonn in mode 'sealed' without finalists"
         )
     if reason := protection.fits(method) or method.suits(protection):
         raise ConfigError(f"{protection.name} cannot protect {method.name}: {reason}")
     if hasattr(protection, "wrapped"):
         raise ConfigError(
-            f"{protection.name} spends its budget on a number of sums that is known beforehand, and a standing "
-            "federation knows none: protect it with ckks or masked"
+            f"{protection.name} spends its budget on a number of sums that is known beforehand, and a "
+            "standing federation knows none: protect it with ckks or masked"
         )
     if not protection.joins and protection.opens != "coordinator":
         raise ConfigError(
-            f"{protection.name} makes keys for one batch, and its totals open at the clients, who forget them: "
-            "open them at the coordinator, or protect with ckks"
+            f"{protection.name} makes keys for one batch, and its totals open at the clients, who forget "
+            "them: open them at the coordinator, or protect with ckks"
         )
     if not protection.promises.single and (least < 2 or founders < max(2, least)):
         raise ConfigError(

@@ -6,26 +6,22 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-import msgspec
-
 from tacit.core.desk import Desk
-from tacit.core.errors import ConfigError, FederationError, OpeningError, ReplayError, nearest
+from tacit.core.errors import ConfigError, FederationError
 from tacit.core.events import Events
 from tacit.core.manifest import Manifest, Parts
 from tacit.core.message import Message
 from tacit.core.protection import Protection
-from tacit.core.replica import layout_of, opened
-from tacit.core.shared import Shared, Total
-from tacit.core.standing import solved
 from tacit.data.preparation import Preparation
 from tacit.engines.assembly import assemble
 from tacit.federation import Federation, new_run, one_thread
 from tacit.methods import METHODS
 from tacit.methods.base import Method, Model
-from tacit.standing.book import Contribution
-from tacit.standing.changes import Change, check_apart, join_batch, join_each
+from tacit.standing.changes import Change, join_batch, join_each
 from tacit.standing.folder import Folder
 from tacit.standing.founding import check_parts, found
+from tacit.standing.lines import entering, leaving
+from tacit.standing.opening import check_opening, solution, status
 from tacit.sums import PROTECTIONS
 
 ROOM = 16  # changes for each client, unless the capacity is given
@@ -33,7 +29,7 @@ LEAST_ROOM = 1024
 
 
 class Receipt(NamedTuple):
-    """What was acknowledged: it is counted once, whatever happens to the process; ``new`` if it was not yet."""
+    """What was acknowledged: it counts once, whatever happens to the process; ``new`` if it was not yet."""
 
     id: str
     client: str
@@ -58,7 +54,9 @@ class Standing:
     (2, False)
     """
 
-    def __init__(self, folder: Folder, manifest: Manifest, parts: Parts, events: Events | None = None) -> None:
+    def __init__(
+        self, folder: Folder, manifest: Manifest, parts: Parts, events: Events | None = None
+    ) -> None:
         self.folder, self.manifest, self.parts = folder, manifest, parts
         self._events = events or Events()
         self._recalled: Desk | None = None
@@ -147,7 +145,9 @@ class Standing:
             if federation.seed != manifest.seed or odd:
                 what = f"it knows {sorted(odd)[0]}" if odd else f"its seed is {manifest.seed}"
                 raise ConfigError(f"{path} is the state of another federation: {what}")
-            return cls(folder, manifest, assemble(manifest), events)
+            parts = assemble(manifest)
+            folder.check_parties(manifest, parts.protection.joins)
+            return cls(folder, manifest, parts, events)
         except BaseException:
             folder.close()
             raise
@@ -185,7 +185,7 @@ class Standing:
         return self.change(add=clients, rows=rows, name=name)
 
     def withdraw(self, names: Iterable[str]) -> list[Receipt]:
-        """Take back contributions, by their names or by the names of clients, as if they had never been made."""
+        """Take back contributions, by name or by client, as if they had never been made."""
         return self.change(withdraw=names)
 
     def change(
@@ -197,17 +197,18 @@ class Standing:
         name: str | None = None,
     ) -> list[Receipt]:
         """Add and withdraw in one go: where a batch is the unit, both kinds of changes count for its size."""
-        if closed := self.folder.book.fact("closed"):
+        book = self.folder.book
+        if closed := book.fact("closed"):
             raise FederationError(f"this federation accepts no more changes: {closed['reason']}")
         receipts, changes = [], []
         for client in dict.fromkeys(add):
-            line, known = self._line(client, rows, name)
+            line, known = entering(book, self.folder.holdings.names, client, rows, name)
             if known:
                 receipts.append(Receipt(line.id, client, False))
             else:
                 changes.append(Change(line, 1.0))
         for word in dict.fromkeys(withdraw):
-            changes += [Change(line, -1.0) for line in self._withdrawn(word)]
+            changes += [Change(line, -1.0) for line in leaving(book, word)]
         if changes:
             receipts += [Receipt(done.line.id, done.line.client, True) for done in self._changed(changes)]
         return receipts
@@ -219,39 +220,6 @@ class Standing:
             capacity = self.folder.book.fact("federation")["capacity"]
             return list(join_each(self.folder, self._desk(), changes, capacity))
 
-    def _line(self, client: str, rows: tuple[int, int] | None, name: str | None) -> tuple[Contribution, bool]:
-        """The line for a new contribution, and whether it is in the book already."""
-        names = self.folder.holdings.names
-        if client not in names:
-            raise ConfigError(f"there is no client '{client}': {nearest(client, names)}")
-        where = "all" if rows is None else f"{rows[0]}-{rows[1]}"
-        line = Contribution(name or f"{client}:{where}", client, *(rows or (None, None)), present=False)
-        known = self.folder.book.contribution(line.id)
-        if known is None:
-            return line, False
-        if (known.client, known.rows) != (client, rows):
-            raise ReplayError(
-                f"'{line.id}' is another contribution, of {known.client}: give this one its own name"
-            )
-        if not known.present:
-            raise ReplayError(
-                f"'{line.id}' was withdrawn: a repeat does not bring it back. Give it another name if "
-                f"{client} wants to contribute these rows again"
-            )
-        return line, True
-
-    def _withdrawn(self, word: str) -> list[Contribution]:
-        """Lines that a name of a contribution or a client stands for."""
-        book = self.folder.book
-        line = book.contribution(word)
-        lines = [line] if line else [x for x in book.contributions() if x.client == word]
-        if not lines:
-            known = [x.id for x in book.contributions() if x.present]
-            raise ConfigError(f"'{word}' never contributed, so nothing can be withdrawn: {nearest(word, known)}")
-        if not (present := [x for x in lines if x.present]):
-            raise ReplayError(f"'{word}' was withdrawn already: it is in no total any more")
-        return present
-
     # -- weights -----------------------------------------------------------------------------------
 
     def weights(self) -> Model:
@@ -262,90 +230,44 @@ class Standing:
         OpeningError
             If too few clients contribute, or too few came or went since an earlier opening.
         """
-        book, protection = self.folder.book, self.parts.protection
-        clients = len({line.client for line in book.contributions() if line.present})
-        least = protection.fewest(self.manifest.min_clients)
-        if clients < least:
-            raise OpeningError(f"{clients} clients contribute, no total over fewer than {least} is opened")
-        changed = check_apart(book, least)
+        book = self.folder.book
+        changed = check_opening(book, self._least)
         if changed:
             with book.writing():  # before anything is seen: what may have been seen counts
                 book.mark_opening()
         with one_thread():
-            return self.parts.method.model(self._solution(clients, changed))
+            model: Model = self.parts.method.model(solution(book, self._desk(), changed))
+        return model
 
-    def _solution(self, clients: int, changed: int) -> Shared:
-        book, parts = self.folder.book, self.parts
-        total = dict(book.fact("total"))
-        count = total.pop("$count")
-        contribution, apply = parts.method.standing
-        joins = parts.protection.joins
-        entry = {
-            "part": "method",
-            "contribution": contribution,
-            "apply": apply,
-            "contributors": count,
-            "clients": clients,
-            "changed": changed,
-            "summands": book.fact("federation")["capacity"] if joins else count,
-            **{f"total/{name}": value for name, value in total.items()},
-        }
-        if parts.protection.opens == "coordinator":
-            desk = self._desk()
-            assert desk.shared is not None
-            if joins:
-                return solved(parts, entry, opened(parts, desk, desk.schema, entry), desk.shared)
-            fields = layout_of(parts.method, contribution, desk.schema).unpack(total["vector"])
-            return solved(parts, entry, Total(fields, count), desk.shared)
-        return self._asked(entry)
-
-    def _asked(self, entry: Mapping[str, Any]) -> Shared:
-        """Have a client open the total: any will do, and the experimenter reads its model."""
-        desk = self._desk()
-        failures: dict[str, str] = {}
-        for name in desk.parties:
-            for reply in list(desk._wave("desk.reopen", (name,), entry, {}, failures=failures)):
-                values = {k[7:]: v for k, v in reply.message.items() if k.startswith("shared/")}
-                return Shared(desk.schema, values)
-        raise FederationError(f"no client could open the total: {next(iter(failures.values()), 'none is there')}")
+    @property
+    def _least(self) -> int:
+        """Fewest clients by which two totals that open differ."""
+        least: int = self.parts.protection.fewest(self.manifest.min_clients)
+        return least
 
     def _desk(self) -> Desk:
         if self._recalled is None:
             self._recalled = self.folder.recalled(self.manifest, self.parts, self._events)
         return self._recalled
 
-    # -- status ------------------------------------------------------------------------------------
+    def forget_desk(self) -> None:
+        """Have the desk recalled from the book when it is needed next."""
+        self._recalled = None
+
+    def branch(self, path: Path | str) -> None:
+        """Make the state of a group's coordinator: the same federation, nothing contributed yet."""
+        from tacit.standing.merging import branch
+
+        branch(self, path)
+
+    def merge(self, path: Path | str) -> int:
+        """Take over all that another coordinator of this federation holds; gives how many contributions."""
+        from tacit.standing.merging import merge
+
+        return merge(self, path)
+
+    # -- what is known -------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
         """Where the federation stands, as plain values."""
-        book = self.folder.book
-        lines, about = book.contributions(), book.fact("federation")
-        present = [line for line in lines if line.present]
-        last, nearest_ = book.fewest_apart()
-        least = self.parts.protection.fewest(self.manifest.min_clients)
-        clients = len({line.client for line in present})
-        joins = self.parts.protection.joins
-        return {
-            "run": self.manifest.run,
-            "method": self.manifest.parts["method"]["name"],
-            "protect": self.manifest.parts["protection"]["name"],
-            "unit": "contribution" if joins else "batch",
-            "release": about["release"],
-            "founders": about["founders"],
-            "clients": clients,
-            "contributions": len(present),
-            "withdrawn": len(lines) - len(present),
-            "changes": book.fact("total").get("$count", 0),
-            "capacity": about["capacity"] if joins else None,
-            "openings": book.openings,
-            "changed_since_opening": last,
-            "min_clients": least,
-            "can_open": clients >= least and (not last or nearest_ >= least),
-            "closed": book.fact("closed").get("reason"),
-        }
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Plain values that were kept with the state."""
-        found: dict[str, Any] = msgspec.json.decode(self.folder.book.fact("federation")["settings"])
-        return found
+        return status(self.folder.book, self.manifest, self.parts)

@@ -172,7 +172,7 @@ class ClientKeys(Guarded):
         return Message(wraps=Blob("sealed", b"".join(wraps)))
 
     def admit(self, desk: Any, names: Sequence[str]) -> None:
-        """Let any party that has the key seal it for those that come later; the first that answers will do."""
+        """Let any party that has the key seal it for those that come later."""
         lacking = list(dict.fromkeys([*desk.memory["wraps"], *names]))
         common = _addressed(desk, lacking)
         reason = "nobody holds it"
@@ -258,9 +258,7 @@ def _addressed(desk: Any, names: Sequence[str]) -> dict[str, Any]:
 
 def _cut(names: Sequence[str], wraps: Blob) -> dict[str, Blob]:
     """Each party's own sealed key, out of all of them."""
-    return {
-        name: Blob("sealed", wraps.data[i * WRAPPED : (i + 1) * WRAPPED]) for i, name in enumerate(names)
-    }
+    return {name: Blob("sealed", wraps.data[i * WRAPPED : (i + 1) * WRAPPED]) for i, name in enumerate(names)}
 
 
 def _key_place(run: str, maker: str, receiver: str) -> bytes:
