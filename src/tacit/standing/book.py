@@ -72,6 +72,8 @@ class Book:
         if not new and not path.is_file():
             raise ConfigError(f"there is no standing federation at {path.parent}: start one there")
         try:
+            if new:
+                path.touch(0o600)
             self._base = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
             # Held until this process ends, however it ends.
             self._base.execute("PRAGMA locking_mode = EXCLUSIVE")

@@ -16,6 +16,7 @@ from tacit.core.errors import (
     OpeningError,
     ProtectionError,
     SchemaError,
+    StepError,
     TacitError,
 )
 from tacit.core.events import Events
@@ -86,7 +87,7 @@ def join_each(folder: Folder, desk: Desk, changes: Sequence[Change], capacity: i
             try:
                 grown = dict(protection.joined(desk.memory, total or None, protected))
             except ProtectionError as error:
-                pending.refuse(party, f"{type(error).__name__}: {error}")
+                pending.refuse(party, str(error))
                 continue
             with book.writing():
                 book.enter(wave[party].done)
@@ -214,10 +215,17 @@ def _check_interrupted(book: Book, least: int, chosen: Mapping[str, str]) -> Non
 
 
 def failed(failures: Mapping[str, str]) -> TacitError:
-    """The error of clients that could not contribute: of its own class if they agree."""
-    kinds = {reason.partition(":")[0] for reason in failures.values()}
-    found = getattr(errors, next(iter(kinds)), None) if len(kinds) == 1 else None
-    kind = found if isinstance(found, type) and issubclass(found, TacitError) else FederationError
+    """The error of clients that could not contribute: of its own class if all have the same."""
+    kinds = {_kind(reason) for reason in failures.values()}
+    kind = kinds.pop() if len(kinds) == 1 else FederationError
     told = "; ".join(f"{name}: {reason}" for name, reason in list(failures.items())[:3])
     more = f"; and {len(failures) - 3} more" if len(failures) > 3 else ""
     return kind(f"{told}{more}. Nothing of theirs was counted")
+
+
+def _kind(reason: str) -> type[TacitError]:
+    """What a failure was: raised at the client, by its name, or refused here, since it could not be used."""
+    found = getattr(errors, reason.partition(":")[0], None)
+    if isinstance(found, type) and issubclass(found, TacitError):
+        return found
+    return StepError if reason.endswith("in the client's step") else ProtectionError

@@ -141,8 +141,13 @@ def _ledgers(standing: Standing, theirs: Folder) -> dict[str, Any]:
     clients = [{line.client for line in folder.book.contributions()} for folder in (ours, theirs)]
     found = {}
     for name in sorted(set.intersection(*clients)):
-        with theirs.store.step(run, shell(name)) as other, ours.store.step(run, shell(name)) as own:
-            found[name] = _joined(name, own.state.get(LEDGER, {}), other.state.get(LEDGER, {}))
+        kept = []
+        for folder in (ours, theirs):
+            accepted = folder.book.of(name)
+            with folder.store.step(run, shell(name)) as party:
+                ledger = party.state.get(LEDGER, {})
+                kept.append({key: entry for key, entry in ledger.items() if key in accepted})
+        found[name] = _joined(name, *kept)
     return found
 
 
