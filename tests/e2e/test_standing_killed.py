@@ -90,7 +90,6 @@ def test_killed_at_random_instants(name, worker, federation, tmp_path):
             assert name_of in lines
             if sign == "-" or name_of not in LEAVING:
                 assert lines[name_of] == (sign == "+")
-    print(f"{kills - 1} kills")
     assert kills > 1, "it was never killed: make the plan longer"
     assert kept(tmp_path / "killed") == kept(tmp_path / "undisturbed")
 

@@ -25,13 +25,13 @@ def check_parts(parts: Parts, founders: int, least: int) -> None:
             f"{method.name} with these settings does not learn from one sum that can grow and shrink: a "
             "standing federation needs such a method, for one fedheonn in mode 'sealed' without finalists"
         )
-    if reason := protection.fits(method) or method.suits(protection):
-        raise ConfigError(f"{protection.name} cannot protect {method.name}: {reason}")
     if hasattr(protection, "wrapped"):
         raise ConfigError(
             f"{protection.name} spends its budget on a number of sums that is known beforehand, and a "
             "standing federation knows none: protect it with ckks or masked"
         )
+    if reason := protection.fits(method) or method.suits(protection):
+        raise ConfigError(f"{protection.name} cannot protect {method.name}: {reason}")
     if not protection.joins and protection.opens != "coordinator":
         raise ConfigError(
             f"{protection.name} makes keys for one batch, and its totals open at the clients, who forget "
