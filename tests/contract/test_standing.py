@@ -5,6 +5,7 @@ import pytest
 
 from tacit.core.errors import OpeningError
 from tacit.federation import Federation
+from tacit.methods import METHODS
 from tacit.methods.fedheonn import FedHEONN
 from tacit.standing import Standing
 from tacit.sums import PROTECTIONS
@@ -45,6 +46,18 @@ def names(federation):
 
 def tolerance(protect):
     return TOLERANCE.get(protect.name, 1e-8)
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if METHODS.get(name).tiny().standing])
+def test_every_method_that_can_stand_forgets(name, federation, names, tmp_path):
+    method, found = METHODS.get(name).tiny(), []
+    for path, withdrawn in (("with", names[2:4]), ("without", [])):
+        with Standing.start(tmp_path / path, federation, method=method, protect="plain") as standing:
+            standing.add([name for name in names[:8] if withdrawn or name not in names[2:4]])
+            if withdrawn:
+                standing.withdraw(withdrawn)
+            found.append(standing.weights().weights)
+    assert np.abs(found[0] - found[1]).max() <= 1e-8
 
 
 class TestEveryProtection:

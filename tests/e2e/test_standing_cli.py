@@ -4,20 +4,8 @@ import json
 
 import pytest
 
-START = (
-    "--data",
-    "iris",
-    "--clients",
-    8,
-    "--founders",
-    6,
-    "--lam",
-    0.01,
-    "--partition",
-    "dirichlet",
-    "--alpha",
-    5,
-)
+PARTITION = ("--partition", "dirichlet", "--alpha", 5)
+START = ("--data", "iris", "--clients", 8, "--founders", 6, "--lam", 0.01, *PARTITION)
 
 
 @pytest.fixture

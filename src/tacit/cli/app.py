@@ -17,8 +17,8 @@ from tacit.cli.datasets import data_app
 from tacit.cli.lists import methods, protections
 from tacit.cli.output import Commands, guarded, say_json, stderr, stdout
 from tacit.cli.past import export, exposure, show
-from tacit.cli.tune import tune
 from tacit.cli.standing import fedheonn_app
+from tacit.cli.tune import tune
 from tacit.core.errors import ConfigError
 
 app = typer.Typer(
