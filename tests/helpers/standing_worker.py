@@ -1,11 +1,13 @@
 """A process that works on a standing federation until somebody kills it.
 
-For each line on its standard input (folder, protection) it forks a child that does everything in ``PLAN`` and
-says on standard output what was acknowledged; imports are paid once.
+For each line on its standard input (seconds to live, folder) it forks a child that does all in ``PLAN`` and
+says on standard output what was acknowledged; imports are paid once. When the time is over, SIGKILL.
 """
 
 import os
+import signal
 import sys
+import time
 
 from tacit.core.errors import ReplayError
 from tacit.federation import Federation
@@ -49,12 +51,18 @@ def main():
     parties = federation()
     say("ready")
     for line in sys.stdin:
+        seconds, folder = line.strip().split(" ", 1)
         child = os.fork()
         if not child:
-            work(line.strip(), parties)
+            work(folder, parties)
             os._exit(0)
-        say(f"child {child}")
-        os.waitpid(child, 0)
+        ends = time.perf_counter() + float(seconds)
+        while os.waitpid(child, os.WNOHANG) == (0, 0):
+            if time.perf_counter() > ends:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                break
+            time.sleep(0.0005)
         say("gone")
 
 

@@ -25,6 +25,7 @@ from tacit.standing import Standing, book, changes, read
 from tacit.standing.folder import shell
 from tacit.sums.ckks import CKKS
 from tacit.sums.plain import Plain
+from tacit.sums.schemes import scheme
 
 CLASSES = ["class_0", "class_1", "class_2"]
 
@@ -272,20 +273,19 @@ def _truth(federation):
 
 class TestRefusals:
     def test_a_ciphertext_under_another_key(self, start, monkeypatch):
-        from tacit.crypto.ckks import Cipher, make_keys, parameter_set
-
         standing = start(protect="ckks")
         standing.add(["client-1"])
         before, protect = known(standing), CKKS.protect
 
         def foreign(self, party, ticket, vector, layout):
-            own = Cipher(parameter_set("sum"), make_keys(parameter_set("sum")).secret)
+            used = scheme(self.parameters)
+            own = used.cipher(used.make_keys()[0])
             monkeypatch.setattr(CKKS, "cached", lambda self, party, make: own)
             return protect(self, party, ticket, vector, layout)
 
         with monkeypatch.context() as patch:
             patch.setattr(CKKS, "protect", foreign)
-            with pytest.raises(ProtectionError, match=r"client-2: blob under key .*, in use is"):
+            with pytest.raises(ProtectionError, match=r"client-2: .*under key .*, in use is"):
                 standing.add(["client-2"])
         monkeypatch.undo()
         assert known(standing) == before
