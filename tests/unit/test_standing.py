@@ -212,6 +212,22 @@ class TestOpenings:
         assert not list(desk._wave("desk.reopen", ("client-1",), entry, {}, failures=failures))
         assert "OpeningError: total over 4 clients of which 1 changed" in failures["client-1"]
 
+    @pytest.mark.parametrize("protect", ["plain", "ckks"])
+    def test_a_system_that_cannot_be_solved_is_said_to_be_so(self, start, federation, protect):
+        """With no penalty and a repeated column there is no solution: that is no failure of a client."""
+        tables = {}
+        for index, name in enumerate(federation.holdings.names):
+            table = federation.holdings.rows(index).take(slice(0, 2))
+            values = np.array(table.values)
+            values[:, 1] = values[:, 0]
+            kept = (table.target, table.task, table.classes, table.target_names)
+            tables[name] = Table("twice", table.columns, values, *kept)
+        parties = Federation.of(tables, declared={"classes": CLASSES})
+        standing = start(protect, parties, protect=protect, method=FedHEONN(lam=0.0))
+        standing.add(list(tables))
+        with pytest.raises(DataError, match="least eigenvalue"):
+            standing.weights()
+
     def test_an_interrupted_batch_counts_as_opened(self, start, monkeypatch):
         standing = start(protect="masked")
         names = [f"client-{i}" for i in range(1, 8)]

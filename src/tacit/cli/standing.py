@@ -9,7 +9,7 @@ import typer
 
 from tacit.cli import names
 from tacit.cli.common import Json
-from tacit.cli.output import guarded, say_json, stdout
+from tacit.cli.output import guarded, say_json, stderr, stdout
 from tacit.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -82,8 +82,9 @@ def start(
         founders=founders,
         capacity=capacity,
         settings=tables,
-    ):
-        pass
+    ) as standing:
+        for warning in standing.parts.protection.promises.warnings:
+            stderr.print(f"warning: {warning}", soft_wrap=True)
     _say(as_json, read(state)[0], f"{state}: the federation stands; add clients to it")
 
 

@@ -8,16 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tacit.core import errors
 from tacit.core.desk import Desk
 from tacit.core.errors import (
     ConfigError,
-    FederationError,
     OpeningError,
     ProtectionError,
     SchemaError,
-    StepError,
-    TacitError,
 )
 from tacit.core.events import Events
 from tacit.core.manifest import Manifest, Parts
@@ -27,7 +23,7 @@ from tacit.core.shared import Shared
 from tacit.data.schema import vocabulary
 from tacit.standing.book import Book, Contribution
 from tacit.standing.folder import Folder
-from tacit.standing.opening import check_apart
+from tacit.standing.opening import check_apart, failed
 
 
 class Change(NamedTuple):
@@ -212,20 +208,3 @@ def _check_interrupted(book: Book, least: int, chosen: Mapping[str, str]) -> Non
             f"by {len(differing)} clients from it: repeat that one ({', '.join(sorted(before)[:5])} …), or "
             f"differ by at least {least}"
         )
-
-
-def failed(failures: Mapping[str, str]) -> TacitError:
-    """The error of clients that could not contribute: of its own class if all have the same."""
-    kinds = {_kind(reason) for reason in failures.values()}
-    kind = kinds.pop() if len(kinds) == 1 else FederationError
-    told = "; ".join(f"{name}: {reason}" for name, reason in list(failures.items())[:3])
-    more = f"; and {len(failures) - 3} more" if len(failures) > 3 else ""
-    return kind(f"{told}{more}. Nothing of theirs was counted")
-
-
-def _kind(reason: str) -> type[TacitError]:
-    """What a failure was: raised at the client, by its name, or refused here, since it could not be used."""
-    found = getattr(errors, reason.partition(":")[0], None)
-    if isinstance(found, type) and issubclass(found, TacitError):
-        return found
-    return StepError if reason.endswith("in the client's step") else ProtectionError

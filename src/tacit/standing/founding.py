@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,7 +15,11 @@ from tacit.core.errors import ConfigError
 from tacit.core.events import Events
 from tacit.core.manifest import Manifest, Parts
 from tacit.data.schema import vocabulary
+from tacit.federation import Federation, new_run, one_thread
 from tacit.standing.folder import Folder
+
+ROOM = 16  # changes for each client, unless the capacity is given
+LEAST_ROOM = 1024
 
 
 def check_parts(parts: Parts, founders: int, least: int) -> None:
@@ -44,7 +49,43 @@ def check_parts(parts: Parts, founders: int, least: int) -> None:
         )
 
 
-def found(
+def begun(
+    path: Path,
+    federation: Federation,
+    parts: Parts,
+    min_clients: int | None,
+    founders: int | None,
+    capacity: int | None,
+    settings: Mapping[str, Any],
+    events: Events,
+) -> tuple[Folder, Manifest]:
+    """Make the folder of a federation that can stand; see :meth:`tacit.standing.Standing.start`."""
+    names = federation.holdings.names
+    first = names if founders is None else names[: max(founders, 0)]
+    least = min_clients or (1 if parts.protection.promises.single else 3)
+    check_parts(parts, len(first), least)
+    room = max(LEAST_ROOM, ROOM * len(names)) if capacity is None else capacity
+    if not first or room < 1:
+        raise ConfigError(f"{founders} founders, capacity {capacity}: give at least 1 of each")
+    manifest = Manifest.of(
+        new_run(),
+        parts,
+        seed=federation.seed,
+        min_clients=least,
+        quorum=federation.quorum,
+        experiment=True,
+        declared=federation.declared,
+    )
+    folder = Folder(path, federation.holdings, new=True)
+    try:
+        with one_thread():
+            return folder, _found(folder, manifest, parts, first, room, settings, events)
+    except BaseException:
+        folder.close()
+        raise
+
+
+def _found(
     folder: Folder,
     manifest: Manifest,
     parts: Parts,

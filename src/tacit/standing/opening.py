@@ -8,8 +8,10 @@ from typing import Any
 
 import msgspec
 
+from tacit.core import errors
 from tacit.core.desk import Desk
-from tacit.core.errors import FederationError, OpeningError
+from tacit.core.errors import FederationError, OpeningError, ProtectionError, StepError, TacitError
+from tacit.core.events import TotalOpened
 from tacit.core.manifest import Manifest, Parts
 from tacit.core.message import Message
 from tacit.core.replica import layout_of, opened
@@ -66,24 +68,43 @@ def solution(book: Book, desk: Desk, changed: int) -> Shared:
         "summands": book.fact("federation")["capacity"] if joins else count,
         **{f"total/{name}": value for name, value in total.items()},
     }
-    if parts.protection.opens == "clients":
+    layout, place = layout_of(parts.method, contribution, desk.schema), parts.protection.opens
+    desk.events.emit(TotalOpened(desk._sums, contribution, place, entry["clients"], layout.size))
+    if place == "clients":
         return _asked(desk, entry)
     assert desk.shared is not None
     if joins:
         return solved(parts, entry, opened(parts, desk, desk.schema, entry), desk.shared)
-    fields = layout_of(parts.method, contribution, desk.schema).unpack(total["vector"])
-    return solved(parts, entry, Total(fields, count), desk.shared)
+    return solved(parts, entry, Total(layout.unpack(total["vector"]), count), desk.shared)
+
+
+def failed(failures: Mapping[str, str]) -> TacitError:
+    """The error of clients that could not do their part: of its own class if all have the same."""
+    kinds = {_kind(reason) for reason in failures.values()}
+    kind = kinds.pop() if len(kinds) == 1 else FederationError
+    told = "; ".join(f"{name}: {reason}" for name, reason in list(failures.items())[:3])
+    more = f"; and {len(failures) - 3} more" if len(failures) > 3 else ""
+    return kind(f"{told}{more}")
+
+
+def _kind(reason: str) -> type[TacitError]:
+    """What a failure was: raised at the client, by its name, or refused here, since it could not be used."""
+    found = getattr(errors, reason.partition(":")[0], None)
+    if isinstance(found, type) and issubclass(found, TacitError):
+        return found
+    return StepError if reason.endswith("in the client's step") else ProtectionError
 
 
 def _asked(desk: Desk, entry: Mapping[str, Any]) -> Shared:
-    """Have a client open the total: any will do."""
+    """Have a client open the total: any will do, and what one refuses for a reason, no other is asked."""
     failures: dict[str, str] = {}
     for name in desk.parties:
         for reply in list(desk._wave("desk.reopen", (name,), entry, {}, failures=failures)):
             values = {k[7:]: v for k, v in reply.message.items() if k.startswith("shared/")}
             return Shared(desk.schema, values)
-    reason = next(iter(failures.values()), "none is there")
-    raise FederationError(f"no client could open the total: {reason}")
+        if not issubclass(_kind(failures[name]), FederationError):
+            raise failed({name: failures[name]})
+    raise failed(failures)
 
 
 def read(path: Path | str) -> tuple[dict[str, Any], dict[str, Any]]:

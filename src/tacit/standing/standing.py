@@ -14,18 +14,15 @@ from tacit.core.message import Message
 from tacit.core.protection import Protection
 from tacit.data.preparation import Preparation
 from tacit.engines.assembly import assemble
-from tacit.federation import Federation, new_run, one_thread
+from tacit.federation import Federation, one_thread
 from tacit.methods import METHODS
 from tacit.methods.base import Method, Model
 from tacit.standing.changes import Change, join_batch, join_each
 from tacit.standing.folder import Folder
-from tacit.standing.founding import check_parts, found
+from tacit.standing.founding import begun
 from tacit.standing.lines import entering, leaving
 from tacit.standing.opening import check_opening, solution, status
 from tacit.sums import PROTECTIONS
-
-ROOM = 16  # changes for each client, unless the capacity is given
-LEAST_ROOM = 1024
 
 
 class Receipt(NamedTuple):
@@ -107,30 +104,10 @@ class Standing:
             PROTECTIONS.build(protect) if isinstance(protect, str) else protect,
             preparation or Preparation(),
         )
-        names = federation.holdings.names
-        first = names if founders is None else names[: max(founders, 0)]
-        least = min_clients or (1 if parts.protection.promises.single else 3)
-        check_parts(parts, len(first), least)
-        room = max(LEAST_ROOM, ROOM * len(names)) if capacity is None else capacity
-        if not first or room < 1:
-            raise ConfigError(f"{founders} founders, capacity {capacity}: give at least 1 of each")
-        manifest = Manifest.of(
-            new_run(),
-            parts,
-            seed=federation.seed,
-            min_clients=least,
-            quorum=federation.quorum,
-            experiment=True,
-            declared=federation.declared,
-        )
-        folder = Folder(Path(path), federation.holdings, new=True)
         events = events or Events()
-        try:
-            with one_thread():
-                manifest = found(folder, manifest, parts, first, room, settings or {}, events)
-        except BaseException:
-            folder.close()
-            raise
+        folder, manifest = begun(
+            Path(path), federation, parts, min_clients, founders, capacity, settings or {}, events
+        )
         return cls(folder, manifest, parts, events)
 
     @classmethod
