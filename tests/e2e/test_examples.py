@@ -45,7 +45,7 @@ def test_the_readme_shows_the_first_example() -> None:
     assert (ROOT / "examples" / "quickstart.py").read_text().endswith(shown)
 
 
-@pytest.mark.parametrize("page", ["python.md", "quickstart.md", "exposure.md"])
+@pytest.mark.parametrize("page", ["python.md", "quickstart.md", "exposure.md", "standing.md"])
 def test_the_code_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
@@ -79,7 +79,8 @@ def test_the_commands_that_are_shown_are_accepted() -> None:
     for registry in (METHODS, PROTECTIONS):
         options = [option.name for name in registry for option in registry.get(name).options()]
         known |= {f"--{name.replace('_', '-')}" for name in options}
-    for command in (group, *group.commands.values(), *group.commands["data"].commands.values()):
+    inner = [c for each in group.commands.values() for c in getattr(each, "commands", {}).values()]
+    for command in (group, *group.commands.values(), *inner):
         known |= {
             word for parameter in command.params for word in (*parameter.opts, *parameter.secondary_opts)
         }

@@ -41,7 +41,7 @@ def join_late(scene, late):
     call = {name: first[name] for name in ("manifest", "guard/exchange")}
     for reply in list(desk._wave("desk.enrol", [late], call, {}, failures=desk.failures)):
         desk._welcomed(reply)
-    desk._known.pop(late)  # it enrolled, and was told neither schema nor totals
+    desk._known.pop(late, None)  # it enrolled, and was told neither schema nor totals
     desk.parties = (*desk.parties, late)
 
 

@@ -18,6 +18,7 @@ from tacit.cli.lists import methods, protections
 from tacit.cli.output import Commands, guarded, say_json, stderr, stdout
 from tacit.cli.past import export, exposure, show
 from tacit.cli.resuming import resume
+from tacit.cli.standing import fedheonn_app
 from tacit.cli.tune import tune
 from tacit.core.errors import ConfigError
 
@@ -29,6 +30,7 @@ app = typer.Typer(
     help="Privacy-preserving horizontal federated learning. Learn together, tell nothing.",
 )
 app.add_typer(data_app, name="data")
+app.add_typer(fedheonn_app, name="fedheonn")
 
 HIDDEN = ("context", "file", "as_json")  # parameters of `run` that are not flags of that name
 

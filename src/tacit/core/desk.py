@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tacit.core.engine import Reply
-from tacit.core.errors import ConfigError, FederationError, TacitError
+from tacit.core.errors import ConfigError, FederationError, SchemaError, TacitError
 from tacit.core.events import Noted, RunStarted, TotalOpened
 from tacit.core.message import Message
 from tacit.core.pending import PendingSum
@@ -83,13 +83,39 @@ class Desk(Waves):
         )
         for warning in self.parts.protection.promises.warnings:
             self.events.emit(Noted("protection", warning, "warning"))
+        call = self._invitation()
+        self._enrol_services(call)
+        agreement = self.parts.preparation.agreement(self.manifest.declared)
+        enrolled = self._introduced(asked, call, agreement)
+        self._check_quorum("enrolment", asked, enrolled, self.failures)
+        self.schema = agreement.settle()
+        self._schema_raw = self.schema.to_message().encode()
+        self.parties = tuple(enrolled)
+        if self._opens == "coordinator":
+            self.shared = initial(self.parts, self.schema, self.manifest)
+
+    def admit(self, names: Sequence[str], agreement: Any) -> tuple[str, ...]:
+        """Enrol parties that come later, under the schema that was agreed; gives those that could be.
+
+        ``agreement`` has that schema's vocabulary declared.
+        """
+        admitted = tuple(self._introduced(names, self._invitation(), agreement))
+        if admitted:
+            if agreement.settle() != self.schema:
+                raise SchemaError(f"{some(admitted)}: other columns or targets than the federation agreed on")
+            self.parts.protection.admit(self, admitted)
+            self.parties += admitted
+        return admitted
+
+    def _invitation(self) -> dict[str, Any]:
         greeting = self.parts.protection.greet(self)
-        call = {
+        return {
             "manifest": self.manifest.to_message().encode(),
             **{f"guard/{name}": value for name, value in greeting.items()},
         }
-        self._enrol_services(call)
-        agreement = self.parts.preparation.agreement(self.manifest.declared)
+
+    def _introduced(self, asked: Sequence[str], call: Mapping[str, Any], agreement: Any) -> list[str]:
+        """Those that introduced themselves properly."""
         enrolled = []
         for reply in self._wave("desk.enrol", asked, call, {}, failures=self.failures):
             try:
@@ -100,12 +126,7 @@ class Desk(Waves):
                 self.events.emit(Noted(reply.party, f"enrolment refused: {error}", "warning"))
                 continue
             enrolled.append(reply.party)
-        self._check_quorum("enrolment", asked, enrolled, self.failures)
-        self.schema = agreement.settle()
-        self._schema_raw = self.schema.to_message().encode()
-        self.parties = tuple(enrolled)
-        if self._opens == "coordinator":
-            self.shared = initial(self.parts, self.schema, self.manifest)
+        return enrolled
 
     def _enrol_services(self, call: Mapping[str, Any]) -> None:
         for service in self.parts.protection.services:

@@ -37,7 +37,7 @@ class Exposure:
 
     def replied(self, party: str, fields: Mapping[str, Any], service: bool) -> None:
         """Count what the coordinator received in a reply."""
-        receiver = EXPERIMENTER if self._step == "desk.hand_over" else COORDINATOR
+        receiver = EXPERIMENTER if self._step in ("desk.hand_over", "desk.reopen") else COORDINATOR
         for name, value in fields.items():
             kind, size = classified(value)
             size = size or _scalar(value)

@@ -31,6 +31,8 @@ class PendingSum:
     parties: tuple[str, ...]
     weights: Mapping[str, float] = field(default_factory=dict)
     state: object = None  # which shared values are contributed from
+    step: str = "desk.contribute"
+    more: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # for each party's own ask
     contributors: list[str] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
@@ -64,14 +66,14 @@ class PendingSum:
             party: {f"ticket/{name}": value for name, value in ticket.items()}
             for party, ticket in (tickets or {}).items()
         }
+        for party, own in self.more.items():
+            jobs.setdefault(party, {}).update(own)
         if self.weights:
             call["largest_weight"] = self.largest_weight
             for party, weight in self.weights.items():
                 jobs.setdefault(party, {})["weight"] = float(weight)
         asked = self.parties if parties is None else tuple(parties)
-        wave = self.desk._wave(
-            "desk.contribute", asked, call, jobs, failures=self.failures, number=self.number
-        )
+        wave = self.desk._wave(self.step, asked, call, jobs, failures=self.failures, number=self.number)
         for reply in wave:
             if reason := self._flaw(reply.message):
                 self.refuse(reply.party, reason)

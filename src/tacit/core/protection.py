@@ -138,6 +138,10 @@ class Protection(Part):
     # sum, so that nobody computes a contribution twice.
     restarts: ClassVar[bool] = False
 
+    # Whether contributions can join a total that stays shut one by one, today and next year. Where they
+    # cannot (masks, shares), a batch of clients is the unit, and keys are made for each.
+    joins: ClassVar[bool] = False
+
     if TYPE_CHECKING:
 
         @property
@@ -210,6 +214,21 @@ class Protection(Part):
         The result carries ``mapped``. None, if this protection cannot: then whoever opens does it.
         """
         return None
+
+    # -- standing totals: only of protections that ``joins`` -------------------------------------------
+
+    def admit(self, desk: Any, names: Sequence[str]) -> None:
+        """Give parties that come later the keys they need."""
+
+    def arriving(self, pending: Sum, summands: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Coordinator half: good contributions one by one, made for a total of at most so many."""
+        raise TypeError(f"{type(self).__name__} forms totals of whole batches only")
+
+    def joined(
+        self, memory: Mapping[str, Any], total: Mapping[str, Any] | None, more: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Coordinator half: a protected total with a contribution, or another total, added to it."""
+        raise TypeError(f"{type(self).__name__} forms totals of whole batches only")
 
     def open(self, holder: Any, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Open a protected total with the keys of a party or of the desk; only meaningful digits leave."""

@@ -18,6 +18,7 @@ from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.parts import marked
 from tacit.core.party import Party
 from tacit.core.replica import STEPS, Assemble, agreed, enrol, enrolled_digest, follow, serve
+from tacit.core.standing import STANDING
 
 log = logging.getLogger("tacit.site")
 
@@ -134,9 +135,9 @@ def _deed(party: Party, message: Message, assemble: Assemble) -> Message:
     if kind == "desk":
         if shared is None:
             raise StepError(f"{party.id} has not been told the agreed schema")
-        if name not in STEPS:
-            raise StepError(f"the desk has no step '{name}': {nearest(name, STEPS)}")
-        return STEPS[name](party, message, parts, shared)
+        if name not in (steps := STEPS | STANDING):
+            raise StepError(f"the desk has no step '{name}': {nearest(name, steps)}")
+        return steps[name](party, message, parts, shared)
     function, _ = marked(getattr(parts, kind, None), name, "step")
     reply: Message = function(party, message, shared)
     return reply

@@ -149,7 +149,8 @@ class Waves:
         self.events.emit(WaveStarted(wave, step, len(parties), number))
         fields = {"$serial": self._serial, "$step": step, "$manifest": self.manifest.digest, **call}
         known: set[int | None] = set()
-        if not self._services.issuperset(parties):  # a service is told nothing of what is learnt
+        # A service is told nothing of what is learnt, and a party nothing before it has enrolled.
+        if step != "desk.enrol" and not self._services.issuperset(parties):
             if self.shared is not None:
                 view = viewed(self.parts, self.shared)
                 fields.update({f"shared/{name}": value for name, value in view.items()})
@@ -184,7 +185,7 @@ class Waves:
                 failures[reply.party] = self.failures[reply.party] = failure
                 continue
             good += 1
-            if self.schema is not None:
+            if self.schema is not None and step != "desk.enrol":
                 self._known[reply.party] = len(self._log)
             exposure.replied(reply.party, reply.message, reply.party in self._services)
             yield reply

@@ -76,6 +76,14 @@ class Method(Part):
     # A closed form gives the model of the pooled rows, whoever holds which of them: contract tests ask.
     closed_form: ClassVar[bool] = False
 
+    @property
+    def standing(self) -> tuple[str, str] | None:
+        """Names of the contribution and the apply by which this method learns from one sum, if it does.
+
+        Then clients can come, add to it and withdraw at any time (:mod:`tacit.standing`).
+        """
+        return None
+
     def fit(self, federation: Trainer, **settings: Any) -> Any:
         """Train on a federation and give the model; settings as in ``Federation.train``."""
         return federation.train(self, **settings).model

@@ -130,6 +130,11 @@ class FedHEONNEnsemble(Method):
                 f"max_memory is {self.max_memory} values, a row has {schema.features}: give at least as many"
             )
 
+    @property
+    def standing(self) -> tuple[str, str] | None:
+        """As the base method does; a client draws the same rows whenever it computes its terms."""
+        return self._base.standing
+
     def suits(self, protection: Part) -> str | None:
         """As the base method does."""
         return self._base.suits(protection)

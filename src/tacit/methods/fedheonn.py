@@ -147,6 +147,11 @@ class FedHEONN(Method):
         """One, and one more if finalists are compared."""
         return 2 if self.finalists else 1
 
+    @property
+    def standing(self) -> tuple[str, str] | None:
+        """Sums add and subtract; factors and triangles only merge."""
+        return ("terms", "solve") if self.mode == "sealed" and not self.finalists else None
+
     def suits(self, protection: Part) -> str | None:
         """Triangles travel in the clear: that is no protection."""
         if self.mode != "robust" or protection.name == "plain":

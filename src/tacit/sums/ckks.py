@@ -8,10 +8,10 @@ coordinator multiplies what it cannot read, and the clients open the product.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.layout import Field, Layout
@@ -47,6 +47,7 @@ class CKKS(ClientKeys):
     """
 
     name = "ckks"
+    joins: ClassVar[bool] = True
 
     parameters: Literal["auto", "coefficients", "sum", "sum-compact", "product", "product-small"] = "auto"
     maker: str = ""
@@ -162,17 +163,29 @@ class CKKS(ClientKeys):
 
     def gather(self, pending: Sum) -> dict[str, Any]:
         """Add ciphertexts as they come."""
+        adder: Any = None
+        for party, protected in self.arriving(pending, len(pending.parties)):
+            if adder is None:  # by now it is settled under which key
+                used, key = self._set(pending.layout, pending.memory)
+                adder = used.adder(key)
+            try:
+                adder.add(protected["cipher"].data)
+            except ProtectionError as error:
+                pending.refuse(party, str(error))
+        pending.check()
+        return {"cipher": Blob("cipher", adder.total())}
+
+    def arriving(self, pending: Sum, summands: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Ciphertexts on the agreed terms."""
         common, tickets = self.tickets(pending)
-        summands = common["summands"] = len(pending.parties)
-        field = self._columns(pending.layout)
+        common["summands"] = summands
+        field, (used, key) = self._columns(pending.layout), self._set(pending.layout, pending.memory)
         if field:
             shape, reach = field.shape or (), pending.layout.reach(summands)
-            used, key = scheme(self._product_set.name), pending.memory["columns"]
         else:
             slots = self._slots(pending.layout, summands)
-            shape, reach, used, key = (slots.count, 1), slots.reach, self._scheme, pending.memory["public"]
+            shape, reach = (slots.count, 1), slots.reach
         agreed = (shape, 1, summands, reach / summands)
-        adder = used.adder(key)
         for party, message in pending.contributions(tickets, common):
             try:
                 blob = cipher_of(message)
@@ -184,13 +197,26 @@ class CKKS(ClientKeys):
                         f"contributions of up to {found.bound:g}, agreed were {_size(*shape)} as one of "
                         f"{summands} of up to {agreed[3]:g}"
                     )
-                adder.add(blob)
             except ProtectionError as error:
                 pending.refuse(party, str(error))
                 continue
             self.delivered(pending, party)
-        pending.check()
+            yield party, {"cipher": Blob("cipher", blob)}
+
+    def joined(
+        self, memory: Mapping[str, Any], total: Mapping[str, Any] | None, more: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Add ciphertexts under the same key that were made for as many summands."""
+        adder = self._scheme.adder(memory["public"])
+        for piece in ([] if total is None else [total]) + [more]:
+            adder.add(cipher_of(piece))
         return {"cipher": Blob("cipher", adder.total())}
+
+    def _set(self, layout: Layout, memory: Mapping[str, Any]) -> tuple[Scheme, bytes]:
+        """Parameter set of a layout's sums, and the id of its key."""
+        if self._columns(layout):
+            return scheme(self._product_set.name), memory["columns"]
+        return self._scheme, memory["public"]
 
     def map(
         self, pending: Sum, total: Mapping[str, Any], operator: Callable[[], Any]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
@@ -194,8 +194,26 @@ class ClientKeys(Guarded):
         if self.lifetime and memory["used"] >= self.lifetime:
             self.rotate(pending)
         memory["used"] += 1
-        hand_on(pending, self.share_key)
+        parties = pending.parties
+        hand_on(
+            memory,
+            pending.directory,
+            parties,
+            parties,
+            lambda holder, common: pending.ask(self.share_key, common, parties=[holder]),
+        )
         return riding(pending)
+
+    def admit(self, desk: Any, names: Sequence[str]) -> None:
+        """Let any party that has the key seal it for those that come later."""
+        lost: dict[str, str] = {}
+        hand_on(
+            desk.memory,
+            desk.directory,
+            names,
+            desk.parties,
+            lambda holder, common: desk.ask(self.share_key, common, parties=[holder], failures=lost),
+        )
 
     def delivered(self, pending: Sum, party: str) -> None:
         """Remember that a party has its key."""

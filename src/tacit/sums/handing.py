@@ -7,13 +7,13 @@ sums the key was ``used`` for, and the ``wishes`` with which it was asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tacit.core.errors import MessageError, ProtectionError
-from tacit.core.message import Blob
+from tacit.core.message import Blob, Message
 from tacit.core.protection import Sum
 from tacit.core.waves import some
 from tacit.sums.guarded import WRAPPED
@@ -53,16 +53,21 @@ def take_keys(desk: Any, step: Any, maker: str, wishes: Mapping[str, Any]) -> No
     )
 
 
-def hand_on(pending: Sum, step: Any) -> None:
-    """Let any client that holds the key seal it for those of a sum who came after it was made."""
-    memory = pending.memory
+def hand_on(
+    memory: Mapping[str, Any],
+    directory: Mapping[str, bytes],
+    late: Sequence[str],
+    others: Sequence[str],
+    ask: Callable[[str, Mapping[str, Any]], Iterable[tuple[str, Message]]],
+) -> None:
+    """Let any of the others that holds the key seal it for those who came after it was made."""
     wraps, holders = memory["wraps"], memory["holders"]
-    late = [name for name in pending.parties if name not in wraps and name not in holders]
+    late = [name for name in late if name not in wraps and name not in holders]
     if not late:
         return
-    common = _addressed(pending.directory, late)
-    for holder in [name for name in pending.parties if name in holders]:
-        for _, reply in list(pending.ask(step, common, parties=[holder])):
+    common = _addressed(directory, late)
+    for holder in [name for name in others if name in holders]:
+        for _, reply in list(ask(holder, common)):
             if _fits(reply.get("wraps"), late):
                 wraps.update(_cut(reply["wraps"], late))
                 memory["sealers"].update(dict.fromkeys(late, holder))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ class Plain(Protection):
     """
 
     name = "plain"
+    joins: ClassVar[bool] = True
 
     opens: Place = "coordinator"
 
@@ -57,15 +58,26 @@ class Plain(Protection):
     def gather(self, pending: Sum) -> dict[str, Any]:
         """Add in party order, so that one seed gives one total with any number of workers."""
         total = np.zeros(pending.layout.size)
+        for _, protected in self.arriving(pending, len(pending.parties)):
+            total += protected["vector"]
+        return {"vector": total}
+
+    def arriving(self, pending: Sum, summands: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Vectors that can be added."""
         for party, message in pending.contributions():
             vector = message.get("vector")
-            if not isinstance(vector, np.ndarray) or vector.shape != total.shape:
-                pending.refuse(party, f"no vector of {total.size} values")
+            if not isinstance(vector, np.ndarray) or vector.shape != (pending.layout.size,):
+                pending.refuse(party, f"no vector of {pending.layout.size} values")
             elif not (np.abs(vector) <= ABSURD).all():
                 pending.refuse(party, f"NaN, infinite or absurd values (beyond {ABSURD:g})")
             else:
-                total += vector
-        return {"vector": total}
+                yield party, {"vector": vector}
+
+    def joined(
+        self, memory: Mapping[str, Any], total: Mapping[str, Any] | None, more: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Add vectors."""
+        return {"vector": more["vector"] if total is None else total["vector"] + more["vector"]}
 
     def open(self, holder: Any, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Nothing to open."""

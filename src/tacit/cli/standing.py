@@ -1,0 +1,219 @@
+"""Commands of a standing federation: start it, add, withdraw, ask for weights, merge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tacit.cli import names
+from tacit.cli.common import Json
+from tacit.cli.output import guarded, say_json, stderr, stdout
+from tacit.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tacit.federation import Federation
+    from tacit.standing import Receipt, Standing
+
+fedheonn_app = typer.Typer(
+    help="A FedHEONN federation that stands: clients come, add rows and withdraw; weights at any time.",
+    no_args_is_help=True,
+)
+
+State = Annotated[Path, typer.Argument(help="Folder of the standing federation.")]
+EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+@fedheonn_app.command(context_settings=EXTRA)
+@guarded
+def start(
+    context: typer.Context,
+    state: State,
+    data: Annotated[str, typer.Option(help="Data set or path.", autocompletion=names.data)] = "digits",
+    target: Annotated[str | None, typer.Option(help="Target column of an own file.")] = None,
+    test: Annotated[float, typer.Option(help="Share of the rows for a central test.")] = 0.3,
+    clients: Annotated[int, typer.Option(help="Clients, those that come later too.")] = 20,
+    founders: Annotated[int | None, typer.Option(help="Clients that settle schema and scale; all.")] = None,
+    partition: Annotated[
+        str, typer.Option(help="How rows are divided.", autocompletion=names.partitions)
+    ] = "iid",
+    protect: Annotated[
+        str, typer.Option(help="Protection; see `tacit protections`.", autocompletion=names.protections)
+    ] = "ckks",
+    scale: Annotated[str, typer.Option(help="standard, minmax or none.")] = "standard",
+    missing: Annotated[str, typer.Option(help="Missing numbers: refuse or mean.")] = "refuse",
+    min_clients: Annotated[
+        int | None, typer.Option(help="Fewest clients by which two opened totals differ.")
+    ] = None,
+    capacity: Annotated[int | None, typer.Option(help="Changes that an encrypted total can take.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of all public randomness.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Settle schema, scale and keys with the first clients; nothing is learnt yet.
+
+    Options of method, protection and partition are flags as well: --lam 0.01, --alpha 0.3.
+    """
+    from tacit.cli.options import extra_flags, part_options, switches, unexpected
+    from tacit.runs.settings import Settings, merged
+    from tacit.standing import Standing, read
+
+    chosen = {"method": "fedheonn", "protect": protect, "partition": partition}
+    pairs, left = extra_flags(context.args, switches(chosen))
+    if left:
+        raise unexpected(left[0])
+    tables: dict[str, Any] = {
+        "data": {"name": data, "test": test} | ({} if target is None else {"target": target}),
+        "partition": {"name": partition} | ({} if partition == "by-column" else {"clients": clients}),
+        "method": {"name": "fedheonn"},
+        "protect": {"name": protect},
+        "prepare": {"scale": scale, "missing": missing},
+        "run": {"seed": seed} | ({} if min_clients is None else {"min_clients": min_clients}),
+    }
+    tables = merged(tables, part_options(pairs, chosen, ["json", "founders", "capacity", "min-clients"]))
+    settings = Settings.from_tables(tables)
+    with Standing.start(
+        state,
+        _federation(tables),
+        method=settings.build_method(),
+        protect=settings.build_protection(),
+        preparation=settings.build_preparation(),
+        min_clients=min_clients,
+        founders=founders,
+        capacity=capacity,
+        settings=tables,
+    ) as standing:
+        for warning in standing.parts.protection.promises.warnings:
+            stderr.print(f"warning: {warning}", soft_wrap=True)
+    _say(as_json, read(state)[0], f"{state}: the federation stands; add clients to it")
+
+
+@fedheonn_app.command()
+@guarded
+def add(
+    state: State,
+    clients: Annotated[list[str] | None, typer.Argument(help="Clients that contribute.")] = None,
+    everyone: Annotated[bool, typer.Option("--all", help="All clients that there are.")] = False,
+    rows: Annotated[str | None, typer.Option(help="Part of their rows, such as 0:100.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the contribution.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Let clients contribute; a repeat is acknowledged and not added."""
+    with _opened(state) as standing:
+        chosen = list(standing.folder.holdings.names) if everyone else (clients or [])
+        if not chosen or (name and len(chosen) > 1):
+            raise ConfigError("name the clients that contribute, or --all; a --name is for one of them")
+        _say_receipts(as_json, standing.add(chosen, rows=_rows(rows), name=name), "added")
+
+
+@fedheonn_app.command()
+@guarded
+def withdraw(
+    state: State,
+    given: Annotated[list[str], typer.Argument(metavar="NAMES", help="Contributions, or clients.")],
+    also: Annotated[
+        list[str] | None, typer.Option("--add", help="Client that contributes in the same batch.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Take contributions back: the model becomes one that never saw them."""
+    with _opened(state) as standing:
+        _say_receipts(as_json, standing.change(withdraw=given, add=also or ()), "withdrawn")
+
+
+@fedheonn_app.command()
+@guarded
+def weights(
+    state: State,
+    to: Annotated[Path | None, typer.Option("--to", help="Also write the model, as safetensors.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Open the total of all contributions, and show the model."""
+    from tacit.standing import Standing, read
+
+    if to is not None and to.exists():
+        raise ConfigError(f"{to} is there already: choose another file with --to")
+    federation = _federation(read(state)[1])
+    with Standing.open(state, federation) as standing:
+        model: Any = standing.weights()
+        shown: dict[str, Any] = standing.status()
+    scores = {} if federation.test is None else model.scores(federation.test)
+    kept = {key: scores[key] for key in ("accuracy", "r2") if key in scores}
+    shown |= {"scores": kept, "weights": model.weights.tolist()}
+    if to is not None:
+        shown["path"] = str(model.save(to))
+    rows, columns = model.weights.shape
+    told = "".join(f", {key} on the central test {value:.4f}" for key, value in kept.items())
+    _say(as_json, shown, f"weights {rows} × {columns} from {shown['clients']} clients{told}")
+
+
+@fedheonn_app.command()
+@guarded
+def status(state: State, as_json: Json = False) -> None:
+    """Show where the federation stands."""
+    from tacit.standing import read
+
+    found = read(state)[0]
+    _say(as_json, found, "\n".join(f"{key.replace('_', ' ')}: {value}" for key, value in found.items()))
+
+
+@fedheonn_app.command()
+@guarded
+def branch(state: State, new: Annotated[Path, typer.Argument()], as_json: Json = False) -> None:
+    """Make a coordinator for a group of clients of the same federation."""
+    with _opened(state) as standing:
+        standing.branch(new)
+    _say(as_json, {"state": str(new)}, f"{new}: add this group's clients there, then merge it")
+
+
+@fedheonn_app.command()
+@guarded
+def merge(state: State, other: Annotated[Path, typer.Argument()], as_json: Json = False) -> None:
+    """Take over all that another coordinator of the same federation holds."""
+    with _opened(state) as standing:
+        count = standing.merge(other)
+        _say(as_json, standing.status() | {"merged": count}, f"{count} contributions taken over")
+
+
+@fedheonn_app.command()
+@guarded
+def end(state: State, as_json: Json = False) -> None:
+    """Accept no more changes; weights can still be asked for."""
+    with _opened(state) as standing:
+        standing.end()
+        _say(as_json, standing.status(), f"{state}: no more changes are accepted")
+
+
+def _opened(state: Path) -> Standing:
+    from tacit.standing import Standing, read
+
+    return Standing.open(state, _federation(read(state)[1]))
+
+
+def _federation(tables: dict[str, Any]) -> Federation:
+    from tacit.runs.experiment import build_federation
+    from tacit.runs.settings import Settings
+
+    return build_federation(Settings.from_tables(tables))
+
+
+def _rows(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    first, colon, last = text.partition(":")
+    if not colon or not first.isdecimal() or not last.isdecimal():
+        raise ConfigError(f"rows are '{text}': give the first and the one after the last, such as 0:100")
+    return int(first), int(last)
+
+
+def _say_receipts(as_json: bool, receipts: list[Receipt], word: str) -> None:
+    found = [{"id": each.id, "client": each.client, "new": each.new} for each in receipts]
+    text = "\n".join(f"{each.id}: {word if each.new else 'there already'}" for each in receipts)
+    _say(as_json, {"receipts": found}, text)
+
+
+def _say(as_json: bool, value: dict[str, Any], text: str) -> None:
+    if as_json:
+        say_json(value)
+    else:
+        stdout.print(text, soft_wrap=True, highlight=False)

@@ -1,0 +1,143 @@
+"""The folder of a standing federation, and how its desk comes to life again.
+
+``coordinator.db`` is the coordinator's book; ``parties.db`` holds what each party remembers, its vault
+encrypted under ``unlock.key``, which only its owner can read. All parties live on this machine; across
+machines each has a store of its own. The coordinator's channel keys are secrets and lie in its vault there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tacit.core.desk import Desk
+from tacit.core.errors import ConfigError, UnavailableError
+from tacit.core.events import Events
+from tacit.core.exposure import COORDINATOR
+from tacit.core.manifest import Manifest, Parts
+from tacit.core.memo import enrolled, recall, written
+from tacit.core.party import Party
+from tacit.core.secret import Secret
+from tacit.engines.durable import DurableEngine
+from tacit.engines.sites import Holdings, pinned_identity, site_secret
+from tacit.engines.store import PartyStore
+from tacit.standing.book import Book
+
+KEY_BYTES = 32
+CHANNEL = "channel/"
+
+
+class Folder:
+    """Book, party store and rows of a standing federation.
+
+    Parameters
+    ----------
+    path : Path
+    holdings : Holdings
+        Who holds which rows.
+    new : bool
+        Make the folder; else it must hold a federation.
+    """
+
+    def __init__(self, path: Path, holdings: Holdings, *, new: bool = False) -> None:
+        self.path, self.holdings = path, holdings
+        try:
+            if new:
+                path.mkdir(parents=True, exist_ok=True)
+            self.book = Book(path / "coordinator.db", new=new)
+            key = path / "unlock.key"
+            if new and not key.exists():
+                _write_key(key)
+            self.store = PartyStore(path / "parties.db", Secret(key.read_bytes()))
+        except OSError as error:
+            raise UnavailableError(f"{path} cannot be used: {error}") from None
+
+    def desk(self, manifest: Manifest, parts: Parts, names: Any, events: Events, *, batch: bool) -> Desk:
+        """A desk for these clients; with ``batch`` only their ledgers outlive it."""
+        seed = manifest.seed
+        engine = DurableEngine(
+            self.holdings,
+            self.store,
+            self.run(manifest),
+            names,
+            seed=seed,
+            services=parts.protection.services,
+            assemble=lambda _: parts,  # the one manifest that these parties enrol under
+            batch=batch,
+        )
+        pinned = partial(pinned_identity, seed)
+        return Desk(engine, manifest, parts, events, secret=site_secret(seed, COORDINATOR), pinned=pinned)
+
+    @staticmethod
+    def run(manifest: Manifest) -> str:
+        """Name under which parties remember a standing federation, whichever batch a manifest is for."""
+        return manifest.run.partition(".")[0]
+
+    def check_parties(self, manifest: Manifest, joins: bool) -> None:
+        """Refuse a party store of another federation."""
+        if (joins or self.book.contributions()) and self.run(manifest) not in self.store.runs():
+            raise ConfigError(
+                f"{self.path / 'parties.db'} belongs to another federation: it knows no {manifest.run}"
+            )
+
+    def save(self, desk: Desk) -> None:
+        """Write down what the desk needs to go on; within a transaction of the book."""
+        self.book.note("memo", written(desk))
+        self.book.note_parties(enrolled(desk))
+
+    def save_channels(self, desk: Desk) -> None:
+        """Keep the coordinator's channel keys; before the parties they belong to are written down."""
+        found = {name: key for name, key in desk.vault.items() if name.startswith(CHANNEL)}
+        self.keep_channels(desk.manifest, found)
+
+    def keep_channels(self, manifest: Manifest, keys: Mapping[str, Secret]) -> None:
+        """Keep these channel keys and no others."""
+        if not keys:
+            return
+        with self.store.step(self.run(manifest), shell(COORDINATOR)) as keeper:
+            keeper.vault["names"] = Secret("\n".join(keys).encode())
+            keeper.vault["keys"] = Secret(b"".join(key.reveal() for key in keys.values()))
+
+    def recalled(self, manifest: Manifest, parts: Parts, events: Events) -> Desk:
+        """The desk of a federation that stands, as an earlier process left it."""
+        desk = self.desk(manifest, parts, (), events, batch=False)
+        with self.book.writing():
+            block = self.book.fact("session").get("count", 1) + 1
+            self.book.note("session", {"count": block})
+        recall(desk, self.book.fact("memo"), self.book.parties(), block)
+        for name, key in self.channels(manifest).items():
+            desk.vault[name] = key
+        return desk
+
+    def channels(self, manifest: Manifest) -> dict[str, Secret]:
+        """The coordinator's channel keys."""
+        with self.store.step(self.run(manifest), shell(COORDINATOR)) as keeper:
+            if "names" not in keeper.vault:
+                return {}
+            names = keeper.vault["names"].reveal().decode().split("\n")
+            raw = keeper.vault["keys"].reveal()
+        return {name: Secret(raw[i * KEY_BYTES : (i + 1) * KEY_BYTES]) for i, name in enumerate(names)}
+
+    def close(self) -> None:
+        """Let others work on the folder."""
+        self.book.close()
+
+
+def shell(name: str) -> Party:
+    """A party without rows, for what it remembers to be read or written."""
+    return Party(name, dict, Secret(bytes(KEY_BYTES)))
+
+
+def _write_key(path: Path) -> None:
+    """Make the key whole or not at all, readable by its owner only."""
+    draft = path.with_suffix(".new")
+    draft.unlink(missing_ok=True)
+    handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(os.urandom(KEY_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(path)

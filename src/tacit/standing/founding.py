@@ -1,0 +1,129 @@
+"""How a standing federation begins: the first clients agree on schema, scale and keys."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import tacit
+from tacit.core.errors import ConfigError
+from tacit.core.events import Events
+from tacit.core.manifest import Manifest, Parts
+from tacit.data.schema import vocabulary
+from tacit.federation import Federation, new_run, one_thread
+from tacit.standing.folder import Folder
+
+ROOM = 16  # changes for each client, unless the capacity is given
+LEAST_ROOM = 1024
+
+
+def check_parts(parts: Parts, founders: int, least: int) -> None:
+    """Refuse what cannot stand, before anything is sent."""
+    method, protection, _ = parts
+    if method.standing is None:
+        raise ConfigError(
+            f"{method.name} with these settings does not learn from one sum that can grow and shrink: a "
+            "standing federation needs such a method, for one fedheonn in mode 'sealed' without finalists"
+        )
+    if hasattr(protection, "wrapped"):
+        raise ConfigError(
+            f"{protection.name} spends its budget on a number of sums that is known beforehand, and a "
+            "standing federation knows none: protect it with ckks or masked"
+        )
+    if getattr(protection, "rotate_every", 0):
+        raise ConfigError(
+            "rotate_every makes a new key, and a standing total is under one: leave it out, and begin a new "
+            "standing federation when keys are to change"
+        )
+    if reason := protection.fits(method) or method.suits(protection):
+        raise ConfigError(f"{protection.name} cannot protect {method.name}: {reason}")
+    if not protection.joins and protection.opens != "coordinator":
+        raise ConfigError(
+            f"{protection.name} makes keys for one batch, and its totals open at the clients, who forget "
+            "them: open them at the coordinator, or protect with ckks"
+        )
+    if not protection.promises.single and (least < 2 or founders < max(2, least)):
+        raise ConfigError(
+            f"{protection.name} hides a contribution among others: with {founders} founders and totals that "
+            f"differ by at least {least} it cannot. Have more founders, and min_clients of 2 or more"
+        )
+
+
+def begun(
+    path: Path,
+    federation: Federation,
+    parts: Parts,
+    min_clients: int | None,
+    founders: int | None,
+    capacity: int | None,
+    settings: Mapping[str, Any],
+    events: Events,
+) -> tuple[Folder, Manifest]:
+    """Make the folder of a federation that can stand; see :meth:`tacit.standing.Standing.start`."""
+    names = federation.holdings.names
+    first = names if founders is None else names[: max(founders, 0)]
+    least = min_clients or (1 if parts.protection.promises.single else 3)
+    check_parts(parts, len(first), least)
+    room = max(LEAST_ROOM, ROOM * len(names)) if capacity is None else capacity
+    if not first or room < 1:
+        raise ConfigError(f"{founders} founders, capacity {capacity}: give at least 1 of each")
+    manifest = Manifest.of(
+        new_run(),
+        parts,
+        seed=federation.seed,
+        min_clients=least,
+        quorum=federation.quorum,
+        experiment=True,
+        declared=federation.declared,
+    )
+    folder = Folder(path, federation.holdings, new=True)
+    try:
+        with one_thread():
+            return folder, _found(folder, manifest, parts, first, room, settings, events)
+    except BaseException:
+        folder.close()
+        raise
+
+
+def _found(
+    folder: Folder,
+    manifest: Manifest,
+    parts: Parts,
+    names: Sequence[str],
+    capacity: int,
+    settings: Mapping[str, Any],
+    events: Events,
+) -> Manifest:
+    """Settle schema, scale and keys, and write the book's first page in one transaction."""
+    joins = parts.protection.joins
+    desk = folder.desk(manifest, parts, names, events, batch=not joins)
+    desk.enrol()
+    parts.method.check(desk.schema)
+    parts.protection.prepare(desk, parts.preparation.sums)
+    settled = parts.preparation.train(desk)
+    if joins:
+        folder.save_channels(desk)
+    else:
+        # Keys are made anew for each batch; what stays is the schema, as the vocabulary of all batches.
+        desk.memory.clear()
+        desk.parties = ()
+        manifest = replace(manifest, declared=vocabulary(desk.schema))
+    with folder.book.writing():
+        folder.save(desk)
+        folder.book.note(
+            "federation",
+            {
+                "manifest": manifest.to_message().encode(),
+                "capacity": capacity,
+                "token": secrets.token_hex(8),
+                "release": tacit.__version__,
+                "settings": msgspec.json.encode(settings),
+                "founders": len(settled),
+            },
+        )
+    return manifest

@@ -1,0 +1,182 @@
+"""Groups of clients: branch off a coordinator of their own, and merge its sums into another (eq. 5).
+
+A branch has the schema, the scale and the keys of the federation it comes from, and an empty total. Merging
+adds the protected totals and joins the lists; sums of sums are sums, so a tree of coordinators gives the
+weights of a single one. The merged branch is ended first: whenever the process stops, the merge can be
+repeated, and is counted once.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from tacit.core.errors import ConfigError, FederationError, ReplayError, UnavailableError
+from tacit.core.message import Message
+from tacit.core.standing import LEDGER
+from tacit.standing.book import Book
+from tacit.standing.folder import CHANNEL, Folder, shell
+from tacit.standing.standing import Standing
+
+
+def branch(standing: Standing, path: Path | str) -> None:
+    """Make the state of a group's coordinator: same federation, nothing contributed yet."""
+    source, target = standing.folder, Path(path)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        book = Book(target / "coordinator.db", new=True)
+        try:
+            (target / "unlock.key").touch(0o600)
+            (target / "unlock.key").write_bytes((source.path / "unlock.key").read_bytes())
+            (target / "parties.db").touch(0o600)
+            with (
+                closing(sqlite3.connect(source.path / "parties.db")) as old,
+                closing(sqlite3.connect(target / "parties.db")) as new,
+            ):
+                old.backup(new)
+            with book.writing():
+                for name in ("memo", "session"):
+                    book.note(name, source.book.fact(name))
+                book.note_parties(source.book.parties())
+                book.note("federation", source.book.fact("federation") | {"token": secrets.token_hex(8)})
+        finally:
+            book.close()
+    except (OSError, sqlite3.Error) as error:
+        raise UnavailableError(f"{target} cannot be used: {error}") from None
+
+
+def merge(standing: Standing, path: Path | str) -> int:
+    """Take over all that another coordinator of the same federation holds; gives how many contributions.
+
+    Raises
+    ------
+    ConfigError
+        If it is of another federation.
+    ReplayError
+        If a contribution is in both, or a client brought the same rows to both.
+    """
+    ours, theirs = standing.folder, Folder(Path(path), standing.folder.holdings)
+    try:
+        theirs.book.check_started()
+        token = theirs.book.fact("federation")["token"]
+        if token in _merged(ours.book):
+            return 0
+        _check(ours, theirs)
+        reason = f"merged into {ours.book.fact('federation')['token']}"
+        for book, fine in ((ours.book, None), (theirs.book, reason)):
+            if (closed := book.fact("closed").get("reason", fine)) != fine:
+                raise FederationError(f"{book.path.parent} accepts no more changes: {closed}")
+        total, ledgers = _total(standing, theirs), _ledgers(standing, theirs)
+        with theirs.book.writing():
+            theirs.book.note("closed", {"reason": reason})
+        taken = _take_parties(standing, theirs, ledgers)
+        lines = theirs.book.contributions()
+        with ours.book.writing():
+            before = ours.book.openings
+            for line in lines:
+                # Whoever saw both sides' openings can add them up: they count as openings of the whole.
+                joined, gone = (None if x is None else x + before for x in (line.joined, line.gone))
+                ours.book.enter(line._replace(joined=joined, gone=gone))
+            ours.book.note("openings", {"count": before + theirs.book.openings})
+            ours.book.note("total", total)
+            ours.book.note("merged", {"tokens": [*_merged(ours.book), *_merged(theirs.book), token]})
+            known = {party.name: party for party in ours.book.parties()}
+            other = {party.name: party for party in theirs.book.parties()}
+            ours.book.note_parties(
+                {**known, **{name: other[name] for name in taken if name in other}}.values()
+            )
+            sessions = [book.fact("session").get("count", 1) for book in (ours.book, theirs.book)]
+            ours.book.note("session", {"count": max(sessions)})
+        standing.forget_desk()
+        return sum(line.present for line in lines)
+    finally:
+        theirs.close()
+
+
+def _merged(book: Book) -> tuple[str, ...]:
+    return tuple(book.fact("merged").get("tokens", ()))
+
+
+def _check(ours: Folder, theirs: Folder) -> None:
+    """Refuse what is not another coordinator of the same federation with other contributions."""
+    one, two = (
+        {**f.book.fact("memo"), "manifest": f.book.fact("federation")["manifest"]} for f in (ours, theirs)
+    )
+    # Who holds the key by now, and who sealed it for whom, is each coordinator's own affair.
+    own = ("sums", "names/", "memory/used", "memory/sealers/", "memory/keys/maker")
+    agreed = [name for name in {*one, *two} if not name.startswith(own)]
+    same = Message({name: one[name] for name in agreed if name in one})
+    if same != Message({name: two[name] for name in agreed if name in two}):
+        raise ConfigError(
+            f"{theirs.path} is the state of another federation: only branches of this one merge"
+        )
+    if ours.book.fact("federation")["token"] == theirs.book.fact("federation")["token"]:
+        raise ConfigError(f"{theirs.path} is a copy of this state: it is in it already")
+    for line in theirs.book.contributions():
+        if ours.book.contribution(line.id):
+            raise ReplayError(f"'{line.id}' is in both: it would count twice. Withdraw it from one of them")
+
+
+def _total(standing: Standing, theirs: Folder) -> dict[str, Any]:
+    """The two totals as one."""
+    one, two = dict(standing.folder.book.fact("total")), dict(theirs.book.fact("total"))
+    count = one.pop("$count", 0) + two.pop("$count", 0)
+    if not one or not two:
+        return {**(one or two), "$count": count}
+    protection = standing.parts.protection
+    if not protection.joins:
+        return {"vector": one["vector"] + two["vector"], "$count": count}
+    capacity = standing.folder.book.fact("federation")["capacity"]
+    if count > capacity:
+        raise ConfigError(f"{count:,} changes in both, but a total was made for {capacity:,}: start again")
+    memo = standing.folder.book.fact("memo")
+    memory = {name[7:]: value for name, value in memo.items() if name.startswith("memory/")}
+    return {**protection.joined(memory, one, two), "$count": count}
+
+
+def _ledgers(standing: Standing, theirs: Folder) -> dict[str, Any]:
+    """Of each client that is in both groups, the two ledgers as one."""
+    ours, run = standing.folder, standing.folder.run(standing.manifest)
+    clients = [{line.client for line in folder.book.contributions()} for folder in (ours, theirs)]
+    found = {}
+    for name in sorted(set.intersection(*clients)):
+        kept = []
+        for folder in (ours, theirs):
+            accepted = folder.book.of(name)
+            with folder.store.step(run, shell(name)) as party:
+                ledger = party.state.get(LEDGER, {})
+                kept.append({key: entry for key, entry in ledger.items() if key in accepted})
+        found[name] = _joined(name, *kept)
+    return found
+
+
+def _take_parties(standing: Standing, theirs: Folder, ledgers: dict[str, Any]) -> list[str]:
+    """Take over what clients of the other group remember."""
+    ours, run = standing.folder, standing.folder.run(standing.manifest)
+    known = {party.name for party in ours.book.parties()}
+    here = {line.client for line in ours.book.contributions()}
+    there = {line.client for line in theirs.book.contributions()}
+    enrolled = {party.name for party in theirs.book.parties()}
+    taken = sorted((there - here) | (enrolled - known - here))
+    for name, ledger in ledgers.items():
+        with ours.store.step(run, shell(name)) as own:
+            own.state[LEDGER] = ledger
+    for name in taken:
+        with theirs.store.step(run, shell(name)) as other, ours.store.step(run, shell(name)) as own:
+            own.state, own.vault = other.state, other.vault
+    keys, others = ours.channels(standing.manifest), theirs.channels(standing.manifest)
+    ours.keep_channels(
+        standing.manifest, keys | {n: k for n, k in others.items() if n[len(CHANNEL) :] in taken}
+    )
+    return taken
+
+
+def _joined(client: str, own: Any, other: Any) -> dict[str, Any]:
+    for name, (start, stop, _) in own.items():
+        for second, (first, last, _) in other.items():
+            if name != second and start < last and first < stop:
+                raise ReplayError(f"{client} brought the same rows to both, in '{name}' and '{second}'")
+    return {**own, **other}

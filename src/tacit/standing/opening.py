@@ -1,0 +1,146 @@
+"""How the standing total opens: where the protection lets it, and never so that a few clients show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tacit.core import errors
+from tacit.core.desk import Desk
+from tacit.core.errors import FederationError, OpeningError, ProtectionError, StepError, TacitError
+from tacit.core.events import TotalOpened
+from tacit.core.manifest import Manifest, Parts
+from tacit.core.message import Message
+from tacit.core.replica import layout_of, opened
+from tacit.core.shared import Shared, Total
+from tacit.core.standing import solved
+from tacit.engines.assembly import assemble
+from tacit.standing.book import Book, Contribution
+
+
+def check_apart(book: Book, least: int, changing: Sequence[Contribution] = ()) -> int:
+    """Refuse to open a total that differs by too few clients from one that was opened.
+
+    Gives by how many it differs from the last one. ``changing`` are lines that are about to join or leave.
+    """
+    known = [line.id for line in changing if line.present]
+    entering = [line.client for line in changing if not line.present]
+    last, nearest = book.fewest_apart(known, entering)
+    if last and nearest < least:
+        raise OpeningError(
+            f"this total would differ by {nearest} client{'s' * (nearest > 1)} from one that was opened "
+            f"before, and the difference would show them: at least {least} must have come or gone; wait for "
+            "more"
+        )
+    return last
+
+
+def clients_in(book: Book) -> int:
+    """How many clients contribute now."""
+    return len({line.client for line in book.contributions() if line.present})
+
+
+def check_opening(book: Book, least: int) -> int:
+    """Refuse to open the present total over too few clients, or too near to an earlier one."""
+    if (clients := clients_in(book)) < least:
+        raise OpeningError(
+            f"{clients} clients contribute, no total over fewer than {least} is opened: wait for more"
+        )
+    return check_apart(book, least)
+
+
+def solution(book: Book, desk: Desk, changed: int) -> Shared:
+    """What the method makes of the present total: here, or at a client that the experimenter may ask."""
+    parts, joins = desk.parts, desk.parts.protection.joins
+    total = dict(book.fact("total"))
+    count = total.pop("$count")
+    contribution, apply = parts.method.standing
+    entry = {
+        "part": "method",
+        "contribution": contribution,
+        "apply": apply,
+        "contributors": count,
+        "clients": clients_in(book),
+        "changed": changed,
+        "summands": book.fact("federation")["capacity"] if joins else count,
+        **{f"total/{name}": value for name, value in total.items()},
+    }
+    layout, place = layout_of(parts.method, contribution, desk.schema), parts.protection.opens
+    desk.events.emit(TotalOpened(desk._sums, contribution, place, entry["clients"], layout.size))
+    if place == "clients":
+        return _asked(desk, entry)
+    assert desk.shared is not None
+    if joins:
+        return solved(parts, entry, opened(parts, desk, desk.schema, entry), desk.shared)
+    return solved(parts, entry, Total(layout.unpack(total["vector"]), count), desk.shared)
+
+
+def failed(failures: Mapping[str, str]) -> TacitError:
+    """The error of clients that could not do their part: of its own class if all have the same."""
+    kinds = {_kind(reason) for reason in failures.values()}
+    kind = kinds.pop() if len(kinds) == 1 else FederationError
+    told = "; ".join(f"{name}: {reason}" for name, reason in list(failures.items())[:3])
+    more = f"; and {len(failures) - 3} more" if len(failures) > 3 else ""
+    return kind(f"{told}{more}")
+
+
+def _kind(reason: str) -> type[TacitError]:
+    """What a failure was: raised at the client, by its name, or refused here, since it could not be used."""
+    found = getattr(errors, reason.partition(":")[0], None)
+    if isinstance(found, type) and issubclass(found, TacitError):
+        return found
+    return StepError if reason.endswith("in the client's step") else ProtectionError
+
+
+def _asked(desk: Desk, entry: Mapping[str, Any]) -> Shared:
+    """Have a client open the total: any will do, and what one refuses for a reason, no other is asked."""
+    failures: dict[str, str] = {}
+    for name in desk.parties:
+        for reply in list(desk._wave("desk.reopen", (name,), entry, {}, failures=failures)):
+            values = {k[7:]: v for k, v in reply.message.items() if k.startswith("shared/")}
+            return Shared(desk.schema, values)
+        if not issubclass(_kind(failures[name]), FederationError):
+            raise failed({name: failures[name]})
+    raise failed(failures)
+
+
+def read(path: Path | str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Status and kept settings of a state, without its parties."""
+    book = Book(Path(path) / "coordinator.db")
+    try:
+        book.check_started()
+        about = book.fact("federation")
+        manifest = Manifest.from_message(Message.decode(about["manifest"]))
+        return status(book, manifest, assemble(manifest)), msgspec.json.decode(about["settings"])
+    finally:
+        book.close()
+
+
+def status(book: Book, manifest: Manifest, parts: Parts) -> dict[str, Any]:
+    """Where a federation stands, as plain values."""
+    lines, about, joins = book.contributions(), book.fact("federation"), parts.protection.joins
+    present, clients = sum(line.present for line in lines), clients_in(book)
+    last, nearest = book.fewest_apart()
+    least = parts.protection.fewest(manifest.min_clients)
+    return {
+        "run": manifest.run,
+        "method": manifest.parts["method"]["name"],
+        "protect": manifest.parts["protection"]["name"],
+        "unit": "contribution" if joins else "batch",
+        "release": about["release"],
+        "founders": about["founders"],
+        "clients": clients,
+        "contributions": present,
+        "withdrawn": len(lines) - present,
+        "changes": book.fact("total").get("$count", 0),
+        "capacity": about["capacity"] if joins else None,
+        "openings": book.openings,
+        "changed_since_opening": last,
+        "min_clients": least,
+        "can_open": clients >= least and (not last or nearest >= least),
+        "interrupted_batch": bool(book.fact("interrupted")),
+        "closed": book.fact("closed").get("reason"),
+    }

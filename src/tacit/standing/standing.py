@@ -1,0 +1,250 @@
+"""A federation that stands: clients come, add rows and withdraw, and weights can be asked for at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from tacit.core.desk import Desk
+from tacit.core.errors import ConfigError, FederationError
+from tacit.core.events import Events
+from tacit.core.manifest import Manifest, Parts
+from tacit.core.message import Message
+from tacit.core.protection import Protection
+from tacit.data.preparation import Preparation
+from tacit.engines.assembly import assemble
+from tacit.federation import Federation, one_thread
+from tacit.methods import METHODS
+from tacit.methods.base import Method, Model
+from tacit.standing.changes import Change, join_batch, join_each
+from tacit.standing.folder import Folder
+from tacit.standing.founding import begun
+from tacit.standing.lines import entering, leaving
+from tacit.standing.opening import check_opening, solution, status
+from tacit.sums import PROTECTIONS
+
+
+class Receipt(NamedTuple):
+    """What was acknowledged: it counts once, whatever happens to the process; ``new`` if it was not yet."""
+
+    id: str
+    client: str
+    new: bool
+
+
+class Standing:
+    """A standing federation on this machine; use :meth:`start` and :meth:`open`.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> federation = Federation.embedded("iris", clients=6, seed=1)
+    >>> with TemporaryDirectory() as folder:
+    ...     with Standing.start(folder, federation, protect="plain") as standing:
+    ...         receipts = standing.add(["client-1", "client-2", "client-3"])
+    ...     with Standing.open(folder, federation) as standing:
+    ...         again = standing.add(["client-3"])
+    ...         withdrawn = standing.withdraw(["client-3"])
+    ...         model = standing.weights()
+    ...         standing.status()["contributions"], again[0].new
+    (2, False)
+    """
+
+    def __init__(
+        self, folder: Folder, manifest: Manifest, parts: Parts, events: Events | None = None
+    ) -> None:
+        self.folder, self.manifest, self.parts = folder, manifest, parts
+        self._events = events or Events()
+        self._recalled: Desk | None = None
+
+    # -- begin and end -----------------------------------------------------------------------------
+
+    @classmethod
+    def start(
+        cls,
+        path: Path | str,
+        federation: Federation,
+        *,
+        method: Method | str = "fedheonn",
+        protect: Protection | str = "ckks",
+        preparation: Preparation | None = None,
+        min_clients: int | None = None,
+        founders: int | None = None,
+        capacity: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+        events: Events | None = None,
+    ) -> Self:
+        """Agree on schema, scale and keys with the first clients, and write it down; nothing is learnt yet.
+
+        Parameters
+        ----------
+        path : path
+            Folder for the state; one without a federation.
+        federation : Federation
+            All parties, those that come later too.
+        method : Method or str
+            One that learns from a single sum, such as FedHEONN in mode "sealed".
+        protect : Protection or str
+        preparation : Preparation, optional
+            The scale is settled now and stays.
+        min_clients : int, optional
+            No two totals that open differ by fewer clients; 1 for plain sums, else 3.
+        founders : int, optional
+            How many clients settle schema and scale; all, if left out.
+        capacity : int, optional
+            How many changes an encrypted total can take; 16 for each client, at least 1,024.
+        settings : mapping, optional
+            Plain values that are kept with the state, for whoever opens it.
+        events : Events, optional
+            Where to tell what happens.
+        """
+        parts = Parts(
+            METHODS.build(method) if isinstance(method, str) else method,
+            PROTECTIONS.build(protect) if isinstance(protect, str) else protect,
+            preparation or Preparation(),
+        )
+        events = events or Events()
+        folder, manifest = begun(
+            Path(path), federation, parts, min_clients, founders, capacity, settings or {}, events
+        )
+        return cls(folder, manifest, parts, events)
+
+    @classmethod
+    def open(cls, path: Path | str, federation: Federation, events: Events | None = None) -> Self:
+        """Go on with a federation that stands; it must be the one whose parties are given."""
+        folder = Folder(Path(path), federation.holdings)
+        try:
+            folder.book.check_started()
+            manifest = Manifest.from_message(Message.decode(folder.book.fact("federation")["manifest"]))
+            holders = {line.client for line in folder.book.contributions()}
+            odd = holders - set(federation.holdings.names)
+            if federation.seed != manifest.seed or odd:
+                what = f"it knows {sorted(odd)[0]}" if odd else f"its seed is {manifest.seed}"
+                raise ConfigError(f"{path} is the state of another federation: {what}")
+            parts = assemble(manifest)
+            folder.check_parties(manifest, parts.protection.joins)
+            return cls(folder, manifest, parts, events)
+        except BaseException:
+            folder.close()
+            raise
+
+    def close(self) -> None:
+        """Let other processes work on the state; everything is written already."""
+        self.folder.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def end(self, reason: str = "ended") -> None:
+        """Accept no more changes; weights can still be asked for."""
+        with self.folder.book.writing():
+            self.folder.book.note("closed", {"reason": reason})
+
+    # -- changes -----------------------------------------------------------------------------------
+
+    def add(
+        self, clients: Iterable[str], *, rows: tuple[int, int] | None = None, name: str | None = None
+    ) -> list[Receipt]:
+        """Let clients contribute their rows, or a part of them; what is there already is acknowledged again.
+
+        Parameters
+        ----------
+        clients : iterable of str
+        rows : (int, int), optional
+            First row and the one after the last; all rows of the client, if left out.
+        name : str, optional
+            Name of the contribution; from client and rows, if left out.
+        """
+        return self.change(add=clients, rows=rows, name=name)
+
+    def withdraw(self, names: Iterable[str]) -> list[Receipt]:
+        """Take back contributions, by name or by client, as if they had never been made."""
+        return self.change(withdraw=names)
+
+    def change(
+        self,
+        *,
+        add: Iterable[str] = (),
+        withdraw: Iterable[str] = (),
+        rows: tuple[int, int] | None = None,
+        name: str | None = None,
+    ) -> list[Receipt]:
+        """Add and withdraw in one go: where a batch is the unit, both kinds of changes count for its size."""
+        book = self.folder.book
+        if closed := book.fact("closed"):
+            raise FederationError(f"this federation accepts no more changes: {closed['reason']}")
+        receipts, changes = [], []
+        for client in dict.fromkeys(add):
+            line, known = entering(book, self.folder.holdings.names, client, rows, name)
+            if known:
+                receipts.append(Receipt(line.id, client, False))
+            else:
+                changes.append(Change(line, 1.0))
+        for word in dict.fromkeys(withdraw):
+            changes += [Change(line, -1.0) for line in leaving(book, word)]
+        if changes:
+            receipts += [Receipt(done.line.id, done.line.client, True) for done in self._changed(changes)]
+        return receipts
+
+    def _changed(self, changes: list[Change]) -> Iterable[Change]:
+        with one_thread():
+            if not self.parts.protection.joins:
+                return join_batch(self.folder, self.manifest, self.parts, changes, self._events)
+            capacity = self.folder.book.fact("federation")["capacity"]
+            return list(join_each(self.folder, self._desk(), changes, capacity))
+
+    # -- weights -----------------------------------------------------------------------------------
+
+    def weights(self) -> Model:
+        """Open the total, and make the model of all contributions that are in it now.
+
+        Raises
+        ------
+        OpeningError
+            If too few clients contribute, or too few came or went since an earlier opening.
+        """
+        book = self.folder.book
+        changed = check_opening(book, self._least)
+        if changed:
+            with book.writing():  # before anything is seen: what may have been seen counts
+                book.mark_opening()
+        with one_thread():
+            model: Model = self.parts.method.model(solution(book, self._desk(), changed))
+        return model
+
+    @property
+    def _least(self) -> int:
+        """Fewest clients by which two totals that open differ."""
+        least: int = self.parts.protection.fewest(self.manifest.min_clients)
+        return least
+
+    def _desk(self) -> Desk:
+        if self._recalled is None:
+            self._recalled = self.folder.recalled(self.manifest, self.parts, self._events)
+        return self._recalled
+
+    def forget_desk(self) -> None:
+        """Have the desk recalled from the book when it is needed next."""
+        self._recalled = None
+
+    def branch(self, path: Path | str) -> None:
+        """Make the state of a group's coordinator: the same federation, nothing contributed yet."""
+        from tacit.standing.merging import branch
+
+        branch(self, path)
+
+    def merge(self, path: Path | str) -> int:
+        """Take over all that another coordinator of this federation holds; gives how many contributions."""
+        from tacit.standing.merging import merge
+
+        return merge(self, path)
+
+    # -- what is known -------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """Where the federation stands, as plain values."""
+        return status(self.folder.book, self.manifest, self.parts)
