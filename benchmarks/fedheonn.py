@@ -122,7 +122,7 @@ def method_seconds(summary: dict[str, Any]) -> tuple[float, float]:
 def beside_published() -> list[Row]:
     federation = Federation.embedded("digits", clients=CLIENTS, partition="iid", test=0.3)
     trained: dict[str, list[Training]] = {
-        mode: [federation.train(FedHEONN(mode=mode), protect="ckks") for _ in range(3)]  # type: ignore[arg-type]
+        mode: [federation.train(FedHEONN(mode=mode), protect="ckks") for _ in range(5)]  # type: ignore[arg-type]
         for mode in RATIOS
     }
     schema = trained["sealed"][0].schema

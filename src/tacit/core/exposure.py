@@ -39,9 +39,11 @@ class Exposure:
         """Count what the coordinator received in a reply."""
         receiver = EXPERIMENTER if self._step in ("desk.hand_over", "desk.reopen") else COORDINATOR
         for name, value in fields.items():
+            if name[0] == "$":
+                continue
             kind, size = classified(value)
             size = size or _scalar(value)
-            if name.startswith("$") or not size:
+            if not size:
                 continue
             if self._step in AGGREGATES or receiver == EXPERIMENTER:
                 self._add(receiver, ALL, "aggregate", name, size)
@@ -57,8 +59,10 @@ class Exposure:
         """Count what parties received in an ask."""
         self._contribution = str(fields.get("contribution", self._contribution))
         for name, value in fields.items():
+            if name[0] == "$" or name == "log/lengths":
+                continue
             kind, size = classified(value)
-            if name.startswith("$") or not size or name == "log/lengths":
+            if not size:
                 continue
             place, slash, rest = name.partition("/")
             rest = rest if slash else name
@@ -95,8 +99,10 @@ def classified(value: Any) -> tuple[str, int]:
 
 def _scalar(value: Any) -> int:
     """Size of single numbers and texts: small, but they may tell much."""
+    if isinstance(value, int | float):
+        return 8
+    if isinstance(value, str):
+        return len(value.encode())
     if isinstance(value, list | tuple):
         return sum(map(_scalar, value))
-    if isinstance(value, Mapping):
-        return sum(map(_scalar, value.values()))
-    return len(value.encode()) if isinstance(value, str) else 8 * isinstance(value, int | float)
+    return sum(map(_scalar, value.values())) if isinstance(value, Mapping) else 0

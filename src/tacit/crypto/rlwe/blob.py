@@ -96,8 +96,8 @@ class Header:
         return content + checksum(content, _HEADER.size)
 
 
-def read(key_id: bytes, blob: bytes) -> Header:
-    """Check a blob, and give its header.
+def read(key_id: bytes, blob: bytes, whole: bool = True) -> Header:
+    """Check a blob, and give its header; ``whole``: its checksum, too.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def read(key_id: bytes, blob: bytes) -> Header:
     header = Header(bool(seeded), owner, rows, count, summands, bound)
     if seeded > 1 or not 0 < rows <= MOST_VALUES or len(blob) != header.length:
         raise MessageError(f"an encrypted vector of {rows:,} values has {len(blob):,} bytes: it is damaged")
-    if checksum(memoryview(blob)[:-CHECKSUM_BYTES], _HEADER.size) != blob[-CHECKSUM_BYTES:]:
+    if whole and checksum(memoryview(blob)[:-CHECKSUM_BYTES], _HEADER.size) != blob[-CHECKSUM_BYTES:]:
         raise MessageError("an encrypted vector is damaged: its checksum is wrong")
     if owner != key_id:
         raise ProtectionError(f"a vector is encrypted under key {owner.hex()}, in use is {key_id.hex()}")
