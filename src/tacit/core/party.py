@@ -103,9 +103,23 @@ class Party:
         Per process, shared by the parties in it; may vanish at any time.
     pinned : callable
         Gives the identity key that this site has pinned for another party.
+    identity : Secret
+        The site's signing key, where it is not the one that belongs to ``secret``.
     """
 
-    __slots__ = ("_data", "_holdout", "_pinned", "_secret", "asked", "cache", "id", "notes", "state", "vault")
+    __slots__ = (
+        "_data",
+        "_holdout",
+        "_identity",
+        "_pinned",
+        "_secret",
+        "asked",
+        "cache",
+        "id",
+        "notes",
+        "state",
+        "vault",
+    )
 
     def __init__(
         self,
@@ -116,12 +130,14 @@ class Party:
         holdout: Callable[[], Any] | None = None,
         cache: dict[Any, Any] | None = None,
         pinned: Callable[[str], bytes] | None = None,
+        identity: Secret | None = None,
     ) -> None:
         self.id = id
         self._data = data
         self._holdout = holdout
         self._secret = secret
         self._pinned = pinned
+        self._identity = identity
         self.state = State()
         self.vault = Vault()
         self.cache = {} if cache is None else cache
@@ -143,7 +159,7 @@ class Party:
     @property
     def identity(self) -> Secret:
         """The site's signing key, of which the others have pinned the public half."""
-        return identity_of(self._secret)
+        return self._identity or identity_of(self._secret)
 
     def pinned(self, name: str) -> bytes:
         """Identity key that this site has pinned for another party."""

@@ -15,6 +15,9 @@ from tacit.core.errors import ConfigError, UnavailableError, nearest
 from tacit.core.events import Event
 
 
+FLUSH = 0.25  # seconds for which events may wait in memory
+
+
 class RunFolder:
     """A run's folder; whole files appear at once, so that a killed process leaves none half-written."""
 
@@ -108,12 +111,16 @@ class EventFile:
             raise cannot_write(self._path, error) from None
         self._encode = msgspec.json.Encoder().encode
         self._started = time.perf_counter()
+        self._flushed = 0.0
 
     def __call__(self, number: int, event: Event) -> None:
         """Append one event."""
         elapsed = time.perf_counter() - self._started
         try:
             self._file.write(b'{"n":%d,"t":%.6f,%b\n' % (number, elapsed, self._encode(event)[1:]))
+            if elapsed > self._flushed + FLUSH:  # somebody may follow the file; 20,000 replies come at once
+                self._file.flush()
+                self._flushed = elapsed
         except OSError as error:
             raise cannot_write(self._path, error) from None
 

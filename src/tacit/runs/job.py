@@ -35,10 +35,15 @@ class Finished:
 
     result: dict[str, Any]
     folder: RunFolder
-    model: Model
+    model: Model | None
 
 
-def execute(settings: Settings, *subscribers: Subscriber) -> Finished:
+def execute(
+    settings: Settings,
+    *subscribers: Subscriber,
+    federation: Federation | None = None,
+    run: str | None = None,
+) -> Finished:
     """Run a job and write its folder.
 
     Parameters
@@ -46,10 +51,14 @@ def execute(settings: Settings, *subscribers: Subscriber) -> Finished:
     settings : Settings
     *subscribers : callables
         Get every event; a progress bar, for instance.
+    federation : Federation, optional
+        Where to run, if not on a federation embedded here that the settings describe.
+    run : str, optional
+        The run's id.
     """
     settings.check()
-    run = new_run()
-    federation = build_federation(settings)
+    run = run or new_run()
+    federation = federation or build_federation(settings)
     folder = RunFolder.create(settings.run.out, run)
     result = _header(settings, run, folder)
     notes, exposure = _Notes(), ExposureLedger()
@@ -71,7 +80,8 @@ def execute(settings: Settings, *subscribers: Subscriber) -> Finished:
                 events.emit(Noted("exposure", text, "warning"))
             result |= _measured(settings, federation, training, events)
         result |= {"exposure": exposure.summary(), "notes": notes.collected}
-        folder.place("model.safetensors", training.model.save)
+        if training.trained is not None:
+            folder.place("model.safetensors", training.trained.save)
         folder.write("report.html", render(result).encode())
         folder.write_json("result.json", result)
     except BaseException as error:
@@ -81,7 +91,7 @@ def execute(settings: Settings, *subscribers: Subscriber) -> Finished:
         with suppress(UnavailableError):
             folder.write_json("result.json", result)
         raise
-    return Finished(result, folder, training.model)
+    return Finished(result, folder, training.trained)
 
 
 def _warnings(settings: Settings, federation: Federation) -> Iterator[Noted]:
@@ -157,7 +167,7 @@ def _measured(
     names = ("accuracy", "precision", "recall", "f1", "auc", "loss", "mse", "rmse", "mae", "r2")
     return {
         "clients": federation.clients,
-        "rows": federation.holdings.table.rows,
+        "rows": federation.holdings.table.rows if federation.experiment else None,
         "features": training.schema.features,
         "classes": list(training.schema.classes),
         **{name: main.get(name) for name in names},
@@ -170,6 +180,7 @@ def _measured(
         "privacy": ledger["privacy"],
         "failures": ledger["failures"],
         "model": training.outcome.digest,
+        "engine": federation.transport,
         "scores": scores,
         "ledger": ledger,
         "skew": _skew(federation, training),
@@ -223,7 +234,7 @@ def _alone(
 
 def _skew(federation: Federation, training: Training) -> dict[str, Any] | None:
     """How unevenly classes are spread over the clients."""
-    if training.schema.task != "classification":
+    if training.schema.task != "classification" or not federation.experiment:
         return None
     holdings = federation.holdings
     owner = np.repeat(np.arange(federation.clients), np.diff(holdings.offsets))

@@ -1,0 +1,142 @@
+"""Party store: what parties remember between steps, in one SQLite file; secrets are encrypted at rest.
+
+On a deployed engine every step is a new process. A step therefore begins by reading the party's state and
+vault and ends by writing both in one transaction: either all that the step did is kept, or nothing, the
+same rule as in memory. The vault is written under a key that is not in the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+from tacit.core.errors import ProtectionError, UnavailableError
+from tacit.core.message import Message
+from tacit.core.party import Party, State, Vault
+from tacit.core.random import derive
+from tacit.core.secret import Secret
+
+NONCE = 12
+KEPT_RUNS = 16  # runs that are remembered; with an older one go its keys
+PATIENCE = 600.0  # seconds a step waits for another step of the same site
+TABLE = """
+CREATE TABLE IF NOT EXISTS parties (
+    run TEXT NOT NULL, party TEXT NOT NULL, state BLOB NOT NULL, vault BLOB NOT NULL, written REAL NOT NULL,
+    PRIMARY KEY (run, party)
+) WITHOUT ROWID
+"""
+
+
+class PartyStore:
+    """States and vaults of parties, each under its run.
+
+    Parameters
+    ----------
+    path : Path
+        The database; made, readable by its owner only, if it is not there.
+    key : Secret
+        What vaults are encrypted under; 32 bytes that are kept elsewhere.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> key = Secret(bytes(32))
+    >>> with TemporaryDirectory() as folder:
+    ...     store = PartyStore(Path(folder, "state.db"), key)
+    ...     with store.step("run-1", Party("a", dict, key)) as party:
+    ...         party.state["seen"] = 1
+    ...         party.vault["key"] = Secret(b"hidden")
+    ...     with store.step("run-1", Party("a", dict, key)) as party:
+    ...         print(party.state["seen"], party.vault)
+    1 Vault(1 secrets, hidden)
+    """
+
+    def __init__(self, path: Path, key: Secret) -> None:
+        self.path = path
+        self._cipher = ChaCha20Poly1305(derive(key.reveal(), ("vault",)))
+        try:
+            if not path.exists():
+                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            with closing(self._connected()) as connection:
+                connection.execute(TABLE)
+        except (OSError, sqlite3.Error) as error:
+            raise UnavailableError(f"the state database {path} cannot be opened: {error}") from None
+
+    def _connected(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
+        # What is overwritten is gone: a key of an old run must not be found in free pages.
+        connection.execute("PRAGMA secure_delete = ON")
+        return connection
+
+    @contextmanager
+    def step(self, run: str, party: Party) -> Iterator[Party]:
+        """Give the party what it remembers of a run, and keep what the block made of it if it ends well."""
+        with closing(self._connected()) as connection:
+            connection.execute("BEGIN IMMEDIATE")  # steps of one site happen one after the other
+            try:
+                self._read(connection, run, party)
+                before = party.state.to_bytes(), _written(party.vault)
+                yield party
+                after = party.state.to_bytes(), _written(party.vault)
+                if after != before:
+                    self._write(connection, run, party.id, *after)
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
+
+    def runs(self) -> list[str]:
+        """Runs that are remembered, the latest first."""
+        with closing(self._connected()) as connection:
+            rows = connection.execute("SELECT run FROM parties GROUP BY run ORDER BY MAX(written) DESC")
+            return [run for (run,) in rows]
+
+    def forget(self, run: str) -> None:
+        """Remove all that is remembered of a run, its keys too."""
+        with closing(self._connected()) as connection:
+            connection.execute("DELETE FROM parties WHERE run = ?", (run,))
+
+    def _read(self, connection: sqlite3.Connection, run: str, party: Party) -> None:
+        query = "SELECT state, vault FROM parties WHERE run = ? AND party = ?"
+        row = connection.execute(query, (run, party.id)).fetchone()
+        party.state, party.vault = State(), Vault()
+        if row is None:
+            return
+        state, vault = row
+        try:
+            raw = self._cipher.decrypt(vault[:NONCE], vault[NONCE:], _place(run, party.id, state))
+        except InvalidTag:
+            raise ProtectionError(
+                f"what {party.id} remembers does not open: the key is not the one it was written under, or "
+                f"{self.path.name} was changed"
+            ) from None
+        party.state = State.from_bytes(state)
+        party.vault = Vault({name: Secret(value) for name, value in Message.decode(raw).items()})
+
+    def _write(self, connection: sqlite3.Connection, run: str, party: str, state: bytes, vault: bytes) -> None:
+        nonce = os.urandom(NONCE)
+        sealed = nonce + self._cipher.encrypt(nonce, vault, _place(run, party, state))
+        row = (run, party, state, sealed, time.time())
+        connection.execute("INSERT OR REPLACE INTO parties VALUES (?, ?, ?, ?, ?)", row)
+        connection.execute(
+            "DELETE FROM parties WHERE run NOT IN "
+            "(SELECT run FROM parties GROUP BY run ORDER BY MAX(written) DESC LIMIT ?)",
+            (KEPT_RUNS,),
+        )
+
+
+def _written(vault: Vault) -> bytes:
+    return Message({name: secret.reveal() for name, secret in vault.items()}).encode()
+
+
+def _place(run: str, party: str, state: bytes) -> bytes:
+    """What a vault belongs to: with another run's, party's or moment's state it does not open."""
+    return Message(run=run, party=party, state=hashlib.sha256(state).digest()).encode()
