@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-full bench reproduce docs lock clean
+.PHONY: help setup run federation test test-full bench reproduce docs lock clean
 
 # The interpreter that makes .venv; afterwards only .venv is used. Choose with `make PYTHON=python3.12`.
 # Asked to run, not only to exist: version managers leave names that point nowhere.
@@ -39,6 +39,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 run: setup ## The main job: federate, compare, report
 	@$(BIN)/tacit run
+
+federation: setup ## The same on Flower: a SuperLink and 3 SuperNodes on this machine
+	@$(BIN)/tacit federation demo
 
 test: setup ## Lint, types, room order and all tests but the slow ones
 	@$(BIN)/ruff check .

@@ -159,7 +159,7 @@ class Party:
     @property
     def identity(self) -> Secret:
         """The site's signing key, of which the others have pinned the public half."""
-        return self._identity or identity_of(self._secret)
+        return identity_of(self._secret) if self._identity is None else self._identity
 
     def pinned(self, name: str) -> bytes:
         """Identity key that this site has pinned for another party."""

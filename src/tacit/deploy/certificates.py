@@ -32,7 +32,9 @@ def write_certificates(folder: Path, host: str = "127.0.0.1") -> None:
     root = _begun(issuer, issuer, authority)
     root = root.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     root = root.add_extension(_usage(signs=True), critical=True)
-    root = root.add_extension(x509.SubjectKeyIdentifier.from_public_key(authority.public_key()), critical=False)
+    root = root.add_extension(
+        x509.SubjectKeyIdentifier.from_public_key(authority.public_key()), critical=False
+    )
     leaf = _begun(_name(host), issuer, server)
     leaf = leaf.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     leaf = leaf.add_extension(x509.SubjectAlternativeName(_known_as(host)), critical=False)

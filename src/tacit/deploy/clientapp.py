@@ -27,7 +27,9 @@ def step(message: FlowerMessage, context: Context) -> FlowerMessage:
         call, job, timeout = unpack(message.content)
         site = context.node_config.get("site")
         if not isinstance(site, str):
-            raise ConfigError("this SuperNode does not say where its site's folder is: --node-config 'site=\"…\"'")
+            raise ConfigError(
+                "this SuperNode does not say where its site's folder is: --node-config 'site=\"…\"'"
+            )
         with one_thread():
             raw = answer(SiteFolder(site), context.run_config, call, job, timeout)
     except TacitError as error:

@@ -63,7 +63,9 @@ def _certificates(found: dict[str, Any], path: Path, name: str) -> Path | None:
     if found.get("insecure"):
         return None
     if not (file := found.get("root-certificates")):
-        raise ConfigError(f"[superlink.{name}] in {path} names no root-certificates: give the CA's certificate")
+        raise ConfigError(
+            f"[superlink.{name}] in {path} names no root-certificates: give the CA's certificate"
+        )
     certificates = path.parent / Path(str(file)).expanduser()
     if not certificates.is_file():
         raise ConfigError(f"there is no certificate {certificates}, which [superlink.{name}] names")

@@ -76,20 +76,21 @@ def check_roster(settings: Settings, roster: Roster) -> None:
     clients, asked = len(roster.clients), settings.partition_options().get("clients")
     if settings.data.name != OWN_ROWS and asked != clients:
         raise ConfigError(
-            f"the roster names {clients} clients, and the rows are divided among {asked}: set [partition] clients "
-            f"= {clients}, or data = '{OWN_ROWS}' if every site brings its own"
+            f"the roster names {clients} clients, and the rows are divided among {asked}: set [partition] "
+            f"clients = {clients}, or data = '{OWN_ROWS}' if every site brings its own"
         )
     protection = settings.build_protection()
     least = settings.run.min_clients or (1 if protection.promises.single else 3)
     if clients < least:
         raise ConfigError(
-            f"the roster names {clients} clients, and {protection.name} opens no total over fewer than {least}"
+            f"the roster names {clients} clients, and {protection.name} opens no total over fewer than "
+            f"{least}: have more sites, or lower min_clients"
         )
     for service in protection.services:
         if service not in roster.services:
             raise ConfigError(
-                f"{protection.name} needs a {service}, and the roster names none under [services]: add one, or "
-                f"choose among {', '.join(name for name in PROTECTIONS if name != protection.name)}"
+                f"{protection.name} needs a {service}, and the roster names none under [services]: add one, "
+                f"or choose among {', '.join(name for name in PROTECTIONS if name != protection.name)}"
             )
 
 

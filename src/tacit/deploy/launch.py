@@ -26,9 +26,10 @@ from tacit.deploy.connection import probe, read_connection
 from tacit.deploy.federation import check_roster
 from tacit.engines.sitefolder import SiteFolder
 from tacit.federation import new_run
+from tacit.runs.experiment import build_federation
 from tacit.runs.folder import RunFolder
 from tacit.runs.job import Finished
-from tacit.runs.settings import Settings
+from tacit.runs.settings import OWN_ROWS, Settings
 
 FLWR = (sys.executable, "-c", "import sys; sys.argv[0] = 'flwr'; from flwr.cli.app import app; app()")
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
@@ -61,6 +62,9 @@ def launch(settings: Settings, *subscribers: Subscriber) -> Finished:
     settings.check()
     coordinator = SiteFolder(settings.flower.coordinator)
     check_roster(settings, coordinator.roster)
+    coordinator.secret  # noqa: B018  # locked, it could greet nobody
+    if settings.data.name != OWN_ROWS:
+        build_federation(settings)  # what no client could learn from is refused before anything is sent
     probe(read_connection(settings.flower.superlink))
     run = new_run()
     out = Path(settings.run.out).absolute()
@@ -86,7 +90,7 @@ def check_flower() -> None:
 def _travelling(settings: Settings) -> dict[str, Any]:
     """Settings as all parties see them: the coordinator's own paths stay here."""
     tables = settings.as_tables()
-    del tables["run"]["out"], tables["flower"]["coordinator"], tables["flower"]["superlink"]
+    del tables["run"]["out"], tables["flower"]["coordinator"]
     return tables
 
 

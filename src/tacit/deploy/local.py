@@ -170,7 +170,9 @@ class LocalFederation:
         words = [*FLWR, "supernode", "register", str(public), NAME, "--name", name]
         done = subprocess.run(words, env=self.environment, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise UnavailableError(f"{name} cannot be registered: {done.stderr.strip() or done.stdout.strip()}")
+            raise UnavailableError(
+                f"{name} cannot be registered: {done.stderr.strip() or done.stdout.strip()}"
+            )
 
     def stop(self) -> None:
         """Stop all that was started."""

@@ -35,7 +35,9 @@ def pack(call: bytes, job: bytes = b"", timeout: float | None = None) -> RecordD
     """Write an ask (or, as ``call`` alone, a reply) into Flower's records."""
     from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-    records: dict[str, Any] = {"about": ConfigRecord({"version": tacit.__version__, "timeout": timeout or 0.0})}
+    records: dict[str, Any] = {
+        "about": ConfigRecord({"version": tacit.__version__, "timeout": timeout or 0.0})
+    }
     for name, raw in (("call", call), ("job", job)):
         if len(raw) <= SMALL:
             records[name] = ConfigRecord({"raw": raw})
@@ -147,7 +149,7 @@ class FlowerEngine:
             self._count(message, len(call) + len(job))
         sent = [str(number) for number in self._grid.push_messages(messages)] if messages else []
         if len(sent) != len(messages):
-            raise MessageError("the SuperLink took not all messages of a wave: they are larger than it allows")
+            raise MessageError("the SuperLink did not take all messages of a wave: they are too large")
         del messages
         asked = {name: number for (name, _), number in zip(there, sent, strict=True)}
         arrived: dict[str, Reply] = {}

@@ -174,7 +174,7 @@ class SiteFolder:
             raise ConfigError(f"{self.path}/secret.key cannot be read: {error.strerror}") from None
         except (InvalidTag, ValueError):
             raise ProtectionError(
-                f"{self.path}/secret.key does not open with this site's key: it is another site's, or was changed"
+                f"{self.path}/secret.key does not open with this site's key: it is another's, or was changed"
             ) from None
 
     @property

@@ -121,7 +121,9 @@ class PartyStore:
         party.state = State.from_bytes(state)
         party.vault = Vault({name: Secret(value) for name, value in Message.decode(raw).items()})
 
-    def _write(self, connection: sqlite3.Connection, run: str, party: str, state: bytes, vault: bytes) -> None:
+    def _write(
+        self, connection: sqlite3.Connection, run: str, party: str, state: bytes, vault: bytes
+    ) -> None:
         nonce = os.urandom(NONCE)
         sealed = nonce + self._cipher.encrypt(nonce, vault, _place(run, party, state))
         row = (run, party, state, sealed, time.time())

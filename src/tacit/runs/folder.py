@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from tacit.core.errors import ConfigError, UnavailableError, nearest
-from tacit.core.events import Event
-
+from tacit.core.events import Event, WaveStarted
 
 FLUSH = 0.25  # seconds for which events may wait in memory
 
@@ -118,7 +117,8 @@ class EventFile:
         elapsed = time.perf_counter() - self._started
         try:
             self._file.write(b'{"n":%d,"t":%.6f,%b\n' % (number, elapsed, self._encode(event)[1:]))
-            if elapsed > self._flushed + FLUSH:  # somebody may follow the file; 20,000 replies come at once
+            # Somebody may follow the file; but 20,000 replies may come at once.
+            if elapsed > self._flushed + FLUSH or isinstance(event, WaveStarted):
                 self._file.flush()
                 self._flushed = elapsed
         except OSError as error:

@@ -87,7 +87,7 @@ def execute(
     except BaseException as error:
         # What is known so far is kept: the events, and why the run stopped. If not even this can be
         # written, the first error is still the one to tell.
-        result |= {"error": _facts(error), "exposure": exposure.summary(), "notes": notes.collected}
+        result |= {"error": facts(error), "exposure": exposure.summary(), "notes": notes.collected}
         with suppress(UnavailableError):
             folder.write_json("result.json", result)
         raise
@@ -114,7 +114,8 @@ def _leaks(settings: Settings, exposure: ExposureLedger) -> list[str]:
     return [] if settings.protect["name"] == "plain" else sentences(rows)
 
 
-def _facts(error: BaseException) -> dict[str, Any]:
+def facts(error: BaseException) -> dict[str, Any]:
+    """What a result says of the error that stopped its run."""
     if isinstance(error, KeyboardInterrupt):
         return {"type": "Interrupted", "text": "stopped by the user", "exit_code": 130}
     code = error.exit_code if isinstance(error, TacitError) else 1
