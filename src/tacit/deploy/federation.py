@@ -35,7 +35,7 @@ class DeployedFederation(Federation):
     """
 
     def __init__(self, settings: Settings, folder: SiteFolder, grid: Any) -> None:
-        check_roster(settings, folder.roster)
+        check_deployable(settings, folder.roster)
         self.experiment = settings.data.name != OWN_ROWS
         run = settings.run
         classes = settings.data.classes
@@ -71,8 +71,10 @@ class DeployedFederation(Federation):
             engine.close()
 
 
-def check_roster(settings: Settings, roster: Roster) -> None:
+def check_deployable(settings: Settings, roster: Roster) -> None:
     """Refuse what cannot work with those who take part, before anything is sent."""
+    if reason := settings.build_protection().fits(settings.build_method()):
+        raise ConfigError(f"{settings.protect['name']} cannot protect {settings.method['name']}: {reason}")
     clients, asked = len(roster.clients), settings.partition_options().get("clients")
     if settings.data.name != OWN_ROWS and asked != clients:
         raise ConfigError(
@@ -96,6 +98,6 @@ def check_roster(settings: Settings, roster: Roster) -> None:
 
 def _unseen(roster: Roster) -> Holdings:
     """Holdings of which the coordinator knows the holders only."""
-    nothing = Table.of(np.empty((0, 1)), np.empty(0), task="regression")
+    nothing = Table.of(np.empty((0, 1)), np.empty(0, dtype=str))
     names = tuple(roster.clients)
     return Holdings(nothing, np.zeros(len(names) + 1, dtype=np.int64), names)

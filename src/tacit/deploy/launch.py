@@ -23,7 +23,7 @@ from tacit.core import events
 from tacit.core.errors import FederationError, TacitError, UnavailableError
 from tacit.core.events import Event, Subscriber
 from tacit.deploy.connection import probe, read_connection
-from tacit.deploy.federation import check_roster
+from tacit.deploy.federation import check_deployable
 from tacit.engines.sitefolder import SiteFolder
 from tacit.federation import new_run
 from tacit.runs.experiment import build_federation
@@ -61,7 +61,7 @@ def launch(settings: Settings, *subscribers: Subscriber) -> Finished:
     check_flower()
     settings.check()
     coordinator = SiteFolder(settings.flower.coordinator)
-    check_roster(settings, coordinator.roster)
+    check_deployable(settings, coordinator.roster)
     coordinator.secret  # noqa: B018  # locked, it could greet nobody
     if settings.data.name != OWN_ROWS:
         build_federation(settings)  # what no client could learn from is refused before anything is sent

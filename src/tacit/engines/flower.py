@@ -176,8 +176,9 @@ class FlowerEngine:
         """Take the replies that have come."""
         names = {number: name for name, number in asked.items()}
         for message in self._grid.pull_messages(list(names)):
-            name = names[message.metadata.reply_to_message_id]
-            del asked[name]
+            name = names.get(message.metadata.reply_to_message_id, "")
+            if asked.pop(name, None) is None:
+                continue  # a reply that nobody waits for
             arrived[name] = self._read(name, message, downs[name])
 
     def _read(self, name: str, message: Any, down: int) -> Reply:
