@@ -48,10 +48,10 @@ test: setup ## Lint, types, room order and all tests but the slow ones
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python -m pytest -m "not slow" -n 2
+	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup
 
 test-full: setup ## All tests, the slow ones too
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 bench: setup ## Measure Tacit beside the packages people use today
 	@$(BIN)/tacit bench all

@@ -94,9 +94,8 @@ class TestStore:
             found.state["vector"] = np.ones(3)
             found.vault["key"] = Secret(b"older")
         connection = sqlite3.connect(store.path)
-        connection.execute(
-            f"UPDATE parties SET {column} = (SELECT {column} FROM parties WHERE run = 'old') WHERE run = 'run'"
-        )
+        older = f"(SELECT {column} FROM parties WHERE run = 'old')"
+        connection.execute(f"UPDATE parties SET {column} = {older} WHERE run = 'run'")
         connection.commit()
         connection.close()
         with pytest.raises(ProtectionError, match="changed"), store.step("run", party()):
@@ -124,7 +123,7 @@ class TestSiteFolder:
         return folder, key
 
     def test_it_reads_back_what_was_made(self, tmp_path):
-        folder, key = self.make(tmp_path, data="rows.csv", target="y", experiment=True)
+        folder, _ = self.make(tmp_path, data="rows.csv", target="y", experiment=True)
         again = SiteFolder(folder.path)
         assert again.settings == folder.settings
         assert again.identity == folder.identity

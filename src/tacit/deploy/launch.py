@@ -28,7 +28,7 @@ from tacit.engines.sitefolder import SiteFolder
 from tacit.federation import new_run
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import RunFolder
-from tacit.runs.job import Finished
+from tacit.runs.job import Finished, facts
 from tacit.runs.settings import OWN_ROWS, Settings
 
 FLWR = (sys.executable, "-c", "import sys; sys.argv[0] = 'flwr'; from flwr.cli.app import app; app()")
@@ -74,9 +74,14 @@ def launch(settings: Settings, *subscribers: Subscriber) -> Finished:
         "out": str(out),
         "coordinator": str(coordinator.path.absolute()),
     }
-    with _started(settings.flower.superlink, config) as process:
-        _follow(process, out / run, subscribers)
-    return _finished(process, RunFolder(out / run))
+    folder = RunFolder(out / run)
+    try:
+        with _started(settings.flower.superlink, config) as process:
+            _follow(process, folder.path, subscribers)
+    except KeyboardInterrupt as error:
+        _note(folder, error)
+        raise
+    return _finished(process, folder)
 
 
 def check_flower() -> None:
@@ -180,6 +185,13 @@ def read_event(line: bytes) -> tuple[int, Event]:
     fields = _decoder.decode(line)
     kind = next(kind for kind in KINDS if kind.__name__ == fields["event"])
     return fields["n"], msgspec.convert(fields, kind)
+
+
+def _note(folder: RunFolder, error: BaseException) -> None:
+    """Say in the run folder, if there is one, why the run stopped."""
+    if folder.path.is_dir() and not (folder.path / "result.json").is_file():
+        with suppress(UnavailableError):
+            folder.write_json("result.json", {"run": folder.path.name, "error": facts(error)})
 
 
 def _finished(run: _Run, folder: RunFolder) -> Finished:

@@ -48,7 +48,7 @@ class LocalFederation:
         self.home = home.absolute()
         self.clients, self.services = tuple(clients), tuple(services)
         self.port = 0
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._files: list[IO[bytes]] = []
 
     @property
@@ -121,9 +121,9 @@ class LocalFederation:
         for folder in folders.values():
             (folder.path / "roster.toml").write_text(roster.to_toml(), encoding="utf-8")
 
-    def start_node(self, name: str) -> subprocess.Popen[bytes]:
+    def start_node(self, name: str) -> None:
         """Start a site's SuperNode."""
-        return self._spawn(
+        self._spawn(
             name,
             ["flwr.supernode.cli.flower_supernode", "flower_supernode"],
             ["--superlink", f"{HOST}:{self.port}", "--root-certificates", self.home / "ca.crt"],
@@ -131,7 +131,7 @@ class LocalFederation:
             ["--host", HOST, "--port", free_port(), "--node-config", f'site="{self.site(name)}"'],
         )
 
-    def _spawn(self, log: str, program: Sequence[str], *words: Sequence[object]) -> subprocess.Popen[bytes]:
+    def _spawn(self, log: str, program: Sequence[str], *words: Sequence[object]) -> None:
         module, function = program
         code = f"import sys; sys.argv[0] = 'flower'; from {module} import {function}; {function}()"
         file = (self.home / f"{log}.log").open("ab")
@@ -145,15 +145,14 @@ class LocalFederation:
             cwd=self.home,
             start_new_session=True,  # a group of its own, which is ended as a whole
         )
-        self._processes.append(process)
-        return process
+        self._processes[log] = process
 
     def _answering(self) -> None:
         """Wait until the SuperLink answers."""
         connection = Connection(NAME, HOST, self.port, self.home / "ca.crt")
         until = time.monotonic() + START
         while True:
-            if self._processes[0].poll() is not None:
+            if self._processes["superlink"].poll() is not None:
                 raise UnavailableError(f"the SuperLink ended at once: {self._last_words()}")
             try:
                 return probe(connection)
@@ -174,18 +173,32 @@ class LocalFederation:
                 f"{name} cannot be registered: {done.stderr.strip() or done.stdout.strip()}"
             )
 
-    def stop(self) -> None:
-        """Stop all that was started."""
-        for process in reversed(self._processes):
+    def stop_node(self, name: str) -> None:
+        """Stop a site's SuperNode."""
+        self._end(name)
+
+    def _end(self, *names: str) -> None:
+        processes = [self._processes.pop(name) for name in names]
+        for process in processes:
             _signal(process, signal.SIGTERM)
         until = time.monotonic() + FAREWELL
-        for process in self._processes:
+        for process in processes:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.1, until - time.monotonic()))
-        for process in self._processes:
+        for process in processes:
             _signal(process, signal.SIGKILL)  # also children that outlived their parent
             process.wait()
-        self._processes.clear()
+
+    def stop(self) -> None:
+        """Stop all that was started."""
+        self._end(*reversed(self._processes))
+        # Flower's executors are in sessions of their own; they notice that their parents are gone.
+        until = time.monotonic() + FAREWELL
+        while (left := processes_of(self.home)) and time.monotonic() < until:
+            time.sleep(0.1)
+        for number in left:
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
         for file in self._files:
             file.close()
         self._files.clear()
@@ -194,6 +207,17 @@ class LocalFederation:
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
+
+
+def processes_of(home: Path) -> list[int]:
+    """Processes of the federation in that folder, known by their environment, where there is /proc."""
+    word, found = f"FLWR_HOME={home / 'flower'}".encode(), []
+    for process in Path("/proc").glob("[0-9]*"):
+        # Others' processes cannot be read, and some end meanwhile.
+        with suppress(OSError):
+            if word in (process / "environ").read_bytes().split(b"\0") and int(process.name) != os.getpid():
+                found.append(int(process.name))
+    return found
 
 
 def free_port() -> int:
