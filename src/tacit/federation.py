@@ -270,6 +270,7 @@ class Federation:
                 events,
                 secret=self._secret(),
                 pinned=self._pinned,
+                standing=self._standing(),
                 transcript=transcript,
             )
             try:
@@ -306,6 +307,9 @@ class Federation:
 
     def _pinned(self, name: str) -> bytes:
         return pinned_identity(self.seed, name)
+
+    def _standing(self) -> frozenset[str]:
+        return frozenset()
 
     def _evaluated(self) -> bool:
         return bool(self.holdings.kept.any())

@@ -256,6 +256,54 @@ def _empty(name):
     return Party(name, dict, Secret(b"x"))
 
 
+class TestWaves:
+    """One-shot FedHEONN under CKKS: five waves to the weights, four with exchange keys in the roster."""
+
+    def pinned(self, sites, names=CLIENTS):
+        known = {name: SiteFolder(sites[name]).exchange for name in names}
+        for path in sites.values():
+            roster = replace(SiteFolder(path).roster, exchanges=known)
+            (path / "roster.toml").write_text(roster.to_toml())
+
+    def steps(self, finished):
+        found = [wave["step"] for wave in finished.result["ledger"]["waves"]]
+        return found[: found.index("desk.adopt") + 1]
+
+    def test_five_waves(self, sites, job):
+        chosen = job(protect={"name": "ckks"})
+        assert len(self.steps(on_grid(sites, chosen))) == 5
+
+    def test_four_waves_where_the_roster_holds_exchange_keys(self, sites, job):
+        self.pinned(sites)
+        chosen = job(protect={"name": "ckks"})
+        finished = on_grid(sites, chosen)
+        assert self.steps(finished) == ["desk.enrol", *["desk.contribute"] * 2, "desk.adopt"]
+        same(finished, execute(chosen), "ckks")
+        about_keys = [row for row in finished.result["exposure"] if row["about"] == "the keys"]
+        assert {row["class"] for row in about_keys} == {"sealed"}
+        assert not any(row["openable"] for row in about_keys if row["who"] == COORDINATOR)
+
+    def test_with_some_of_them_it_is_five(self, sites, job):
+        self.pinned(sites, CLIENTS[:2])
+        assert len(self.steps(on_grid(sites, job(protect={"name": "ckks"})))) == 5
+
+    def test_if_their_maker_fails_another_makes_the_keys(self, sites, job):
+        self.pinned(sites)
+        chosen = job(protect={"name": "ckks"}, run={"quorum": 0.6, "min_clients": 2})
+        grid = grid_of(sites, chosen)
+        del grid.sites["client-1"]
+        finished = on_grid(sites, chosen, grid)
+        assert "protection.make_keys" in self.steps(finished)
+
+    def test_a_swapped_exchange_key_does_not_open(self, sites, job):
+        self.pinned(sites)
+        folder = SiteFolder(sites["client-3"])
+        other = {**folder.roster.exchanges, "client-1": folder.roster.exchanges["client-2"]}
+        (folder.path / "roster.toml").write_text(replace(folder.roster, exchanges=other).to_toml())
+        with pytest.raises(QuorumError, match="client-3: ProtectionError: a sealed message does not open"):
+            on_grid(sites, job(protect={"name": "ckks"}))
+
+
 class TestRecords:
     @pytest.mark.parametrize("size", [0, 1, SMALL, SMALL + 1, 3 * SMALL])
     def test_bytes_of_any_size_come_back(self, size):

@@ -105,6 +105,8 @@ class Party:
         Gives the identity key that this site has pinned for another party.
     identity : Secret
         The site's signing key, where it is not the one that belongs to ``secret``.
+    standing : callable
+        Gives the site's standing exchange key, and the pinned public one of another party.
     """
 
     __slots__ = (
@@ -113,6 +115,7 @@ class Party:
         "_identity",
         "_pinned",
         "_secret",
+        "_standing",
         "asked",
         "cache",
         "id",
@@ -131,6 +134,7 @@ class Party:
         cache: dict[Any, Any] | None = None,
         pinned: Callable[[str], bytes] | None = None,
         identity: Secret | None = None,
+        standing: Callable[[str], tuple[Secret, bytes]] | None = None,
     ) -> None:
         self.id = id
         self._data = data
@@ -138,6 +142,7 @@ class Party:
         self._secret = secret
         self._pinned = pinned
         self._identity = identity
+        self._standing = standing
         self.state = State()
         self.vault = Vault()
         self.cache = {} if cache is None else cache
@@ -166,6 +171,12 @@ class Party:
         if self._pinned is None:
             raise ConfigError(f"{self.id} has pinned no identities: give it the federation's roster")
         return self._pinned(name)
+
+    def standing(self, name: str) -> tuple[Secret, bytes]:
+        """The site's standing exchange key, and the one that it has pinned for another party."""
+        if self._standing is None:
+            raise ConfigError(f"{self.id} has no standing exchange keys: its roster must hold them")
+        return self._standing(name)
 
     def rng(self, *label: object) -> np.random.Generator:
         """Randomness of this party alone; the same label gives the same stream."""

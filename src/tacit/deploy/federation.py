@@ -57,6 +57,9 @@ class DeployedFederation(Federation):
     def _pinned(self, name: str) -> bytes:
         return self._folder.roster.pinned(name)
 
+    def _standing(self) -> frozenset[str]:
+        return frozenset(self._folder.roster.exchanges)
+
     def _evaluated(self) -> bool:
         return self._settings.data.holdout > 0
 

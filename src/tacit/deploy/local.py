@@ -41,12 +41,17 @@ class LocalFederation:
         Names of the sites.
     services : sequence of str
         Parties without rows, such as "key-server".
+    exchanges : bool
+        Whether the roster holds the clients' exchange keys, which saves a wave.
     """
 
-    def __init__(self, home: Path, clients: Sequence[str], services: Sequence[str] = ()) -> None:
+    def __init__(
+        self, home: Path, clients: Sequence[str], services: Sequence[str] = (), *, exchanges: bool = False
+    ) -> None:
         check_flower()
         self.home = home.absolute()
         self.clients, self.services = tuple(clients), tuple(services)
+        self.exchanges = exchanges
         self.port = 0
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._files: list[IO[bytes]] = []
@@ -117,6 +122,7 @@ class LocalFederation:
             identities[COORDINATOR],
             {name: identities[name] for name in self.clients},
             {name: identities[name] for name in self.services},
+            {name: folders[name].exchange for name in self.clients if self.exchanges},
         )
         for folder in folders.values():
             (folder.path / "roster.toml").write_text(roster.to_toml(), encoding="utf-8")

@@ -25,7 +25,7 @@ from tacit.core.parts import from_plain
 from tacit.core.party import identity_of
 from tacit.core.random import derive
 from tacit.core.secret import Secret
-from tacit.crypto.channel import identity_public
+from tacit.crypto.channel import exchange_public, identity_public
 from tacit.data.table import Task
 from tacit.engines.store import PartyStore
 
@@ -81,24 +81,33 @@ class Roster:
     coordinator: str = ""
     clients: Mapping[str, str] = field(default_factory=dict)
     services: Mapping[str, str] = field(default_factory=dict)
+    exchanges: Mapping[str, str] = field(default_factory=dict)
 
     def pinned(self, name: str) -> bytes:
         """Identity key that is pinned for a party."""
         known = {COORDINATOR: self.coordinator, **self.clients, **self.services}
-        if name not in known:
-            raise ConfigError(f"no identity is pinned for '{name}': {nearest(name, known)}")
-        try:
-            return bytes.fromhex(known[name])
-        except ValueError:
-            raise ConfigError(f"the identity of '{name}' in the roster is not hexadecimal") from None
+        return _key_of(name, known, "identity")
+
+    def exchange(self, name: str) -> bytes:
+        """Standing exchange key that is pinned for a client; with all of them a run takes a wave less."""
+        return _key_of(name, self.exchanges, "exchange key")
 
     def to_toml(self) -> str:
         """Write the roster as TOML."""
         lines = [f'coordinator = "{self.coordinator}"']
-        for section in ("clients", "services"):
-            lines += ["", f"[{section}]"]
-            lines += [f'"{name}" = "{identity}"' for name, identity in getattr(self, section).items()]
+        for section in ("clients", "services", "exchanges"):
+            if named := getattr(self, section):
+                lines += ["", f"[{section}]", *(f'"{name}" = "{key}"' for name, key in named.items())]
         return "\n".join(lines) + "\n"
+
+
+def _key_of(name: str, known: Mapping[str, str], what: str) -> bytes:
+    if name not in known:
+        raise ConfigError(f"no {what} is pinned for '{name}': {nearest(name, known)}")
+    try:
+        return bytes.fromhex(known[name])
+    except ValueError:
+        raise ConfigError(f"the {what} of '{name}' in the roster is not hexadecimal") from None
 
 
 class SiteFolder:
@@ -181,6 +190,19 @@ class SiteFolder:
     def identity(self) -> str:
         """Public half of the site's signing key, for the roster."""
         return identity_public(identity_of(self.secret)).hex()
+
+    @property
+    def exchange(self) -> str:
+        """Public half of the site's standing exchange key, for a roster that is to hold them."""
+        return exchange_public(self._exchange).hex()
+
+    @property
+    def _exchange(self) -> Secret:
+        return Secret(derive(self.secret.reveal(), ("exchange",)))
+
+    def standing(self, name: str) -> tuple[Secret, bytes]:
+        """The site's standing exchange key, and the public one of another party."""
+        return self._exchange, self.roster.exchange(name)
 
     @cached_property
     def store(self) -> PartyStore:

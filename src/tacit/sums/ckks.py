@@ -29,13 +29,14 @@ from tacit.crypto.fixedpoint import (
     from_wide_digits,
     wide_digits,
 )
-from tacit.sums.guarded import SHARED_KEY, ClientKeys
+from tacit.sums.early import EarlyKeys
+from tacit.sums.guarded import SHARED_KEY
 from tacit.sums.paillier import cipher_of
 from tacit.sums.schemes import Scheme, scheme
 
 
 @dataclass(frozen=True)
-class CKKS(ClientKeys):
+class CKKS(EarlyKeys):
     """CKKS ciphertexts added by a coordinator that holds no key; the total opens at the clients.
 
     Parameters

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, ClassVar
@@ -109,24 +109,25 @@ class ClientKeys(Guarded):
     @step
     def make_keys(self, party: Party, message: Message, shared: Shared | None) -> Message:
         """Make the federation's key and seal it for every party."""
+        names: list[str] = message["names"].decode().split("\n")
+        signed = (row.tobytes() for row in message["exchanges"])
+        keys = {name: sealing_key(party, name, key) for name, key in zip(names, signed, strict=True)}
+        return Message(self.new_keys(party, keys))
+
+    def new_keys(self, party: Party, keys: Mapping[str, Secret]) -> dict[str, Blob]:
+        """Make a key and seal it for the others, each under the key that the maker shares with it."""
         secret, public = self.generate()
         content = Secret(os.urandom(32))
         nonce = os.urandom(12)
         run = run_of(party)
         bundle = nonce + ChaCha20Poly1305(content.reveal()).encrypt(nonce, secret.reveal(), run.encode())
-        names: list[str] = message["names"].decode().split("\n")
-        wraps = [
-            seal(
-                sealing_key(party, name, signed.tobytes()), content.reveal(), _key_place(run, party.id, name)
-            )
-            for name, signed in zip(names, message["exchanges"], strict=True)
-        ]
+        wraps = [seal(key, content.reveal(), key_place(run, party.id, name)) for name, key in keys.items()]
         self._keep(party, content, Blob("sealed", bundle))
-        return Message(
-            bundle=Blob("sealed", bundle),
-            wraps=Blob("sealed", b"".join(wraps)),
-            public=Blob("public", public),
-        )
+        return {
+            "bundle": Blob("sealed", bundle),
+            "wraps": Blob("sealed", b"".join(wraps)),
+            "public": Blob("public", public),
+        }
 
     def prepare(self, desk: Any, sums: int) -> None:
         """Let one party make the key; if it cannot, the next one does, down to the quorum."""
@@ -146,22 +147,25 @@ class ClientKeys(Guarded):
         exchanges = np.frombuffer(b"".join(desk.directory[name] for name in others), dtype=np.uint8)
         common = {"names": "\n".join(others).encode(), "exchanges": exchanges.reshape(len(others), -1)}
         for _, reply in desk.ask(self.make_keys, common, parties=[maker]):
-            bundle, wraps, public = (reply.get(name) for name in ("bundle", "wraps", "public"))
-            if not (
-                isinstance(bundle, Blob)
-                and isinstance(public, Blob)
-                and isinstance(wraps, Blob)
-                and len(wraps.data) == len(others) * WRAPPED
-            ):
-                desk.failures[maker] = "MessageError: keys that are not what was agreed"
-                raise MessageError(f"{maker} made keys that are not what was agreed")
-            # Clients never take a public key from the coordinator, which could put its own there.
-            desk.memory["public"] = public.data
-            desk.memory["keys"] = {"bundle": bundle, "maker": maker}
-            desk.memory["wraps"] = {
-                name: Blob("sealed", wraps.data[i * WRAPPED : (i + 1) * WRAPPED])
-                for i, name in enumerate(others)
-            }
+            self.taken(desk, maker, others, reply)
+
+    def taken(self, desk: Any, maker: str, others: Sequence[str], made: Mapping[str, Any]) -> None:
+        """Coordinator half: keep what a maker of keys sent, for the others and of what is public."""
+        bundle, wraps, public = (made.get(name) for name in ("bundle", "wraps", "public"))
+        if not (
+            isinstance(bundle, Blob)
+            and isinstance(public, Blob)
+            and isinstance(wraps, Blob)
+            and len(wraps.data) == len(others) * WRAPPED
+        ):
+            desk.failures[maker] = "MessageError: keys that are not what was agreed"
+            raise MessageError(f"{maker} made keys that are not what was agreed")
+        # Clients never take a public key from the coordinator, which could put its own there.
+        desk.memory["public"] = public.data
+        desk.memory["keys"] = {"bundle": bundle, "maker": maker}
+        desk.memory["wraps"] = {
+            name: Blob("sealed", wraps.data[i * WRAPPED : (i + 1) * WRAPPED]) for i, name in enumerate(others)
+        }
 
     def tickets(self, pending: Sum) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]]]:
         """What has to ride on the ask: the key for those who do not have it yet."""
@@ -187,9 +191,13 @@ class ClientKeys(Guarded):
         if "wrap" not in ticket:
             return
         maker = ticket["maker"]
-        key = sealing_key(party, maker, ticket["exchange"])
-        content = unseal(key, ticket["wrap"].data, _key_place(run_of(party), maker, party.id))
+        key = self.makers_key(party, maker, ticket)
+        content = unseal(key, ticket["wrap"].data, key_place(run_of(party), maker, party.id))
         self._keep(party, Secret(content), ticket["bundle"])
+
+    def makers_key(self, party: Party, maker: str, ticket: Mapping[str, Any]) -> Secret:
+        """Key that this party shares with the maker of the federation's key."""
+        return sealing_key(party, maker, ticket["exchange"])
 
     def _keep(self, party: Party, content: Secret, bundle: Blob) -> None:
         # The bundle is the same for all and needs no hiding: in state it is one object for 20,000 parties.
@@ -225,5 +233,6 @@ class ClientKeys(Guarded):
         return party.cache[key]
 
 
-def _key_place(run: str, maker: str, receiver: str) -> bytes:
+def key_place(run: str, maker: str, receiver: str) -> bytes:
+    """Where a sealed key belongs."""
     return place(run, 0, "key", maker, receiver)
