@@ -9,6 +9,7 @@ import socket
 import ssl
 import threading
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -23,11 +24,13 @@ from flwr.app import Message as FlowerMessage
 import tacit
 from tacit.core.errors import (
     ConfigError,
+    DataError,
     FederationError,
     MessageError,
     ProtectionError,
     QuorumError,
     SchemaError,
+    TacitError,
     UnavailableError,
 )
 from tacit.core.exposure import COORDINATOR
@@ -38,6 +41,7 @@ from tacit.deploy.certificates import write_certificates
 from tacit.deploy.clientapp import app
 from tacit.deploy.connection import Connection, probe, read_connection
 from tacit.deploy.federation import DeployedFederation
+from tacit.deploy.site import learnt, new_site
 from tacit.engines.flower import SMALL, FlowerEngine, pack, unpack
 from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, new_unlock, write_private
 from tacit.engines.store import PartyStore
@@ -552,3 +556,36 @@ def test_the_store_is_per_run_and_forgets_the_oldest(sites, job):
         on_grid(sites, chosen)
     store = PartyStore(sites["client-1"] / "state.db", SiteFolder(sites["client-1"]).unlock)
     assert len(store.runs()) == 2
+
+
+class TestSite:
+    def test_a_site_takes_out_the_model_that_it_learnt(self, sites, chosen, tmp_path):
+        trained = on_grid(sites, chosen(protect={"name": "ckks"}))
+        known = [learnt(SiteFolder(sites[name])) for name in CLIENTS]
+        assert {run for run, _ in known} == {trained.result["run"]}
+        rows = np.random.default_rng(0).normal(size=(20, 3))
+        predictions = [model.predict(rows).tolist() for _, model in known]
+        assert predictions[0] == predictions[1] == predictions[2]
+
+    chosen = TestOwnRows.chosen
+
+    def test_a_run_that_it_does_not_know(self, sites, chosen):
+        folder = SiteFolder(sites["client-1"])
+        with pytest.raises(DataError, match="no model yet"):
+            learnt(folder)
+        on_grid(sites, chosen())
+        with pytest.raises(ConfigError, match="remembers no run 'x'"):
+            learnt(folder, "x")
+
+    def test_a_new_site_is_locked_by_a_key_beside_it(self, tmp_path, rows):
+        folder = new_site(tmp_path / "north", SiteSettings("north", data=str(rows()), target="target"))
+        again = SiteFolder(folder.path)
+        assert again.identity == folder.identity
+        assert Path(again.settings.unlock).parent == tmp_path
+        with pytest.raises(ConfigError, match="there already"):
+            new_site(tmp_path / "north", SiteSettings("north"))
+
+    def test_rows_that_cannot_be_read_are_refused_first(self, tmp_path, rows):
+        with pytest.raises(TacitError, match="tarjet"):
+            new_site(tmp_path / "north", SiteSettings("north", data=str(rows()), target="tarjet"))
+        assert not (tmp_path / "north").exists()

@@ -74,3 +74,61 @@ def demo(
         stdout.print(run_table(run["flower"]))
         stdout.print(beside_table(run))
     stdout.print(f"all in {found['seconds']:.0f} s; nothing is left running")
+
+
+@site_app.command("new")
+@guarded
+def new_site(
+    folder: Annotated[Path, typer.Argument(help="Folder to make.")],
+    name: Annotated[str, typer.Option(help="The site's name in the federation.")],
+    data: Annotated[str | None, typer.Option(help="CSV or parquet file with the site's rows.")] = None,
+    target: Annotated[str | None, typer.Option(help="Target column of that file.")] = None,
+    task: Annotated[str | None, typer.Option(help="classification or regression.")] = None,
+    experiment: Annotated[bool, typer.Option(help="Take part in experiments on public data.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make a site's folder with keys of its own; the identity it prints goes into everybody's roster."""
+    from tacit.core.parts import from_plain
+    from tacit.deploy.site import new_site as make
+    from tacit.engines.sitefolder import SiteSettings
+
+    given = {"name": name, "data": data, "target": target, "task": task, "experiment": experiment}
+    found = make(folder, from_plain(SiteSettings, given, "site"))
+    facts = {
+        "folder": str(found.path),
+        "name": found.name,
+        "identity": found.identity,
+        "exchange": found.exchange,
+        "unlock": found.settings.unlock,
+    }
+    if as_json:
+        say_json(facts)
+        return
+    for key, value in facts.items():
+        stdout.print(
+            Text.assemble((f"{key:<10}", "cyan"), str(value or "in the environment")), soft_wrap=True
+        )
+    stdout.print("\nput the federation's roster.toml there; identity and exchange are not secret, unlock is")
+
+
+@site_app.command("export")
+@guarded
+def export_site(
+    folder: Annotated[Path, typer.Argument(help="The site's folder.")],
+    to: Annotated[Path, typer.Option(help="File for the model, as safetensors.")] = Path("model.safetensors"),
+    run: Annotated[str, typer.Option(help="Id of a run; 'latest' is the newest.")] = "latest",
+    as_json: Json = False,
+) -> None:
+    """Take out the model that a site has learnt; where sites open totals, nobody else has it."""
+    from tacit.deploy.site import learnt
+    from tacit.engines.sitefolder import SiteFolder
+    from tacit.runs.folder import RunFolder
+
+    if to.exists():
+        raise ConfigError(f"{to} is there already: choose another file with --to")
+    chosen, model = learnt(SiteFolder(folder), run)
+    path = RunFolder(to.parent).place(to.name, model.save)
+    if as_json:
+        say_json({"run": chosen, "path": str(path)})
+    else:
+        stdout.print(Text(f"{path}: the model of run {chosen}"), soft_wrap=True)
