@@ -20,6 +20,7 @@ from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.deploy.launch import launch
 from tacit.deploy.local import LocalFederation, processes_of
+from tacit.deploy.site import learnt
 from tacit.engines.sitefolder import SiteFolder
 from tacit.methods import METHODS
 from tacit.runs.job import execute
@@ -232,6 +233,26 @@ def test_too_few_sites(federation, tables):
             launch(Settings.from_tables(tables(flower={"wait": 1.0})))
     finally:
         federation.start_node("client-3")
+
+
+@pytest.mark.slow
+def test_sites_with_rows_of_their_own_keep_the_model(federation, tables, rows):
+    before = {name: (federation.site(name) / "site.toml").read_text() for name in CLIENTS}
+    for name, text in before.items():
+        own = text.replace("experiment = true", "experiment = false")
+        more = f'data = "{rows["classification"]}"\ntarget = "target"\n'
+        (federation.site(name) / "site.toml").write_text(own + more)
+    try:
+        chosen = tables(data={"name": "sites", "target": None, "holdout": 0.2}, protect={"name": "ckks"})
+        result = launch(Settings.from_tables(chosen)).result
+        models = [learnt(SiteFolder(federation.site(name))) for name in CLIENTS]
+    finally:
+        for name, text in before.items():
+            (federation.site(name) / "site.toml").write_text(text)
+    assert result["accuracy"] > 0.5  # on the rows that they keep aside
+    assert not (Path(result["folder"]) / "model.safetensors").exists()
+    assert {run for run, _ in models} == {result["run"]}
+    assert len({json.dumps(model.as_dict(), default=str) for _, model in models}) == 1
 
 
 @pytest.mark.slow

@@ -7,6 +7,8 @@ process. The real thing is in tests/contract/test_flower.py.
 import json
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -196,6 +198,8 @@ def test_every_protection_gives_what_the_embedded_engine_gives(protection, sites
     engine = ours.result["engine"]
     assert engine["name"] == "flower"
     assert 0 < engine["overhead_bytes"] / engine["messages"] < 1000
+    assert "Flower added" in (ours.folder.path / "report.html").read_text()
+    assert "Flower added" not in (theirs.folder.path / "report.html").read_text()
 
 
 @pytest.mark.parametrize("name", list(METHODS))
@@ -401,7 +405,8 @@ class TestBadInput:
     def test_two_nodes_of_one_name_are_refused(self, sites, job):
         grid = grid_of(sites, job())
         nodes = grid.get_nodes()
-        grid.get_nodes = lambda: [*nodes, nodes[0]]
+        strangers = [SimpleNamespace(name="", node_id=1), SimpleNamespace(name="", node_id=2)]
+        grid.get_nodes = lambda: [*strangers, *nodes, nodes[0]]  # nodes of another federation do not matter
         engine = FlowerEngine(grid, SiteFolder(sites[COORDINATOR]).roster)
         with pytest.raises(FederationError, match="two SuperNodes are registered as 'client-1'"):
             list(engine.ask(b"call", [("client-1", b"")]))
@@ -434,6 +439,19 @@ class TestBadInput:
         with pytest.raises(ConfigError, match=error):
             on_grid(sites, chosen, grid)
         assert not grid.passed
+
+    def test_an_experiment_needs_the_names_of_its_partition(self, sites, job):
+        folder = SiteFolder(sites[COORDINATOR])
+        clients = {name.replace("client-2", "north"): key for name, key in folder.roster.clients.items()}
+        (folder.path / "roster.toml").write_text(replace(folder.roster, clients=clients).to_toml())
+        with pytest.raises(ConfigError, match=r"the roster names client-1, north, client-3.*client-2 is not"):
+            on_grid(sites, job())
+
+    def test_the_order_of_the_roster_makes_no_difference(self, sites, job):
+        folder = SiteFolder(sites[COORDINATOR])
+        turned = dict(reversed(folder.roster.clients.items()))
+        (folder.path / "roster.toml").write_text(replace(folder.roster, clients=turned).to_toml())
+        assert on_grid(sites, job()).result["model"] == execute(job()).result["model"]
 
     def test_a_protection_without_its_service_is_refused_first(self, sites, job):
         folder = SiteFolder(sites[COORDINATOR])
@@ -556,6 +574,14 @@ def test_the_store_is_per_run_and_forgets_the_oldest(sites, job):
         on_grid(sites, chosen)
     store = PartyStore(sites["client-1"] / "state.db", SiteFolder(sites["client-1"]).unlock)
     assert len(store.runs()) == 2
+
+
+def test_nothing_of_flower_is_imported_without_it():
+    code = (
+        "import sys, tacit, tacit.federation, tacit.runs.job, tacit.engines.store, tacit.cli.app; "
+        "sys.exit(any(name.split('.')[0] == 'flwr' for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 class TestSite:

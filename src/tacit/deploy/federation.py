@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,8 @@ class DeployedFederation(Federation):
     """
 
     def __init__(self, settings: Settings, folder: SiteFolder, grid: Any) -> None:
-        check_deployable(settings, folder.roster)
+        roster = folder.roster
+        check_deployable(settings, roster)
         self.experiment = settings.data.name != OWN_ROWS
         run = settings.run
         classes = settings.data.classes
@@ -44,28 +46,29 @@ class DeployedFederation(Federation):
         if self.experiment:
             local = build_federation(settings)
             holdings, test, declared = local.holdings, local.test, local.declared
+            roster = _in_order(roster, holdings.names)
         else:
-            holdings = _unseen(folder.roster)
+            holdings = _unseen(roster)
         super().__init__(
             holdings, test=test, seed=run.seed, timeout=run.timeout, quorum=run.quorum, declared=declared
         )
-        self._folder, self._grid, self._settings = folder, grid, settings
+        self._folder, self._roster, self._grid, self._settings = folder, roster, grid, settings
 
     def _secret(self) -> Secret:
         return self._folder.secret
 
     def _pinned(self, name: str) -> bytes:
-        return self._folder.roster.pinned(name)
+        return self._roster.pinned(name)
 
     def _standing(self) -> frozenset[str]:
-        return frozenset(self._folder.roster.exchanges)
+        return frozenset(self._roster.exchanges)
 
     def _evaluated(self) -> bool:
         return self._settings.data.holdout > 0
 
     @contextmanager
     def _engine(self, manifest: Manifest, parts: Parts) -> Iterator[Engine]:
-        engine = FlowerEngine(self._grid, self._folder.roster, timeout=self._settings.run.timeout)
+        engine = FlowerEngine(self._grid, self._roster, timeout=self._settings.run.timeout)
         try:
             engine.wait(self._settings.flower.wait, parts.protection.services)
             yield engine
@@ -97,6 +100,16 @@ def check_deployable(settings: Settings, roster: Roster) -> None:
                 f"{protection.name} needs a {service}, and the roster names none under [services]: add one, "
                 f"or choose among {', '.join(name for name in PROTECTIONS if name != protection.name)}"
             )
+
+
+def _in_order(roster: Roster, names: Sequence[str]) -> Roster:
+    """The roster in the order of the rows' holders: floats are added in party order."""
+    if odd := sorted({*names} ^ roster.clients.keys()):
+        raise ConfigError(
+            f"rows are divided among {', '.join(names)}; the roster names {', '.join(roster.clients)}: in "
+            f"an experiment both are the same, and {odd[0]} is not"
+        )
+    return replace(roster, clients={name: roster.clients[name] for name in names})
 
 
 def _unseen(roster: Roster) -> Holdings:

@@ -33,6 +33,7 @@ from tacit.runs.settings import OWN_ROWS, Settings
 
 FLWR = (sys.executable, "-c", "import sys; sys.argv[0] = 'flwr'; from flwr.cli.app import app; app()")
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+FAREWELL = 5.0  # seconds in which a run that was stopped may write its last words
 LOOK = 0.3  # seconds between looks at the run's events
 STOPPED = re.compile(r"Successfully started run (\d+)")
 
@@ -189,9 +190,15 @@ def read_event(line: bytes) -> tuple[int, Event]:
 
 def _note(folder: RunFolder, error: BaseException) -> None:
     """Say in the run folder, if there is one, why the run stopped."""
-    if folder.path.is_dir() and not (folder.path / "result.json").is_file():
-        with suppress(UnavailableError):
-            folder.write_json("result.json", {"run": folder.path.name, "error": facts(error)})
+    if not folder.path.is_dir():
+        return
+    # The coordinator's half may still write what it knows, but not that it was stopped on purpose.
+    until = time.monotonic() + FAREWELL
+    while not (there := (folder.path / "result.json").is_file()) and time.monotonic() < until:
+        time.sleep(LOOK)
+    known = folder.result() if there else {"run": folder.path.name}
+    with suppress(UnavailableError):
+        folder.write_json("result.json", {**known, "error": facts(error)})
 
 
 def _finished(run: _Run, folder: RunFolder) -> Finished:
@@ -202,5 +209,5 @@ def _finished(run: _Run, folder: RunFolder) -> Finished:
         kind = getattr(errors, error["type"], None)
         if isinstance(kind, type) and issubclass(kind, TacitError):
             raise kind(error["text"])
-        raise FederationError(f"the run stopped: {error['type']}: {error['text']}")
+        raise TacitError(f"the run stopped: {error['type']}: {error['text']}")
     return Finished(result, folder, None)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 KIND = "query.tacit"  # type of all our messages; what is asked is within
 SMALL = 1 << 20  # bytes; above, an array record travels in pieces and faster
-BATCH = 64  # messages that are pushed together
+BATCH = 1000  # messages that are pushed together
 POLL = 0.25  # seconds between looks for replies
 GRACE = 60.0  # seconds beyond a step's own time: polls, a new process at the site, and the way
 
@@ -116,9 +116,11 @@ class FlowerEngine:
             time.sleep(1.0)
 
     def _nodes(self) -> dict[str, int]:
-        """Connected SuperNodes by the name under which they were registered."""
+        """Connected SuperNodes of this roster by the name under which they were registered."""
         found: dict[str, int] = {}
         for node in self._grid.get_nodes():
+            if node.name not in self._roster.clients and node.name not in self._roster.services:
+                continue
             if node.name in found:
                 raise FederationError(
                     f"two SuperNodes are registered as '{node.name}': unregister one of them"
