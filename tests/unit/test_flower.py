@@ -354,14 +354,14 @@ class TestBadInput:
             on_grid(sites, chosen, grid)
 
     def test_one_missing_within_the_quorum_is_no_obstacle(self, sites, job):
-        chosen = job(run={"quorum": 0.6})
+        chosen = job(run={"quorum": 0.6}, protect={"name": "plain"})
         grid = grid_of(sites, chosen)
         del grid.sites["client-3"]
         finished = on_grid(sites, chosen, grid)
         assert [failure["party"] for failure in finished.result["failures"]][:1] == ["client-3"]
 
     def test_flowers_own_errors_are_that_sites_failure(self, sites, job):
-        chosen = job(run={"quorum": 0.6})
+        chosen = job(run={"quorum": 0.6}, protect={"name": "plain"})
         grid = grid_of(sites, chosen)
         grid.rewrite = lambda name, message, reply: (
             FlowerMessage(Error(3, "gone\nTraceback of a secret"), reply_to=message)
@@ -451,7 +451,8 @@ class TestBadInput:
         folder = SiteFolder(sites[COORDINATOR])
         turned = dict(reversed(folder.roster.clients.items()))
         (folder.path / "roster.toml").write_text(replace(folder.roster, clients=turned).to_toml())
-        assert on_grid(sites, job()).result["model"] == execute(job()).result["model"]
+        chosen = job(protect={"name": "plain"})
+        assert on_grid(sites, chosen).result["model"] == execute(chosen).result["model"]
 
     def test_a_protection_without_its_service_is_refused_first(self, sites, job):
         folder = SiteFolder(sites[COORDINATOR])
@@ -474,7 +475,7 @@ class TestOwnRows:
         return lambda **tables: job(data={"name": OWN_ROWS, "target": None, "holdout": 0.2}, **tables)
 
     def test_each_site_brings_its_own(self, sites, chosen):
-        finished = on_grid(sites, chosen())
+        finished = on_grid(sites, chosen(protect={"name": "plain"}))
         assert finished.result["clients"] == 3
         assert finished.result["rows"] is None
         assert finished.result["accuracy"] > 0.5  # on the rows that the sites keep aside

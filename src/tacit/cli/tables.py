@@ -171,7 +171,8 @@ def beside_table(run: Mapping[str, Any]) -> RenderableType:
     )
     for heading, cell in rows:
         table.add_row(heading, cell(embedded), cell(flower))
-    same = "the same model on both" if run["same_model"] else "the models agree as far as is promised"
+    apart = f"the models' numbers differ by {run['difference']:.0e} of the largest, at most"
+    same = "the same model on both, to the last bit" if run["same_model"] else apart
     return Group(Text(), table, Text(same + "\n", style="dim"))
 
 

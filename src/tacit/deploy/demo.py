@@ -13,6 +13,8 @@ from types import FrameType
 from typing import Any
 from unittest import mock
 
+import numpy as np
+
 from tacit.core.events import Subscriber
 from tacit.deploy.launch import launch
 from tacit.deploy.local import LocalFederation
@@ -94,7 +96,21 @@ def _compared(
         "embedded": {**embedded, "wall_s": between - started},
         "flower": {**flower, "wall_s": time.perf_counter() - between},
         "same_model": embedded["model"] == flower["model"],
+        "difference": _difference(*(Path(found["folder"]) for found in (embedded, flower))),
     }
+
+
+def _difference(ours: Path, theirs: Path) -> float:
+    """Largest difference of two models' numbers, as a share of the largest number in its array."""
+    from safetensors.numpy import load_file
+
+    one, other = (load_file(folder / "model.safetensors") for folder in (ours, theirs))
+    shares = [
+        float(np.max(np.abs(one[name] - value)) / max(np.max(np.abs(value)), 1e-300))
+        for name, value in other.items()
+        if value.size and value.dtype.kind == "f"
+    ]
+    return max(shares, default=0.0)
 
 
 @contextmanager
