@@ -555,7 +555,7 @@ class TestConnection:
     def test_the_default_connection(self, tmp_path, monkeypatch):
         text = "[superlink]\ndefault = 'east'\n[superlink.east]\naddress = 'a.b:17'\ninsecure = true"
         self.config(monkeypatch, tmp_path, text)
-        assert read_connection(None) == Connection("east", "a.b", 17, None)
+        assert read_connection(None) == Connection("east", "a.b", 17, None, tmp_path / "config.toml")
 
     def test_without_a_configuration(self, tmp_path, monkeypatch):
         monkeypatch.setenv("FLWR_HOME", str(tmp_path / "absent"))

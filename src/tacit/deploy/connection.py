@@ -6,6 +6,7 @@ import os
 import socket
 import ssl
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ class Connection:
     host: str
     port: int
     certificates: Path | None
+    source: Path = Path("config.toml")
 
     @property
     def address(self) -> str:
@@ -30,14 +32,9 @@ class Connection:
         return f"{self.host}:{self.port}"
 
 
-def flower_home() -> Path:
-    """Folder of Flower's own configuration."""
-    return Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr")
-
-
-def read_connection(name: str | None) -> Connection:
+def read_connection(name: str | None, environment: Mapping[str, str] = os.environ) -> Connection:
     """Read a connection, or the default one, from Flower's configuration."""
-    path = flower_home() / "config.toml"
+    path = Path(environment.get("FLWR_HOME") or Path.home() / ".flwr") / "config.toml"
     try:
         known: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8")).get("superlink", {})
     except FileNotFoundError:
@@ -56,7 +53,7 @@ def read_connection(name: str | None) -> Connection:
     host, colon, port = str(found.get("address", "")).rpartition(":")
     if not colon or not port.isdigit():
         raise ConfigError(f"[superlink.{chosen}] in {path} has no address of the form host:port")
-    return Connection(chosen, host.strip("[]"), int(port), _certificates(found, path, chosen))
+    return Connection(chosen, host.strip("[]"), int(port), _certificates(found, path, chosen), path)
 
 
 def _certificates(found: dict[str, Any], path: Path, name: str) -> Path | None:
@@ -94,5 +91,5 @@ def probe(connection: Connection) -> None:
     except OSError as error:
         raise UnavailableError(
             f"no SuperLink answers at {connection.address} ({error.strerror or error}): start it, or correct "
-            f"the address of '{connection.name}' in {flower_home() / 'config.toml'}"
+            f"the address of '{connection.name}' in {connection.source}"
         ) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import tempfile
 import time
@@ -11,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
@@ -59,8 +57,7 @@ def demonstrate(
         tell(f"starting a SuperLink and {CLIENTS} SuperNodes on loopback, with TLS and node keys")
         with LocalFederation(folder, names) as federation:
             tell(f"they answer, {time.perf_counter() - started:.0f} s after the start")
-            with mock.patch.dict(os.environ, federation.environment):
-                runs = [_compared(_settings(job, seed, out), federation, tell, subscriber) for job in JOBS]
+            runs = [_compared(_settings(job, seed, out), federation, tell, subscriber) for job in JOBS]
             tell("stopping all that was started")
     return {"runs": runs, "seconds": time.perf_counter() - started}
 
@@ -90,7 +87,9 @@ def _compared(
         "run": {**tables["run"], "engine": "flower"},
         "flower": {"coordinator": str(federation.coordinator)},
     }
-    flower = launch(Settings.from_tables(on_flower), *([subscriber] if subscriber else [])).result
+    subscribers = [subscriber] if subscriber else []
+    settings = Settings.from_tables(on_flower)
+    flower = launch(settings, *subscribers, environment=federation.environment).result
     return {
         "title": words,
         "embedded": {**embedded, "wall_s": between - started},

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
@@ -35,10 +35,12 @@ FLWR = (sys.executable, "-c", "import sys; sys.argv[0] = 'flwr'; from flwr.cli.a
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 FAREWELL = 5.0  # seconds in which a run that was stopped may write its last words
 LOOK = 0.3  # seconds between looks at the run's events
-STOPPED = re.compile(r"Successfully started run (\d+)")
+STARTED = re.compile(r"Successfully started run (\d+)")
 
 
-def launch(settings: Settings, *subscribers: Subscriber) -> Finished:
+def launch(
+    settings: Settings, *subscribers: Subscriber, environment: Mapping[str, str] = os.environ
+) -> Finished:
     """Run a job on the Flower federation that the settings name.
 
     The coordinator's half runs at the SuperLink, on this machine, and writes the same run folder as the
@@ -49,6 +51,8 @@ def launch(settings: Settings, *subscribers: Subscriber) -> Finished:
     settings : Settings
     *subscribers : callables
         Get every event; a progress bar, for instance.
+    environment : mapping
+        Variables for Flower's commands; ``FLWR_HOME`` says where its configuration is.
 
     Raises
     ------
@@ -66,7 +70,7 @@ def launch(settings: Settings, *subscribers: Subscriber) -> Finished:
     coordinator.secret  # noqa: B018  # locked, it could greet nobody
     if settings.data.name != OWN_ROWS:
         build_federation(settings)  # what no client could learn from is refused before anything is sent
-    probe(read_connection(settings.flower.superlink))
+    probe(read_connection(settings.flower.superlink, environment))
     run = new_run()
     out = Path(settings.run.out).absolute()
     config = {
@@ -77,7 +81,7 @@ def launch(settings: Settings, *subscribers: Subscriber) -> Finished:
     }
     folder = RunFolder(out / run)
     try:
-        with _started(settings.flower.superlink, config) as process:
+        with _started(settings.flower.superlink, config, {**environment, **QUIET}) as process:
             _follow(process, folder.path, subscribers)
     except KeyboardInterrupt as error:
         _note(folder, error)
@@ -114,14 +118,15 @@ class _Run:
 
     def number(self) -> str | None:
         """Flower's own number of the run, once there is one."""
-        found = STOPPED.search(self.text())
+        found = STARTED.search(self.text())
         return found[1] if found else None
 
 
 @contextmanager
-def _started(superlink: str | None, config: dict[str, str]) -> Iterator[_Run]:
+def _started(
+    superlink: str | None, config: Mapping[str, str], environment: Mapping[str, str]
+) -> Iterator[_Run]:
     """Start a run; if the block does not end well, stop it."""
-    environment = {**os.environ, **QUIET}
     name = [superlink] if superlink else []
     with tempfile.TemporaryDirectory(prefix="tacit-run-") as folder, Path(folder, "log").open("w") as log:
         app = Path(folder, "app")

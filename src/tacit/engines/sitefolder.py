@@ -7,6 +7,7 @@ the last two is in none of them: it comes from the environment, or from a file t
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import tomllib
@@ -97,7 +98,7 @@ class Roster:
         lines = [f'coordinator = "{self.coordinator}"']
         for section in ("clients", "services", "exchanges"):
             if named := getattr(self, section):
-                lines += ["", f"[{section}]", *(f'"{name}" = "{key}"' for name, key in named.items())]
+                lines += ["", f"[{section}]", *(f'{_toml(name)} = "{key}"' for name, key in named.items())]
         return "\n".join(lines) + "\n"
 
 
@@ -232,7 +233,7 @@ def _cipher(unlock: Secret) -> ChaCha20Poly1305:
 
 
 def _toml(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else f'"{value}"'
+    return json.dumps(value, ensure_ascii=False)  # of such values JSON is TOML
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
