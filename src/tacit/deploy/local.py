@@ -5,6 +5,7 @@ It is for trying out and for tests. Everything it starts is stopped when the blo
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -150,6 +151,7 @@ class LocalFederation:
             env=self.environment,
             cwd=self.home,
             start_new_session=True,  # a group of its own, which is ended as a whole
+            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
         )
         self._processes[log] = process
 
@@ -208,6 +210,11 @@ class LocalFederation:
         for file in self._files:
             file.close()
         self._files.clear()
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to end this process if the one that started it is killed, and can stop nothing any more."""
+    ctypes.CDLL(None).prctl(1, int(signal.SIGTERM))  # PR_SET_PDEATHSIG
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
