@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-full bench reproduce docs lock clean
+.PHONY: help setup run federation test test-full bench reproduce docs lock clean
 
 # The interpreter that makes .venv; afterwards only .venv is used. Choose with `make PYTHON=python3.12`.
 # Asked to run, not only to exist: version managers leave names that point nowhere.
@@ -40,15 +40,18 @@ $(STAMP): pyproject.toml constraints.txt
 run: setup ## The main job: federate, compare, report
 	@$(BIN)/tacit run
 
+federation: setup ## The same on Flower: a SuperLink and 3 SuperNodes on this machine
+	@$(BIN)/tacit federation demo
+
 test: setup ## Lint, types, room order and all tests but the slow ones
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python -m pytest -m "not slow" -n 2
+	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup
 
 test-full: setup ## All tests, the slow ones too
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 bench: setup ## Measure Tacit beside the packages people use today
 	@$(BIN)/tacit bench all

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,12 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.desk import Desk, Outcome, Transcript
+from tacit.core.engine import Engine
 from tacit.core.errors import ConfigError, DataError, TacitError
 from tacit.core.events import Evaluated, Events, RunEnded
 from tacit.core.exposure import COORDINATOR
 from tacit.core.manifest import Manifest, Parts
 from tacit.core.protection import Protection
 from tacit.core.random import generator
+from tacit.core.secret import Secret
 from tacit.core.shared import Shared
 from tacit.data.files import load
 from tacit.data.partition import partition as divide
@@ -43,7 +45,8 @@ class Training:
 
     Attributes
     ----------
-    model : Model
+    trained : Model or None
+        The model; None if it opened at sites that show it to nobody else.
     outcome : Outcome
         Digest of the agreed replica, and the shared values.
     schema : Schema
@@ -56,13 +59,20 @@ class Training:
         Scores on the rows that clients keep aside, from a protected sum of counts.
     """
 
-    model: Model
+    trained: Model | None
     outcome: Outcome
     schema: Schema
     manifest: Manifest
     ledger: CostLedger
     failures: dict[str, str] = field(default_factory=dict)
     holdout: dict[str, Any] | None = None
+
+    @property
+    def model(self) -> Model:
+        """The model, where it may be seen."""
+        if self.trained is None:
+            raise ConfigError("the model is at the sites, and none shows it: export it at a site")
+        return self.trained
 
 
 class Federation:
@@ -77,6 +87,8 @@ class Federation:
     >>> federation.clients, sorted(training.model.classes_.tolist())
     (6, ['setosa', 'versicolor', 'virginica'])
     """
+
+    experiment = True  # all rows belong to one experimenter, who may read a client's replica of the model
 
     def __init__(
         self,
@@ -100,6 +112,7 @@ class Federation:
         self.quorum = quorum
         self.declared = dict(declared or {})
         self._engine_settings = {"workers": workers, "timeout": timeout, **engine}
+        self.transport: dict[str, Any] = {"name": "embedded"}
 
     @classmethod
     def embedded(
@@ -249,7 +262,7 @@ class Federation:
             seed=self.seed,
             min_clients=least,
             quorum=self.quorum,
-            experiment=True,
+            experiment=self.experiment,
             declared=self.declared if start is None else vocabulary(start.schema),
         )
         ledger = CostLedger()
@@ -261,8 +274,9 @@ class Federation:
                 manifest,
                 parts,
                 events,
-                secret=site_secret(self.seed, COORDINATOR),
-                pinned=partial(pinned_identity, self.seed),
+                secret=self._secret(),
+                pinned=self._pinned,
+                standing=self._standing(),
                 transcript=transcript,
             )
             try:
@@ -281,7 +295,7 @@ class Federation:
         desk.enrol()
         method.check(desk.schema)
         preparation: Preparation = desk.parts.preparation
-        evaluated = bool(self.holdings.kept.any())
+        evaluated = self._evaluated()
         begun = resume or start
         agreed = begun or preparation.idle(method)
         sums = method.sums + evaluated + (0 if agreed else preparation.sums)
@@ -295,10 +309,23 @@ class Federation:
         method.train(desk)
         holdout = self._federated_scores(desk) if evaluated else None
         outcome = desk.finish()
-        shared = desk.peek()
-        return Training(
-            method.model(shared), outcome, desk.schema, desk.manifest, ledger, desk.failures, holdout
-        )
+        seen = self.experiment or desk.shared is not None
+        model = method.model(desk.peek()) if seen else None
+        return Training(model, outcome, desk.schema, desk.manifest, ledger, desk.failures, holdout)
+
+    # What another engine changes: whose keys, who is pinned, who keeps rows aside, where parties live.
+
+    def _secret(self) -> Secret:
+        return site_secret(self.seed, COORDINATOR)
+
+    def _pinned(self, name: str) -> bytes:
+        return pinned_identity(self.seed, name)
+
+    def _standing(self) -> frozenset[str]:
+        return frozenset()
+
+    def _evaluated(self) -> bool:
+        return bool(self.holdings.kept.any())
 
     def _federated_scores(self, desk: Desk) -> dict[str, Any]:
         counts = desk.reveal(desk.parts.method.evaluation)
@@ -310,7 +337,7 @@ class Federation:
         return scores
 
     @contextmanager
-    def _engine(self, manifest: Manifest, parts: Parts) -> Iterator[EmbeddedEngine]:
+    def _engine(self, manifest: Manifest, parts: Parts) -> Iterator[Engine]:
         def here(asked: Manifest) -> Parts:
             # A method written in a notebook cannot be imported; in this process it is at hand.
             return parts if asked.digest == manifest.digest else assemble(asked)

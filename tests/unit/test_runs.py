@@ -33,7 +33,8 @@ def small(tmp_path: Path, **tables: Any) -> Settings:
 
 def test_no_tables_give_the_defaults() -> None:
     assert Settings.from_tables({}) == Settings()
-    assert Settings().as_tables().keys() == {"data", "partition", "method", "protect", "prepare", "run"}
+    names = {"data", "partition", "method", "protect", "prepare", "run", "flower"}
+    assert Settings().as_tables().keys() == names
 
 
 def test_the_template_shows_every_default() -> None:

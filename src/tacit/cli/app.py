@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +13,7 @@ import tacit
 from tacit.cli import names
 from tacit.cli.common import Json, Quiet, brief
 from tacit.cli.datasets import data_app
+from tacit.cli.federations import federation_app, new, site_app
 from tacit.cli.lists import methods, protections
 from tacit.cli.output import Commands, guarded, say_json, stderr, stdout
 from tacit.cli.past import export, exposure, show
@@ -31,6 +31,8 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.add_typer(fedheonn_app, name="fedheonn")
+app.add_typer(federation_app, name="federation")
+app.add_typer(site_app, name="site")
 
 HIDDEN = ("context", "file", "as_json")  # parameters of `run` that are not flags of that name
 
@@ -85,6 +87,10 @@ def run(
     baselines: Annotated[bool | None, typer.Option(help="Also train centrally and locally.")] = None,
     transcript: Annotated[bool | None, typer.Option(help="Keep every byte that each party received.")] = None,
     out: Annotated[str | None, typer.Option(help="Folder for run folders.")] = None,
+    engine: Annotated[str | None, typer.Option(help="Where clients are: embedded or flower.")] = None,
+    superlink: Annotated[str | None, typer.Option(help="Flower: name of the SuperLink.")] = None,
+    coordinator: Annotated[str | None, typer.Option(help="Flower: folder of the coordinator.")] = None,
+    wait: Annotated[float | None, typer.Option(help="Flower: seconds to wait for sites.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -96,7 +102,6 @@ def run(
     from tacit.cli.options import extra_flags, file_among, literal, part_options, switches, unexpected
     from tacit.cli.progress import ProgressBars
     from tacit.cli.tables import run_table
-    from tacit.runs.job import execute
     from tacit.runs.settings import Settings, merged, read_toml, usual_protection
 
     # A flag that only a part knows is left over here, and may have been taken for the file.
@@ -129,7 +134,9 @@ def run(
             "baselines": baselines,
             "transcript": transcript,
             "out": out,
+            "engine": engine,
         },
+        "flower": {"superlink": superlink, "coordinator": coordinator, "wait": wait},
     }
     given = {
         section: {key: value for key, value in table.items() if value is not None}
@@ -149,7 +156,14 @@ def run(
     own = ["json", *(name for name in inspect.signature(run).parameters if name not in HIDDEN)]
     settings = Settings.from_tables(merged(tables, part_options(pairs, chosen, own)))
     with ProgressBars(quiet or (as_json and not stderr.is_terminal)) as bars:
-        finished = execute(settings, bars)
+        if settings.run.engine == "flower":
+            from tacit.deploy.launch import launch
+
+            finished = launch(settings, bars)
+        else:
+            from tacit.runs.job import execute
+
+            finished = execute(settings, bars)
     if as_json:
         say_json(brief(finished.result))
     else:
@@ -169,31 +183,8 @@ def _table(tables: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(tune)
-for command in (methods, protections, resume, show, exposure, export):
+for command in (new, methods, protections, resume, show, exposure, export):
     app.command()(command)
-
-
-@app.command()
-@guarded
-def new(
-    folder: Annotated[Path, typer.Argument(help="Folder for federation.toml.")],
-    as_json: Json = False,
-) -> None:
-    """Start a federation: write a commented TOML file."""
-    from tacit.runs.folder import RunFolder, cannot_write
-
-    path = folder / "federation.toml"
-    if path.exists():
-        raise ConfigError(f"{path} is there already: edit it, or choose another folder")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(path, error) from None
-    RunFolder(folder).write(path.name, resources.files("tacit.cli").joinpath("template.toml").read_bytes())
-    if as_json:
-        say_json({"path": str(path)})
-    else:
-        stdout.print(f"{path}\nrun it with: tacit run {path}")
 
 
 @app.command()

@@ -87,6 +87,9 @@ def _costs(result: Mapping[str, Any]) -> Table:
     table.add_row("bytes up, per client", size_text(up["mean"]), f"largest {size_text(up['max'])}")
     table.add_row("bytes down, per client", size_text(down["mean"]), f"largest {size_text(down['max'])}")
     table.add_row("messages", f"{result['messages']:,}", f"{len(ledger['waves'])} waves")
+    if result.get("engine", {}).get("name") == "flower":
+        engine = result["engine"]
+        table.add_row("Flower's own bytes", size_text(engine["overhead_bytes"]), "all messages, beside ours")
     table.add_row("CPU, slowest client", time_text(cpu["slowest_client"]))
     table.add_row("CPU, coordinator", time_text(cpu["coordinator"]))
     if cpu.get("services"):
@@ -142,3 +145,37 @@ def number(value: Any) -> str:
     ('0.9352', '–')
     """
     return "–" if value is None else f"{value:.4f}"
+
+
+def beside_table(run: Mapping[str, Any]) -> RenderableType:
+    """The same job on the embedded engine and on Flower."""
+    embedded, flower = run["embedded"], run["flower"]
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("", style="cyan")
+    for heading in ("embedded", "Flower"):
+        table.add_column(heading, justify="right")
+    main = REGRESSION if embedded.get("r2") is not None else CLASSIFICATION
+    for key, heading in main:
+        table.add_row(heading, *(number(result.get(key)) for result in (embedded, flower)))
+    rows: tuple[tuple[str, Any], ...] = (
+        ("model", lambda result: result["model"][:12]),
+        ("bytes up, per client", lambda result: size_text(result["ledger"]["bytes_up_per_client"]["mean"])),
+        (
+            "bytes down, per client",
+            lambda result: size_text(result["ledger"]["bytes_down_per_client"]["mean"]),
+        ),
+        ("messages", lambda result: f"{result['messages']:,}"),
+        ("waves", lambda result: str(len(result["ledger"]["waves"]))),
+        ("mean wave", lambda result: time_text(_mean_wave(result))),
+        ("from start to result", lambda result: time_text(result["wall_s"])),
+    )
+    for heading, cell in rows:
+        table.add_row(heading, cell(embedded), cell(flower))
+    apart = f"the models' numbers differ by {run['difference']:.0e} of the largest, at most"
+    same = "the same model on both, to the last bit" if run["same_model"] else apart
+    return Group(Text(), table, Text(same + "\n", style="dim"))
+
+
+def _mean_wave(result: Mapping[str, Any]) -> float:
+    waves = result["ledger"]["waves"]
+    return float(sum(wave["wall_s"] for wave in waves) / len(waves))

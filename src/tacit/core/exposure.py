@@ -47,11 +47,11 @@ class Exposure:
                 continue
             if self._step in AGGREGATES or receiver == EXPERIMENTER:
                 self._add(receiver, ALL, "aggregate", name, size)
+            elif kind == "sealed" and name.removeprefix("guard/") in KEY_FIELDS:
+                self._add(receiver, KEYS, kind, name.removeprefix("guard/"), size)
             elif self._step == "desk.adopt" or name.startswith("guard/"):
                 # A digest that all must agree on; a key that was made to be shown.
                 self._add(receiver, party if service else EACH, "public", name, size)
-            elif kind == "sealed" and name in KEY_FIELDS:
-                self._add(receiver, KEYS, kind, name, size)
             else:
                 self._add(receiver, party if service else EACH, kind, name, size)
 

@@ -103,9 +103,26 @@ class Party:
         Per process, shared by the parties in it; may vanish at any time.
     pinned : callable
         Gives the identity key that this site has pinned for another party.
+    identity : Secret
+        The site's signing key, where it is not the one that belongs to ``secret``.
+    standing : callable
+        Gives the site's standing exchange key, and the pinned public one of another party.
     """
 
-    __slots__ = ("_data", "_holdout", "_pinned", "_secret", "asked", "cache", "id", "notes", "state", "vault")
+    __slots__ = (
+        "_data",
+        "_holdout",
+        "_identity",
+        "_pinned",
+        "_secret",
+        "_standing",
+        "asked",
+        "cache",
+        "id",
+        "notes",
+        "state",
+        "vault",
+    )
 
     def __init__(
         self,
@@ -116,12 +133,16 @@ class Party:
         holdout: Callable[[], Any] | None = None,
         cache: dict[Any, Any] | None = None,
         pinned: Callable[[str], bytes] | None = None,
+        identity: Secret | None = None,
+        standing: Callable[[str], tuple[Secret, bytes]] | None = None,
     ) -> None:
         self.id = id
         self._data = data
         self._holdout = holdout
         self._secret = secret
         self._pinned = pinned
+        self._identity = identity
+        self._standing = standing
         self.state = State()
         self.vault = Vault()
         self.cache = {} if cache is None else cache
@@ -143,13 +164,19 @@ class Party:
     @property
     def identity(self) -> Secret:
         """The site's signing key, of which the others have pinned the public half."""
-        return identity_of(self._secret)
+        return identity_of(self._secret) if self._identity is None else self._identity
 
     def pinned(self, name: str) -> bytes:
         """Identity key that this site has pinned for another party."""
         if self._pinned is None:
             raise ConfigError(f"{self.id} has pinned no identities: give it the federation's roster")
         return self._pinned(name)
+
+    def standing(self, name: str) -> tuple[Secret, bytes]:
+        """The site's standing exchange key, and the one that it has pinned for another party."""
+        if self._standing is None:
+            raise ConfigError(f"{self.id} has no standing exchange keys: its roster must hold them")
+        return self._standing(name)
 
     def rng(self, *label: object) -> np.random.Generator:
         """Randomness of this party alone; the same label gives the same stream."""

@@ -45,6 +45,7 @@ class Waves:
         secret: Secret | None = None,
         pinned: Callable[[str], bytes] | None = None,
         transcript: Transcript | None = None,
+        standing: frozenset[str] = frozenset(),
     ) -> None:
         self.engine = engine
         self.manifest = manifest
@@ -58,6 +59,7 @@ class Waves:
         self._secret = secret
         self._pinned = pinned
         self._transcript = transcript
+        self.standing = standing  # parties whose exchange keys all others have pinned
         self.parties: tuple[str, ...] = ()
         self.failures: dict[str, str] = {}
         self.schema: Any = None

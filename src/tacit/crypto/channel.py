@@ -39,6 +39,11 @@ def new_exchange() -> tuple[Secret, bytes]:
     return Secret(private.private_bytes_raw()), private.public_key().public_bytes_raw()
 
 
+def exchange_public(private: Secret) -> bytes:
+    """Public half of an exchange key."""
+    return X25519PrivateKey.from_private_bytes(private.reveal()).public_key().public_bytes_raw()
+
+
 def sign_key(identity: Secret, purpose: str, owner: str, run: str, public: bytes) -> bytes:
     """Sign a public key for a purpose in a run: the signature followed by the key."""
     private = Ed25519PrivateKey.from_private_bytes(identity.reveal())

@@ -220,27 +220,32 @@ class Sites:
     def perform(self, name: str, call: Message, job: bytes, timeout: float | None) -> bytes:
         """Let a party perform an ask, within its time."""
         party = self.party(name)
-        if timeout is None:
-            raw = perform(party, call, job, self._assemble, keep_reply=self._keep, limit=self._limit)
-        else:
-            raw = self._timed(party, call, job, timeout)
+        raw = performed(
+            party, call, job, self._assemble, timeout=timeout, keep_reply=self._keep, limit=self._limit
+        )
         if self._cold:
             party.cool()
         return raw
 
-    def _timed(self, party: Party, call: Message, job: bytes, timeout: float) -> bytes:
-        started = time.perf_counter()
-        try:
-            # A step that is told to have failed must not have happened, whenever the alarm rang, and
-            # where there is none.
-            with party.transaction(), deadline(timeout):
-                raw = perform(party, call, job, self._assemble, keep_reply=self._keep, limit=self._limit)
-                if time.perf_counter() - started > timeout:
-                    raise StepTimeoutError(_late(timeout))
-            return raw
-        except StepTimeoutError as error:
-            elapsed = time.perf_counter() - started
-            return Message({"$failure": f"StepTimeoutError: {error}", "$cpu": elapsed}).encode()
+
+def performed(
+    party: Party, call: Message, job: bytes, assemble: Assemble, *, timeout: float | None, **settings: Any
+) -> bytes:
+    """Let a party perform an ask, within its time; see :func:`tacit.core.steps.perform`."""
+    if timeout is None:
+        return perform(party, call, job, assemble, **settings)
+    started = time.perf_counter()
+    try:
+        # A step that is told to have failed must not have happened, whenever the alarm rang, and
+        # where there is none.
+        with party.transaction(), deadline(timeout):
+            raw = perform(party, call, job, assemble, **settings)
+            if time.perf_counter() - started > timeout:
+                raise StepTimeoutError(_late(timeout))
+        return raw
+    except StepTimeoutError as error:
+        elapsed = time.perf_counter() - started
+        return Message({"$failure": f"StepTimeoutError: {error}", "$cpu": elapsed}).encode()
 
 
 def _keep_memory() -> None:

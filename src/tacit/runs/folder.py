@@ -12,7 +12,9 @@ from typing import Any
 import msgspec
 
 from tacit.core.errors import ConfigError, UnavailableError, nearest
-from tacit.core.events import Event
+from tacit.core.events import Event, WaveStarted
+
+FLUSH = 0.25  # seconds for which events may wait in memory
 
 
 class RunFolder:
@@ -108,12 +110,17 @@ class EventFile:
             raise cannot_write(self._path, error) from None
         self._encode = msgspec.json.Encoder().encode
         self._started = time.perf_counter()
+        self._flushed = 0.0
 
     def __call__(self, number: int, event: Event) -> None:
         """Append one event."""
         elapsed = time.perf_counter() - self._started
         try:
             self._file.write(b'{"n":%d,"t":%.6f,%b\n' % (number, elapsed, self._encode(event)[1:]))
+            # Somebody may follow the file; but 20,000 replies may come at once.
+            if elapsed > self._flushed + FLUSH or isinstance(event, WaveStarted):
+                self._file.flush()
+                self._flushed = elapsed
         except OSError as error:
             raise cannot_write(self._path, error) from None
 

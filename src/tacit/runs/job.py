@@ -36,10 +36,16 @@ class Finished:
 
     result: dict[str, Any]
     folder: RunFolder
-    model: Model
+    model: Model | None
 
 
-def execute(settings: Settings, *subscribers: Subscriber, resume: Checkpoint | None = None) -> Finished:
+def execute(
+    settings: Settings,
+    *subscribers: Subscriber,
+    federation: Federation | None = None,
+    run: str | None = None,
+    resume: Checkpoint | None = None,
+) -> Finished:
     """Run a job and write its folder.
 
     Parameters
@@ -47,12 +53,16 @@ def execute(settings: Settings, *subscribers: Subscriber, resume: Checkpoint | N
     settings : Settings
     *subscribers : callables
         Get every event; a progress bar, for instance.
+    federation : Federation, optional
+        Where to run, if not on a federation embedded here that the settings describe.
+    run : str, optional
+        The run's id.
     resume : Checkpoint, optional
         A run of these settings that was stopped: go on from there, in its own folder.
     """
     settings.check()
-    run = resume.run if resume else new_run()
-    federation = build_federation(settings)
+    run = resume.run if resume else run or new_run()
+    federation = federation or build_federation(settings)
     folder = resume.folder if resume else RunFolder.create(settings.run.out, run)
     result = _header(settings, run, folder)
     notes, exposure = _Notes(), ExposureLedger()
@@ -77,18 +87,19 @@ def execute(settings: Settings, *subscribers: Subscriber, resume: Checkpoint | N
                 events.emit(Noted("exposure", text, "warning"))
             result |= _measured(settings, federation, training, events)
         result |= {"exposure": exposure.summary(), "notes": notes.collected, "rounds": keeper.rounds}
-        folder.place("model.safetensors", training.model.save)
+        if training.trained is not None:
+            folder.place("model.safetensors", training.trained.save)
         folder.write("report.html", render(result).encode())
         folder.write_json("result.json", result)
         keeper.finish()
     except BaseException as error:
         # What is known so far is kept: the events, and why the run stopped. If not even this can be
         # written, the first error is still the one to tell.
-        result |= {"error": _facts(error), "exposure": exposure.summary(), "notes": notes.collected}
+        result |= {"error": facts(error), "exposure": exposure.summary(), "notes": notes.collected}
         with suppress(UnavailableError):
             folder.write_json("result.json", result)
         raise
-    return Finished(result, folder, training.model)
+    return Finished(result, folder, training.trained)
 
 
 def _warnings(settings: Settings, federation: Federation) -> Iterator[Noted]:
@@ -118,7 +129,8 @@ def _leaks(settings: Settings, exposure: ExposureLedger) -> list[str]:
     return [] if settings.protect["name"] == "plain" else sentences(rows)
 
 
-def _facts(error: BaseException) -> dict[str, Any]:
+def facts(error: BaseException) -> dict[str, Any]:
+    """What a result says of the error that stopped its run."""
     if isinstance(error, KeyboardInterrupt):
         return {"type": "Interrupted", "text": "stopped by the user", "exit_code": 130}
     code = error.exit_code if isinstance(error, TacitError) else 1
@@ -171,7 +183,7 @@ def _measured(
     names = ("accuracy", "precision", "recall", "f1", "auc", "loss", "mse", "rmse", "mae", "r2")
     return {
         "clients": federation.clients,
-        "rows": federation.holdings.table.rows,
+        "rows": federation.holdings.table.rows if federation.experiment else None,
         "features": training.schema.features,
         "classes": list(training.schema.classes),
         **{name: main.get(name) for name in names},
@@ -184,6 +196,7 @@ def _measured(
         "privacy": ledger["privacy"],
         "failures": ledger["failures"],
         "model": training.outcome.digest,
+        "engine": federation.transport,
         "scores": scores,
         "ledger": ledger,
         "skew": _skew(federation, training),
@@ -237,7 +250,7 @@ def _alone(
 
 def _skew(federation: Federation, training: Training) -> dict[str, Any] | None:
     """How unevenly classes are spread over the clients."""
-    if training.schema.task != "classification":
+    if training.schema.task != "classification" or not federation.experiment:
         return None
     holdings = federation.holdings
     owner = np.repeat(np.arange(federation.clients), np.diff(holdings.offsets))

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tacit.runs.settings import DataSettings, RunSettings, Settings
+from tacit.runs.settings import DataSettings, FlowerSettings, RunSettings, Settings
 
 
 def command(settings: Settings) -> str:
@@ -18,6 +18,7 @@ def command(settings: Settings) -> str:
     for section, table, default in (
         ("data", settings.data, DataSettings()),
         ("run", settings.run, RunSettings()),
+        ("flower", settings.flower, FlowerSettings()),
     ):
         for key, value in vars(table).items():
             if value != getattr(default, key) or key in ("name", "seed"):

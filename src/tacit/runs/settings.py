@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -27,6 +27,7 @@ from tacit.sums import PROTECTIONS
 SHARE = "give a share from 0 up to, but below, 1"
 SECONDS = "give the seconds a client may take, above 0, or leave it out"
 METHOD = "fedheonn"  # unless another is named
+OWN_ROWS = "sites"  # as the data's name: every site brings its own rows
 WORKERS = 64  # starting one costs a second of CPU: more help nobody, and a typing error hangs the machine
 
 
@@ -87,6 +88,8 @@ class RunSettings:
         Keep every byte that each party received, in the run folder.
     out : str
         Folder for run folders.
+    engine : {"embedded", "flower"}
+        Where the clients are: on this machine, or at SuperNodes.
     """
 
     seed: int = 0
@@ -98,6 +101,26 @@ class RunSettings:
     baselines: bool = True
     transcript: bool = False
     out: str = "runs"
+    engine: Literal["embedded", "flower"] = "embedded"
+
+
+@dataclass(frozen=True)
+class FlowerSettings:
+    """Which Flower federation.
+
+    Parameters
+    ----------
+    superlink : str, optional
+        Name of the SuperLink's connection in Flower's own configuration; else the default one.
+    coordinator : str
+        Folder with the coordinator's keys and the roster.
+    wait : float
+        Seconds to wait for sites that are not connected yet.
+    """
+
+    superlink: str | None = None
+    coordinator: str = "coordinator"
+    wait: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -110,6 +133,7 @@ class Settings:
     protect: Mapping[str, Any] = field(default_factory=lambda: usual_protection({}))
     prepare: Mapping[str, Any] = field(default_factory=dict)
     run: RunSettings = field(default_factory=RunSettings)
+    flower: FlowerSettings = field(default_factory=FlowerSettings)
 
     @classmethod
     def from_tables(cls, tables: Mapping[str, Any]) -> Settings:
@@ -139,6 +163,7 @@ class Settings:
             {**usual_protection(tables.get("method", {})), **tables.get("protect", {})},
             dict(tables.get("prepare", {})),
             from_plain(RunSettings, tables.get("run", {}), "[run]"),
+            from_plain(FlowerSettings, tables.get("flower", {}), "[flower]"),
         )
         settings.check()
         return settings
@@ -162,6 +187,7 @@ class Settings:
             ("run", "quorum", run.quorum, 0 < run.quorum <= 1, "give a share above 0, at most 1"),
             ("run", "watts", run.watts, 0 < run.watts < inf, "give a CPU's nominal power, such as 65"),
             ("run", "timeout", run.timeout, run.timeout is None or 0 < run.timeout < inf, SECONDS),
+            ("flower", "wait", self.flower.wait, 0 <= self.flower.wait < inf, "give seconds, 0 or more"),
             ("run", "min_clients", fewest, fewest is None or fewest > 0, "give at least 1"),
         ):
             if not fine:

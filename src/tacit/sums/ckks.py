@@ -20,7 +20,7 @@ from tacit.core.parts import layouts_of
 from tacit.core.party import Party
 from tacit.core.protection import FINE, Place, Promises, Sum, Vector
 from tacit.core.secret import Secret
-from tacit.sums.clientkeys import ClientKeys
+from tacit.sums.early import EarlyKeys
 from tacit.sums.guarded import SHARED_KEY
 from tacit.sums.paillier import cipher_of
 from tacit.sums.schemes import Kind, Scheme, multiplier, scheme
@@ -31,7 +31,7 @@ SLOT_BYTES = {"sum": 18.1, "sum-compact": 13.6, "product": 25.1, "product-small"
 
 
 @dataclass(frozen=True)
-class CKKS(ClientKeys):
+class CKKS(EarlyKeys):
     """CKKS ciphertexts added by a coordinator that holds no key; the total opens at the clients.
 
     Parameters

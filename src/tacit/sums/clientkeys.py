@@ -64,29 +64,37 @@ class ClientKeys(Guarded):
         """Make the federation's key, or a new one, and seal it for every party."""
         if self.chosen_maker not in ("", party.id):
             raise ProtectionError(f"{party.id} was asked for keys, the federation chose {self.chosen_maker}")
-        secret, public = self.generate(message)
-        before = self._secrets(party) if message.get("renew") else []
+        return Message(self.new_keys(party, message, self._addressees(party, message)))
+
+    def new_keys(
+        self, party: Party, wishes: Mapping[str, Any], keys: Mapping[str, Secret]
+    ) -> dict[str, Blob]:
+        """Make a key and seal it for others, each under the key that the maker shares with it."""
+        secret, public = self.generate(wishes)
+        before = self._secrets(party) if wishes.get("renew") else []
         content, nonce, run = Secret(os.urandom(32)), os.urandom(12), run_of(party)
         packed = b"".join(struct.pack("<I", len(s.reveal())) + s.reveal() for s in (secret, *before))
         bundle = nonce + ChaCha20Poly1305(content.reveal()).encrypt(nonce, packed, run.encode())
         self._keep(party, content, Blob("sealed", bundle))
         blobs = {name: Blob("public", raw) for name, raw in public.items()}
-        return Message({"bundle": Blob("sealed", bundle), "wraps": self._wraps(party, message), **blobs})
+        return {"bundle": Blob("sealed", bundle), "wraps": self._wraps(party, keys), **blobs}
 
     @step
     def share_key(self, party: Party, message: Message, shared: Shared | None) -> Message:
         """Seal the key that this party holds for parties that came later."""
         self.unlocked(party)  # only who can open it hands it on
-        return Message(wraps=self._wraps(party, message))
+        return Message(wraps=self._wraps(party, self._addressees(party, message)))
 
-    def _wraps(self, party: Party, message: Message) -> Blob:
-        """The content key, sealed for each party named; only those whose identity is pinned here get it."""
-        names, run = message["names"].decode().split("\n"), run_of(party)
-        content = party.vault["content"].reveal()
-        sealed = [
-            seal(sealing_key(party, name, signed.tobytes()), content, _key_place(run, party.id, name))
-            for name, signed in zip(names, message["exchanges"], strict=True)
-        ]
+    def _addressees(self, party: Party, message: Message) -> dict[str, Secret]:
+        """Keys shared with the parties that are named; only those whose identity is pinned here have one."""
+        names = message["names"].decode().split("\n")
+        exchanges = zip(names, message["exchanges"], strict=True)
+        return {name: sealing_key(party, name, signed.tobytes()) for name, signed in exchanges}
+
+    def _wraps(self, party: Party, keys: Mapping[str, Secret]) -> Blob:
+        """The content key, sealed under each of the keys."""
+        run, content = run_of(party), party.vault["content"].reveal()
+        sealed = [seal(key, content, _key_place(run, party.id, name)) for name, key in keys.items()]
         return Blob("sealed", b"".join(sealed))
 
     def receive(self, party: Party, ticket: Mapping[str, Any]) -> None:
@@ -94,9 +102,13 @@ class ClientKeys(Guarded):
         if "wrap" not in ticket:
             return
         maker = ticket["maker"]
-        key = sealing_key(party, maker, ticket["exchange"])
+        key = self.makers_key(party, maker, ticket)
         content = unseal(key, ticket["wrap"].data, _key_place(run_of(party), maker, party.id))
         self._keep(party, Secret(content), ticket["bundle"])
+
+    def makers_key(self, party: Party, maker: str, ticket: Mapping[str, Any]) -> Secret:
+        """Key that this party shares with who sealed the federation's key for it."""
+        return sealing_key(party, maker, ticket["exchange"])
 
     def _keep(self, party: Party, content: Secret, bundle: Blob) -> None:
         # The bundle is the same for all and needs no hiding: in state it is one object for 20,000 parties.

@@ -32,6 +32,14 @@ def take_keys(desk: Any, step: Any, maker: str, wishes: Mapping[str, Any]) -> No
     fields: dict[str, Any] = {}
     for _, reply in desk.ask(step, common, parties=[maker]):
         fields = {name: value for name, value in reply.items() if not name.startswith("$")}
+    keep_keys(desk, maker, others, fields, wishes)
+
+
+def keep_keys(
+    desk: Any, maker: str, others: Sequence[str], made: Mapping[str, Any], wishes: Mapping[str, Any]
+) -> None:
+    """Keep what a maker of keys sent: what is sealed for the others, and what is public."""
+    fields = dict(made)
     bundle, wraps = fields.pop("bundle", None), fields.pop("wraps", None)
     if not (
         isinstance(bundle, Blob)
@@ -83,14 +91,22 @@ def riding(pending: Sum) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]]]:
     if not lacking:
         return {}, {}
     bundle = memory["keys"]["bundle"]
-    sealers = {name: memory["sealers"].get(name, memory["keys"]["maker"]) for name in lacking}
-    for name, sealer in sealers.items():
+    maker, early = memory["keys"]["maker"], memory["keys"].get("standing", False)
+    # Who sealed for whom, and whether under standing keys: only the maker does, at enrolment.
+    origins = {
+        name: (memory["sealers"].get(name, maker), early and name not in memory["sealers"])
+        for name in lacking
+    }
+    for name, (sealer, _) in origins.items():
         pending.relayed(sealer, name, WRAPPED + len(bundle.data))
-    origins = {who: {"maker": who, "exchange": directory[who]} for who in set(sealers.values())}
+    told = {
+        origin: {"maker": origin[0], "exchange": directory[origin[0]], "standing": origin[1]}
+        for origin in set(origins.values())
+    }
     own: dict[str, Mapping[str, Any]] = {name: {"wrap": wraps[name]} for name in lacking}
-    if len(origins) == 1:  # as it mostly is: then all are told alike
-        return {"bundle": bundle, **next(iter(origins.values()))}, own
-    return {"bundle": bundle}, {name: {**own[name], **origins[sealers[name]]} for name in lacking}
+    if len(told) == 1:  # as it mostly is: then all are told alike
+        return {"bundle": bundle, **next(iter(told.values()))}, own
+    return {"bundle": bundle}, {name: {**own[name], **told[origins[name]]} for name in lacking}
 
 
 def _addressed(directory: Mapping[str, bytes], names: Sequence[str]) -> dict[str, Any]:

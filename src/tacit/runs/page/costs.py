@@ -89,6 +89,16 @@ def _distribution(
     return figure(figures.histogram(values, name, tick, width=width, mark=mark), caption)
 
 
+def _carried(result: Mapping[str, Any], waves: list[Mapping[str, Any]]) -> str:
+    """What a deployed engine added to our bytes, and how long its waves took."""
+    engine = mapping(result.get("engine"))
+    added = number(engine.get("overhead_bytes"))
+    if added is None or not waves:
+        return ""
+    mean = sum(number(wave.get("wall_s")) or 0.0 for wave in waves) / len(waves)
+    return f"Flower added {size_text(added)} to these bytes; a wave took {time_text(mean)} on average."
+
+
 def traffic_section(result: Mapping[str, Any]) -> str:
     """Set what travelled: totals, per wave and per client."""
     ledger = mapping(result.get("ledger"))
@@ -118,7 +128,11 @@ def traffic_section(result: Mapping[str, Any]) -> str:
     if not ledger and not waves:
         return ""
     return section(
-        "What travelled", cards(card for card in items if card.value != "–"), plot, grid("two", *spreads)
+        "What travelled",
+        cards(card for card in items if card.value != "–"),
+        plot,
+        sentence(_carried(result, waves)),
+        grid("two", *spreads),
     )
 
 

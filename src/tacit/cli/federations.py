@@ -1,0 +1,134 @@
+"""Commands about federations: start one, try one out on Flower, and the folder of a site."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from tacit.cli.common import Json, Quiet
+from tacit.cli.output import guarded, say_json, stderr, stdout
+from tacit.core.errors import ConfigError
+
+federation_app = typer.Typer(no_args_is_help=True, help="Federations of real machines, on Flower.")
+site_app = typer.Typer(no_args_is_help=True, help="A site of such a federation.")
+
+
+@guarded
+def new(
+    folder: Annotated[Path, typer.Argument(help="Folder for federation.toml.")],
+    as_json: Json = False,
+) -> None:
+    """Start a federation: write a commented TOML file."""
+    from tacit.runs.folder import RunFolder, cannot_write
+
+    path = folder / "federation.toml"
+    if path.exists():
+        raise ConfigError(f"{path} is there already: edit it, or choose another folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    RunFolder(folder).write(path.name, resources.files("tacit.cli").joinpath("template.toml").read_bytes())
+    if as_json:
+        say_json({"path": str(path)})
+    else:
+        stdout.print(f"{path}\nrun it with: tacit run {path}")
+
+
+@federation_app.command()
+@guarded
+def demo(
+    seed: Annotated[int, typer.Option(help="Seed of all public randomness.")] = 0,
+    out: Annotated[str, typer.Option(help="Folder for run folders.")] = "runs",
+    home: Annotated[
+        Path | None, typer.Option(help="Empty folder for keys, databases and logs; they are kept there.")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train on a SuperLink and 3 SuperNodes of this machine, beside the same on the embedded engine."""
+    from tacit.cli.common import brief
+    from tacit.cli.progress import ProgressBars
+    from tacit.cli.tables import beside_table, run_table
+    from tacit.deploy.demo import demonstrate
+
+    if home is not None and home.exists() and any(home.iterdir()):
+        raise ConfigError(f"{home} is not empty: give an empty folder, or none")
+
+    def tell(text: str) -> None:
+        if not quiet:
+            stderr.print(Text(text, style="dim"), soft_wrap=True)
+
+    with ProgressBars(quiet or not stderr.is_terminal) as bars:
+        found = demonstrate(out, seed=seed, home=home, tell=tell, subscriber=bars)
+    if as_json:
+        engines = ("embedded", "flower")
+        runs = [{**run, **{name: brief(run[name]) for name in engines}} for run in found["runs"]]
+        say_json({**found, "runs": runs})
+        return
+    for run in found["runs"]:
+        stdout.print(run_table(run["flower"]))
+        stdout.print(beside_table(run))
+    stdout.print(f"all in {found['seconds']:.0f} s; nothing is left running")
+
+
+@site_app.command("new")
+@guarded
+def new_site(
+    folder: Annotated[Path, typer.Argument(help="Folder to make.")],
+    name: Annotated[str, typer.Option(help="The site's name in the federation.")],
+    data: Annotated[str | None, typer.Option(help="CSV or parquet file with the site's rows.")] = None,
+    target: Annotated[str | None, typer.Option(help="Target column of that file.")] = None,
+    task: Annotated[str | None, typer.Option(help="classification or regression.")] = None,
+    experiment: Annotated[bool, typer.Option(help="Take part in experiments on public data.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make a site's folder with keys of its own; the identity it prints goes into everybody's roster."""
+    from tacit.core.parts import from_plain
+    from tacit.deploy.site import new_site as make
+    from tacit.engines.sitefolder import SiteSettings
+
+    given = {"name": name, "data": data, "target": target, "task": task, "experiment": experiment}
+    found = make(folder, from_plain(SiteSettings, given, "site"))
+    facts = {
+        "folder": str(found.path),
+        "name": found.name,
+        "identity": found.identity,
+        "exchange": found.exchange,
+        "unlock": found.settings.unlock,
+    }
+    if as_json:
+        say_json(facts)
+        return
+    for key, value in facts.items():
+        stdout.print(
+            Text.assemble((f"{key:<10}", "cyan"), str(value or "in the environment")), soft_wrap=True
+        )
+    stdout.print("\nput the federation's roster.toml there; identity and exchange are not secret, unlock is")
+
+
+@site_app.command("export")
+@guarded
+def export_site(
+    folder: Annotated[Path, typer.Argument(help="The site's folder.")],
+    to: Annotated[Path, typer.Option(help="File for the model, as safetensors.")] = Path("model.safetensors"),
+    run: Annotated[str, typer.Option(help="Id of a run; 'latest' is the newest.")] = "latest",
+    as_json: Json = False,
+) -> None:
+    """Take out the model that a site has learnt; where sites open totals, nobody else has it."""
+    from tacit.deploy.site import learnt
+    from tacit.engines.sitefolder import SiteFolder
+    from tacit.runs.folder import RunFolder
+
+    if to.exists():
+        raise ConfigError(f"{to} is there already: choose another file with --to")
+    chosen, model = learnt(SiteFolder(folder), run)
+    path = RunFolder(to.parent).place(to.name, model.save)
+    if as_json:
+        say_json({"run": chosen, "path": str(path)})
+    else:
+        stdout.print(Text(f"{path}: the model of run {chosen}"), soft_wrap=True)

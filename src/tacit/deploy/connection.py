@@ -1,0 +1,95 @@
+"""The way to a SuperLink: what Flower's configuration says of it, and whether it answers."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tacit.core.errors import ConfigError, ProtectionError, UnavailableError, nearest
+
+PATIENCE = 10.0  # seconds to wait for an answer
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A SuperLink's address, and the certificate that vouches for it."""
+
+    name: str
+    host: str
+    port: int
+    certificates: Path | None
+    source: Path = Path("config.toml")
+
+    @property
+    def address(self) -> str:
+        """Host and port."""
+        return f"{self.host}:{self.port}"
+
+
+def read_connection(name: str | None, environment: Mapping[str, str] = os.environ) -> Connection:
+    """Read a connection, or the default one, from Flower's configuration."""
+    path = Path(environment.get("FLWR_HOME") or Path.home() / ".flwr") / "config.toml"
+    try:
+        known: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8")).get("superlink", {})
+    except FileNotFoundError:
+        raise ConfigError(
+            f"Flower has no configuration at {path}: write [superlink.NAME] with address and "
+            "root-certificates there, or set FLWR_HOME"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    chosen = name or known.get("default")
+    connections = {key: value for key, value in known.items() if isinstance(value, dict)}
+    if chosen not in connections:
+        hint = nearest(str(chosen), connections) if connections else "there is none"
+        raise ConfigError(f"no SuperLink '{chosen}' in {path}: {hint}")
+    found = connections[chosen]
+    host, colon, port = str(found.get("address", "")).rpartition(":")
+    if not colon or not port.isdigit():
+        raise ConfigError(f"[superlink.{chosen}] in {path} has no address of the form host:port")
+    return Connection(chosen, host.strip("[]"), int(port), _certificates(found, path, chosen), path)
+
+
+def _certificates(found: dict[str, Any], path: Path, name: str) -> Path | None:
+    if found.get("insecure"):
+        return None
+    if not (file := found.get("root-certificates")):
+        raise ConfigError(
+            f"[superlink.{name}] in {path} names no root-certificates: give the CA's certificate"
+        )
+    certificates = path.parent / Path(str(file)).expanduser()
+    if not certificates.is_file():
+        raise ConfigError(f"there is no certificate {certificates}, which [superlink.{name}] names")
+    return certificates
+
+
+def probe(connection: Connection) -> None:
+    """Refuse a SuperLink that does not answer, or is not the one that the certificate vouches for."""
+    try:
+        with socket.create_connection((connection.host, connection.port), PATIENCE) as plain:
+            if connection.certificates is None:
+                return
+            context = ssl.create_default_context(cafile=connection.certificates)
+            with context.wrap_socket(plain, server_hostname=connection.host):
+                return
+    except ssl.SSLCertVerificationError as error:
+        raise ProtectionError(
+            f"whoever answers at {connection.address} is not vouched for by {connection.certificates} "
+            f"({error.verify_message}): get the SuperLink's certificate from its operator, and do not go on "
+            "without"
+        ) from None
+    except ssl.SSLError as error:
+        raise UnavailableError(
+            f"what answers at {connection.address} does not speak TLS ({error.reason}): is it a SuperLink?"
+        ) from None
+    except OSError as error:
+        raise UnavailableError(
+            f"no SuperLink answers at {connection.address} ({error.strerror or error}): start it, or correct "
+            f"the address of '{connection.name}' in {connection.source}"
+        ) from None

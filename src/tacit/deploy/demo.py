@@ -1,0 +1,135 @@
+"""Two trainings on a Flower federation of this machine, each beside the same one on the embedded engine."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from tacit.core.events import Subscriber
+from tacit.deploy.launch import launch
+from tacit.deploy.local import LocalFederation
+from tacit.methods import METHODS
+from tacit.runs.job import execute
+from tacit.runs.settings import Settings
+
+CLIENTS = 3
+ROUNDS = 2
+SUMS = next(name for name in ("fedavg", "fedheonn") if name in METHODS)  # the method whose sums are masked
+JOBS: tuple[dict[str, Any], ...] = (
+    {"data": {"name": "dry_bean"}, "method": {"name": "fedheonn"}, "protect": {"name": "ckks"}},
+    {"data": {"name": "digits"}, "method": {"name": SUMS}, "protect": {"name": "masked"}},
+)
+
+
+def demonstrate(
+    out: str,
+    *,
+    seed: int = 0,
+    home: Path | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+    subscriber: Subscriber | None = None,
+) -> dict[str, Any]:
+    """Start a federation, train on it, compare with the embedded engine, and stop all that was started.
+
+    Parameters
+    ----------
+    out : str
+        Folder for run folders.
+    seed : int
+    home : Path, optional
+        Empty folder for the federation's keys, databases and logs; a temporary one, if left out.
+    tell : callable
+        Told in words what happens.
+    subscriber : callable, optional
+        Gets every event of the trainings on Flower.
+    """
+    started = time.perf_counter()
+    with _folder(home) as folder, _on_term():
+        names = [f"client-{index + 1}" for index in range(CLIENTS)]
+        tell(f"starting a SuperLink and {CLIENTS} SuperNodes on loopback, with TLS and node keys")
+        with LocalFederation(folder, names) as federation:
+            tell(f"they answer, {time.perf_counter() - started:.0f} s after the start")
+            runs = [_compared(_settings(job, seed, out), federation, tell, subscriber) for job in JOBS]
+            tell("stopping all that was started")
+    return {"runs": runs, "seconds": time.perf_counter() - started}
+
+
+def _settings(job: dict[str, Any], seed: int, out: str) -> dict[str, Any]:
+    tables = {**job, "partition": {"name": "iid", "clients": CLIENTS}, "run": {"seed": seed, "out": out}}
+    if "rounds" in {option.name for option in METHODS.get(job["method"]["name"]).options()}:
+        tables["method"] = {**job["method"], "rounds": ROUNDS}
+    return tables
+
+
+def _compared(
+    tables: dict[str, Any],
+    federation: LocalFederation,
+    tell: Callable[[str], None],
+    subscriber: Subscriber | None,
+) -> dict[str, Any]:
+    """One job on both engines."""
+    words = f"{tables['method']['name']} on {tables['data']['name']}, {tables['protect']['name']}"
+    tell(f"{words}: on the embedded engine")
+    started = time.perf_counter()
+    embedded = execute(Settings.from_tables(tables)).result
+    between = time.perf_counter()
+    tell(f"{words}: on Flower")
+    on_flower = {
+        **tables,
+        "run": {**tables["run"], "engine": "flower"},
+        "flower": {"coordinator": str(federation.coordinator)},
+    }
+    subscribers = [subscriber] if subscriber else []
+    settings = Settings.from_tables(on_flower)
+    flower = launch(settings, *subscribers, environment=federation.environment).result
+    return {
+        "title": words,
+        "embedded": {**embedded, "wall_s": between - started},
+        "flower": {**flower, "wall_s": time.perf_counter() - between},
+        "same_model": embedded["model"] == flower["model"],
+        "difference": _difference(*(Path(found["folder"]) for found in (embedded, flower))),
+    }
+
+
+def _difference(ours: Path, theirs: Path) -> float:
+    """Largest difference of two models' numbers, as a share of the largest number in its array."""
+    from safetensors.numpy import load_file
+
+    one, other = (load_file(folder / "model.safetensors") for folder in (ours, theirs))
+    shares = [
+        float(np.max(np.abs(one[name] - value)) / max(np.max(np.abs(value)), 1e-300))
+        for name, value in other.items()
+        if value.size and value.dtype.kind == "f"
+    ]
+    return max(shares, default=0.0)
+
+
+@contextmanager
+def _folder(home: Path | None) -> Iterator[Path]:
+    if home is not None:
+        yield home
+        return
+    with tempfile.TemporaryDirectory(prefix="tacit-federation-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def _on_term() -> Iterator[None]:
+    """Let SIGTERM end the block as Ctrl-C does, so that what was started is stopped."""
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, ring)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

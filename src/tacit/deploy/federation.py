@@ -1,0 +1,119 @@
+"""A federation whose parties are at SuperNodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tacit.core.engine import Engine
+from tacit.core.errors import ConfigError
+from tacit.core.manifest import Manifest, Parts
+from tacit.core.secret import Secret
+from tacit.data.table import Table
+from tacit.engines.flower import FlowerEngine
+from tacit.engines.sitefolder import Roster, SiteFolder
+from tacit.engines.sites import Holdings
+from tacit.federation import Federation
+from tacit.runs.experiment import build_federation
+from tacit.runs.settings import OWN_ROWS, Settings
+from tacit.sums import PROTECTIONS
+
+
+class DeployedFederation(Federation):
+    """Parties at SuperNodes; the coordinator has a secret of its own, and the roster that all have pinned.
+
+    Parameters
+    ----------
+    settings : Settings
+    folder : SiteFolder
+        The coordinator's.
+    grid : Grid
+        Flower's way to the SuperNodes.
+    """
+
+    def __init__(self, settings: Settings, folder: SiteFolder, grid: Any) -> None:
+        roster = folder.roster
+        check_deployable(settings, roster)
+        self.experiment = settings.data.name != OWN_ROWS
+        run = settings.run
+        classes = settings.data.classes
+        declared: dict[str, Any] = {} if classes is None else {"classes": list(classes)}
+        test = None
+        if self.experiment:
+            local = build_federation(settings)
+            holdings, test, declared = local.holdings, local.test, local.declared
+            roster = _in_order(roster, holdings.names)
+        else:
+            holdings = _unseen(roster)
+        super().__init__(
+            holdings, test=test, seed=run.seed, timeout=run.timeout, quorum=run.quorum, declared=declared
+        )
+        self._folder, self._roster, self._grid, self._settings = folder, roster, grid, settings
+
+    def _secret(self) -> Secret:
+        return self._folder.secret
+
+    def _pinned(self, name: str) -> bytes:
+        return self._roster.pinned(name)
+
+    def _standing(self) -> frozenset[str]:
+        return frozenset(self._roster.exchanges)
+
+    def _evaluated(self) -> bool:
+        return self._settings.data.holdout > 0
+
+    @contextmanager
+    def _engine(self, manifest: Manifest, parts: Parts) -> Iterator[Engine]:
+        engine = FlowerEngine(self._grid, self._roster, timeout=self._settings.run.timeout)
+        try:
+            engine.wait(self._settings.flower.wait, parts.protection.services)
+            yield engine
+        finally:
+            self.transport = engine.facts()
+            engine.close()
+
+
+def check_deployable(settings: Settings, roster: Roster) -> None:
+    """Refuse what cannot work with those who take part, before anything is sent."""
+    if reason := settings.build_protection().fits(settings.build_method()):
+        raise ConfigError(f"{settings.protect['name']} cannot protect {settings.method['name']}: {reason}")
+    clients, asked = len(roster.clients), settings.partition_options().get("clients")
+    if settings.data.name != OWN_ROWS and asked != clients:
+        raise ConfigError(
+            f"the roster names {clients} clients, and the rows are divided among {asked}: set [partition] "
+            f"clients = {clients}, or data = '{OWN_ROWS}' if every site brings its own"
+        )
+    protection = settings.build_protection()
+    least = settings.run.min_clients or (1 if protection.promises.single else 3)
+    if clients < least:
+        raise ConfigError(
+            f"the roster names {clients} clients, and {protection.name} opens no total over fewer than "
+            f"{least}: have more sites, or lower min_clients"
+        )
+    for service in protection.services:
+        if service not in roster.services:
+            raise ConfigError(
+                f"{protection.name} needs a {service}, and the roster names none under [services]: add one, "
+                f"or choose among {', '.join(name for name in PROTECTIONS if name != protection.name)}"
+            )
+
+
+def _in_order(roster: Roster, names: Sequence[str]) -> Roster:
+    """The roster in the order of the rows' holders: floats are added in party order."""
+    if odd := sorted({*names} ^ roster.clients.keys()):
+        raise ConfigError(
+            f"rows are divided among {', '.join(names)}; the roster names {', '.join(roster.clients)}: in "
+            f"an experiment both are the same, and {odd[0]} is not"
+        )
+    return replace(roster, clients={name: roster.clients[name] for name in names})
+
+
+def _unseen(roster: Roster) -> Holdings:
+    """Holdings of which the coordinator knows the holders only."""
+    nothing = Table.of(np.empty((0, 1)), np.empty(0, dtype=str))
+    names = tuple(roster.clients)
+    return Holdings(nothing, np.zeros(len(names) + 1, dtype=np.int64), names)

@@ -1,0 +1,218 @@
+"""Starting a run on a running Flower federation, and following it until its result is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib import resources
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+import tacit.core.errors as errors
+from tacit.core import events
+from tacit.core.errors import FederationError, TacitError, UnavailableError
+from tacit.core.events import Event, Subscriber
+from tacit.deploy.connection import probe, read_connection
+from tacit.deploy.federation import check_deployable
+from tacit.engines.sitefolder import SiteFolder
+from tacit.federation import new_run
+from tacit.runs.experiment import build_federation
+from tacit.runs.folder import RunFolder
+from tacit.runs.job import Finished, facts
+from tacit.runs.settings import OWN_ROWS, Settings
+
+FLWR = (sys.executable, "-c", "import sys; sys.argv[0] = 'flwr'; from flwr.cli.app import app; app()")
+QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+FAREWELL = 5.0  # seconds in which a run that was stopped may write its last words
+LOOK = 0.3  # seconds between looks at the run's events
+STARTED = re.compile(r"Successfully started run (\d+)")
+
+
+def launch(
+    settings: Settings, *subscribers: Subscriber, environment: Mapping[str, str] = os.environ
+) -> Finished:
+    """Run a job on the Flower federation that the settings name.
+
+    The coordinator's half runs at the SuperLink, on this machine, and writes the same run folder as the
+    embedded engine does. What happens is followed there.
+
+    Parameters
+    ----------
+    settings : Settings
+    *subscribers : callables
+        Get every event; a progress bar, for instance.
+    environment : mapping
+        Variables for Flower's commands; ``FLWR_HOME`` says where its configuration is.
+
+    Raises
+    ------
+    UnavailableError
+        If Flower is not installed, or no SuperLink answers.
+    ProtectionError
+        If the SuperLink's certificate is not the expected one.
+    TacitError
+        Whatever stopped the run, as the embedded engine raises it.
+    """
+    check_flower()
+    settings.check()
+    coordinator = SiteFolder(settings.flower.coordinator)
+    check_deployable(settings, coordinator.roster)
+    coordinator.secret  # noqa: B018  # locked, it could greet nobody
+    if settings.data.name != OWN_ROWS:
+        build_federation(settings)  # what no client could learn from is refused before anything is sent
+    probe(read_connection(settings.flower.superlink, environment))
+    run = new_run()
+    out = Path(settings.run.out).absolute()
+    config = {
+        "settings": msgspec.json.encode(_travelling(settings)).decode(),
+        "run": run,
+        "out": str(out),
+        "coordinator": str(coordinator.path.absolute()),
+    }
+    folder = RunFolder(out / run)
+    try:
+        with _started(settings.flower.superlink, config, {**environment, **QUIET}) as process:
+            _follow(process, folder.path, subscribers)
+    except KeyboardInterrupt as error:
+        _note(folder, error)
+        raise
+    return _finished(process, folder)
+
+
+def check_flower() -> None:
+    """Refuse if Flower is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("flwr") is None:
+        raise UnavailableError("the Flower engine needs Flower: pip install 'tacit-fl[flower]'")
+
+
+def _travelling(settings: Settings) -> dict[str, Any]:
+    """Settings as all parties see them: the coordinator's own paths stay here."""
+    tables = settings.as_tables()
+    del tables["run"]["out"], tables["flower"]["coordinator"]
+    return tables
+
+
+class _Run:
+    """A run under way: the process that streams its log, and what that said last."""
+
+    def __init__(self, process: subprocess.Popen[str], log: IO[str]) -> None:
+        self.process = process
+        self.last = ""
+        self._log = log
+
+    def text(self) -> str:
+        """All that Flower said so far."""
+        return Path(self._log.name).read_text(encoding="utf-8", errors="replace")
+
+    def number(self) -> str | None:
+        """Flower's own number of the run, once there is one."""
+        found = STARTED.search(self.text())
+        return found[1] if found else None
+
+
+@contextmanager
+def _started(
+    superlink: str | None, config: Mapping[str, str], environment: Mapping[str, str]
+) -> Iterator[_Run]:
+    """Start a run; if the block does not end well, stop it."""
+    name = [superlink] if superlink else []
+    with tempfile.TemporaryDirectory(prefix="tacit-run-") as folder, Path(folder, "log").open("w") as log:
+        app = Path(folder, "app")
+        app.mkdir()
+        manifest = resources.files("tacit.deploy").joinpath("app.toml").read_bytes()
+        (app / "pyproject.toml").write_bytes(manifest)
+        (app / "README.md").write_text("Runs the installed Tacit.\n", encoding="utf-8")
+        values = Path(folder, "config.toml")
+        # Of a JSON text and a TOML text the escapes are the same.
+        lines = (f"{key} = {json.dumps(value)}" for key, value in config.items())
+        values.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        words = [*FLWR, "run", str(app), *name, "--run-config", str(values), "--stream"]
+        process = subprocess.Popen(
+            words, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True, text=True
+        )
+        run = _Run(process, log)
+        try:
+            yield run
+        except BaseException:
+            with suppress(OSError, subprocess.SubprocessError):
+                if number := run.number():
+                    stop = [*FLWR, "stop", number, *name]
+                    subprocess.run(stop, env=environment, capture_output=True, timeout=60, check=False)
+            raise
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
+            run.last = " / ".join(line.strip() for line in run.text().splitlines()[-6:] if line.strip())
+
+
+def _follow(run: _Run, folder: Path, subscribers: tuple[Subscriber, ...]) -> None:
+    """Hand on events until the run is over."""
+    path, place = folder / "events.jsonl", 0
+    while True:
+        over = run.process.poll() is not None or (folder / "result.json").is_file()
+        if path.is_file():
+            with path.open("rb") as file:
+                file.seek(place)
+                fresh = file.read()
+            whole = fresh[: fresh.rfind(b"\n") + 1]
+            place += len(whole)
+            for line in whole.splitlines():
+                number, event = read_event(line)
+                for subscriber in subscribers:
+                    subscriber(number, event)
+        if over:
+            return
+        time.sleep(LOOK)
+
+
+KINDS = tuple(kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event))
+_decoder = msgspec.json.Decoder(dict[str, Any])
+
+
+def read_event(line: bytes) -> tuple[int, Event]:
+    """Read one line of ``events.jsonl``.
+
+    >>> read_event(b'{"n":3,"t":0.1,"event":"Noted","about":"run","text":"hello"}')
+    (3, Noted(about='run', text='hello', level='info'))
+    """
+    fields = _decoder.decode(line)
+    kind = next(kind for kind in KINDS if kind.__name__ == fields["event"])
+    return fields["n"], msgspec.convert(fields, kind)
+
+
+def _note(folder: RunFolder, error: BaseException) -> None:
+    """Say in the run folder, if there is one, why the run stopped."""
+    if not folder.path.is_dir():
+        return
+    # The coordinator's half may still write what it knows, but not that it was stopped on purpose.
+    until = time.monotonic() + FAREWELL
+    while not (there := (folder.path / "result.json").is_file()) and time.monotonic() < until:
+        time.sleep(LOOK)
+    known = folder.result() if there else {"run": folder.path.name}
+    with suppress(UnavailableError):
+        folder.write_json("result.json", {**known, "error": facts(error)})
+
+
+def _finished(run: _Run, folder: RunFolder) -> Finished:
+    if not (folder.path / "result.json").is_file():
+        raise FederationError(f"the run ended without a result. Flower says: {run.last or 'nothing'}")
+    result = folder.result()
+    if error := result.get("error"):
+        kind = getattr(errors, error["type"], None)
+        if isinstance(kind, type) and issubclass(kind, TacitError):
+            raise kind(error["text"])
+        raise TacitError(f"the run stopped: {error['type']}: {error['text']}")
+    return Finished(result, folder, None)

@@ -1,0 +1,241 @@
+"""A Flower federation on this machine: a SuperLink and SuperNodes on loopback, with TLS and node keys.
+
+It is for trying out and for tests. Everything it starts is stopped when the block ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Self
+
+from tacit.core.errors import TacitError, UnavailableError
+from tacit.core.exposure import COORDINATOR
+from tacit.core.secret import Secret
+from tacit.deploy.certificates import write_certificates, write_node_key
+from tacit.deploy.connection import Connection, probe
+from tacit.deploy.launch import FLWR, QUIET, check_flower
+from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, new_unlock, write_private
+
+HOST = "127.0.0.1"
+NAME = "local"  # of the connection in Flower's configuration
+START = 120.0  # seconds for a SuperLink to answer
+FAREWELL = 10.0  # seconds between asking a process to end and ending it
+
+
+class LocalFederation:
+    """A running federation; a context manager.
+
+    Parameters
+    ----------
+    home : Path
+        Empty folder for all keys, certificates, databases and logs.
+    clients : sequence of str
+        Names of the sites.
+    services : sequence of str
+        Parties without rows, such as "key-server".
+    exchanges : bool
+        Whether the roster holds the clients' exchange keys, which saves a wave.
+    """
+
+    def __init__(
+        self, home: Path, clients: Sequence[str], services: Sequence[str] = (), *, exchanges: bool = False
+    ) -> None:
+        check_flower()
+        self.home = home.absolute()
+        self.clients, self.services = tuple(clients), tuple(services)
+        self.exchanges = exchanges
+        self.port = 0
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._files: list[IO[bytes]] = []
+
+    @property
+    def coordinator(self) -> Path:
+        """Folder of the coordinator's keys."""
+        return self.home / COORDINATOR
+
+    def site(self, name: str) -> Path:
+        """Folder of a site."""
+        return self.home / name
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What commands about this federation need in their environment."""
+        single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        # Flower starts its own programs by name, and they are beside this interpreter.
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        own = {"FLWR_HOME": str(self.home / "flower"), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}
+        return {**os.environ, **QUIET, **single, **own, "PATH": path}
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _start(self) -> None:
+        (self.home / "flower").mkdir(parents=True)
+        self._write_sites()
+        write_certificates(self.home)
+        self.port = free_port()
+        (self.home / "flower" / "config.toml").write_text(
+            f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "{HOST}:{self.port}"\n'
+            f'root-certificates = "{self.home / "ca.crt"}"\n',
+            encoding="utf-8",
+        )
+        self._spawn(
+            "superlink",
+            ["flwr.superlink.cli.flower_superlink", "flower_superlink"],
+            ["--ssl-ca-certfile", self.home / "ca.crt", "--ssl-certfile", self.home / "server.pem"],
+            ["--ssl-keyfile", self.home / "server.key", "--enable-supernode-auth"],
+            ["--database", self.home / "superlink.db", "--disable-runtime-dependency-installation"],
+            ["--host", HOST, "--port", self.port],
+        )
+        self._answering()
+        for name in (*self.clients, *self.services):
+            public = write_node_key(self.home / f"{name}.node")
+            self._register(public, name)
+            self.start_node(name)
+
+    def _write_sites(self) -> None:
+        """A folder for each party: secrets under a key of its own, and everybody's identity pinned."""
+        folders = {}
+        for name in (COORDINATOR, *self.clients, *self.services):
+            key = new_unlock().encode()
+            write_private(self.home / f"{name}.unlock", key)
+            settings = SiteSettings(name, experiment=True, unlock=str(self.home / f"{name}.unlock"))
+            folders[name] = SiteFolder.create(self.site(name), settings, Secret(key))
+        identities = {name: folder.identity for name, folder in folders.items()}
+        roster = Roster(
+            identities[COORDINATOR],
+            {name: identities[name] for name in self.clients},
+            {name: identities[name] for name in self.services},
+            {name: folders[name].exchange for name in self.clients if self.exchanges},
+        )
+        for folder in folders.values():
+            (folder.path / "roster.toml").write_text(roster.to_toml(), encoding="utf-8")
+
+    def start_node(self, name: str) -> None:
+        """Start a site's SuperNode."""
+        self._spawn(
+            name,
+            ["flwr.supernode.cli.flower_supernode", "flower_supernode"],
+            ["--superlink", f"{HOST}:{self.port}", "--root-certificates", self.home / "ca.crt"],
+            ["--auth-supernode-private-key", self.home / f"{name}.node"],
+            ["--host", HOST, "--port", free_port(), "--node-config", f'site="{self.site(name)}"'],
+        )
+
+    def _spawn(self, log: str, program: Sequence[str], *words: Sequence[object]) -> None:
+        module, function = program
+        code = f"import sys; sys.argv[0] = 'flower'; from {module} import {function}; {function}()"
+        file = (self.home / f"{log}.log").open("ab")
+        self._files.append(file)
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *(str(word) for group in words for word in group)],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=self.environment,
+            cwd=self.home,
+            start_new_session=True,  # a group of its own, which is ended as a whole
+            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+        )
+        self._processes[log] = process
+
+    def _answering(self) -> None:
+        """Wait until the SuperLink answers."""
+        connection = Connection(NAME, HOST, self.port, self.home / "ca.crt")
+        until = time.monotonic() + START
+        while True:
+            if self._processes["superlink"].poll() is not None:
+                raise UnavailableError(f"the SuperLink ended at once: {self._last_words()}")
+            try:
+                return probe(connection)
+            except TacitError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.3)
+
+    def _last_words(self) -> str:
+        text = (self.home / "superlink.log").read_text(encoding="utf-8", errors="replace")
+        return " / ".join(line.strip() for line in text.splitlines()[-5:])
+
+    def _register(self, public: Path, name: str) -> None:
+        words = [*FLWR, "supernode", "register", str(public), NAME, "--name", name]
+        done = subprocess.run(words, env=self.environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise UnavailableError(
+                f"{name} cannot be registered: {done.stderr.strip() or done.stdout.strip()}"
+            )
+
+    def stop_node(self, name: str) -> None:
+        """Stop a site's SuperNode."""
+        self._end(name)
+
+    def _end(self, *names: str) -> None:
+        processes = [self._processes.pop(name) for name in names]
+        for process in processes:
+            _signal(process, signal.SIGTERM)
+        until = time.monotonic() + FAREWELL
+        for process in processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.1, until - time.monotonic()))
+        for process in processes:
+            _signal(process, signal.SIGKILL)  # also children that outlived their parent
+            process.wait()
+
+    def stop(self) -> None:
+        """Stop all that was started."""
+        self._end(*reversed(self._processes))
+        # Flower's executors are in sessions of their own; they notice that their parents are gone.
+        until = time.monotonic() + FAREWELL
+        while (left := processes_of(self.home)) and time.monotonic() < until:
+            time.sleep(0.1)
+        for number in left:
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+        for file in self._files:
+            file.close()
+        self._files.clear()
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to end this process if the one that started it is killed, and can stop nothing any more."""
+    ctypes.CDLL(None).prctl(1, int(signal.SIGTERM))  # PR_SET_PDEATHSIG
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+def processes_of(home: Path) -> list[int]:
+    """Processes of the federation in that folder, known by their environment, where there is /proc."""
+    word, found = f"FLWR_HOME={home / 'flower'}".encode(), []
+    for process in Path("/proc").glob("[0-9]*"):
+        # Others' processes cannot be read, and some end meanwhile.
+        with suppress(OSError):
+            if word in (process / "environ").read_bytes().split(b"\0") and int(process.name) != os.getpid():
+                found.append(int(process.name))
+    return found
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody uses now."""
+    with socket.socket() as found:
+        found.bind((HOST, 0))
+        number: int = found.getsockname()[1]
+        return number

@@ -1,0 +1,62 @@
+"""What a site's owner does there: make its folder, and take out the model that it has learnt."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from tacit.core.errors import ConfigError, DataError, nearest
+from tacit.core.manifest import Manifest
+from tacit.core.message import Message
+from tacit.core.party import Party
+from tacit.core.secret import Secret
+from tacit.core.shared import Shared
+from tacit.data.files import load
+from tacit.engines.assembly import assemble
+from tacit.engines.sitefolder import UNLOCK, SiteFolder, SiteSettings, new_unlock, write_private
+from tacit.methods.base import Model
+from tacit.runs.folder import cannot_write
+
+
+def new_site(path: Path, settings: SiteSettings) -> SiteFolder:
+    """Make a site's folder with a secret of its own.
+
+    If the environment holds no key to lock it with, one is made and written beside the folder, readable by
+    its owner only.
+    """
+    if path.exists():
+        raise ConfigError(f"{path} is there already: choose another folder")
+    if settings.data is not None:
+        load(Path(settings.data), target=settings.target, task=settings.task)
+        settings = SiteSettings(**{**vars(settings), "data": str(Path(settings.data).absolute())})
+    try:
+        if text := os.environ.get(UNLOCK):
+            return SiteFolder.create(path, settings, Secret(text.strip().encode()))
+        key, file = new_unlock().encode(), path.absolute().with_name(f"{path.name}.unlock")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_private(file, key)
+        return SiteFolder.create(path, SiteSettings(**{**vars(settings), "unlock": str(file)}), Secret(key))
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+def learnt(folder: SiteFolder, run: str = "latest") -> tuple[str, Model]:
+    """Give the model that a site has adopted in a run, and the run's id."""
+    found: dict[str, dict[str, Any]] = {}
+    for digest in folder.store.runs():
+        with folder.store.step(digest, Party(folder.name, dict, folder.secret)) as party:
+            state = dict(party.state)
+        if "manifest" in state and any(name.startswith("shared/") for name in state):
+            found[Manifest.from_message(Message.decode(state["manifest"])).run] = state
+    if not found:
+        raise DataError(f"{folder.name} has adopted no model yet: let it take part in a run first")
+    chosen = next(iter(found)) if run == "latest" else run
+    if chosen not in found:
+        raise ConfigError(f"{folder.name} remembers no run '{run}': {nearest(run, found)}")
+    state = found[chosen]
+    parts = assemble(Manifest.from_message(Message.decode(state["manifest"])))
+    schema = parts.preparation.read_schema(Message.decode(state["schema"]))
+    values = {name[7:]: value for name, value in state.items() if name.startswith("shared/")}
+    model: Model = parts.method.model(Shared(schema, values))
+    return chosen, model

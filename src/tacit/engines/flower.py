@@ -1,0 +1,216 @@
+"""The Flower engine: parties at SuperNodes, asked through a SuperLink.
+
+It runs in a Flower ServerApp. Each ask and reply is the same bytes as on the embedded engine, inside one of
+Flower's records: what all are asked in a record of its own, which Flower stores once, and what this party
+alone is told in another. Messages are pushed and replies pulled as they arrive, so that the coordinator folds
+the first while others still compute.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import tacit
+from tacit.core.engine import Job, Reply, read_reply
+from tacit.core.errors import ConfigError, FederationError, MessageError
+from tacit.core.message import DEFAULT_LIMIT, Message
+
+if TYPE_CHECKING:
+    from flwr.app import RecordDict
+    from flwr.serverapp import Grid
+
+    from tacit.engines.sitefolder import Roster
+
+KIND = "query.tacit"  # type of all our messages; what is asked is within
+SMALL = 1 << 20  # bytes; above, an array record travels in pieces and faster
+BATCH = 1000  # messages that are pushed together
+POLL = 0.25  # seconds between looks for replies
+GRACE = 60.0  # seconds beyond a step's own time: polls, a new process at the site, and the way
+
+
+def pack(call: bytes, job: bytes = b"", timeout: float | None = None) -> RecordDict:
+    """Write an ask (or, as ``call`` alone, a reply) into Flower's records."""
+    from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+    records: dict[str, Any] = {
+        "about": ConfigRecord({"version": tacit.__version__, "timeout": timeout or 0.0})
+    }
+    for name, raw in (("call", call), ("job", job)):
+        if len(raw) <= SMALL:
+            records[name] = ConfigRecord({"raw": raw})
+        else:
+            array = Array(dtype="uint8", shape=(len(raw),), stype="tacit", data=raw)
+            records[name] = ArrayRecord({"raw": array})
+    return RecordDict(records)
+
+
+def unpack(records: RecordDict) -> tuple[bytes, bytes, float | None]:
+    """Read what :func:`pack` wrote: call, job, and the seconds that the step may take.
+
+    Raises
+    ------
+    ConfigError
+        If the other end has another version of Tacit.
+    MessageError
+        If these are not our records.
+    """
+    try:
+        about: Any = records["about"]
+        version, timeout = str(about["version"]), float(about["timeout"])
+        call, job = (_raw(records[name]) for name in ("call", "job"))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise MessageError("records that are not Tacit's: the other end runs another app") from None
+    if version != tacit.__version__:
+        raise ConfigError(
+            f"Tacit {tacit.__version__} here, and {version} at the other end: install the same version"
+        )
+    return call, job, timeout or None
+
+
+def _raw(record: Any) -> bytes:
+    value = record["raw"]
+    raw = value if isinstance(value, bytes) else value.data
+    if not isinstance(raw, bytes):
+        raise TypeError
+    return raw
+
+
+class FlowerEngine:
+    """Parties at SuperNodes, each registered at the SuperLink under its party's name.
+
+    Parameters
+    ----------
+    grid : Grid
+        Flower's way to the SuperNodes.
+    roster : Roster
+        Who takes part.
+    timeout : float, optional
+        Seconds a step may take.
+    limit : int
+        Largest message accepted, in bytes.
+    """
+
+    def __init__(
+        self, grid: Grid, roster: Roster, *, timeout: float | None = None, limit: int = DEFAULT_LIMIT
+    ) -> None:
+        self._grid = grid
+        self._roster = roster
+        self._timeout = timeout
+        self._limit = limit
+        self.messages = self.own_bytes = self.flower_bytes = 0
+
+    def parties(self, role: str = "client") -> Sequence[str]:
+        """Names of the parties of a role, in party order."""
+        if role == "client":
+            return tuple(self._roster.clients)
+        return tuple(name for name in self._roster.services if name == role)
+
+    def wait(self, seconds: float, services: Sequence[str] = ()) -> None:
+        """Wait until all sites are connected, or for so long; who is missing then fails its first ask."""
+        wanted = {*self._roster.clients, *services}
+        until = time.monotonic() + seconds
+        while wanted - self._nodes().keys() and time.monotonic() < until:
+            time.sleep(1.0)
+
+    def _nodes(self) -> dict[str, int]:
+        """Connected SuperNodes of this roster by the name under which they were registered."""
+        found: dict[str, int] = {}
+        for node in self._grid.get_nodes():
+            if node.name not in self._roster.clients and node.name not in self._roster.services:
+                continue
+            if node.name in found:
+                raise FederationError(
+                    f"two SuperNodes are registered as '{node.name}': unregister one of them"
+                )
+            found[node.name] = node.node_id
+        return found
+
+    def ask(self, call: bytes, jobs: Iterable[Job], timeout: float | None = None) -> Iterator[Reply]:
+        """Ask each party of ``jobs``; replies stream back in that order."""
+        if len(call) > self._limit:
+            raise MessageError(f"message of {len(call):,} bytes, the limit is {self._limit:,}: send less")
+        seconds = timeout or self._timeout
+        nodes, waiting = self._nodes(), iter(jobs)
+        while batch := list(islice(waiting, BATCH)):
+            yield from self._ask(call, batch, seconds, nodes)
+
+    def _ask(
+        self, call: bytes, batch: Sequence[Job], timeout: float | None, nodes: dict[str, int]
+    ) -> Iterator[Reply]:
+        from flwr.app import Message as FlowerMessage
+
+        there = [(name, job) for name, job in batch if name in nodes]
+        messages = [
+            FlowerMessage(pack(call, job, timeout), dst_node_id=nodes[name], message_type=KIND)
+            for name, job in there
+        ]
+        for message, (_, job) in zip(messages, there, strict=True):
+            self._count(message, len(call) + len(job))
+        sent = [str(number) for number in self._grid.push_messages(messages)] if messages else []
+        if len(sent) != len(messages):
+            raise MessageError("the SuperLink did not take all messages of a wave: they are too large")
+        del messages
+        asked = {name: number for (name, _), number in zip(there, sent, strict=True)}
+        arrived: dict[str, Reply] = {}
+        downs = {name: len(call) + len(job) for name, job in batch}
+        until = None if timeout is None else time.monotonic() + timeout + GRACE
+        for name, _ in batch:
+            if name not in nodes:
+                lost = "StepError: not connected to the SuperLink"
+                yield Reply(name, Message(), lost, 0, 0)
+                continue
+            while name not in arrived:
+                self._pull(asked, downs, arrived)
+                if name in arrived:
+                    break
+                if until is not None and time.monotonic() > until:
+                    reason = f"StepTimeoutError: no reply within {timeout:g} s and {GRACE:g} s for the way"
+                    arrived[name] = Reply(name, Message(), reason, downs[name], 0)
+                    asked.pop(name)
+                    break
+                time.sleep(POLL)
+            yield arrived.pop(name)
+
+    def _pull(self, asked: dict[str, str], downs: dict[str, int], arrived: dict[str, Reply]) -> None:
+        """Take the replies that have come."""
+        names = {number: name for name, number in asked.items()}
+        for message in self._grid.pull_messages(list(names)):
+            name = names.get(message.metadata.reply_to_message_id, "")
+            if asked.pop(name, None) is None:
+                continue  # a reply that nobody waits for
+            arrived[name] = self._read(name, message, downs[name])
+
+    def _read(self, name: str, message: Any, down: int) -> Reply:
+        if message.has_error():
+            code, reason = message.error.code, message.error.reason or "no reason given"
+            # Whatever Flower says of a failure at a site may quote it: its first line is enough.
+            text = f"StepError: Flower error {code}: {reason.splitlines()[0][:200]}"
+            return Reply(name, Message(), text, down, 0)
+        try:
+            raw, _, _ = unpack(message.content)
+        except (ConfigError, MessageError) as error:
+            return Reply(name, Message(), f"{type(error).__name__}: {error}", down, 0)
+        self._count(message, len(raw))
+        return read_reply(name, raw, down, limit=self._limit)
+
+    def _count(self, message: Any, own: int) -> None:
+        from flwr.common.serde import message_to_proto
+
+        self.messages += 1
+        self.own_bytes += own
+        self.flower_bytes += message_to_proto(message).ByteSize()
+
+    def facts(self) -> dict[str, Any]:
+        """What Flower added to our bytes, for the run's result."""
+        return {
+            "name": "flower",
+            "messages": self.messages,
+            "own_bytes": self.own_bytes,
+            "overhead_bytes": self.flower_bytes - self.own_bytes,
+        }
+
+    def close(self) -> None:
+        """Let the parties go: nothing of this run is left at the SuperLink."""

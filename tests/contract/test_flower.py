@@ -1,0 +1,274 @@
+"""The same jobs on a real SuperLink and SuperNodes as on the embedded engine, run over the registries.
+
+One federation is started for all of them; ``make test`` makes two runs on it, ``make test-full`` all.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+from tacit.core.errors import QuorumError
+from tacit.core.party import Party
+from tacit.core.secret import Secret
+from tacit.deploy.launch import launch
+from tacit.deploy.local import LocalFederation, processes_of
+from tacit.deploy.site import learnt
+from tacit.engines.sitefolder import SiteFolder
+from tacit.methods import METHODS
+from tacit.runs.job import execute
+from tacit.runs.settings import Settings
+from tacit.sums import PROTECTIONS
+
+pytestmark = pytest.mark.xdist_group("flower")  # one federation for all: two cores carry no more
+
+CLIENTS = ("client-1", "client-2", "client-3")
+MAIN = "import sys; sys.argv[0] = 'tacit'; from tacit.cli import main; main()"
+QUICK = {"paillier": {"key_bits": 2048}, "ring": {"key_bits": 2048}}
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    """A SuperLink, three sites and a key server; nothing of them is left afterwards."""
+    home = tmp_path_factory.mktemp("federation")
+    with LocalFederation(home, CLIENTS, ["key-server"]) as found:
+        yield found
+    assert processes_of(home) == []
+
+
+def toml(tables):
+    """Tables as a TOML file; of simple values JSON is TOML."""
+    pieces = []
+    for name, table in tables.items():
+        pieces += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items()), ""]
+    return "\n".join(pieces)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory, table_of):
+    """Files of rows by task."""
+    folder, found = tmp_path_factory.mktemp("rows"), {}
+    for task in ("classification", "regression"):
+        table = table_of(task)
+        target = [table.classes[c] for c in table.target] if table.classes else table.target[:, 0]
+        lines = [",".join([column.name for column in table.columns] + ["target"])]
+        lines += [",".join(map(str, [*row, t])) for row, t in zip(table.values, target, strict=True)]
+        found[task] = folder / f"{task}.csv"
+        found[task].write_text("\n".join(lines) + "\n")
+    return found
+
+
+@pytest.fixture
+def tables(federation, rows, tmp_path, monkeypatch):
+    """Settings of a run on the federation, as tables."""
+    for key, value in federation.environment.items():
+        monkeypatch.setenv(key, value)
+
+    def make(task="classification", **given):
+        base = {
+            "data": {"name": str(rows[task]), "target": "target", "task": task},
+            "partition": {"name": "iid", "clients": len(CLIENTS)},
+            "run": {"out": str(tmp_path / "runs"), "baselines": False, "engine": "flower"},
+            "flower": {"coordinator": str(federation.coordinator)},
+        }
+        return {name: {**base.get(name, {}), **given.get(name, {})} for name in {**base, **given}}
+
+    return make
+
+
+def embedded(tables):
+    return execute(Settings.from_tables({**tables, "run": {**tables["run"], "engine": "embedded"}}))
+
+
+def assert_same(result, reference, protection):
+    """The models are equal, exactly where sums are exact; bytes, waves and exposure are those of embedded."""
+    exact = protection not in ("ckks", "noised")
+    if exact:
+        assert result["model"] == reference.result["model"]
+    elif protection == "ckks":
+        ours, theirs = (weights(Path(found["folder"])) for found in (result, reference.result))
+        assert ours.keys() == theirs.keys()
+        for name, value in theirs.items():
+            assert np.allclose(ours[name], value, rtol=1e-5, atol=1e-7), name
+    theirs = reference.result
+    for key in ("messages", "clients", "protect", "method"):
+        assert result[key] == theirs[key]
+    for key in ("bytes_up", "bytes_down"):
+        assert result[key] == pytest.approx(theirs[key], rel=0.01)
+    assert result.keys() == theirs.keys()
+    steps = [[wave["step"] for wave in found["ledger"]["waves"]] for found in (result, theirs)]
+    assert steps[0] == steps[1]
+    seen = [[{**row, "bytes": 0} for row in found["exposure"]] for found in (result, theirs)]
+    assert seen[0] == seen[1]
+
+
+def weights(folder):
+    from safetensors.numpy import load_file
+
+    return load_file(folder / "model.safetensors")
+
+
+def test_a_run_by_command_under_ckks(federation, tables, tmp_path):
+    chosen = tables(protect={"name": "ckks"}, run={"transcript": True})
+    (tmp_path / "federation.toml").write_text(toml(chosen).replace('engine = "flower"\n', ""))
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, "run", "federation.toml", "--engine", "flower", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=220,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    folder = Path(result["folder"])
+    assert {"result.json", "events.jsonl", "report.html", "model.safetensors"} <= {
+        path.name for path in folder.iterdir()
+    }
+    full = json.loads((folder / "result.json").read_text())
+    reference = embedded(chosen)
+    assert_same(full, reference, "ckks")
+    # From enrolment to weights five waves; the experimenter's reading of the model is one more.
+    steps = [wave["step"] for wave in result["ledger"]["waves"]]
+    assert steps.index("desk.adopt") == len(steps) - 2 <= 4
+    assert result["engine"]["overhead_bytes"] > 0
+    # Not in Flower's databases and logs, nor in the run folder: what sites have to hide.
+    flowers = [path for path in federation.home.glob("*") if path.suffix in (".db", ".log")]
+    flowers += [path for path in (federation.home / "flower").rglob("*") if path.is_file()]
+    seen = b"".join(path.read_bytes() for path in [*flowers, *(p for p in folder.rglob("*") if p.is_file())])
+    assert len(seen) > 100_000
+    secrets = []
+    for name in CLIENTS:
+        site = SiteFolder(federation.site(name))
+        secrets += [site.secret.reveal(), site.unlock.reveal()]
+        with site.store.step(site.store.runs()[0], Party(name, dict, Secret(b"x"))) as party:
+            assert {"channel", "content"} <= party.vault.keys()
+            secrets += [secret.reveal() for secret in party.vault.values()]
+    for secret in secrets:
+        assert secret not in seen
+        assert secret.hex().encode() not in seen
+
+
+def test_a_run_by_python_under_masks(federation, tables):
+    chosen = tables(protect={"name": "masked"})
+    told = []
+    finished = launch(Settings.from_tables(chosen), lambda number, event: told.append((number, event)))
+    assert_same(finished.result, embedded(chosen), "masked")
+    assert [number for number, _ in told] == list(range(len(told)))
+    lines = (finished.folder.path / "events.jsonl").read_text().splitlines()
+    assert [type(event).__name__ for _, event in told] == [json.loads(line)["event"] for line in lines]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(METHODS))
+def test_every_method(name, federation, tables):
+    method = METHODS.get(name).tiny()
+    chosen = tables(method.tasks[0], method={"name": name, **method.config()})
+    settings = Settings.from_tables(chosen)
+    assert_same(launch(settings).result, embedded(chosen), settings.protect["name"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(PROTECTIONS))
+def test_every_protection(name, federation, tables):
+    protection = PROTECTIONS.build(name, QUICK.get(name, {}))
+    for known in METHODS:
+        method = METHODS.get(known).tiny()
+        if not protection.fits(method):
+            break
+    else:
+        pytest.skip(f"{name} serves no method that is registered")
+    chosen = tables(
+        method.tasks[0],
+        method={"name": known, **method.config()},
+        protect={"name": name, **QUICK.get(name, {})},
+    )
+    assert_same(launch(Settings.from_tables(chosen)).result, embedded(chosen), name)
+
+
+def serving(federation):
+    """Whether a coordinator's process is at work."""
+    lines = [Path(f"/proc/{number}/cmdline") for number in processes_of(federation.home)]
+    return any(b"serverapp" in line.read_bytes() for line in lines if line.exists())
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_the_run(federation, tables, tmp_path):
+    chosen = tables(protect={"name": "masked"})
+    (tmp_path / "federation.toml").write_text(toml(chosen))
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, "run", "federation.toml", "--json", "-q"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    until = time.monotonic() + 60
+    while not list(tmp_path.glob("runs/*/events.jsonl")) and time.monotonic() < until:
+        time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert json.loads(out)["error"]["type"] == "Interrupted"
+    (result,) = tmp_path.glob("runs/*/result.json")
+    assert json.loads(result.read_text())["error"]["exit_code"] == 130
+    until = time.monotonic() + 60
+    while serving(federation) and time.monotonic() < until:
+        time.sleep(0.5)
+    assert not serving(federation)
+
+
+@pytest.mark.slow
+def test_too_few_sites(federation, tables):
+    federation.stop_node("client-3")
+    try:
+        with pytest.raises(QuorumError, match="client-3: StepError"):
+            launch(Settings.from_tables(tables(flower={"wait": 1.0})))
+    finally:
+        federation.start_node("client-3")
+
+
+@pytest.mark.slow
+def test_sites_with_rows_of_their_own_keep_the_model(federation, tables, rows):
+    before = {name: (federation.site(name) / "site.toml").read_text() for name in CLIENTS}
+    for name, text in before.items():
+        own = text.replace("experiment = true", "experiment = false")
+        more = f'data = "{rows["classification"]}"\ntarget = "target"\n'
+        (federation.site(name) / "site.toml").write_text(own + more)
+    try:
+        chosen = tables(data={"name": "sites", "target": None, "holdout": 0.2}, protect={"name": "ckks"})
+        result = launch(Settings.from_tables(chosen)).result
+        models = [learnt(SiteFolder(federation.site(name))) for name in CLIENTS]
+    finally:
+        for name, text in before.items():
+            (federation.site(name) / "site.toml").write_text(text)
+    assert 0 < result["accuracy"] < 1  # on the rows that they keep aside
+    assert not (Path(result["folder"]) / "model.safetensors").exists()
+    assert {run for run, _ in models} == {result["run"]}
+    assert len({json.dumps(model.as_dict(), default=str) for _, model in models}) == 1
+
+
+@pytest.mark.slow
+def test_a_demo_that_is_ended_leaves_nothing(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, "federation", "demo", "--home", "home", "--json"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    until = time.monotonic() + 120
+    while not list(tmp_path.glob("runs/*/events.jsonl")) and time.monotonic() < until:
+        time.sleep(0.5)
+    assert processes_of(tmp_path / "home")
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=60)
+    assert json.loads(out)["error"]["exit_code"] == process.returncode == 130
+    assert processes_of(tmp_path / "home") == []

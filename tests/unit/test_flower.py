@@ -1,0 +1,618 @@
+"""The Flower engine without Flower's processes: a grid that hands messages to the sites' app directly.
+
+Every message still goes through Flower's records and every step through the site's own files, as in a new
+process. The real thing is in tests/contract/test_flower.py.
+"""
+
+import json
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import Context, Error, RecordDict
+from flwr.app import Message as FlowerMessage
+
+import tacit
+from tacit.core.errors import (
+    ConfigError,
+    DataError,
+    FederationError,
+    MessageError,
+    ProtectionError,
+    QuorumError,
+    SchemaError,
+    TacitError,
+    UnavailableError,
+)
+from tacit.core.exposure import COORDINATOR
+from tacit.core.message import Message
+from tacit.core.secret import Secret
+from tacit.deploy import launch as launching
+from tacit.deploy.certificates import write_certificates
+from tacit.deploy.clientapp import app
+from tacit.deploy.connection import Connection, probe, read_connection
+from tacit.deploy.federation import DeployedFederation
+from tacit.deploy.site import learnt, new_site
+from tacit.engines.flower import SMALL, FlowerEngine, pack, unpack
+from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, new_unlock, write_private
+from tacit.engines.store import PartyStore
+from tacit.methods import METHODS
+from tacit.runs.job import execute
+from tacit.runs.settings import OWN_ROWS, Settings
+from tacit.runs.transcript import read_transcript
+from tacit.sums import PROTECTIONS
+
+CLIENTS = ("client-1", "client-2", "client-3")
+SERVICES = ("key-server",)
+
+
+class Grid:
+    """Hands messages to the sites' app, and keeps what passed."""
+
+    def __init__(self, sites, config):
+        self.sites = dict(sites)
+        self.config = config
+        self.passed = []
+        self.rewrite = lambda name, message, reply: reply
+        self._replies = {}
+
+    def get_nodes(self):
+        return [SimpleNamespace(name=name, node_id=number + 7) for number, name in enumerate(self.sites)]
+
+    def push_messages(self, messages):
+        numbers = []
+        names = dict(zip((node.node_id for node in self.get_nodes()), self.sites, strict=True))
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = message.object_id
+            name = names[message.metadata.dst_node_id]
+            context = Context(1, 7, {"site": str(self.sites[name])}, RecordDict(), self.config, 1)
+            reply = self.rewrite(name, message, app(message, context))
+            self.passed += [message, reply]
+            assert not context.state  # nothing is left with Flower
+            if reply is not None:
+                self._replies[message.object_id] = reply
+            numbers.append(message.object_id)
+        return numbers
+
+    def pull_messages(self, numbers):
+        # The last comes first: order is the engine's affair.
+        return [self._replies.pop(number) for number in reversed(list(numbers)) if number in self._replies]
+
+
+@pytest.fixture(autouse=True)
+def task(monkeypatch):
+    """Flower's messages belong to a run, which its processes are told of when they start."""
+    from flwr.supercore.task_identity import TaskIdentity
+
+    for name in ("_run_id", "_task_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1, raising=False)
+
+
+@pytest.fixture
+def sites(tmp_path):
+    """Folders of a coordinator, three clients and a key server that know each other."""
+    folders = {}
+    for name in (COORDINATOR, *CLIENTS, *SERVICES):
+        key = new_unlock().encode()
+        write_private(tmp_path / f"{name}.unlock", key)
+        settings = SiteSettings(name, experiment=True, unlock=str(tmp_path / f"{name}.unlock"))
+        folders[name] = SiteFolder.create(tmp_path / name, settings, Secret(key))
+    identity = {name: folder.identity for name, folder in folders.items()}
+    roster = Roster(
+        identity[COORDINATOR], {n: identity[n] for n in CLIENTS}, {n: identity[n] for n in SERVICES}
+    )
+    for folder in folders.values():
+        (folder.path / "roster.toml").write_text(roster.to_toml())
+    return {name: folder.path for name, folder in folders.items()}
+
+
+@pytest.fixture
+def rows(tmp_path, table_of):
+    """A file of rows that everybody can read, as in an experiment."""
+
+    def write(task="classification", name="rows.csv", **settings):
+        table = table_of(task, **settings)
+        header = [column.name for column in table.columns] + ["target"]
+        target = [table.classes[c] for c in table.target] if table.classes else table.target[:, 0]
+        lines = [",".join(header)]
+        lines += [",".join(map(str, [*row, t])) for row, t in zip(table.values, target, strict=True)]
+        path = tmp_path / name
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def job(tmp_path, rows):
+    """Settings of a run; tables override."""
+
+    def settings(**tables):
+        base = {
+            "data": {"name": str(rows()), "target": "target"},
+            "partition": {"name": "iid", "clients": 3},
+            "run": {"out": str(tmp_path / "runs"), "baselines": False},
+            "flower": {"coordinator": str(tmp_path / COORDINATOR), "wait": 0.0},
+        }
+        merged = {name: {**base.get(name, {}), **tables.get(name, {})} for name in {**base, **tables}}
+        return Settings.from_tables(merged)
+
+    return settings
+
+
+def grid_of(sites, settings):
+    config = {"settings": msgspec.json.encode(launching._travelling(settings)).decode()}
+    return Grid({name: path for name, path in sites.items() if name != COORDINATOR}, config)
+
+
+def on_grid(sites, settings, grid=None):
+    grid = grid or grid_of(sites, settings)
+    federation = DeployedFederation(settings, SiteFolder(sites[COORDINATOR]), grid)
+    return execute(settings, federation=federation)
+
+
+def method_for(protection):
+    """A registered method that a protection serves, as settings."""
+    for name in METHODS:
+        method = METHODS.get(name).tiny()
+        if not PROTECTIONS.build(protection).fits(method):
+            return {"name": name, **method.config()}
+    return pytest.skip(f"{protection} serves no method that is registered")
+
+
+def same(ours, theirs, protection):
+    """Compare the models of two runs: to the last bit where sums are exact, else as promised."""
+    if PROTECTIONS.build(protection).promises.precision < 1e-12 or protection not in ("ckks", "noised"):
+        assert ours.result["model"] == theirs.result["model"]
+    elif protection == "ckks":
+        for name, value in theirs.model.as_dict().items():
+            if isinstance(value, list) and value and isinstance(np.ravel(value)[0], float):
+                assert np.allclose(ours.model.as_dict()[name], value, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("protection", list(PROTECTIONS))
+def test_every_protection_gives_what_the_embedded_engine_gives(protection, sites, job, keys_once):
+    chosen = job(method=method_for(protection), protect={"name": protection})
+    with keys_once():
+        ours, theirs = on_grid(sites, chosen), execute(chosen)
+    same(ours, theirs, protection)
+    for key in ("bytes_up", "bytes_down", "messages", "clients"):
+        assert ours.result[key] == pytest.approx(theirs.result[key], rel=0.01), key  # seals vary by bytes
+    assert [wave["step"] for wave in ours.result["ledger"]["waves"]] == [
+        wave["step"] for wave in theirs.result["ledger"]["waves"]
+    ]
+    assert [{**row, "bytes": 0} for row in ours.result["exposure"]] == [
+        {**row, "bytes": 0} for row in theirs.result["exposure"]
+    ]
+    engine = ours.result["engine"]
+    assert engine["name"] == "flower"
+    assert 0 < engine["overhead_bytes"] / engine["messages"] < 1000
+    assert "Flower added" in (ours.folder.path / "report.html").read_text()
+    assert "Flower added" not in (theirs.folder.path / "report.html").read_text()
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_every_method_gives_what_the_embedded_engine_gives(name, sites, job, rows):
+    method = METHODS.get(name).tiny()
+    data = {"name": str(rows(method.tasks[0])), "target": "target"}
+    chosen = job(method={"name": name, **method.config()}, data=data)
+    ours, theirs = on_grid(sites, chosen), execute(chosen)
+    same(ours, theirs, chosen.protect["name"])
+    assert ours.result["accuracy"] == pytest.approx(theirs.result["accuracy"])
+
+
+class TestSecrets:
+    def test_none_is_in_messages_logs_or_run_folders(self, sites, job, keys_once, caplog, tmp_path):
+        caplog.set_level(0)
+        chosen = job(protect={"name": "ckks"}, run={"transcript": True})
+        grid = grid_of(sites, chosen)
+        finished = on_grid(sites, chosen, grid)
+        secrets = []
+        for path in sites.values():
+            folder = SiteFolder(path)
+            secrets += [folder.secret.reveal(), folder.unlock.reveal()]
+            for run in folder.store.runs():
+                with folder.store.step(run, _empty(folder.name)) as party:
+                    secrets += [secret.reveal() for secret in party.vault.values()]
+        assert len(secrets) > 12
+        from flwr.common.serde import message_to_proto
+
+        seen = b"".join(message_to_proto(message).SerializeToString() for message in grid.passed)
+        seen += caplog.text.encode()
+        for path in finished.folder.path.rglob("*"):
+            seen += path.read_bytes() if path.is_file() else b""
+        assert len(seen) > 100_000
+        for secret in secrets:
+            assert secret not in seen
+            assert secret.hex().encode() not in seen
+            # Nor in the clear in any site's files; unlock keys are files of their own.
+            for path in sites.values():
+                assert all(secret not in file.read_bytes() for file in path.iterdir())
+
+    def test_what_clients_tell_each_other_is_sealed(self, sites, job):
+        chosen = job(protect={"name": "masked"}, run={"transcript": True})
+        finished = on_grid(sites, chosen)
+        heard = list(read_transcript(finished.folder.path / "transcript" / f"{COORDINATOR}.bin"))
+        dealt = [frame for frame in heard if frame.step == "protection.deal"]
+        assert len(dealt) == 3
+        relayed = [row for row in finished.result["exposure"] if row["class"] == "sealed"]
+        assert relayed
+        assert not any(row["openable"] for row in relayed if row["who"] == COORDINATOR)
+
+    def test_a_swapped_identity_is_refused(self, sites, job):
+        folder = SiteFolder(sites["client-2"])
+        stranger = replace(folder.roster, coordinator="11" * 32)
+        (folder.path / "roster.toml").write_text(stranger.to_toml())
+        with pytest.raises(QuorumError, match="client-2: ProtectionError"):
+            on_grid(sites, job(protect={"name": "masked"}))
+
+
+def _empty(name):
+    from tacit.core.party import Party
+
+    return Party(name, dict, Secret(b"x"))
+
+
+class TestWaves:
+    """One-shot FedHEONN under CKKS: five waves to the weights, four with exchange keys in the roster."""
+
+    def pinned(self, sites, names=CLIENTS):
+        known = {name: SiteFolder(sites[name]).exchange for name in names}
+        for path in sites.values():
+            roster = replace(SiteFolder(path).roster, exchanges=known)
+            (path / "roster.toml").write_text(roster.to_toml())
+
+    def steps(self, finished):
+        found = [wave["step"] for wave in finished.result["ledger"]["waves"]]
+        return found[: found.index("desk.adopt") + 1]
+
+    def test_five_waves(self, sites, job):
+        chosen = job(protect={"name": "ckks"})
+        assert len(self.steps(on_grid(sites, chosen))) == 5
+
+    def test_four_waves_where_the_roster_holds_exchange_keys(self, sites, job):
+        self.pinned(sites)
+        chosen = job(protect={"name": "ckks"})
+        finished = on_grid(sites, chosen)
+        assert self.steps(finished) == ["desk.enrol", *["desk.contribute"] * 2, "desk.adopt"]
+        same(finished, execute(chosen), "ckks")
+        about_keys = [row for row in finished.result["exposure"] if row["about"] == "the keys"]
+        assert {row["class"] for row in about_keys} == {"sealed"}
+        assert not any(row["openable"] for row in about_keys if row["who"] == COORDINATOR)
+
+    def test_with_some_of_them_it_is_five(self, sites, job):
+        self.pinned(sites, CLIENTS[:2])
+        assert len(self.steps(on_grid(sites, job(protect={"name": "ckks"})))) == 5
+
+    def test_if_their_maker_fails_another_makes_the_keys(self, sites, job):
+        self.pinned(sites)
+        chosen = job(protect={"name": "ckks"}, run={"quorum": 0.6, "min_clients": 2})
+        grid = grid_of(sites, chosen)
+        del grid.sites["client-1"]
+        finished = on_grid(sites, chosen, grid)
+        assert "protection.make_keys" in self.steps(finished)
+
+    def test_a_swapped_exchange_key_does_not_open(self, sites, job):
+        self.pinned(sites)
+        folder = SiteFolder(sites["client-3"])
+        other = {**folder.roster.exchanges, "client-1": folder.roster.exchanges["client-2"]}
+        (folder.path / "roster.toml").write_text(replace(folder.roster, exchanges=other).to_toml())
+        with pytest.raises(QuorumError, match="client-3: ProtectionError: a sealed message does not open"):
+            on_grid(sites, job(protect={"name": "ckks"}))
+
+
+class TestRecords:
+    @pytest.mark.parametrize("size", [0, 1, SMALL, SMALL + 1, 3 * SMALL])
+    def test_bytes_of_any_size_come_back(self, size):
+        raw = np.random.default_rng(size).bytes(size)
+        assert unpack(pack(raw, raw[:10], 3.5)) == (raw, raw[:10], 3.5)
+        assert unpack(pack(raw)) == (raw, b"", None)
+
+    def test_another_version_is_refused(self, monkeypatch):
+        records = pack(b"call")
+        monkeypatch.setattr(tacit, "__version__", "99.0")
+        with pytest.raises(ConfigError, match=r"99\.0 here.*install the same"):
+            unpack(records)
+
+    def test_foreign_records_are_refused(self):
+        with pytest.raises(MessageError, match="not Tacit's"):
+            unpack(RecordDict())
+
+
+class TestBadInput:
+    def test_a_site_of_another_version_is_named(self, sites, job, monkeypatch):
+        chosen = job()
+        grid = grid_of(sites, chosen)
+        hand_over = Grid.push_messages
+
+        def push(self, messages):
+            for message in messages:
+                if message.metadata.dst_node_id == 8:
+                    message.content["about"]["version"] = "0.0.1"
+            return hand_over(self, messages)
+
+        monkeypatch.setattr(Grid, "push_messages", push)
+        with pytest.raises(QuorumError, match=r"client-2: ConfigError: Tacit .* and 0\.0\.1"):
+            on_grid(sites, chosen, grid)
+
+    def test_too_few_sites_are_named(self, sites, job):
+        chosen = job()
+        grid = grid_of(sites, chosen)
+        del grid.sites["client-3"]
+        with pytest.raises(QuorumError, match="client-3: StepError: not connected to the SuperLink"):
+            on_grid(sites, chosen, grid)
+
+    def test_one_missing_within_the_quorum_is_no_obstacle(self, sites, job):
+        chosen = job(run={"quorum": 0.6}, protect={"name": "plain"})
+        grid = grid_of(sites, chosen)
+        del grid.sites["client-3"]
+        finished = on_grid(sites, chosen, grid)
+        assert [failure["party"] for failure in finished.result["failures"]][:1] == ["client-3"]
+
+    def test_flowers_own_errors_are_that_sites_failure(self, sites, job):
+        chosen = job(run={"quorum": 0.6}, protect={"name": "plain"})
+        grid = grid_of(sites, chosen)
+        grid.rewrite = lambda name, message, reply: (
+            FlowerMessage(Error(3, "gone\nTraceback of a secret"), reply_to=message)
+            if name == "client-2"
+            else reply
+        )
+        federation = DeployedFederation(chosen, SiteFolder(sites[COORDINATOR]), grid)
+        result = execute(chosen, federation=federation).result
+        assert {f["party"] for f in result["failures"]} == {"client-2"}
+        assert "secret" not in json.dumps(result["failures"])
+
+    def test_sites_with_different_columns_are_named(self, sites, job, rows, tmp_path):
+        for name in CLIENTS:
+            path = rows(name=f"{name}.csv", features=2 if name == "client-3" else 3, seed=len(name))
+            own(sites[name], path)
+        with pytest.raises(SchemaError, match=r"client-3: 2 columns, the others have 3.*'x2'"):
+            on_grid(sites, job(data={"name": OWN_ROWS, "target": None}))
+
+    def test_a_message_above_the_limit_is_refused_before_it_is_sent(self, sites, job):
+        grid = grid_of(sites, job())
+        engine = FlowerEngine(grid, SiteFolder(sites[COORDINATOR]).roster, limit=1000)
+        with pytest.raises(MessageError, match="1,001 bytes, the limit is 1,000"):
+            list(engine.ask(b"x" * 1001, [("client-1", b"")]))
+        assert not grid.passed
+
+    def test_a_reply_above_the_limit_is_that_sites_failure(self, sites, job):
+        grid = grid_of(sites, job())
+        engine = FlowerEngine(grid, SiteFolder(sites[COORDINATOR]).roster, limit=100)
+        big = Message(data=np.zeros(1000)).encode()
+        grid.rewrite = lambda name, message, reply: FlowerMessage(pack(big), reply_to=message)
+        (reply,) = engine.ask(b"call", [("client-1", b"")])
+        assert "the limit is 100" in reply.failure
+
+    def test_a_superlink_that_takes_too_little_is_noticed(self, sites, job):
+        grid = grid_of(sites, job())
+        grid.push_messages = lambda messages: []
+        engine = FlowerEngine(grid, SiteFolder(sites[COORDINATOR]).roster)
+        with pytest.raises(MessageError, match="too large"):
+            list(engine.ask(b"call", [("client-1", b"")]))
+
+    def test_two_nodes_of_one_name_are_refused(self, sites, job):
+        grid = grid_of(sites, job())
+        nodes = grid.get_nodes()
+        strangers = [SimpleNamespace(name="", node_id=1), SimpleNamespace(name="", node_id=2)]
+        grid.get_nodes = lambda: [*strangers, *nodes, nodes[0]]  # nodes of another federation do not matter
+        engine = FlowerEngine(grid, SiteFolder(sites[COORDINATOR]).roster)
+        with pytest.raises(FederationError, match="two SuperNodes are registered as 'client-1'"):
+            list(engine.ask(b"call", [("client-1", b"")]))
+
+    def test_silence_ends_with_the_time(self, sites, job, monkeypatch):
+        monkeypatch.setattr("tacit.engines.flower.GRACE", 0.3)
+        grid = grid_of(sites, job())
+        grid.rewrite = lambda name, message, reply: None if name == "client-1" else reply
+        engine = FlowerEngine(grid, SiteFolder(sites[COORDINATOR]).roster)
+        replies = list(engine.ask(b"call", [("client-1", b""), ("client-2", b"")], 0.2))
+        assert "no reply within" in replies[0].failure
+        assert "MessageError" in replies[1].failure  # that call is no message
+
+    def test_a_site_without_experiments_shows_nothing(self, sites, job):
+        text = (sites["client-2"] / "site.toml").read_text().replace("true", "false")
+        (sites["client-2"] / "site.toml").write_text(text)
+        with pytest.raises(QuorumError, match="client-2: ConfigError: it takes part in no experiments"):
+            on_grid(sites, job())
+
+    @pytest.mark.parametrize(
+        ("tables", "error"),
+        [
+            ({"partition": {"name": "iid", "clients": 5}}, "roster names 3 clients.*among 5"),
+            ({"run": {"min_clients": 4}, "protect": {"name": "masked"}}, "fewer than 4"),
+        ],
+    )
+    def test_what_the_roster_cannot_serve_is_refused_first(self, sites, job, tables, error):
+        chosen = job(**tables)
+        grid = grid_of(sites, chosen)
+        with pytest.raises(ConfigError, match=error):
+            on_grid(sites, chosen, grid)
+        assert not grid.passed
+
+    def test_an_experiment_needs_the_names_of_its_partition(self, sites, job):
+        folder = SiteFolder(sites[COORDINATOR])
+        clients = {name.replace("client-2", "north"): key for name, key in folder.roster.clients.items()}
+        (folder.path / "roster.toml").write_text(replace(folder.roster, clients=clients).to_toml())
+        with pytest.raises(ConfigError, match=r"the roster names client-1, north, client-3.*client-2 is not"):
+            on_grid(sites, job())
+
+    def test_the_order_of_the_roster_makes_no_difference(self, sites, job):
+        folder = SiteFolder(sites[COORDINATOR])
+        turned = dict(reversed(folder.roster.clients.items()))
+        (folder.path / "roster.toml").write_text(replace(folder.roster, clients=turned).to_toml())
+        chosen = job(protect={"name": "plain"})
+        assert on_grid(sites, chosen).result["model"] == execute(chosen).result["model"]
+
+    def test_a_protection_without_its_service_is_refused_first(self, sites, job):
+        folder = SiteFolder(sites[COORDINATOR])
+        (folder.path / "roster.toml").write_text(replace(folder.roster, services={}).to_toml())
+        with pytest.raises(ConfigError, match="needs a key-server"):
+            on_grid(sites, job(protect={"name": "paillier"}))
+
+
+def own(site, path):
+    """Let a site bring rows of its own, and take part in no experiments."""
+    text = (site / "site.toml").read_text().replace("experiment = true", "experiment = false")
+    (site / "site.toml").write_text(text + f'data = "{path}"\ntarget = "target"\n')
+
+
+class TestOwnRows:
+    @pytest.fixture
+    def chosen(self, sites, job, rows):
+        for seed, name in enumerate(CLIENTS):
+            own(sites[name], rows(name=f"{name}.csv", seed=seed, rows=900))
+        return lambda **tables: job(data={"name": OWN_ROWS, "target": None, "holdout": 0.2}, **tables)
+
+    def test_each_site_brings_its_own(self, sites, chosen):
+        finished = on_grid(sites, chosen(protect={"name": "plain"}))
+        assert finished.result["clients"] == 3
+        assert finished.result["rows"] is None
+        assert finished.result["accuracy"] > 0.42  # a guess is a third; on the rows that the sites keep aside
+        assert finished.model is not None
+
+    def test_where_sites_open_the_model_it_stays_there(self, sites, chosen):
+        finished = on_grid(sites, chosen(protect={"name": "ckks"}))
+        assert finished.model is None
+        assert not (finished.folder.path / "model.safetensors").exists()
+        assert "desk.hand_over" not in [wave["step"] for wave in finished.result["ledger"]["waves"]]
+        assert finished.result["accuracy"] > 0.42
+
+
+class TestConnection:
+    def config(self, monkeypatch, tmp_path, text):
+        monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+        (tmp_path / "config.toml").write_text(text)
+
+    def test_nobody_at_the_address(self, tmp_path):
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            port = found.getsockname()[1]
+        with pytest.raises(UnavailableError, match=f"no SuperLink answers at 127.0.0.1:{port}"):
+            probe(Connection("here", "127.0.0.1", port, None))
+
+    @pytest.fixture
+    def server(self, tmp_path):
+        """A TLS server on loopback."""
+        write_certificates(tmp_path)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+        listening = socket.create_server(("127.0.0.1", 0))
+
+        def serve():
+            while True:
+                try:
+                    plain, _ = listening.accept()
+                except OSError:
+                    return
+                try:
+                    context.wrap_socket(plain, server_side=True).close()
+                except (ssl.SSLError, OSError):
+                    plain.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listening.getsockname()[1]
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join()
+
+    def test_the_right_certificate(self, server, tmp_path):
+        probe(Connection("here", "127.0.0.1", server, tmp_path / "ca.crt"))
+
+    def test_another_certificate(self, server, tmp_path):
+        (tmp_path / "other").mkdir()
+        write_certificates(tmp_path / "other")
+        with pytest.raises(ProtectionError, match=r"is not vouched for by .*other/ca\.crt"):
+            probe(Connection("here", "127.0.0.1", server, tmp_path / "other" / "ca.crt"))
+
+    @pytest.mark.parametrize(
+        ("text", "name", "error"),
+        [
+            ("[superlink]", "west", "there is none"),
+            ("[superlink.east]\naddress = 'a:1'\ninsecure = true", "west", "did you mean 'east'"),
+            ("[superlink.east]\naddress = 'a'", "east", "host:port"),
+            ("[superlink.east]\naddress = 'a:1'", "east", "root-certificates"),
+            ("[superlink.east]\naddress = 'a:1'\nroot-certificates = 'no.crt'", "east", "no certificate"),
+            ("[[", "east", "cannot be read"),
+        ],
+    )
+    def test_a_faulty_configuration_is_explained(self, tmp_path, monkeypatch, text, name, error):
+        self.config(monkeypatch, tmp_path, text)
+        with pytest.raises(ConfigError, match=error):
+            read_connection(name)
+
+    def test_the_default_connection(self, tmp_path, monkeypatch):
+        text = "[superlink]\ndefault = 'east'\n[superlink.east]\naddress = 'a.b:17'\ninsecure = true"
+        self.config(monkeypatch, tmp_path, text)
+        assert read_connection(None) == Connection("east", "a.b", 17, None, tmp_path / "config.toml")
+
+    def test_without_a_configuration(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("FLWR_HOME", str(tmp_path / "absent"))
+        with pytest.raises(ConfigError, match="FLWR_HOME"):
+            read_connection(None)
+
+    def test_a_run_without_superlink_leaves_nothing(self, sites, job, tmp_path, monkeypatch):
+        self.config(monkeypatch, tmp_path, "[superlink.x]\naddress = '127.0.0.1:9'\ninsecure = true")
+        with pytest.raises(UnavailableError, match="no SuperLink answers"):
+            launching.launch(job(flower={"superlink": "x"}))
+        assert not (tmp_path / "runs").exists()
+
+
+def test_the_store_is_per_run_and_forgets_the_oldest(sites, job):
+    chosen = job()
+    for _ in range(2):
+        on_grid(sites, chosen)
+    store = PartyStore(sites["client-1"] / "state.db", SiteFolder(sites["client-1"]).unlock)
+    assert len(store.runs()) == 2
+
+
+def test_nothing_of_flower_is_imported_without_it():
+    code = (
+        "import sys, tacit, tacit.federation, tacit.runs.job, tacit.engines.store, tacit.cli.app; "
+        "sys.exit(any(name.split('.')[0] == 'flwr' for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+class TestSite:
+    def test_a_site_takes_out_the_model_that_it_learnt(self, sites, chosen, tmp_path):
+        trained = on_grid(sites, chosen(protect={"name": "ckks"}))
+        known = [learnt(SiteFolder(sites[name])) for name in CLIENTS]
+        assert {run for run, _ in known} == {trained.result["run"]}
+        rows = np.random.default_rng(0).normal(size=(20, 3))
+        predictions = [model.predict(rows).tolist() for _, model in known]
+        assert predictions[0] == predictions[1] == predictions[2]
+
+    chosen = TestOwnRows.chosen
+
+    def test_a_run_that_it_does_not_know(self, sites, chosen):
+        folder = SiteFolder(sites["client-1"])
+        with pytest.raises(DataError, match="no model yet"):
+            learnt(folder)
+        on_grid(sites, chosen())
+        with pytest.raises(ConfigError, match="remembers no run 'x'"):
+            learnt(folder, "x")
+
+    def test_a_new_site_is_locked_by_a_key_beside_it(self, tmp_path, rows):
+        folder = new_site(tmp_path / "north", SiteSettings("north", data=str(rows()), target="target"))
+        again = SiteFolder(folder.path)
+        assert again.identity == folder.identity
+        assert Path(again.settings.unlock).parent == tmp_path
+        with pytest.raises(ConfigError, match="there already"):
+            new_site(tmp_path / "north", SiteSettings("north"))
+
+    def test_rows_that_cannot_be_read_are_refused_first(self, tmp_path, rows):
+        with pytest.raises(TacitError, match="tarjet"):
+            new_site(tmp_path / "north", SiteSettings("north", data=str(rows()), target="tarjet"))
+        assert not (tmp_path / "north").exists()
