@@ -1,7 +1,7 @@
 """Rows of a client with few of them, from the factor that FedHEONN's paper sends in the clear.
 
 A factor U S of (F X)ᵀ tells F²XᵀX, that is, all inner products of the columns of X, of which the first is all
-ones. So it tells X up to a rotation that leaves the vector of ones where it is:
+ones. So it tells X up to a rotation that leaves the vector of ones where it is::
 
     1 row     no freedom is left: the row itself
     2 rows    a reflection, which swaps the two: both rows

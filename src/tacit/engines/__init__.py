@@ -1,1 +1,1 @@
-"""Where parties live: embedded in this process or its workers; later on Flower."""
+"""Where parties live: in this process, in its workers, in files, or at SuperNodes of Flower."""

@@ -4,7 +4,7 @@ O. Fontenla-Romero, B. Guijarro-Berdiñas, E. Hernández-Pereira, B. Pérez-Sán
 and homomorphically encrypted learning method for one-layer neural networks", Future Generation
 Computer Systems, 2023.
 
-The paper's symbols, with samples as its columns and ours as rows (X is the transpose of theirs):
+The paper's symbols, with samples as its columns and ours as rows (X is the transpose of theirs)::
 
     X, d    inputs with a leading one for the bias, desired outputs
     f       invertible activation; d̄ = f⁻¹(d)
@@ -16,7 +16,7 @@ The paper's symbols, with samples as its columns and ours as rows (X is the tran
 Minimising ½‖F(d̄ - Xw)‖² + ½λ‖w‖² (eq. 1) asks for (XᵀFFX + λI) w = m (eq. 2), solved by
 w = U (S² + λI)⁻¹ Uᵀ m (eq. 4). Factors of several clients merge: the SVD of [U₁S₁ | U₂S₂ | …] has the U
 and S of all their rows together (eq. 5), and m is a sum (eq. 6-8); so who holds which rows makes no
-difference to w. Three modes say what travels:
+difference to w. Three modes say what travels::
 
     paper    factors in the clear, m protected. A factor reveals XᵀFFX, and with it single rows of a
              client that has few (docs/fedheonn.md)

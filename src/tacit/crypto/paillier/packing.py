@@ -2,8 +2,8 @@
 
 A vector v becomes M = Σ vᵢ·2^(width·i), itself a signed integer: a negative slot borrows from the next.
 Sums and integer multiples of such M stay of this form as long as every slot total Sᵢ is shorter than
-its slot, |Sᵢ| < 2^(width-1). Then all digits of M + Σ 2^(width-1)·2^(width·i) are in range, and
-each is Sᵢ + 2^(width-1): no summand needs an offset of its own and no count is needed to decode.
+its slot, that is, below 2^(width-1) in size. Then all digits of M + Σ 2^(width-1)·2^(width·i) are in range,
+and each is Sᵢ + 2^(width-1): no summand needs an offset of its own and no count is needed to decode.
 """
 
 from __future__ import annotations
