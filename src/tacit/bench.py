@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -107,9 +108,10 @@ def chosen(name: str) -> list[str]:
 def run_bench(name: str) -> dict[str, Any]:
     """Run one bench; the object that ``tacit bench NAME --json`` prints."""
     chosen(name)
-    spec = importlib.util.spec_from_file_location(f"tacit_bench_{name}", folder() / f"{name}.py")
+    word = f"tacit_bench_{name.replace('-', '_')}"
+    spec = importlib.util.spec_from_file_location(word, folder() / f"{name}.py")
     assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[word] = importlib.util.module_from_spec(spec)  # dataclasses look there
     spec.loader.exec_module(module)
     return {"bench": name, "machine": machine(), "results": [row.as_dict() for row in module.rows()]}
 

@@ -22,6 +22,7 @@ def methods(as_json: Json = False) -> None:
             "summary": kind.summary(),
             "tasks": kind.tasks,
             "paper": kind.paper,
+            "protect": kind.default_protection,
             "options": kind.options(),
         }
         for name, kind in ((name, METHODS.get(name)) for name in METHODS)
