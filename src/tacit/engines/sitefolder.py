@@ -122,7 +122,10 @@ class SiteFolder:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         if not (self.path / "site.toml").is_file():
-            raise ConfigError(f"{self.path} is no site's folder: it has no site.toml")
+            raise ConfigError(
+                f"{self.path} is no site's folder, it has no site.toml: make one with `tacit site new`, or "
+                "see a whole federation at work with `tacit federation demo`"
+            )
         self.settings = from_plain(SiteSettings, _read_toml(self.path / "site.toml"), "site.toml")
         if not self.settings.name:
             raise ConfigError(f"{self.path}/site.toml does not say who this is: give a name")
