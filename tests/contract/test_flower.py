@@ -188,11 +188,11 @@ def test_every_protection(name, federation, tables):
             break
     else:
         pytest.skip(f"{name} serves no method that is registered")
-    chosen = tables(
-        method.tasks[0],
-        method={"name": known, **method.config()},
-        protect={"name": name, **QUICK.get(name, {})},
-    )
+    settings, more = {"name": known, **method.config()}, {}
+    if name == "noised":  # after noise in scale or weights, training may run away, and is refused
+        settings, more = {**settings, "rounds": 1, "rate": 1e-9}, {"prepare": {"scale": "none"}}
+    protect = {"name": name, **QUICK.get(name, {})}
+    chosen = tables(method.tasks[0], method=settings, protect=protect, **more)
     assert_same(launch(Settings.from_tables(chosen)).result, embedded(chosen), name)
 
 
