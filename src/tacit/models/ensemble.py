@@ -16,7 +16,6 @@ from tacit.models.predictor import Predictor, evidence, read, shares
 Matrix = NDArray[np.float64]
 Vote = Literal["majority", "mean"]
 FORMAT = "tacit-ensemble-1"
-TIE = 1e-6  # of a vote: what mean evidence weighs, so that it decides only between equals
 
 
 class Ensemble(Predictor):
@@ -30,8 +29,8 @@ class Ensemble(Predictor):
     inputs : Inputs
         Schema and scale that the federation agreed on.
     vote : {"majority", "mean"}
-        Whether a class is chosen by most estimators (of equals the one with more evidence), or by their mean
-        evidence. Targets of a regression are always the mean.
+        Whether a class is chosen by most estimators (of equals the first class), or by their mean evidence.
+        Targets of a regression are always the mean.
     """
 
     def __init__(self, weights: Matrix, activation: str, inputs: Inputs, vote: Vote = "majority") -> None:
@@ -57,9 +56,7 @@ class Ensemble(Predictor):
             return total
         votes = np.zeros((len(X), self.weights.shape[-1]))
         for outputs in self._each(X):
-            found = evidence(outputs, self.activation)
-            votes += TIE / len(self.weights) * shares(found)
-            votes[np.arange(len(X)), found.argmax(axis=1)] += 1
+            votes[np.arange(len(X)), evidence(outputs, self.activation).argmax(axis=1)] += 1
         return votes
 
     def save(self, path: Path) -> Path:
