@@ -206,7 +206,7 @@ def test_a_run_says_aloud_that_clients_share_a_key_and_what_to_take_instead(prot
 def test_rotation_keys_go_to_the_coordinator_once_and_to_nobody_else(table_of):
     heard = []
     Federation.embedded(table_of(rows=60), clients=5, test=None).train(
-        FedHEONN(mode="paper"), protect="ckks", transcript=lambda *received: heard.append(received)
+        FedHEONN(mode="paper"), protect=CKKS("product"), transcript=lambda *received: heard.append(received)
     )
     holding = [(who, step) for who, _, step, raw in heard if b"TCE1" in raw]
     assert holding == [("coordinator", "protection.make_keys")]
@@ -215,7 +215,7 @@ def test_rotation_keys_go_to_the_coordinator_once_and_to_nobody_else(table_of):
         "bundle": "sealed",
         "wraps": "sealed",
         "public": "public",
-        "columns": "public",
+        "slots": "public",
         "evaluation": "public",
     }
 

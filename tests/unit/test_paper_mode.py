@@ -15,6 +15,7 @@ from tacit.core.replica import opened, read_log
 from tacit.methods.base import Method
 from tacit.models.leastsquares import factor, operator
 from tacit.sums.ckks import CKKS
+from tacit.sums.schemes import CoefficientColumns
 
 CLASSES = {"classes": ["blue", "green", "red"]}
 
@@ -39,7 +40,10 @@ class Columns(Method):
 
     def _layout(self, schema):
         shape = (self.size, self.outputs)
-        return Layout(Field("m", shape, self.bound, columns=True), Field("seed", (1,), clear=True))
+        return Layout(
+            Field("m", shape, self.bound, columns=self.outputs if self.own else 1),
+            Field("seed", (1,), clear=True),
+        )
 
     def matrix(self, index):
         return np.random.default_rng(index).uniform(-self.bound, self.bound, (self.size, self.outputs))
@@ -105,7 +109,7 @@ class TestProduct:
         desk.enrol()
         protection.prepare(desk, 1)
         site = desk.engine.engine._sites.party("client-1")
-        cipher = protection.cached(site, protection._column_cipher)
+        cipher = protection.cached(site, CoefficientColumns().cipher)
         wrong = cipher.encrypt_columns(np.zeros((4, 2)), bound=1.0, summands=6)
         genuine, fake = protection.protect, Message(cipher=Blob("cipher", wrong))
         object.__setattr__(

@@ -9,8 +9,8 @@ from tacit.core.errors import ConfigError, MessageError, ProtectionError
 from tacit.core.secret import Secret
 from tacit.crypto.masking import expand
 from tacit.crypto.rlwe import Adder, Cipher, make_keys, read, rounding_unit
-from tacit.crypto.rlwe import _noise as noise
 from tacit.crypto.rlwe.blob import DEGREE, NOISE_BITS, noise_bits
+from tacit.crypto.rlwe.ring import noise
 
 
 @pytest.fixture(scope="module")

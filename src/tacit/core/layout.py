@@ -32,9 +32,10 @@ class Field:
     fine : bool
         The total is needed to about 2⁻⁴⁰ of the bound. A protection that rounds more coarsely cuts
         the values into digits, at twice the bytes or so.
-    columns : bool
-        The total is a matrix that the coordinator may multiply, unopened, by one that it knows
-        (the method's ``operator``); a protection that cannot do so leaves it to whoever opens the total.
+    columns : int
+        The total is a matrix that the coordinator may multiply, unopened, by so many that it knows (the
+        method's ``operator``), each serving as many of its columns; a protection that cannot do so leaves
+        it to whoever opens the total. 0: it is not.
     clear : bool
         Travels beside the protected vector, visible to the coordinator, which folds it with the
         part's ``fold`` (the exposure report says so).
@@ -45,7 +46,7 @@ class Field:
     bound: float | None = None
     total: float | None = None
     fine: bool = False
-    columns: bool = False
+    columns: int = 0
     clear: bool = False
 
     def flaw(self, value: Any) -> str | None:

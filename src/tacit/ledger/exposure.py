@@ -33,6 +33,7 @@ NAMES = {
     "signed": "public key",
     "public": "public key",
     "columns": "public key",
+    "slots": "public key",
     "evaluation": "rotation keys",
     "names": "names of the clients",
     "bundle": "the federation's key",

@@ -2,12 +2,13 @@
 
 Fontenla-Romero et al. ("FedHEONN") encrypt their moments this way; here any contribution can be
 (:mod:`tacit.sums.slots` says how values become slots). A total that its method wants multiplied by a matrix
-which the coordinator knows travels as *columns*, under a parameter set with room for one product; the
+which the coordinator knows travels as *columns*, under parameters with room for one product; the
 coordinator multiplies what it cannot read, and the clients open the product.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import sqrt
@@ -23,7 +24,7 @@ from tacit.core.secret import Secret
 from tacit.sums.early import EarlyKeys
 from tacit.sums.guarded import SHARED_KEY
 from tacit.sums.paillier import cipher_of
-from tacit.sums.schemes import Kind, Scheme, multiplier, scheme
+from tacit.sums.schemes import Columns, Kind, Scheme, columns_scheme, scheme
 from tacit.sums.slots import Slots
 
 # Upload for one value with a bound, as seeded ciphertexts take it.
@@ -37,9 +38,9 @@ class CKKS(EarlyKeys):
     Parameters
     ----------
     parameters : {"auto", "coefficients", "sum", "sum-compact", "product", "product-small"}
-        Parameter set, all at 128-bit security. ``auto``: ``coefficients``, and ``product`` for what the
-        coordinator multiplies; ``coefficients`` for additions alone, in few bytes and little time; the
-        others put values into slots, by SEAL.
+        Parameter set, all at 128-bit security. ``coefficients``: few bytes and little time; the others put
+        values into slots, by SEAL. ``auto``: ``coefficients``, and ``product`` where the coordinator
+        multiplies by matrices so large that slots take fewer bytes.
     maker : str
         Client that makes the keys; empty: the first that can.
     rotate_every : int
@@ -91,16 +92,6 @@ class CKKS(EarlyKeys):
     def _scheme(self) -> Scheme:
         return scheme(self._sums)
 
-    @property
-    def _product_set(self) -> Any:
-        """Parameters of columns, if these can be multiplied."""
-        from tacit.crypto.ckks import parameter_set
-
-        if self.parameters == "coefficients":
-            return None
-        found = parameter_set("product" if self.parameters == "auto" else self.parameters)
-        return found if found.multiplies else None
-
     # -- keys ----------------------------------------------------------------------------------------
 
     @property
@@ -114,47 +105,42 @@ class CKKS(EarlyKeys):
         return self.rotate_every
 
     def wishes(self, desk: Any) -> Mapping[str, Any]:
-        """Rotation keys for the columns that the method will want multiplied."""
+        """Shapes of the columns that the method will want multiplied, and by how many matrices."""
         found = (self._columns(layout) for layout in layouts_of(desk.parts.method, desk.schema))
-        features = sorted({field.shape[0] for field in found if field})  # type: ignore[index]
-        return {"features": features} if features else {}
+        columns = sorted({(*field.shape, int(field.columns)) for field, _ in filter(None, found)})  # type: ignore[misc]
+        return {"columns": [list(each) for each in columns]} if columns else {}
 
     def generate(self, wishes: Mapping[str, Any]) -> tuple[Secret, Mapping[str, bytes]]:
-        """Make a key; the coordinator gets its id, and rotation keys if there are columns to multiply."""
-        from tacit.crypto.ckks import make_keys, rotations_for
-
+        """Make a key; the coordinator gets its id, and what it needs to multiply columns."""
         secret, key_id = self._scheme.make_keys()
-        if not (features := wishes.get("features")) or self._product_set is None:
-            return secret, {"public": key_id}
-        steps = {step for size in features for step in rotations_for(self._product_set, size)}
-        both = make_keys(self._product_set, steps, secret)
-        return secret, {"public": key_id, "columns": both.key_id, "evaluation": both.evaluation}
+        public: dict[str, bytes] = {"public": key_id}
+        features: defaultdict[Columns | None, set[int]] = defaultdict(set)
+        for shape in wishes.get("columns", []):
+            features[columns_scheme(self.parameters, *shape)].add(shape[0])
+        for used, sizes in features.items():
+            public |= used.public(secret, sizes) if used else {}
+        return secret, public
 
     def prepare(self, desk: Any, sums: int) -> None:
         """Let one party make the key; rotation keys are read now, so that bad ones stop the run early."""
         super().prepare(desk, sums)
         if "evaluation" in desk.memory:
-            self._product(desk.memory)
-
-    def _product(self, memory: Mapping[str, Any]) -> Any:
-        return multiplier(self._product_set, memory["evaluation"], memory["columns"])
+            for layout in layouts_of(desk.parts.method, desk.schema):
+                if found := self._columns(layout):
+                    found[1].multiplier(desk.memory)
 
     def _cipher(self, secret: Secret) -> Any:
         return self._scheme.cipher(secret)
-
-    def _column_cipher(self, secret: Secret) -> Any:
-        from tacit.crypto.ckks import Cipher
-
-        return Cipher(self._product_set, secret)
 
     # -- the sum -------------------------------------------------------------------------------------
 
     def protect(self, party: Party, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Encrypt this party's vector."""
         summands = ticket["summands"]
-        if field := self._columns(layout):
+        if found := self._columns(layout):
+            field, used = found
             matrix = vector.reshape(field.shape or ()) / (field.bound or 1.0)
-            cipher, reach = self.cached(party, self._column_cipher), layout.reach(summands)
+            cipher, reach = self.cached(party, used.cipher), layout.reach(summands)
             blob = cipher.encrypt_columns(matrix, bound=1.0, summands=summands, total=reach)
         else:
             slots, cipher = self._slots(layout, summands), self.cached(party, self._cipher)
@@ -166,7 +152,7 @@ class CKKS(EarlyKeys):
         adder: Any = None
         for party, protected in self.arriving(pending, len(pending.parties)):
             if adder is None:  # by now it is settled under which key
-                used, key = self._set(pending.layout, pending.memory)
+                used, key = self._used(pending.layout, pending.memory)
                 adder = used.adder(key)
             try:
                 adder.add(protected["cipher"].data)
@@ -179,8 +165,9 @@ class CKKS(EarlyKeys):
         """Ciphertexts on the agreed terms."""
         common, tickets = self.tickets(pending)
         common["summands"] = summands
-        field, (used, key) = self._columns(pending.layout), self._set(pending.layout, pending.memory)
-        if field:
+        columns, (used, key) = self._columns(pending.layout), self._used(pending.layout, pending.memory)
+        if columns:
+            field = columns[0]
             shape, reach = field.shape or (), pending.layout.reach(summands)
         else:
             slots = self._slots(pending.layout, summands)
@@ -189,7 +176,7 @@ class CKKS(EarlyKeys):
         for party, message in pending.contributions(tickets, common):
             try:
                 blob = cipher_of(message)
-                found = used.header(key, blob, _kind(field, {}))
+                found = used.header(key, blob, "columns" if columns else "sum")
                 # Or the first client would set the terms for all others.
                 if ((found.rows, found.outputs), found.count, found.summands, found.bound) != agreed:
                     raise ProtectionError(
@@ -212,30 +199,35 @@ class CKKS(EarlyKeys):
             adder.add(cipher_of(piece))
         return {"cipher": Blob("cipher", adder.total())}
 
-    def _set(self, layout: Layout, memory: Mapping[str, Any]) -> tuple[Scheme, bytes]:
-        """Parameter set of a layout's sums, and the id of its key."""
-        if self._columns(layout):
-            return scheme(self._product_set.name), memory["columns"]
+    def _used(self, layout: Layout, memory: Mapping[str, Any]) -> tuple[Scheme | Columns, bytes]:
+        """Scheme of a layout's sums, and the id of its key."""
+        if found := self._columns(layout):
+            return found[1], memory[found[1].key]
         return self._scheme, memory["public"]
 
     def map(
         self, pending: Sum, total: Mapping[str, Any], operator: Callable[[], Any]
     ) -> Mapping[str, Any] | None:
         """Multiply the encrypted columns by a matrix, without opening them."""
-        if self._columns(pending.layout) is None or (matrix := operator()) is None:
+        if (found := self._columns(pending.layout)) is None or (matrix := operator()) is None:
             return None
-        product = self._product(pending.memory)
-        return {"cipher": Blob("cipher", product.apply(matrix, cipher_of(total))), "mapped": True}
+        product = found[1].multiplier(pending.memory).apply(matrix, cipher_of(total))
+        return {"cipher": Blob("cipher", product), "mapped": True}
 
     def open(self, holder: Any, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Decrypt at a client, rounded to the digits that mean something."""
-        blob, field = cipher_of(total), self._columns(layout)
-        used = scheme(self._product_set.name) if field else self._scheme
-        make, kind = self._column_cipher if field else self._cipher, _kind(field, total)
-        cipher, header = self.fitting(holder, make, lambda key: used.header(key.key_id, blob, kind))
-        self.check_opening(holder, header.count)
-        if field is None:
+        blob, columns = cipher_of(total), self._columns(layout)
+        if columns is None:
+            cipher, header = self.fitting(
+                holder, self._cipher, lambda key: self._scheme.header(key.key_id, blob)
+            )
+            self.check_opening(holder, header.count)
             return self._slots(layout, header.summands).decode(cipher.decrypt(blob))
+        field, used = columns
+        cipher, header = self.fitting(
+            holder, used.cipher, lambda key: used.header(key.key_id, blob, _kind(total))
+        )
+        self.check_opening(holder, header.count)
         if (header.rows, header.outputs) != field.shape:
             raise ProtectionError(f"total of {header.rows} × {header.outputs}, agreed was {field.shape}")
         opened: Vector = cipher.decrypt_columns(blob).reshape(-1) * field.bound
@@ -243,33 +235,27 @@ class CKKS(EarlyKeys):
 
     def error(self, layout: Layout, contributions: int, total: Mapping[str, Any] | None = None) -> float:
         """Half a rounding unit at the most, so a third of one on average."""
-        if field := self._columns(layout):
-            from tacit.crypto.ckks import column_unit
-            from tacit.crypto.ckks.blob import key_of
-
-            blob = cipher_of(total or {})
-            used = scheme(self._product_set.name)
-            header = used.header(key_of(blob), blob, _kind(field, total or {}))
-            return float(column_unit(self._product_set, header) / sqrt(12))
+        if found := self._columns(layout):
+            return found[1].unit(cipher_of(total or {}), _kind(total or {})) / sqrt(12)
         slots = self._slots(layout, contributions)
         return slots.unit / sqrt(12) if not slots.fine.any() else FINE
 
-    def _columns(self, layout: Layout) -> Field | None:
+    def _columns(self, layout: Layout) -> tuple[Field, Columns] | None:
         """The field that the coordinator can multiply, if there is one and nothing else is summed."""
-        if len(layout.fields) != 1 or self._product_set is None:
+        if len(layout.fields) != 1:
             return None
         (field,) = layout.fields
-        known = field.columns and field.bound is not None and len(field.shape or ()) == 2
-        return field if known and 0 < field.shape[0] <= self._product_set.slots else None  # type: ignore[index]
+        if not field.columns or field.bound is None or field.shape is None or len(field.shape) != 2:
+            return None
+        used = columns_scheme(self.parameters, *field.shape, int(field.columns))
+        return (field, used) if used else None
 
     def _slots(self, layout: Layout, summands: int) -> Slots:
         return Slots.of(layout, summands, self._scheme)
 
 
-def _kind(field: Field | None, total: Mapping[str, Any]) -> Kind:
-    """What a blob has to hold."""
-    if field is None:
-        return "sum"
+def _kind(total: Mapping[str, Any]) -> Kind:
+    """What a blob of columns has to hold."""
     return "product" if total.get("mapped") else "columns"
 
 

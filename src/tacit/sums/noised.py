@@ -381,7 +381,7 @@ def _unfit(contribution: str, layout: Layout) -> str | None:
 
 def _unmapped(layout: Layout) -> Layout:
     """The same fields, none of them to be multiplied unopened."""
-    return Layout(*(replace(field, columns=False) for field in (*layout.fields, *layout.clear)))
+    return Layout(*(replace(field, columns=0) for field in (*layout.fields, *layout.clear)))
 
 
 def _overspent(found: str, sums: int) -> str:

@@ -1,15 +1,18 @@
-"""How vectors are encrypted for a sum: by coefficients to add them, by slots to multiply them as well."""
+"""How vectors are encrypted for a sum, and matrices for a product: by coefficients, or by slots."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from tacit.core.secret import Secret
 from tacit.crypto import rlwe
+from tacit.crypto.rlwe import columns
 
 Kind = Literal["sum", "columns", "product"]
+MOST_PIECES = 32  # polynomials of a product by coefficients: 786 kB for each client, and 60 ms
 
 
 class Scheme(Protocol):
@@ -103,14 +106,116 @@ class Slotted:
         return blobs.read(ring_of(self.parameters), key_id, blob, blobs.Kind[kind.upper()])
 
 
+class Columns(Protocol):
+    """What is needed of the encryption of a matrix that the coordinator multiplies unopened."""
+
+    key: ClassVar[str]  # under which name the coordinator keeps the id of the key
+
+    def public(self, secret: Secret, features: Iterable[int]) -> Mapping[str, bytes]:
+        """What the coordinator needs to know of a key."""
+
+    def cipher(self, secret: Secret) -> Any:
+        """What key holders encrypt and decrypt with."""
+
+    def adder(self, key_id: bytes) -> Any:
+        """What adds ciphertexts without the key."""
+
+    def header(self, key_id: bytes, blob: bytes, kind: Kind) -> Any:
+        """Check a blob, and give what it says of itself."""
+
+    def multiplier(self, memory: Mapping[str, Any]) -> Any:
+        """What multiplies ciphertexts without the key."""
+
+    def unit(self, blob: bytes, kind: Kind) -> float:
+        """Rounding unit of what a blob opens to."""
+
+
+@dataclass(frozen=True)
+class CoefficientColumns:
+    """Entries in coefficients: :mod:`tacit.crypto.rlwe.columns`."""
+
+    key: ClassVar[str] = "columns"
+
+    def public(self, secret: Secret, features: Iterable[int]) -> Mapping[str, bytes]:
+        """The key's id."""
+        return {self.key: columns.key_id_of(secret)}
+
+    def cipher(self, secret: Secret) -> columns.Cipher:
+        """For key holders."""
+        return columns.Cipher(secret)
+
+    def adder(self, key_id: bytes) -> columns.Adder:
+        """For the coordinator."""
+        return columns.Adder(key_id)
+
+    def header(self, key_id: bytes, blob: bytes, kind: Kind) -> columns.Header:
+        """Check what a blob says of itself. Who adds or opens it checks the rest."""
+        return columns.read(key_id, blob, kind, whole=False)
+
+    def multiplier(self, memory: Mapping[str, Any]) -> columns.Multiplier:
+        """For the coordinator."""
+        return columns.Multiplier(memory[self.key])
+
+    def unit(self, blob: bytes, kind: Kind) -> float:
+        """Rounding unit of what a blob opens to."""
+        return columns.read(columns.key_of(blob), blob, kind, whole=False).unit
+
+
+@dataclass(frozen=True)
+class SlottedColumns(Slotted):
+    """Entries in slots, by SEAL, which rotates them: the coordinator needs rotation keys."""
+
+    key: ClassVar[str] = "slots"
+
+    def public(self, secret: Secret, features: Iterable[int]) -> Mapping[str, bytes]:
+        """The key's id, and rotation keys for these numbers of features."""
+        from tacit.crypto.ckks import make_keys, rotations_for
+
+        steps = {step for size in features for step in rotations_for(self.parameters, size)}
+        made = make_keys(self.parameters, steps, secret)
+        return {self.key: made.key_id, "evaluation": made.evaluation}
+
+    def cipher(self, secret: Secret) -> Any:
+        """For key holders."""
+        return super().cipher(secret)
+
+    def multiplier(self, memory: Mapping[str, Any]) -> Any:
+        """For the coordinator."""
+        return _product(self.parameters, memory["evaluation"], memory[self.key])
+
+    def unit(self, blob: bytes, kind: Kind) -> float:
+        """Rounding unit of what a blob opens to."""
+        from tacit.crypto.ckks import column_unit
+        from tacit.crypto.ckks.blob import key_of
+
+        return column_unit(self.parameters, self.header(key_of(blob), blob, kind))
+
+
 def scheme(name: str) -> Scheme:
     """Give the scheme of a parameter set's name."""
     return Coefficients() if name == "coefficients" else Slotted(name)
 
 
+def columns_scheme(name: str, rows: int, outputs: int, matrices: int) -> Columns | None:
+    """Give the scheme of a matrix that is to be multiplied, if the parameter set of that name has one.
+
+    >>> columns_scheme("auto", 65, 10, 1), columns_scheme("auto", 500, 2, 1)
+    (CoefficientColumns(), SlottedColumns(name='product'))
+    """
+    if name in ("auto", "coefficients"):
+        if (columns.pieces(rows, outputs, matrices) or MOST_PIECES + 1) <= MOST_PIECES:
+            return CoefficientColumns()
+        if name == "coefficients":
+            return None
+        name = "product"
+    from tacit.crypto.ckks import parameter_set
+
+    chosen = parameter_set(name)
+    return SlottedColumns(name) if chosen.multiplies and 0 < rows <= chosen.slots else None
+
+
 @lru_cache(maxsize=2)  # megabytes each, and 50 ms to read
-def multiplier(parameters: Any, evaluation: bytes, key_id: bytes) -> Any:
-    """What multiplies encrypted columns without the key."""
+def _product(parameters: Any, evaluation: bytes, key_id: bytes) -> Any:
     from tacit.crypto.ckks import Product
 
     return Product(parameters, evaluation, key_id)

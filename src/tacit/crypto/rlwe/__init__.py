@@ -40,7 +40,6 @@ from tacit.crypto.masking import SEED, expand
 from tacit.crypto.rlwe.blob import (
     DEGREE,
     MOST_VALUES,
-    NOISE_BITS,
     TOTAL_BITS,
     Adder,
     Header,
@@ -51,12 +50,9 @@ from tacit.crypto.rlwe.blob import (
     rounding_unit,
     words_of,
 )
+from tacit.crypto.rlwe.ring import back, noise, secret_polynomial, transform
 
 __all__ = ["Adder", "Cipher", "Header", "Keys", "make_keys", "read", "rounding_unit"]
-
-HALF = DEGREE // 2
-# X → ζX with ζ^HALF = i turns polynomials modulo X^DEGREE + 1, folded to half their length, into cyclic ones.
-_TWIST = np.exp(1j * np.pi * np.arange(HALF) / DEGREE)
 
 LIMIT = (1 << TOTAL_BITS) + (1 << 52)  # of honest totals and their noise; nonsense is larger by far
 
@@ -93,12 +89,7 @@ class Cipher:
     """
 
     def __init__(self, secret: Secret) -> None:
-        # A key of its own: other schemes may start from the same secret.
-        own = Secret(hashlib.sha256(b"tacit rlwe secret key" + secret.reveal()).digest())
-        stream = expand(own, DEGREE // 2, np.uint64).view(np.uint8)  # four bytes a coefficient
-        fair = stream[stream < 255][:DEGREE]  # 255 values fall into three equal parts
-        assert len(fair) == DEGREE
-        self._s = np.fft.fft(_folded((fair % 3).astype(np.float64) - 1.0) * _TWIST)
+        self._s = secret_polynomial(secret, b"tacit rlwe secret key")
         self.key_id = _key_id(secret)
 
     def __repr__(self) -> str:
@@ -131,7 +122,7 @@ class Cipher:
         header = Header(True, self.key_id, values.size, 1, summands, float(reach / summands))
         seed = os.urandom(SEED)
         b = np.rint(np.ldexp(values, power(header.bound * summands))).astype(np.int64)
-        b += _noise(values.size)
+        b += noise(values.size)
         masks = self._times_secret(expand(Secret(seed), header.masks, np.uint64))
         return header.write(b.view(np.uint64) - masks[: values.size], seed)
 
@@ -154,24 +145,9 @@ class Cipher:
         halves = a.view(np.int32).reshape(-1, DEGREE, 2)
         low = halves[:, :, 0].astype(np.float64)
         high = halves[:, :, 1] + (low < 0.0)  # a = low + 2³² high with a low half of either sign
-        product = np.fft.ifft(np.fft.fft(_folded(np.stack([low, high])) * _TWIST) * self._s) * _TWIST.conj()
-        whole = np.rint(np.concatenate([product.real, product.imag], axis=-1)).astype(np.int64)
+        whole = back(transform(np.stack([low, high])) * self._s)
         words: Words = (whole[0] + (whole[1] << 32)).reshape(-1).view(np.uint64)
         return words
-
-
-def _folded(coefficients: Floats) -> NDArray[np.complex128]:
-    """Polynomials modulo X^HALF - i: real coefficients lose nothing by that."""
-    found: NDArray[np.complex128] = coefficients[..., :HALF] + 1j * coefficients[..., HALF:]
-    return found
-
-
-def _noise(count: int) -> NDArray[np.int64]:
-    """Fresh centred binomial noise."""
-    words = expand(Secret(os.urandom(SEED)), 2 * count, np.uint32)
-    coins = np.bitwise_count(words & np.uint32((1 << NOISE_BITS) - 1)).astype(np.int64)
-    noise: NDArray[np.int64] = coins[:count] - coins[count:]
-    return noise
 
 
 def _key_id(secret: Secret) -> bytes:

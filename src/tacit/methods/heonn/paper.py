@@ -31,7 +31,7 @@ class Paper:
     def layout(self, schema: Schema, size: int, grams: int) -> Layout:
         """One column of m for each output, in units that keep it within [-1, 1], and the factors."""
         known = {"bound": 1.0, "total": 1.0} if schema.task == "classification" else {}
-        m = Field("m", (size, schema.outputs), columns=True, **known)  # type: ignore[arg-type]
+        m = Field("m", (size, schema.outputs), columns=grams, **known)  # type: ignore[arg-type]
         clear = [Field("factor", None, clear=True)]
         if self.rank is not None:  # follows from the factor: tells nobody more
             clear.append(Field("energy", (grams,), clear=True))

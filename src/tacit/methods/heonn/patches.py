@@ -93,7 +93,8 @@ def _repeated(field: Field, times: int) -> Field:
     if field.shape is None:
         return field
     if field.columns:
-        return dataclasses.replace(field, shape=(field.shape[0], times * field.shape[1]))
+        shape = (field.shape[0], times * field.shape[1])
+        return dataclasses.replace(field, shape=shape, columns=times * field.columns)
     return dataclasses.replace(field, shape=(times, *field.shape))
 
 

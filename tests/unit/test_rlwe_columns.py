@@ -1,0 +1,212 @@
+"""Columns encrypted by coefficients: exact products, what is sent of them, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import struct
+
+import numpy as np
+import pytest
+
+from tacit.core.errors import ConfigError, MessageError, ProtectionError
+from tacit.core.secret import Secret
+from tacit.crypto.ckks.blob import CHECKSUM_BYTES, checksum
+from tacit.crypto.rlwe import Cipher as SumCipher
+from tacit.crypto.rlwe import columns
+from tacit.crypto.rlwe.blob import DEGREE
+from tacit.crypto.rlwe.columns import Adder, Cipher, Multiplier, pieces, read, together
+
+KEY = Secret(os.urandom(32))
+
+
+@pytest.fixture(scope="module")
+def cipher():
+    return Cipher(KEY)
+
+
+def total_of(cipher, matrices, **declared):
+    adder = Adder(cipher.key_id)
+    for matrix in matrices:
+        adder.add(cipher.encrypt_columns(matrix, **declared))
+    return adder.total()
+
+
+def product_of(one, other):
+    """Product of two polynomials modulo X^DEGREE + 1, in Python's integers; the other is sparse."""
+    found = np.zeros(DEGREE, dtype=object)
+    one = np.array([int(value) for value in one], dtype=object)
+    for shift in np.flatnonzero(other):
+        rolled = np.roll(one, shift)
+        rolled[:shift] *= -1
+        found += rolled * int(other[shift])
+    return found
+
+
+class TestArithmetic:
+    @pytest.mark.parametrize("extreme", [False, True])
+    def test_products_are_exact_modulo_2_to_the_96(self, extreme):
+        rng = np.random.default_rng(1)
+        rows, outputs = 65, 10
+        words = rng.integers(1 << 32, size=(3, DEGREE), dtype=np.uint32)
+        matrix = rng.integers(-(1 << 44), 1 << 44, size=(1, rows, rows)).astype(np.float64)
+        if extreme:  # limbs and digits as far from zero as they get, all of one sign
+            limb = (1 << 23) - 1
+            value = sum(limb << (24 * place) for place in range(4))
+            words[:] = np.array([value >> (32 * place) & 0xFFFFFFFF for place in range(3)])[:, None]
+            matrix[:] = sum(2047 << (12 * place) for place in range(4))
+        digits = columns._digits(matrix, outputs)
+        polynomials = sum(digit.astype(np.int64) << (12 * place) for place, digit in enumerate(digits))
+        coefficients = [sum(int(word) << (32 * place) for place, word in enumerate(c)) for c in words.T]
+        found = columns._rounded(columns.transform(columns._limbs(words)), columns.transform(digits))
+        for piece in (0, len(found) - 1):
+            exact = product_of(coefficients, polynomials[piece])
+            upper = [((value + (1 << 47)) % (1 << 96)) >> 48 for value in exact]
+            assert found[piece].tolist() == upper
+
+    def test_words_and_limbs_are_two_forms_of_one_number(self):
+        words = np.random.default_rng(2).integers(1 << 32, size=(3, DEGREE), dtype=np.uint32)
+        assert (columns._words(columns._cut(words)) == words).all()
+        around = columns._limbs(words)
+        assert np.abs(around).max() <= 1 << 23
+        assert (columns._words(columns._carried(around.astype(np.int64))) == words).all()
+
+    @pytest.mark.parametrize(
+        ("rows", "outputs", "matrices", "summands"),
+        [
+            (65, 10, 1, 100),
+            (17, 7, 1, 20_000),
+            (64, 64, 1, 3),
+            (1, 1, 1, 2),
+            (12, 6, 6, 9),
+            (12, 6, 2, 9),
+            (1, 3, 3, 2),
+        ],
+    )
+    def test_products_of_totals_are_as_exact_as_they_say(self, cipher, rows, outputs, matrices, summands):
+        rng = np.random.default_rng(rows)
+        stack = rng.normal(size=(matrices, rows, rows)) * rng.lognormal(sigma=3, size=(matrices, rows, 1))
+        given = [rng.uniform(-1, 1, (rows, outputs)) / summands for _ in range(min(summands, 20))]
+        total = total_of(cipher, given, bound=1.0, summands=summands, total=1.0)
+        blob = Multiplier(cipher.key_id).apply(stack if matrices > 1 else stack[0], total)
+        header = read(cipher.key_id, blob, "product")
+        each = np.repeat(stack, outputs // matrices, axis=0)
+        exact = np.einsum("oij,jo->io", each, sum(given))
+        assert np.abs(cipher.decrypt_columns(blob) - exact).max() <= header.unit
+        assert header.unit <= 1e-10 * np.abs(stack).sum(axis=-1).max()
+        opened = cipher.decrypt_columns(total)
+        assert np.abs(opened - sum(given)).max() <= read(cipher.key_id, total, "columns").unit < 1e-9
+
+    def test_the_largest_totals_and_rows_do_not_overflow(self, cipher):
+        ones = np.ones((16, 4))
+        total = total_of(cipher, [ones, -ones, ones], bound=1.0, summands=3, total=1.0)
+        for sign in (1, -1):
+            blob = Multiplier(cipher.key_id).apply(sign * np.ones((16, 16)), total)
+            assert np.allclose(cipher.decrypt_columns(blob), sign * 16, atol=1e-8)
+
+    def test_totals_of_totals(self, cipher):
+        one = np.arange(6.0).reshape(3, 2) / 8
+        parts = [total_of(cipher, [one] * n, bound=1.0, summands=10) for n in (2, 3)]
+        adder = Adder(cipher.key_id)
+        for part in parts:
+            adder.add(part)
+        assert np.allclose(cipher.decrypt_columns(adder.total()), 5 * one, atol=1e-9)
+        assert read(cipher.key_id, adder.total(), "columns").count == 5
+
+
+class TestSecrecy:
+    def test_the_same_matrix_never_looks_the_same(self, cipher):
+        blobs = [cipher.encrypt_columns(np.zeros((3, 2)), bound=1.0, summands=2) for _ in range(2)]
+        bodies = [np.frombuffer(blob[56 : 56 + 12 * DEGREE], np.uint8) for blob in blobs]
+        assert (bodies[0] == bodies[1]).mean() < 0.01
+        counts = np.bincount(bodies[0], minlength=256)
+        assert np.abs(counts - counts.mean()).max() < 6 * np.sqrt(counts.mean())
+
+    def test_another_key_reads_nonsense(self, cipher):
+        blob = bytearray(cipher.encrypt_columns(np.full((8, 4), 0.5), bound=1.0, summands=2))
+        stranger = Cipher(Secret(os.urandom(32)))
+        with pytest.raises(ProtectionError, match="encrypted under key"):
+            stranger.decrypt_columns(bytes(blob))
+        blob[8:24] = stranger.key_id
+        content = bytes(blob[:-CHECKSUM_BYTES])
+        with pytest.raises(ProtectionError, match="beyond what 2 summands"):
+            stranger.decrypt_columns(content + checksum(content, columns._HEADER.size))
+
+    def test_only_entries_of_the_product_travel(self, cipher):
+        """The other coefficients hold parts of the total, which nobody asked for."""
+        total = total_of(cipher, [np.full((5, 2), 0.1)] * 2, bound=1.0, summands=2)
+        blob = Multiplier(cipher.key_id).apply(np.eye(5), total)
+        body = len(blob) - columns._HEADER.size - CHECKSUM_BYTES
+        assert body == 6 * (5 * 2 + DEGREE * pieces(5, 2, 1))
+
+    def test_one_secret_has_other_polynomials_for_sums_and_for_columns(self, cipher):
+        assert SumCipher(KEY).key_id != cipher.key_id
+        assert not np.allclose(SumCipher(KEY)._s, cipher._s)
+
+    def test_neither_key_nor_values_are_printed(self, cipher):
+        assert repr(cipher) == "Cipher(columns)"
+
+
+class TestRefusals:
+    def test_every_damage_is_noticed(self, cipher):
+        blob = cipher.encrypt_columns(np.ones((3, 2)), bound=1.0, summands=4)
+        for place in (0, 5, 30, 60, 5000, len(blob) - 40, len(blob) - 1):
+            damaged = bytearray(blob)
+            damaged[place] ^= 1
+            with pytest.raises((MessageError, ProtectionError)):
+                Adder(cipher.key_id).add(bytes(damaged))
+        for size in (0, 10, 60, len(blob) - 1):
+            with pytest.raises(MessageError):
+                read(cipher.key_id, blob[:size], "columns")
+
+    @pytest.mark.parametrize(
+        ("place", "code", "value"),
+        [
+            *[(4, "<B", 7), (5, "<B", 3), (6, "<H", 0), (24, "<I", 0), (24, "<I", 5000), (28, "<I", 0)],
+            *[(32, "<I", 0), (32, "<I", 5), (40, "<d", float("nan")), (48, "<d", 2.0)],
+        ],
+    )
+    def test_headers_that_contradict_themselves(self, cipher, place, code, value):
+        content = bytearray(cipher.encrypt_columns(np.ones((3, 2)), bound=1.0, summands=4)[:-CHECKSUM_BYTES])
+        struct.pack_into(code, content, place, value)
+        forged = bytes(content) + checksum(bytes(content), columns._HEADER.size)
+        with pytest.raises((MessageError, ProtectionError)):
+            read(cipher.key_id, forged, "columns", "product")
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf, 1.5])
+    def test_values_beyond_the_bound(self, cipher, value):
+        with pytest.raises(MessageError, match="not finite or beyond"):
+            cipher.encrypt_columns(np.array([[value]]), bound=1.0, summands=2)
+
+    @pytest.mark.parametrize("shape", [(3,), (0, 2), (65, 64)])
+    def test_shapes_that_do_not_fit(self, cipher, shape):
+        with pytest.raises(ConfigError, match="columns of shape"):
+            cipher.encrypt_columns(np.zeros(shape), bound=1.0, summands=2)
+        assert shape != (65, 64) or together(*shape) == 0
+
+    def test_more_summands_than_declared_and_other_terms(self, cipher):
+        adder = Adder(cipher.key_id)
+        with pytest.raises(ConfigError, match="nothing was added"):
+            adder.total()
+        one = np.ones((2, 2)) / 4
+        adder.add(cipher.encrypt_columns(one, bound=1.0, summands=1))
+        before = adder.total()
+        with pytest.raises(ProtectionError, match="2 encrypted matrices, but 1"):
+            adder.add(cipher.encrypt_columns(one, bound=1.0, summands=1))
+        with pytest.raises(ProtectionError, match="differ in size, bound"):
+            adder.add(cipher.encrypt_columns(one, bound=1.0, summands=2))
+        assert adder.total() == before
+
+    @pytest.mark.parametrize(
+        "matrix", [np.zeros((2, 2)), np.full((2, 2), np.nan), np.eye(3), np.ones((3, 2, 2)), np.ones(2)]
+    )
+    def test_matrices_that_do_not_fit(self, cipher, matrix):
+        blob = cipher.encrypt_columns(np.ones((2, 2)), bound=1.0, summands=1)
+        with pytest.raises(ConfigError, match="matrix"):
+            Multiplier(cipher.key_id).apply(matrix, blob)
+
+    def test_a_product_is_not_added_or_multiplied_again(self, cipher):
+        blob = cipher.encrypt_columns(np.ones((2, 2)), bound=1.0, summands=1)
+        product = Multiplier(cipher.key_id).apply(np.eye(2), blob)
+        for use in (Adder(cipher.key_id).add, lambda b: Multiplier(cipher.key_id).apply(np.eye(2), b)):
+            with pytest.raises(ProtectionError, match="kind product, expected was columns"):
+                use(product)
