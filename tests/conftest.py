@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +34,10 @@ from tacit.methods.base import Method
 from tacit.methods.fedheonn import FedHEONN
 from tacit.sums import PROTECTIONS
 from tacit.sums.plain import Plain
+
+# A shell that starts tests in the background lets them ignore Ctrl-C, and all that they start as well.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Settings under which each protection is tested; one that is not named here is tested as it comes.
 SETTINGS: dict[str, list[dict[str, Any]]] = {
