@@ -259,6 +259,27 @@ def test_sites_with_rows_of_their_own_keep_the_model(federation, tables, rows):
 
 
 @pytest.mark.slow
+def test_four_waves_where_the_roster_holds_exchange_keys(federation, tables):
+    homes = {name: federation.site(name) for name in ("coordinator", *CLIENTS, "key-server")}
+    before = {home: (home / "roster.toml").read_text() for home in homes.values()}
+    known = {name: SiteFolder(homes[name]).exchange for name in CLIENTS}
+    for home in before:
+        roster = replace(SiteFolder(home).roster, exchanges=known)
+        (home / "roster.toml").write_text(roster.to_toml())
+    try:
+        chosen = tables(protect={"name": "ckks"})
+        result = launch(Settings.from_tables(chosen)).result
+    finally:
+        for home, text in before.items():
+            (home / "roster.toml").write_text(text)
+    steps = [wave["step"] for wave in result["ledger"]["waves"]]
+    assert steps.index("desk.adopt") == 3
+    ours, theirs = (weights(Path(found["folder"])) for found in (result, embedded(chosen).result))
+    for name, value in theirs.items():
+        assert np.allclose(ours[name], value, rtol=1e-5, atol=1e-7), name
+
+
+@pytest.mark.slow
 def test_a_demo_that_is_ended_leaves_nothing(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", MAIN, "federation", "demo", "--home", "home", "--json"],

@@ -14,8 +14,8 @@ from tacit.reproduce.aggregation import CLIENTS, DATA, DEEP, FEW, LOCAL, course
 from tacit.reproduce.harness import Cell, Experiment
 
 SHALLOW = "432"
-LAYERS: tuple[int | str, ...] = (1, 2, "all")
-ENCRYPTED = [(h, p, k) for h in (SHALLOW, DEEP) for p in ("paillier", "ckks") for k in LAYERS]
+LAYERS: dict[str, tuple[int | str, ...]] = {SHALLOW: (1, "all"), DEEP: (1, 2, "all")}
+ENCRYPTED = [(h, p, k) for h in LAYERS for p in ("paillier", "ckks") for k in LAYERS[h]]
 
 
 def lost(hidden: str, protect: str, layers: int | str, seed: int) -> float:
