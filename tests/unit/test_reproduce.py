@@ -171,3 +171,18 @@ def test_a_round_of_activities() -> None:
     assert len(one) == len(other) == 2
     assert one[-1]["f1"] == pytest.approx(other[-1]["f1"], abs=0.002)
     assert other[-1]["cpu_s"] > 0
+
+
+def test_weights_of_clients(tmp_path: Path) -> None:
+    from tacit.reproduce.client_weights import client_weights
+
+    table = harness.measured(client_weights(), 1, tmp_path, lambda text: None)
+    found = {(row["strategy"], row["client"]): row["ours"] for row in table["rows"]}
+    if None in found.values():
+        pytest.skip("har_recomputed is not on this machine")
+    for strategy, sign in (("hwfedavg", 1), ("nwfedavg", -1)):
+        shares = [found[strategy, client] for client in range(1, 9)]
+        assert sum(shares) == pytest.approx(1, abs=1e-3)
+        skewed, even = shares[:6], shares[6:]
+        assert all(sign * (one - other) > 0 for one in even for other in skewed)
+    assert "figure 1" in Path(table["html"]).read_text() and "figure 2" in Path(table["html"]).read_text()

@@ -1,4 +1,4 @@
-"""Aggregation strategies on smartphone activities: figure 3 of the paper and its slides.
+"""Aggregation strategies on smartphone activities: figures 1 to 4 of the paper, and its slides.
 
 B. Santos, J. Templeton, R. Chemli, E. Cerasti, F. Pugliese, M. Bruno, M. De Cubellis, M. Jug, "Exploring
 Aggregation Strategies for Federated Learning in National Statistics", IFC-Bank of Italy workshop, 2023.
@@ -101,7 +101,7 @@ def _drawn(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         found = [strategy for strategy in STRATEGIES if (strategy, name) in measured]
         if found:
             named = {
-                strategy: _points(scores["f1"] for scores in course(strategy, "majority-even", size, 0))
+                strategy: points(scores["f1"] for scores in course(strategy, "majority-even", size, 0))
                 for strategy in found
             }
             drawn[f"Macro F1 by round, majority-even, {name} training rows (figure 3)"] = lines(
@@ -111,7 +111,7 @@ def _drawn(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         run = course("fedavg", "majority-even", FEW, 0)
         labels = [str(entry["label"]) for entry in run[0]["per_class"]]
         by_class = {
-            label: _points(scores["per_class"][place]["f1"] for scores in run)
+            label: points(scores["per_class"][place]["f1"] for scores in run)
             for place, label in enumerate(labels)
         }
         caption = f"F1 of each class by round, FedAvg, {FEW:,} training rows (slides)"
@@ -119,12 +119,14 @@ def _drawn(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return drawn
 
 
-def _points(values: Iterable[float]) -> list[tuple[float, float]]:
+def points(values: Iterable[float]) -> list[tuple[float, float]]:
+    """Values over the numbers of their rounds."""
     return [(float(place), float(value)) for place, value in enumerate(values, 1)]
 
 
 def experiments() -> Iterator[Experiment]:
-    """Figure 3 with its rounds, the four partitions, subjects as clients, and encryption."""
+    """Weights, figure 3 with its rounds, the four partitions, subjects as clients, and encryption."""
+    from tacit.reproduce.client_weights import client_weights
     from tacit.reproduce.encrypted_layers import encrypted
 
     same = {"data": DATA, "clients": CLIENTS, "network": "561-437-312-6", **LOCAL, "test": "other subjects"}
@@ -133,6 +135,7 @@ def experiments() -> Iterator[Experiment]:
         settings = {"strategy": strategy, "partition": partition, "rows": rows or "all", "round": after}
         return Cell(settings, None, None, partial(f1, strategy, partition, rows, after), slow=rows is None)
 
+    yield client_weights()
     yield Experiment(
         name="aggregation-rounds",
         title="Six strategies, majority-even: macro F1 after rounds 1, 2 and 8",

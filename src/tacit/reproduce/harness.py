@@ -169,7 +169,8 @@ def measured(
         "rows": rows,
     }
     folder = RunFolder(out)
-    drawings = experiment.drawings(rows) if experiment.drawings else {}
+    found = [row for row in rows if row["ours"] is not None]
+    drawings = experiment.drawings(rows) if experiment.drawings and found else {}
     html = folder.write(f"{experiment.name}.html", render(table, drawings).encode())
     table["html"] = str(html)
     folder.write_json(f"{experiment.name}.json", table)

@@ -1,0 +1,76 @@
+"""Who counts how much: figures 1 and 2 of the paper on aggregation strategies.
+
+Figure 1 shows how majority-even divides the classes, figure 2 what HWFedAvg and NWFedAvg make of it. The
+paper draws both and gives no numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.methods.homogeneity import (
+    HomogeneityWeighted,
+    HWFedAvg,
+    NWFedAvg,
+    class_counts,
+    concentration,
+)
+from tacit.reproduce.aggregation import CLIENTS, DATA, federation
+from tacit.reproduce.harness import Cell, Experiment
+from tacit.reproduce.lines import lines, series
+from tacit.runs.page.division import division
+
+WEIGHTED: tuple[HomogeneityWeighted, ...] = (HWFedAvg(), NWFedAvg())
+
+
+@cache
+def counts(seed: int) -> NDArray[np.float64]:
+    """Rows of each client (majority-even, all training rows) and class."""
+    holdings = federation("majority-even", None, seed).holdings
+    labels = [np.asarray(holdings.rows(index).target) for index in range(CLIENTS)]
+    return np.stack([class_counts(each, len(holdings.table.classes)) for each in labels])
+
+
+def weight(method: HomogeneityWeighted, client: int, seed: int) -> float:
+    """Share of a client in the average."""
+    held = counts(seed)
+    shares = held.sum(axis=0) / held.sum()
+    found = [method.sized(method.tilt(concentration(each, shares)), int(each.sum())) for each in held]
+    return found[client] / sum(found)
+
+
+def client_weights() -> Experiment:
+    """Weights of the eight clients; the last two have all classes alike."""
+    return Experiment(
+        name="aggregation-weights",
+        title="What each client counts: HWFedAvg and NWFedAvg, majority-even (figures 1 and 2)",
+        paper=HWFedAvg.paper,
+        quantity="share of the client in the average; eight equal clients would have 0.125",
+        settings={"data": DATA, "clients": CLIENTS, "rows": "all"},
+        seeds=5,
+        cells=[
+            Cell({"strategy": method.name, "client": client + 1}, None, None, partial(weight, method, client))
+            for method in WEIGHTED
+            for client in range(CLIENTS)
+        ],
+        remarks=(
+            "Clients 1 to 6 have a majority class each, 7 and 8 all classes alike: HWFedAvg counts these "
+            "more and NWFedAvg less."
+        ),
+        drawings=_drawn,
+    )
+
+
+def _drawn(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    labels = federation("majority-even", None, 0).holdings.table.classes
+    return {
+        "Rows of each client and their classes, majority-even (figure 1)": division(counts(0), labels),
+        "Share of each client in the average (figure 2)": lines(
+            series(rows, "client", "strategy"), "client", "share in the average"
+        ),
+    }
