@@ -208,7 +208,7 @@ class Federation:
         self,
         method: Method | str,
         *,
-        protect: Protection | str = "plain",
+        protect: Protection | str | None = None,
         preparation: Preparation | None = None,
         events: Events | None = None,
         min_clients: int | None = None,
@@ -223,8 +223,8 @@ class Federation:
         Parameters
         ----------
         method : Method or str
-        protect : Protection or str
-            How sums are protected.
+        protect : Protection or str, optional
+            How sums are protected; without it, as the method usually is (``default_protection``).
         preparation : Preparation, optional
             Scaling and treatment of missing values.
         events : Events, optional
@@ -242,11 +242,10 @@ class Federation:
         resume : Shared, optional
             What ``keep`` was told last, in a run of the same settings: train from there to the end.
         """
-        parts = Parts(
-            METHODS.build(method) if isinstance(method, str) else method,
-            PROTECTIONS.build(protect) if isinstance(protect, str) else protect,
-            preparation or Preparation(),
-        )
+        chosen = METHODS.build(method) if isinstance(method, str) else method
+        protect = chosen.default_protection if protect is None else protect
+        protection = PROTECTIONS.build(protect) if isinstance(protect, str) else protect
+        parts = Parts(chosen, protection, preparation or Preparation())
         if reason := parts.protection.fits(parts.method) or parts.method.suits(parts.protection):
             raise ConfigError(f"{parts.protection.name} cannot protect {parts.method.name}: {reason}")
         single = parts.protection.promises.single

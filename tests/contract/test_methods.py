@@ -192,6 +192,13 @@ def test_a_task_that_it_cannot_learn_is_refused_before_anything_is_summed(name, 
 
 
 @pytest.mark.parametrize("name", list(METHODS))
+def test_it_is_protected_unless_told_otherwise(name, table_of):
+    method = METHODS.get(name).tiny()
+    training = Federation(spread(table_of(method.tasks[0])), seed=3).train(method)
+    assert training.manifest.parts["protection"]["name"] == method.default_protection != "plain"
+
+
+@pytest.mark.parametrize("name", list(METHODS))
 def test_every_protection_serves_it_or_says_beforehand_why_not(name, any_protection, table_of, keys_once):
     method = METHODS.get(name).tiny()
     table = table_of(method.tasks[0])

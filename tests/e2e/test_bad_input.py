@@ -351,4 +351,4 @@ def test_a_column_that_is_text_at_one_place_only(csv: Csv) -> None:
     sites = {f"site-{number}": load(csv(f"{number}.csv")) for number in range(3)}
     sites["site-1"] = load(csv("odd.csv", line3="1.0,unknown,2.0,1"))
     with pytest.raises(SchemaError, match="site-1: column 'b' is a category, the others have a number"):
-        Federation.of(sites).train("fedheonn")
+        Federation.of(sites).train("fedheonn", protect="plain")

@@ -22,8 +22,8 @@ def blocks(page: Path, language: str) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "word"),
     [
-        ("quickstart.py", "accuracy 0.939, 800 messages"),
-        ("hospitals.py", "four hospitals: accuracy"),
+        ("quickstart.py", "accuracy 0.939, 903 messages"),
+        ("hospitals.py", "five hospitals: accuracy"),
         ("scikit_learn.py", "same predictions: True"),
     ],
 )

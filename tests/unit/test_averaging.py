@@ -461,7 +461,7 @@ class TestClientsGoneWrong:
 
         monkeypatch.setattr(FedAvg, "rows", slow)
         federation = Federation(split(digits, (100, 100, 100)), timeout=3.0, quorum=0.6)
-        training = federation.train(FedAvg(rounds=1, hidden=4), preparation=UNSCALED)
+        training = federation.train(FedAvg(rounds=1, hidden=4), preparation=UNSCALED, protect="plain")
         assert "StepTimeoutError" in training.failures["c2"]
         assert training.outcome.shared["round"] == 1
 

@@ -55,9 +55,9 @@ def weights(table: Table, method, parts: int = 3, order: str = "as it is", **set
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_one_estimator_on_everything_is_the_base_method(mode, activation, task):
     table = classes() if task == "classification" else numbers()
-    base = federation_of(table).train(FedHEONN(0.01, activation, mode)).model
+    base = federation_of(table).train(FedHEONN(0.01, activation, mode), protect="plain").model
     one = FedHEONNEnsemble(1, 1.0, 1.0, lam=0.01, activation=activation, mode=mode)
-    found = federation_of(table).train(one).model
+    found = federation_of(table).train(one, protect="plain").model
     np.testing.assert_allclose(found.weights[0], base.weights, rtol=1e-9, atol=1e-12)
     if task == "regression":
         np.testing.assert_allclose(found.predict(table.values), base.predict(table.values), rtol=1e-8)
@@ -115,7 +115,7 @@ def contributions(tables: dict[str, Table], method: FedHEONNEnsemble) -> dict[st
         return found
 
     with mock.patch.object(FedHEONNEnsemble, "terms", watched):
-        Federation.of(tables).train(method)
+        Federation.of(tables).train(method, protect="plain")
     return seen
 
 
@@ -172,7 +172,7 @@ def test_an_outlier_drawn_sixteen_times_is_not_refused():
     table = Table.of(values, np.arange(100) % 2)
     always = np.repeat(0, MOST_REPEATS)
     with mock.patch("tacit.methods.ensemble.draw_rows", lambda *_: always):
-        training = federation_of(table, 1).train(FedHEONNEnsemble(2, 1.0, 1.0, True))
+        training = federation_of(table, 1).train(FedHEONNEnsemble(2, 1.0, 1.0, True), protect="plain")
     assert not training.failures
 
 
@@ -212,9 +212,9 @@ def test_threads_change_no_bit(mode):
 @every_mode
 def test_clients_that_join_later_give_the_ensemble_of_all_together(mode):
     table, method = classes(90), FedHEONNEnsemble(3, 1.0, 0.6, mode=mode)
-    first = federation_of(table.take(slice(0, 50)), 3).train(method)
+    first = federation_of(table.take(slice(0, 50)), 3).train(method, protect="plain")
     # Who joins knows the classes from the first training.
-    late = Federation.of({"late": table.take(slice(50, 90))}).train(method, start=first)
+    late = Federation.of({"late": table.take(slice(50, 90))}).train(method, start=first, protect="plain")
     shared = first.outcome.shared
     scaled = Table.of((table.values - shared["centre"]) / shared["spread"], table.target)
     together = weights(scaled, method, 5, preparation=Preparation(scale="none"))
@@ -260,7 +260,7 @@ def test_all_estimators_travel_in_one_vector():
 
 def test_majority_and_mean_are_what_they_say():
     table = classes()
-    model = federation_of(table).train(FedHEONNEnsemble(5, 0.2, 0.6)).model
+    model = federation_of(table).train(FedHEONNEnsemble(5, 0.2, 0.6), protect="plain").model
     each = [Ensemble(one[None], "logistic", model.inputs) for one in model.weights]
     votes = np.stack([one.predict_proba(table.values).argmax(axis=1) for one in each])
     most = np.array([np.bincount(column, minlength=3).argmax() for column in votes.T])
@@ -272,14 +272,16 @@ def test_majority_and_mean_are_what_they_say():
 
 def test_a_regression_is_the_mean():
     table = numbers()
-    model = federation_of(table).train(FedHEONNEnsemble(4, 0.5, 0.6, activation="linear")).model
+    model = (
+        federation_of(table).train(FedHEONNEnsemble(4, 0.5, 0.6, activation="linear"), protect="plain").model
+    )
     each = [Ensemble(one[None], "linear", model.inputs).predict(table.values) for one in model.weights]
     np.testing.assert_allclose(model.predict(table.values), np.mean(each, axis=0), rtol=1e-12)
 
 
 def test_a_saved_ensemble_comes_back(tmp_path):
     table = classes()
-    model = federation_of(table).train(FedHEONNEnsemble(3, vote="mean")).model
+    model = federation_of(table).train(FedHEONNEnsemble(3, vote="mean"), protect="plain").model
     back = load_model(model.save(tmp_path / "model.safetensors"))
     assert isinstance(back, Ensemble)
     assert back.vote == "mean"
@@ -308,7 +310,7 @@ def test_impossible_settings_are_refused_at_once(bad):
 
 def test_a_memory_that_holds_no_row_is_refused_before_anything_is_summed():
     with pytest.raises(ConfigError, match="max_memory is 4 values, a row has 5"):
-        federation_of(classes()).train(FedHEONNEnsemble(max_memory=4))
+        federation_of(classes()).train(FedHEONNEnsemble(max_memory=4), protect="plain")
 
 
 def test_triangles_in_the_clear_are_no_protection():

@@ -39,7 +39,7 @@ def weights(table: Table, method: FedHEONN, parts: int = 1, preparation: Prepara
     # The halves of label-sorted data know different classes: declare them, as a consortium would.
     declared = {"classes": list(table.classes)} if table.classes else None
     federation = federation_of(table, parts, declared=declared)
-    return federation.train(method, preparation=preparation).model.weights
+    return federation.train(method, preparation=preparation, protect="plain").model.weights
 
 
 def design(table: Table) -> np.ndarray:
@@ -135,7 +135,7 @@ def test_fewer_rows_than_features():
 
 def test_a_second_fit_starts_afresh():
     federation, method = federation_of(classes(), 3, declared={"classes": [0, 1, 2]}), FedHEONN()
-    first, second = method.fit(federation), method.fit(federation)
+    first, second = method.fit(federation, protect="plain"), method.fit(federation, protect="plain")
     np.testing.assert_array_equal(first.weights, second.weights)
 
 
@@ -150,7 +150,7 @@ def test_softplus_takes_targets_of_800():
 def test_targets_outside_the_range_of_the_activation_are_refused(activation, low, high):
     federation = federation_of(numbers(low, high))
     with pytest.raises(QuorumError, match=f"range of {activation}"):
-        FedHEONN(activation=activation).fit(federation)
+        FedHEONN(activation=activation).fit(federation, protect="plain")
 
 
 def test_clients_that_join_later_give_the_model_of_all_together():
@@ -158,8 +158,8 @@ def test_clients_that_join_later_give_the_model_of_all_together():
     early, late = table.take(slice(0, 50)), table.take(slice(50, 90))
     declared = {"classes": [0, 1, 2]}
     method = FedHEONN()
-    first = federation_of(early, 3, declared=declared).train(method)
-    both = federation_of(late, 2, declared=declared).train(method, start=first)
+    first = federation_of(early, 3, declared=declared).train(method, protect="plain")
+    both = federation_of(late, 2, declared=declared).train(method, start=first, protect="plain")
     # The scale stays that of the first clients: all together under that scale is the same model.
     scaled = Table.of(
         (table.values - first.outcome.shared["centre"]) / first.outcome.shared["spread"], table.target
@@ -169,15 +169,17 @@ def test_clients_that_join_later_give_the_model_of_all_together():
 
 
 def test_joining_needs_the_same_columns():
-    first = federation_of(classes()).train(FedHEONN())
+    first = federation_of(classes()).train(FedHEONN(), protect="plain")
     with pytest.raises(DataError, match="schema differs"):
-        federation_of(classes(features=5)).train(FedHEONN(), start=first)
+        federation_of(classes(features=5)).train(FedHEONN(), start=first, protect="plain")
 
 
 def test_logistic_factor_is_sent_once_for_all_outputs():
     def bytes_up(activation: str, labels: int) -> int:
         federation = federation_of(classes(200, 20, labels), declared={"classes": list(range(labels))})
-        return federation.train(FedHEONN(activation=activation, mode="paper")).ledger.summary()["bytes_up"]
+        return federation.train(
+            FedHEONN(activation=activation, mode="paper"), protect="plain"
+        ).ledger.summary()["bytes_up"]
 
     factor_bytes = 21 * 21 * 8
     growth = bytes_up("logistic", 10) - bytes_up("logistic", 2)
@@ -212,7 +214,7 @@ def test_digits_over_five_seeds_reach_the_goal_whoever_holds_what():
         found = []
         for clients, partition in ((1, "iid"), (100, "iid"), (100, "label-sorted")):
             federation = Federation.embedded("digits", clients=clients, partition=partition, seed=seed)
-            model = FedHEONN().fit(federation)
+            model = FedHEONN().fit(federation, protect="plain")
             found.append((model.weights, model.predict(federation.test.values)))
         accuracies.append(model.scores(federation.test)["accuracy"])
         for other, predicted in found[1:]:
@@ -227,7 +229,9 @@ def test_a_poisoned_client_is_left_out_and_named():
     tables = {f"site {i}": table.take(r) for i, r in enumerate(np.array_split(np.arange(60), 9))}
     seen: list[object] = []
     federation = Federation.of({**tables, "spoilt": spoilt}, declared={"classes": [0, 1, 2]})
-    training = federation.train(FedHEONN(), events=Events(lambda n, event: seen.append(event)))
+    training = federation.train(
+        FedHEONN(), events=Events(lambda n, event: seen.append(event)), protect="plain"
+    )
     assert "missing values" in training.failures["spoilt"]
     np.testing.assert_allclose(
         training.model.weights, weights(table, FedHEONN(), 9, Preparation()), rtol=1e-9
@@ -237,9 +241,11 @@ def test_a_poisoned_client_is_left_out_and_named():
 def test_parties_of_separate_tables_work_in_worker_processes_and_can_be_pooled():
     tables = {f"site {i}": classes(20, seed=i) for i in range(3)}
     here, there = Federation.of(tables), Federation.of(tables, workers=1)
-    expected = here.train(FedHEONN()).model.weights
-    np.testing.assert_array_equal(there.train(FedHEONN()).model.weights, expected)
-    np.testing.assert_allclose(here.pooled().train(FedHEONN()).model.weights, expected, rtol=1e-9)
+    expected = here.train(FedHEONN(), protect="plain").model.weights
+    np.testing.assert_array_equal(there.train(FedHEONN(), protect="plain").model.weights, expected)
+    np.testing.assert_allclose(
+        here.pooled().train(FedHEONN(), protect="plain").model.weights, expected, rtol=1e-9
+    )
 
 
 def test_values_of_absurd_size_are_that_clients_failure():
@@ -247,5 +253,5 @@ def test_values_of_absurd_size_are_that_clients_failure():
     huge = Table.of(np.full((5, 4), 1e160), [0, 1, 2, 0, 1])
     tables = {f"site {i}": table.take(r) for i, r in enumerate(np.array_split(np.arange(60), 9))}
     federation = Federation.of({**tables, "huge": huge}, declared={"classes": [0, 1, 2]})
-    training = federation.train(FedHEONN(), preparation=RAW)
+    training = federation.train(FedHEONN(), preparation=RAW, protect="plain")
     assert "'square' holds NaN or infinite values" in training.failures["huge"]

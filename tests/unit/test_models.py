@@ -88,7 +88,7 @@ def trained(table: Table) -> OneLayer:
 
 def test_a_saved_model_predicts_the_same(tmp_path):
     federation = Federation.embedded("iris", clients=3)
-    model = FedHEONN().fit(federation)
+    model = FedHEONN().fit(federation, protect="plain")
     back = OneLayer.load(model.save(tmp_path / "model.safetensors"))
     np.testing.assert_array_equal(back.weights, model.weights)
     np.testing.assert_array_equal(back.predict(federation.test), model.predict(federation.test))
@@ -97,7 +97,7 @@ def test_a_saved_model_predicts_the_same(tmp_path):
 
 def test_the_exported_numbers_are_enough_to_predict_by_hand():
     federation = Federation.embedded("wine", clients=3)
-    model = FedHEONN().fit(federation)
+    model = FedHEONN().fit(federation, protect="plain")
     plain = json.loads(json.dumps(model.as_dict()))
     X = (federation.test.values - np.array(plain["centre"])) / np.array(plain["spread"])
     outputs = X @ np.array(plain["weights"]) + plain["bias"]

@@ -40,7 +40,7 @@ def layered(features, outputs):
 class TestTorch:
     def test_the_small_cnn_learns_digits(self, federation):
         pytest.importorskip("torch")
-        model = FedAvg(network="cnn", rounds=3, epochs=3, rate=0.1).fit(federation)
+        model = FedAvg(network="cnn", rounds=3, epochs=3, rate=0.1).fit(federation, protect="plain")
         assert model.scores(federation.test)["accuracy"] > 0.85
 
     def test_pictures_are_square(self):
@@ -51,42 +51,42 @@ class TestTorch:
     def test_any_module_by_its_factory(self, federation):
         method = FedAvg(network=layered, rounds=4, epochs=4)
         assert method.config()["network"].endswith(":layered")
-        assert method.fit(federation).scores(federation.test)["accuracy"] > 0.8
+        assert method.fit(federation, protect="plain").scores(federation.test)["accuracy"] > 0.8
 
     @pytest.mark.parametrize("kind", [FedAvg, FedAdam])
     def test_running_means_are_averaged_plainly_and_counters_stay(self, federation, kind):
         method = kind(network=normalised, rounds=3, epochs=4)
-        training = federation.train(method)
+        training = federation.train(method, protect="plain")
         names = set(training.model.arrays)
         assert {"1.running_mean", "1.running_var"} <= names
         assert not any("num_batches" in name for name in names)
         assert (training.model.arrays["1.running_var"] > 0).all()
         assert not np.allclose(training.model.arrays["1.running_var"], 1.0)
         assert training.model.scores(federation.test)["accuracy"] > 0.7
-        assert federation.train(method).outcome.digest == training.outcome.digest
+        assert federation.train(method, protect="plain").outcome.digest == training.outcome.digest
 
     def test_state_over_rows_forbids_privacy_of_examples(self, federation):
         method = FedAvg(network=normalised, rounds=1, example_noise=1.0, example_epsilon=50.0)
         with pytest.raises(TacitError, match="batch normalisation"):
-            federation.train(method)
+            federation.train(method, protect="plain")
 
     def test_privacy_of_examples_works_for_modules_too(self, federation):
         method = FedAvg(network=layered, rounds=1, example_noise=0.6, example_epsilon=90.0)
-        assert not federation.train(method).failures
+        assert not federation.train(method, protect="plain").failures
 
     def test_a_factory_of_something_else_is_refused(self, federation):
         pytest.importorskip("torch")
         with pytest.raises(ConfigError, match="it must give a torch"):
-            federation.train(FedAvg(network=lambda features, outputs: 7, rounds=1))
+            federation.train(FedAvg(network=lambda features, outputs: 7, rounds=1), protect="plain")
 
     def test_code_never_comes_by_wire(self, federation):
         elsewhere = Federation(federation.holdings, workers=1)
         with pytest.raises(TacitError, match="only what it has installed"):
-            elsewhere.train(FedAvg(network=layered, rounds=1))
+            elsewhere.train(FedAvg(network=layered, rounds=1), protect="plain")
 
     def test_a_name_that_nobody_installed_is_refused_with_the_nearest(self, federation):
         with pytest.raises(ConfigError, match="did you mean 'cnn'"):
-            federation.train(FedAvg(network="cmn", rounds=1))
+            federation.train(FedAvg(network="cmn", rounds=1), protect="plain")
 
     def test_without_torch_it_says_how_to_get_it(self, monkeypatch, federation):
         monkeypatch.setitem(sys.modules, "torch", None)
@@ -94,7 +94,7 @@ class TestTorch:
 
         with pytest.raises(UnavailableError, match=r"tacit-fl\[torch\]"):
             torch_library()
-        assert FedAvg(rounds=1).fit(federation)
+        assert FedAvg(rounds=1).fit(federation, protect="plain")
 
 
 def test_neither_import_nor_plain_training_needs_torch():
@@ -109,10 +109,12 @@ class TestFiles:
     @pytest.fixture(params=["mlp", "cnn", "heonn"])
     def model(self, request, federation):
         if request.param == "heonn":
-            return FedHEONN().fit(federation)
+            return FedHEONN().fit(federation, protect="plain")
         if request.param == "cnn":
             pytest.importorskip("torch")
-        return FedAvg(network=request.param, hidden="9,7", activation="tanh", rounds=1).fit(federation)
+        return FedAvg(network=request.param, hidden="9,7", activation="tanh", rounds=1).fit(
+            federation, protect="plain"
+        )
 
     def test_safetensors(self, model, tmp_path, federation):
         rows = federation.test.values
@@ -121,7 +123,7 @@ class TestFiles:
         assert np.array_equal(back.predict_proba(rows), model.predict_proba(rows))
 
     def test_a_model_of_a_private_factory_is_read_with_that_factory(self, federation, tmp_path):
-        model = FedAvg(network=layered, rounds=1).fit(federation)
+        model = FedAvg(network=layered, rounds=1).fit(federation, protect="plain")
         path = model.save(tmp_path / "model.safetensors")
         with pytest.raises(ConfigError, match="give that factory"):
             load_model(path)
@@ -165,7 +167,7 @@ class TestFiles:
             ("y",),
         )
         federation = Federation.embedded(table, clients=3, test=None)
-        model = federation.train(method, preparation=Preparation(missing="mean")).model
+        model = federation.train(method, preparation=Preparation(missing="mean"), protect="plain").model
         session = runtime.InferenceSession(to_onnx(model), providers=["CPUExecutionProvider"])
         rows = np.column_stack([numbers, codes])
         rows[3, 1] = np.nan

@@ -178,7 +178,7 @@ class TestFallback:
         method = FedHEONN(mode="paper")
         with keys_once():
             found = federation(table, 5, declared=CLASSES).train(method, protect=protect)
-        plain = federation(table, 5, declared=CLASSES).train(method)
+        plain = federation(table, 5, declared=CLASSES).train(method, protect="plain")
         assert relative(found.model.weights, plain.model.weights) < 1e-6
 
 
@@ -205,7 +205,7 @@ class TestRank:
 
     def test_the_weights_are_those_of_the_cut_factor(self, table):
         found = federation(table, 4, declared=CLASSES).train(
-            FedHEONN(mode="paper", rank=2), preparation=Preparation(scale="none")
+            FedHEONN(mode="paper", rank=2), preparation=Preparation(scale="none"), protect="plain"
         )
         X = np.column_stack([np.ones(table.rows), table.values])
         d = np.where(table.target[:, None] == np.arange(3), np.log(19), -np.log(19))
@@ -218,9 +218,11 @@ class TestLater:
     def test_clients_that_join_later_are_added(self, table):
         early, late = table.take(slice(0, 50)), table.take(slice(50, 90))
         method, raw = FedHEONN(mode="paper"), Preparation(scale="none")
-        first = federation(early, 3, declared=CLASSES).train(method, preparation=raw)
-        both = federation(late, 2, declared=CLASSES).train(method, preparation=raw, start=first)
-        together = federation(table, 5, declared=CLASSES).train(method, preparation=raw)
+        first = federation(early, 3, declared=CLASSES).train(method, preparation=raw, protect="plain")
+        both = federation(late, 2, declared=CLASSES).train(
+            method, preparation=raw, start=first, protect="plain"
+        )
+        together = federation(table, 5, declared=CLASSES).train(method, preparation=raw, protect="plain")
         np.testing.assert_allclose(both.model.weights, together.model.weights, rtol=1e-8, atol=1e-11)
 
     def test_to_weights_that_came_unopened_nothing_is_added(self, desk_of):

@@ -113,7 +113,7 @@ def test_infinite_values_are_always_refused(missing):
 def test_a_client_without_rows_is_refused_by_name():
     table = Table.of(VALUES, TARGET)
     with pytest.raises(QuorumError, match="site 1: DataError: it has no rows"):
-        federation_of(table, table.take(slice(0, 0))).train(FedHEONN())
+        federation_of(table, table.take(slice(0, 0))).train(FedHEONN(), protect="plain")
 
 
 @given(arrays.arrays(np.float32, 20, elements=st.floats(width=32, allow_nan=False, allow_infinity=False)))
@@ -151,7 +151,7 @@ def tabled(names, values=VALUES, target=TARGET, **kind) -> Table:
 def test_a_mismatch_names_the_client_and_the_column(odd, complaint):
     good = tabled("abc")
     with pytest.raises(SchemaError, match=complaint.replace(";", ".")):
-        federation_of(good, good, odd).train(FedHEONN())
+        federation_of(good, good, odd).train(FedHEONN(), protect="plain")
 
 
 def test_a_column_of_text_at_one_client_is_named():
@@ -159,25 +159,25 @@ def test_a_column_of_text_at_one_client_is_named():
     columns = (good.columns[0], Column("b", "category", "string", ("lo", "hi")), good.columns[2])
     text = Table("t", columns, np.column_stack([VALUES[:, 0], TARGET, VALUES[:, 2]]), TARGET, classes=(0, 1))
     with pytest.raises(SchemaError, match="site 2: column 'b' is a category, the others have a number"):
-        federation_of(good, good, text).train(FedHEONN())
+        federation_of(good, good, text).train(FedHEONN(), protect="plain")
 
 
 def test_classes_are_united_over_clients_that_hold_one_each():
     tables = [Table.of(VALUES[i : i + 10], [label] * 10) for i, label in ((0, "b"), (10, "a"), (20, "c"))]
-    training = federation_of(*tables).train(FedHEONN())
+    training = federation_of(*tables).train(FedHEONN(), protect="plain")
     assert training.model.classes_.tolist() == ["a", "b", "c"]
 
 
 def test_a_label_nobody_agreed_on_stops_that_client_and_is_not_told():
     tables = [Table.of(VALUES, TARGET), Table.of(VALUES, TARGET + 1)]
     with pytest.raises(QuorumError, match="a label that nobody agreed on") as caught:
-        federation_of(*tables, declared={"classes": [0, 1]}).train(FedHEONN())
+        federation_of(*tables, declared={"classes": [0, 1]}).train(FedHEONN(), protect="plain")
     assert "site 1" in str(caught.value)
 
 
 def test_a_federation_of_one_class_is_refused():
     with pytest.raises(SchemaError, match="single class"):
-        federation_of(Table.of(VALUES, np.zeros(40))).train(FedHEONN())
+        federation_of(Table.of(VALUES, np.zeros(40))).train(FedHEONN(), protect="plain")
 
 
 def categorical(words: list[str], values: list[float]) -> Table:
@@ -190,7 +190,9 @@ def categorical(words: list[str], values: list[float]) -> Table:
 def test_categories_are_united_and_mean_the_same_at_every_client():
     first = categorical(["Rome", "Oslo", "Rome", "Oslo"], [1, 2, 3, 4])
     second = categorical(["Lima", "Rome", "", "Lima"], [5, 6, 7, 8])
-    training = federation_of(first, second).train(FedHEONN(), preparation=Preparation(scale="none"))
+    training = federation_of(first, second).train(
+        FedHEONN(), preparation=Preparation(scale="none"), protect="plain"
+    )
     schema: Schema = training.schema
     assert schema.feature_names == ("town=Lima", "town=Oslo", "town=Rome", "age")
     np.testing.assert_array_equal(schema.matrix(second)[:, :3], [[1, 0, 0], [0, 0, 1], [0, 0, 0], [1, 0, 0]])

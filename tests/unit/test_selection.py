@@ -56,20 +56,20 @@ def test_the_error_from_sums_is_the_error_over_rows(grams, width):
 def test_the_best_scale_width_and_penalty_win():
     table = rings()
     federation = Federation.embedded(table, clients=5, partition="label-sorted", seed=1)
-    training = federation.train(FedHEONN(hidden=40, scales=(0.01, 2.0), lams=(1e-3, 1e6)))
+    training = federation.train(FedHEONN(hidden=40, scales=(0.01, 2.0), lams=(1e-3, 1e6)), protect="plain")
     scale, width, lam = training.outcome.shared["chosen"]
     assert (scale, lam) == (1, 1e-3)
     assert width in (10, 20, 40)
     assert training.model.weights.shape == (width + 1, 2)
     assert training.model.scores(federation.test)["accuracy"] > 0.95
-    plain = federation.train(FedHEONN())
+    plain = federation.train(FedHEONN(), protect="plain")
     assert plain.model.scores(federation.test)["accuracy"] < 0.7  # no line divides them
 
 
 def test_finalists_are_judged_by_accuracy_in_one_more_sum():
     federation = Federation.embedded(rings(), clients=4, seed=2)
     method = FedHEONN(hidden=24, scales=(0.5, 2.0), finalists=4)
-    training = federation.train(method)
+    training = federation.train(method, protect="plain")
     assert len(training.ledger.summary()["waves"]) == 5
     shared = training.outcome.shared
     assert shared["finalists"].shape == (4, 3)
@@ -84,7 +84,9 @@ def test_finalists_are_judged_by_accuracy_in_one_more_sum():
 def test_with_a_layer_who_holds_which_rows_makes_no_difference(layer):
     method = FedHEONN(hidden=30, layer=layer, folds=0)
     found = [
-        Federation.embedded(rings(), clients=clients, partition=partition, seed=3).train(method).model.weights
+        Federation.embedded(rings(), clients=clients, partition=partition, seed=3)
+        .train(method, protect="plain")
+        .model.weights
         for clients, partition in ((1, "iid"), (9, "label-sorted"), (30, "dirichlet"))
     ]
     for other in found[1:]:
@@ -94,7 +96,7 @@ def test_with_a_layer_who_holds_which_rows_makes_no_difference(layer):
 def test_modes_agree_with_a_layer_too():
     federation = Federation.embedded(rings(), clients=6, seed=4)
     found = [
-        federation.train(FedHEONN(hidden=20, mode=mode, folds=0)).model.weights
+        federation.train(FedHEONN(hidden=20, mode=mode, folds=0), protect="plain").model.weights
         for mode in ("sealed", "paper", "robust")
     ]
     np.testing.assert_allclose(found[1], found[0], rtol=1e-6, atol=1e-9)
@@ -105,8 +107,10 @@ def test_later_clients_join_with_what_was_chosen():
     table = rings(400)
     first, rest = table.take(slice(0, 200)), table.take(slice(200, None))
     method = FedHEONN(hidden=16, scales=(2.0,), lams=(1e-2, 1.0), folds=2)
-    begun = Federation.embedded(first, clients=4, test=None, seed=5).train(method)
-    joined = Federation.embedded(rest, clients=4, test=None, seed=5).train(method, start=begun)
+    begun = Federation.embedded(first, clients=4, test=None, seed=5).train(method, protect="plain")
+    joined = Federation.embedded(rest, clients=4, test=None, seed=5).train(
+        method, start=begun, protect="plain"
+    )
     np.testing.assert_array_equal(joined.outcome.shared["chosen"], begun.outcome.shared["chosen"])
     assert not np.allclose(joined.model.weights, begun.model.weights)
     assert joined.model.score(rest.values, rest.target) > 0.9
@@ -114,7 +118,7 @@ def test_later_clients_join_with_what_was_chosen():
 
 def test_a_model_with_a_layer_is_saved_whole(tmp_path):
     federation = Federation.embedded(rings(), clients=3)
-    model = FedHEONN(hidden=12).fit(federation)
+    model = FedHEONN(hidden=12).fit(federation, protect="plain")
     again = OneLayer.load(model.save(tmp_path / "model.safetensors"))
     rows = federation.test.values
     np.testing.assert_array_equal(again.predict_proba(rows), model.predict_proba(rows))
@@ -135,7 +139,7 @@ def test_layers_of_one_seed_are_nested_and_bounded():
 def test_a_client_with_fewer_rows_than_folds_takes_part():
     table = rings(40)
     federation = Federation.embedded(table, clients=30, test=None, seed=6)
-    assert federation.train(FedHEONN(folds=4, lams=LAMS)).model.weights.shape == (3, 2)
+    assert federation.train(FedHEONN(folds=4, lams=LAMS), protect="plain").model.weights.shape == (3, 2)
 
 
 @pytest.mark.parametrize(
@@ -159,10 +163,14 @@ def test_settings_that_cannot_work(settings, said):
 
 
 def test_an_earlier_training_with_other_units_is_no_start():
-    first = Federation.embedded(rings(100), clients=3, test=None).train(FedHEONN(hidden=4, folds=0))
+    first = Federation.embedded(rings(100), clients=3, test=None).train(
+        FedHEONN(hidden=4, folds=0), protect="plain"
+    )
     huge = rings(4000, seed=7)
     with pytest.raises(QuorumError, match="exceeds its bound"):
-        Federation.embedded(huge, clients=1, test=None).train(FedHEONN(hidden=4, folds=0), start=first)
+        Federation.embedded(huge, clients=1, test=None).train(
+            FedHEONN(hidden=4, folds=0), start=first, protect="plain"
+        )
 
 
 def test_a_candidate_that_asks_for_too_many_digits_gives_way_to_the_next():
@@ -173,12 +181,14 @@ def test_a_candidate_that_asks_for_too_many_digits_gives_way_to_the_next():
 
     # Hundreds of units of two features nearly repeat each other: nothing but the penalty keeps them apart.
     with mock.patch("tacit.methods.heonn.sealed.ranked", least_penalty_first):
-        training = federation.train(FedHEONN(hidden=400, scales=(1.0,), lams=(1e-13, 1e-3)))
+        training = federation.train(FedHEONN(hidden=400, scales=(1.0,), lams=(1e-13, 1e-3)), protect="plain")
         assert training.outcome.shared["chosen"][2] == 1e-3
-        finalists = federation.train(FedHEONN(hidden=400, scales=(1.0,), lams=(1e-13, 1e-3), finalists=2))
+        finalists = federation.train(
+            FedHEONN(hidden=400, scales=(1.0,), lams=(1e-13, 1e-3), finalists=2), protect="plain"
+        )
         assert finalists.outcome.shared["chosen"][2] == 1e-3
     with pytest.raises(DataError, match="least eigenvalue"):
-        federation.train(FedHEONN(hidden=400, scales=(1.0,), lams=(1e-13, 1e-14)))
+        federation.train(FedHEONN(hidden=400, scales=(1.0,), lams=(1e-13, 1e-14)), protect="plain")
 
 
 @pytest.mark.slow

@@ -213,7 +213,7 @@ def _baselines(
     """The same method on pooled rows, and at clients by themselves: what federating gains and costs."""
     assert federation.test is not None
     method, preparation = settings.build_method(), settings.build_preparation()
-    central = federation.pooled().train(method, preparation=preparation)
+    central = federation.pooled().train(method, preparation=preparation, protect="plain")
     found = {"centralised": central.model.scores(federation.test)}
     chosen = np.unique(np.linspace(0, federation.clients - 1, LOCAL_MODELS).astype(int))
     alone = [
@@ -241,7 +241,7 @@ def _alone(
     assert federation.test is not None
     try:
         local = federation.alone(index, training.schema).train(
-            method, preparation=settings.build_preparation()
+            method, preparation=settings.build_preparation(), protect="plain"
         )
     except TacitError:
         return None
