@@ -45,6 +45,7 @@ def learnt(method, holdings, *events, **settings):
     seen = []
     told = Events(lambda number, event: seen.append(event))
     federation = {k: settings.pop(k) for k in ("seed", "quorum") if k in settings}
+    settings = {"protect": "plain", **settings}
     training = Federation(holdings, **federation).train(method, preparation=UNSCALED, events=told, **settings)
     return training, seen
 

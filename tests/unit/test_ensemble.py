@@ -47,6 +47,7 @@ def federation_of(table: Table, parts: int = 3, order: str = "as it is", **setti
 
 
 def weights(table: Table, method, parts: int = 3, order: str = "as it is", **settings) -> np.ndarray:
+    settings = {"protect": "plain", **settings}
     return federation_of(table, parts, order).train(method, **settings).model.weights
 
 

@@ -83,7 +83,7 @@ def test_activations_do_not_overflow():
 
 
 def trained(table: Table) -> OneLayer:
-    return FedHEONN(activation="linear").fit(Federation.of({"one": table}))
+    return FedHEONN(activation="linear").fit(Federation.of({"one": table}), protect="plain")
 
 
 def test_a_saved_model_predicts_the_same(tmp_path):

@@ -36,14 +36,14 @@ def federation(table, parts=1):
 
 @MODES
 def test_one_client_works(mode):
-    model = FedHEONN(mode=mode).fit(federation(classes()))
+    model = FedHEONN(mode=mode).fit(federation(classes()), protect="plain")
     assert model.score(classes().values, classes().target) > 0.6
 
 
 @MODES
 def test_a_second_fit_does_not_append(mode):
     trained, method = federation(classes(), 4), FedHEONN(mode=mode)
-    first, second = method.fit(trained), method.fit(trained)
+    first, second = (method.fit(trained, protect="plain") for _ in range(2))
     np.testing.assert_array_equal(first.weights, second.weights)
 
 
@@ -62,7 +62,7 @@ def test_softplus_does_not_overflow_at_800(mode, protect):
 @pytest.mark.parametrize(("low", "high"), [(-2.0, 2.0), (0.0, 1.5)])
 def test_logistic_targets_outside_its_range_are_refused_by_name(mode, low, high):
     with pytest.raises(QuorumError, match=r"a target lies outside \(0, 1\), the range of logistic"):
-        FedHEONN(mode=mode).fit(federation(numbers(low, high), 2))
+        FedHEONN(mode=mode).fit(federation(numbers(low, high), 2), protect="plain")
 
 
 @MODES
