@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from tacit.methods.homogeneity import HWFedAvg
 from tacit.reproduce.aggregation import CLIENTS, DATA, DEEP, FEW, LOCAL, Round, course, points
 from tacit.reproduce.harness import Cell, Experiment
-from tacit.reproduce.lines import lines
+from tacit.reproduce.lines import lines, series
 
 SHALLOW = "432"
 LAYERS: dict[str, tuple[int | str, ...]] = {SHALLOW: (1, "all"), DEEP: (1, 2, "all")}
@@ -52,12 +53,34 @@ def _drawn(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {f"Macro F1 by round, {FEW:,} training rows (figure 4)": lines(curves, "round", "macro F1")}
 
 
+def _costs_drawn(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    named = series(rows, "share", "protect", "network")
+    return {
+        "What encryption costs against the share of the weights that is encrypted": lines(
+            named, "share of the weights", "CPU seconds over plain sums", log="xy"
+        )
+    }
+
+
+def share(sizes: Sequence[int], layers: int | str) -> float:
+    """Share of a network's weights that lies in its last layers.
+
+    >>> share([2, 3, 1], 1), share([2, 3, 1], "all")
+    (0.3077, 1.0)
+    """
+    each = [(before + 1) * after for before, after in pairwise(sizes)]
+    chosen = each if layers == "all" else each[-int(layers) :]
+    return round(sum(chosen) / sum(each), 4)
+
+
 def encrypted() -> Iterator[Experiment]:
     """What encryption changes, and what it costs, against the share of the model that is encrypted."""
     settings = {"data": DATA, "clients": CLIENTS, "rows": FEW, "partition": "majority-even", **LOCAL}
 
-    def named(hidden: str, protect: str, layers: int | str) -> dict[str, int | str]:
-        return {"network": f"561-{hidden.replace(',', '-')}-6", "protect": protect, "last layers": layers}
+    def named(hidden: str, protect: str, layers: int | str) -> dict[str, Any]:
+        sizes = [561, *map(int, hidden.split(",")), 6]
+        name = "-".join(map(str, sizes))
+        return {"network": name, "protect": protect, "last layers": layers, "share": share(sizes, layers)}
 
     yield Experiment(
         name="aggregation-encrypted",
@@ -81,4 +104,5 @@ def encrypted() -> Iterator[Experiment]:
         settings=settings,
         seeds=1,
         cells=[Cell(named(*each), None, None, partial(extra_cpu, *each), slow=True) for each in ENCRYPTED],
+        drawings=_costs_drawn,
     )

@@ -10,7 +10,7 @@ not. Its SUSY data are represented by a sample of 11,000 rows here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from tacit.federation import Federation
 from tacit.methods.fedavg import FedAvg
 from tacit.methods.fedheonn import FedHEONN
 from tacit.reproduce.harness import Cell, Experiment
+from tacit.reproduce.lines import lines, series
 
 DATA, ROUNDS = "susy_sample", 100
 CLIENTS = (5, 20, 50)
@@ -55,6 +56,12 @@ def figure(key: str, way: str, clients: int, seed: int) -> float:
     return float(measured(way, clients, seed)[key])
 
 
+def _drawn(quantity: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    named = series(rows, "clients", "method")
+    log = "" if quantity.startswith("test") else "y"
+    return {f"{quantity} (figures 5 and 6)": lines(named, "clients", quantity, log=log)}
+
+
 def experiments() -> Iterator[Experiment]:
     """Accuracy, CPU time, energy and bytes against the number of clients."""
     for key, quantity, expected in QUANTITIES:
@@ -70,5 +77,6 @@ def experiments() -> Iterator[Experiment]:
                 for way in WAYS
                 for clients in CLIENTS
             ],
+            drawings=partial(_drawn, quantity),
             remarks="Section 4.3 of the paper has curves and no numbers, and no batches or rates.",
         )
