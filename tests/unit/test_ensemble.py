@@ -203,9 +203,10 @@ def test_stretches_cover_everything_once():
 
 
 @every_mode
-def test_threads_change_no_bit(mode):
+def test_processes_change_no_bit(mode):
     one, two = (
-        weights(classes(), FedHEONNEnsemble(7, 0.5, 0.6, mode=mode, threads=threads)) for threads in (1, 3)
+        weights(classes(), FedHEONNEnsemble(7, 0.5, 0.6, mode=mode, processes=processes))
+        for processes in (1, 3)
     )
     np.testing.assert_array_equal(one, two)
 
@@ -299,7 +300,7 @@ def test_a_saved_ensemble_comes_back(tmp_path):
         {"samples": 1.1},
         {"features": float("nan")},
         {"lam": -1.0},
-        {"threads": 0},
+        {"processes": 0},
         {"max_memory": 0},
         {"rank": 2},
     ],
@@ -349,7 +350,5 @@ def test_the_papers_settings_gain_what_the_paper_says(data, encoding, gain):
 
 
 def test_phases_are_timed_apart():
-    seconds = [
-        phase_seconds(phase, 4, 2, 2, 0, data="digits") for phase in ("fit", "aggregation", "solution")
-    ]
+    seconds = [phase_seconds(phase, "digits", 4, 2, 2, 0) for phase in ("fit", "aggregation", "solution")]
     assert min(seconds) > 0

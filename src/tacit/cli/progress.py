@@ -27,7 +27,8 @@ class OneBar:
     """A single bar that appears with the first step of the work; a context manager."""
 
     def __init__(self, quiet: bool) -> None:
-        self._bars = Progress(console=stderr, disable=quiet)
+        # A thread that redraws is of use on a terminal only, and where there is none, methods can fork.
+        self._bars = Progress(console=stderr, disable=quiet, auto_refresh=stderr.is_terminal)
         self._task: TaskID | None = None
 
     def __enter__(self) -> Self:
@@ -56,6 +57,7 @@ class ProgressBars:
             TimeElapsedColumn(),
             console=stderr,
             disable=quiet,
+            auto_refresh=stderr.is_terminal,
         )
         self._step = 1
         self._replies = 0

@@ -13,7 +13,6 @@ contributes to the next sum in one wave, and the coordinator never sees a model.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ import numpy as np
 from tacit.core.engine import Reply
 from tacit.core.errors import ConfigError, FederationError, SchemaError, TacitError
 from tacit.core.events import Noted, RunStarted, TotalOpened
+from tacit.core.helpers import cpu_seconds
 from tacit.core.message import Message
 from tacit.core.pending import PendingSum
 from tacit.core.replica import initial, layout_of, opened, viewed
@@ -222,9 +222,9 @@ class Desk(Waves):
         """Say that a round is complete: a run can go on from here, if totals open at the coordinator."""
         if self.keep is None or self.shared is None:
             return
-        started = time.thread_time()
+        started = cpu_seconds()
         self.keep(self.shared)
-        self._cpu_mark += time.thread_time() - started  # keeping is no work of the federation
+        self._cpu_mark += cpu_seconds() - started  # keeping is no work of the federation
 
     def finish(self) -> Outcome:
         """Hand what was learnt to every party, and check that all replicas are the same."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
 from typing import Any
 
 from tacit.core.authentic import ask_context, reply_context, tagged, untagged
 from tacit.core.errors import MessageError, ReplayError, StepError, TacitError, nearest
+from tacit.core.helpers import cpu_seconds
 from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.parts import marked
 from tacit.core.party import Party
@@ -50,7 +50,7 @@ def perform(
     limit : int
         Largest job accepted, in bytes.
     """
-    started = time.thread_time()
+    started = cpu_seconds()
     asked = ""
     if keep_reply:
         asked = hashlib.sha256(call.encode() + job).hexdigest()
@@ -71,7 +71,7 @@ def perform(
             return raw
     except Exception as error:  # noqa: BLE001  # whatever a step raises is this party's failure
         text = _public_text(error, party)
-    failure = Message({"$failure": text, "$cpu": time.thread_time() - started})
+    failure = Message({"$failure": text, "$cpu": cpu_seconds() - started})
     return _sent(party, call.get("$serial"), failure)
 
 
@@ -100,7 +100,7 @@ def _sent(party: Party, serial: object, reply: Message) -> bytes:
 def _reply(party: Party, serial: int, reply: Message, started: float) -> bytes:
     if any(name.startswith("$") for name in reply):
         raise MessageError("a step's reply may not use names that start with '$'")
-    more: dict[str, Any] = {"$cpu": time.thread_time() - started}
+    more: dict[str, Any] = {"$cpu": cpu_seconds() - started}
     if party.notes:
         more["$notes"] = [(note.text, note.level) for note in party.notes]
         party.notes.clear()

@@ -20,6 +20,7 @@ from tacit.core.engine import Engine, Reply
 from tacit.core.errors import ConfigError, ProtectionError, QuorumError
 from tacit.core.events import Events, Noted, Replied, WaveEnded, WaveStarted
 from tacit.core.exposure import COORDINATOR, Exposure
+from tacit.core.helpers import cpu_seconds
 from tacit.core.manifest import Manifest, Parts
 from tacit.core.message import Message
 from tacit.core.openings import Openings
@@ -74,7 +75,7 @@ class Waves:
         self._asking = False
         self._contributors = 0
         self._services: set[str] = set()
-        self._cpu_mark = time.thread_time()
+        self._cpu_mark = cpu_seconds()
         self._cpu_inline = 0.0
 
     def rng(self, *label: object) -> np.random.Generator:
@@ -193,7 +194,7 @@ class Waves:
             yield reply
         for party in (party for party in parties if party in awaited):
             failures[party] = self.failures[party] = "StepError: no reply came"
-        now = time.thread_time()
+        now = cpu_seconds()
         cpu = max(0.0, now - self._cpu_mark - self._cpu_inline)
         self._cpu_mark, self._cpu_inline = now, 0.0
         elapsed = time.perf_counter() - started

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from tacit.core.desk import Desk
 from tacit.core.errors import ConfigError
+from tacit.core.helpers import each
 from tacit.core.layout import Layout
 from tacit.core.parts import Part, apply, contribution
 from tacit.core.party import Party
@@ -39,7 +40,7 @@ from tacit.data.table import Table
 from tacit.methods.base import Method
 from tacit.methods.fedheonn import KEPT, FedHEONN
 from tacit.methods.heonn import patches
-from tacit.methods.heonn.patches import draw_rows, each, flaw_of, patch, spread, stack, stacked
+from tacit.methods.heonn.patches import draw_rows, flaw_of, patch, spread, stack, stacked
 from tacit.methods.heonn.units import Rows, Units, constant_slope, targets
 from tacit.models.activations import ActivationName
 from tacit.models.ensemble import Ensemble, Vote
@@ -75,8 +76,8 @@ class FedHEONNEnsemble(Method):
         In mode "paper", keep so many directions of each merged factor.
     max_memory : int, optional
         Values of prepared rows that a client holds at a time; larger patches are taken in stretches.
-    threads : int
-        Threads over which client and coordinator spread the networks.
+    processes : int
+        Processes over which client and coordinator spread the networks.
 
     Examples
     --------
@@ -105,11 +106,11 @@ class FedHEONNEnsemble(Method):
     mode: Literal["sealed", "paper", "robust"] = "sealed"
     rank: int | None = None
     max_memory: int | None = None
-    threads: int = 1
+    processes: int = 1
 
     def __post_init__(self) -> None:
         self._base  # noqa: B018  # refuses what the base method refuses
-        for name in ("estimators", "threads"):
+        for name in ("estimators", "processes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: give at least 1")
         for name in ("samples", "features"):
@@ -178,7 +179,7 @@ class FedHEONNEnsemble(Method):
                 found.append(self._base._way.terms(chosen, units, self._grams(shared.schema)))
             return found[0] if len(found) == 1 else self._joined(found)
 
-        found = stacked(each(fit, self.estimators, self.threads))
+        found = stacked(each(fit, self.estimators, self.processes))
         return found | {"m": patches.side_by_side(found["m"])} if self.mode == "paper" else found
 
     def _prepared(self, table: Table, shared: Shared) -> Rows:
@@ -211,7 +212,7 @@ class FedHEONNEnsemble(Method):
     def fold(self, name: str, pieces: Sequence[Any]) -> Any:
         """Merge many clients' factors or triangles, estimator by estimator (algorithm 3)."""
         parts = each(
-            lambda t: self._base.fold(name, [piece[t] for piece in pieces]), self.estimators, self.threads
+            lambda t: self._base.fold(name, [piece[t] for piece in pieces]), self.estimators, self.processes
         )
         return stack(parts)
 
@@ -238,7 +239,7 @@ class FedHEONNEnsemble(Method):
             one = Total(own, total.contributors, total.error, total.mapped)
             return self._base._way.solve(one, Shared(shared.schema, kept), units)
 
-        return shared | stacked(each(solved, self.estimators, self.threads))
+        return shared | stacked(each(solved, self.estimators, self.processes))
 
     def view(self, shared: Shared) -> Mapping[str, Any]:
         """Clients need the scale, the lists and the weights, not what they were made of."""

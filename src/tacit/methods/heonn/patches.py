@@ -7,9 +7,8 @@ clients, since their sums must fit together; rows are drawn by each client from 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,6 @@ from tacit.methods.heonn.units import ROOM, Rows, with_bias
 
 Matrix = NDArray[np.float64]
 Indices = NDArray[np.int64]
-Found = TypeVar("Found")
 MOST_REPEATS = int(ROOM)  # of a row in a sample with replacement: units leave room for that much
 
 
@@ -68,14 +66,6 @@ def patch(rows: Rows, members: Any, columns: Indices, factors: Matrix) -> Rows:
     X = rows.designs[0][members][:, columns]
     X *= factors
     return Rows([with_bias(X)], rows.d_bar[members], rows.slope[members], [slice(None)])
-
-
-def each(function: Callable[[int], Found], count: int, threads: int) -> list[Found]:
-    """Results for 0 … count - 1, in order; on several threads, since linear algebra lets go of the lock."""
-    if threads == 1 or count == 1:
-        return [function(index) for index in range(count)]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(function, range(count)))
 
 
 def batches(members: Indices, size: int | None) -> Iterator[Indices]:
