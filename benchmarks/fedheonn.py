@@ -243,7 +243,7 @@ def pooled() -> Row:
         found.append(federation.train(FedHEONN(), protect="plain").model.weights)
 
     with one_thread():
-        mine, baseline = cpu(ours, numpy_pipeline, repeats=3)
+        mine, baseline = cpu(ours, numpy_pipeline, repeats=7)
     error = float(np.abs(np.array(found[0]) - found[1]).max() / np.abs(found[1]).max())
     note = f"1,000,000 × 28, 1,000 clients, engine and codec included; weights differ by {error:.0e}"
     return Row("pooled", mine, "s", baseline, 0.67, note=note)

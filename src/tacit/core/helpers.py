@@ -16,12 +16,20 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 Found = TypeVar("Found")
-_helped = threading.local()
+
+
+class _Helped(threading.local):
+    """CPU seconds of those who helped a thread."""
+
+    seconds = 0.0
+
+
+_helped = _Helped()
 
 
 def cpu_seconds() -> float:
     """CPU time of this thread and of all that helped it."""
-    return time.thread_time() + float(getattr(_helped, "seconds", 0.0))
+    return time.thread_time() + _helped.seconds
 
 
 def each(function: Callable[[int], Found], count: int, processes: int) -> list[Found]:
@@ -48,7 +56,7 @@ def each(function: Callable[[int], Found], count: int, processes: int) -> list[F
         with ThreadPoolExecutor(len(others)) as pool:
             theirs = pool.map(work, others)
             found = [(work(own)[0], 0.0), *theirs]
-    _helped.seconds = getattr(_helped, "seconds", 0.0) + sum(spent for _, spent in found)
+    _helped.seconds += sum(spent for _, spent in found)
     return [result for results, _ in found for result in results]
 
 

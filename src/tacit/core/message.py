@@ -52,6 +52,7 @@ _PLAIN: dict[type, Callable[[Any], bool | int | float | str]] = {
     str: str.__str__,
 }
 _EXACT = (bool, int, float, str)
+_AS_THEY_ARE = frozenset((*_EXACT, bytes, type(None)))
 _BUFFERS = frozenset(("bytes", *get_args(BlobKind)))
 _PADDING = tuple(b"\0" * n for n in range(_ALIGNMENT))
 _encoder = msgspec.msgpack.Encoder(order="deterministic", enc_hook=dict)
@@ -251,8 +252,10 @@ def freeze(value: Any, name: str) -> Value:
     """Make a value one that a message may carry, or refuse it by name."""
     if type(name) is not str or not name:
         raise MessageError(f"a field is named {name!r}: names are text, and not empty")
+    if type(value) in _AS_THEY_ARE:
+        return value  # type: ignore[no-any-return]
     if isinstance(value, np.ndarray):
-        dtype = value.dtype.newbyteorder("<")
+        dtype = value.dtype if value.dtype in _CODES else value.dtype.newbyteorder("<")
         if dtype not in _CODES:
             raise MessageError(
                 f"field '{name}': arrays of {value.dtype} do not travel; use {sorted(_DTYPES)}"

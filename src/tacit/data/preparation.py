@@ -115,7 +115,7 @@ class Preparation(Part):
         # Numbers so large that a square is infinite are refused by name when the contribution is packed.
         with np.errstate(over="ignore"):
             if self.missing == "mean" or self.scale == "standard":
-                found["sum"] = X.sum(axis=0)
+                found["sum"] = np.ones(len(X)) @ X
             if self.scale != "minmax":
                 found["square"] = np.einsum("ij,ij->j", X, X)
         return found
@@ -213,24 +213,26 @@ class Inputs:
         """Take what the federation has agreed."""
         return cls(shared.schema, shared)
 
-    def matrix(self, table: Table, *, lenient: bool = False) -> Matrix:
+    def matrix(self, table: Table, *, lenient: bool = False, bias: bool = False) -> Matrix:
         """Prepared rows; refuses infinite values, and missing ones unless there is a fill value.
 
-        ``lenient`` takes a category that nobody agreed on for a missing one.
+        ``lenient`` takes a category that nobody agreed on for a missing one; ``bias`` puts a one first.
         """
-        X = self.schema.matrix(table, lenient=lenient)
-        if np.isfinite(X).all():
-            pass
-        elif "fill" in self.values and not np.isinf(X).any():
-            X = np.where(np.isnan(X), self.values["fill"], X)
-        else:
-            raise DataError(
-                "rows hold missing or infinite values: fill them in, or train with missing = 'mean'"
-            )
-        if "centre" in self.values:
-            X -= self.values["centre"]
-            X /= self.values["spread"]
-            X[:, self.values["constant"]] = 0.0
+        raw = table.values if self.schema.numeric else self.schema.matrix(table, lenient=lenient)
+        if not np.isfinite(raw).all():
+            if "fill" not in self.values or np.isinf(raw).any():
+                raise DataError(
+                    "rows hold missing or infinite values: fill them in, or train with missing = 'mean'"
+                )
+            raw = np.where(np.isnan(raw), self.values["fill"], raw)
+        first = int(bias)
+        X = np.empty((len(raw), first + raw.shape[1]))
+        X[:, :first], X[:, first:] = 1.0, raw
+        if "centre" in self.values:  # whole rows at a time: the one that comes first stays what it is
+            X -= np.append(np.zeros(first), self.values["centre"])
+            X /= np.append(np.ones(first), self.values["spread"])
+            if self.values["constant"].any():
+                X[:, first:][:, self.values["constant"]] = 0.0
         return X
 
 

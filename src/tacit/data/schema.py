@@ -167,7 +167,8 @@ def introduce(table: Table, declared: Mapping[str, Any]) -> Message:
     }
     words: dict[str, Any] = {}
     if table.task == "classification":
-        present = tuple(table.classes[code] for code in np.unique(table.target))
+        counts = np.bincount(table.target, minlength=len(table.classes))
+        present = tuple(table.classes[code] for code in np.flatnonzero(counts))
         if "classes" in declared:
             _check_declared(present, declared["classes"], "label")
         else:

@@ -51,10 +51,15 @@ class Holdings:
         self.offsets = offsets
         self.names = tuple(names)
         self.kept = np.zeros(len(self.names), dtype=np.int64) if kept is None else kept
+        self._rows: dict[int, Table] = {}  # views, not copies
 
     def rows(self, index: int) -> Table:
         """Training rows of a party."""
-        return self.table.take(slice(self.offsets[index], self.offsets[index + 1] - self.kept[index]))
+        found = self._rows.get(index)
+        if found is None:
+            last = self.offsets[index + 1] - self.kept[index]
+            found = self._rows[index] = self.table.take(slice(self.offsets[index], last))
+        return found
 
     def aside(self, index: int) -> Table:
         """Rows that a party keeps aside."""

@@ -194,8 +194,8 @@ class FedHEONN(Method):
     @contribution(_terms_layout)
     def terms(self, party: Party, shared: Shared) -> dict[str, Any]:
         """What this client's rows bring to the closed form."""
-        X = Inputs.of(shared).matrix(party.data)
-        designs = [with_bias(layer(X) if layer else X) for layer in self._layers(shared)]
+        X = Inputs.of(shared).matrix(party.data, bias=not self.hidden)
+        designs = [with_bias(layer(X)) if layer else X for layer in self._layers(shared)]
         rows = Rows(designs, *targets(self.activation, party.data, shared.schema), self._fold_rows(party))
         return self._way.terms(rows, self._units(shared), self._grams(shared.schema))
 

@@ -55,14 +55,16 @@ class Sealed:
         size, outputs = rows.designs[0].shape[1], rows.d_bar.shape[1]
         gram = np.empty((len(rows.folds), self.scales, grams, size * (size + 1) // 2))
         m = np.empty((len(rows.folds), self.scales, size, outputs))
-        pulled = rows.slope**2 * rows.d_bar
+        # F is one number times I wherever one Gram matrix serves all outputs: rows need no factor then.
+        square = units.slope**2 if grams == 1 else 1.0
+        pulled = rows.d_bar if grams == 1 else rows.slope**2 * rows.d_bar
         for scale, design in enumerate(rows.designs):
             for fold, members in enumerate(rows.folds):
                 X = design[members]
-                m[fold, scale] = units.m(X.T @ pulled[members])
+                m[fold, scale] = units.m(square * (X.T @ pulled[members]))
                 for which in range(grams):
-                    A = X * units.slope if grams == 1 else X * rows.slope[members, which, None]
-                    gram[fold, scale, which] = upper(units.gram(A.T @ A))
+                    A = X if grams == 1 else X * rows.slope[members, which, None]
+                    gram[fold, scale, which] = upper(units.gram(square * (A.T @ A)))
         if not self.folds:
             return {"gram": gram, "m": m}
         lengths = (rows.slope * rows.d_bar / units.known_pull) ** 2

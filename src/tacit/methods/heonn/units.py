@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,9 @@ def targets(activation: str, table: Table, schema: Schema) -> tuple[Matrix, Matr
     f = ACTIVATIONS[activation]
     if schema.task == "classification":
         # Only two values occur: look them up instead of computing a logarithm for each row and class.
-        both = np.array([LOW, HIGH])
-        chosen = (schema.labels(table)[:, None] == np.arange(schema.outputs)).astype(np.int64)
-        return f.inverse(both)[chosen], f.slope_at_target(both)[chosen]
+        chosen = schema.labels(table)[:, None] == np.arange(schema.outputs)
+        (no, yes), (flat, steep) = _by_class(activation)
+        return np.where(chosen, yes, no), np.where(chosen, steep, flat)
     d = table.target
     if not np.all((d > f.low) & (d < f.high)):
         raise DataError(
@@ -38,6 +39,14 @@ def targets(activation: str, table: Table, schema: Schema) -> tuple[Matrix, Matr
             "rescale the target, or use activation = 'linear'"
         )
     return f.inverse(d), f.slope_at_target(d)
+
+
+@cache
+def _by_class(activation: str) -> tuple[tuple[float, float], tuple[float, float]]:
+    """f⁻¹ of the target of rows that are not of a class and of those that are, and f' there."""
+    f, both = ACTIVATIONS[activation], np.array([LOW, HIGH])
+    (no, yes), (flat, steep) = f.inverse(both).tolist(), f.slope_at_target(both).tolist()
+    return (no, yes), (flat, steep)
 
 
 def with_bias(X: Matrix) -> Matrix:
@@ -70,14 +79,7 @@ class Units:
     @classmethod
     def of(cls, activation: str, schema: Schema, norms: Matrix, rows: float) -> Units:
         """Units for columns with these sums of squares, in a federation with so many rows."""
-        root = np.sqrt(ROOM * np.where(norms > 0, norms, 1.0))
-        f = ACTIVATIONS[activation]
-        if schema.task == "classification":
-            both = np.array([LOW, HIGH])
-            slopes = f.slope_at_target(both)
-            pull = float(np.abs(slopes * f.inverse(both)).max() * np.sqrt(ROOM * max(rows, 1.0)))
-            return cls(root, float(slopes.max()), pull)
-        return cls(root, {"linear": 1.0, "logistic": 0.25, "softplus": 1.0}[activation], None)
+        return _units(activation, schema.task == "classification", norms.tobytes(), rows)
 
     @property
     def known_pull(self) -> float:
@@ -106,6 +108,18 @@ class Units:
     def first(self, size: int) -> Units:
         """Units of the first columns."""
         return Units(self.root[:size], self.slope, self.pull)
+
+
+@lru_cache(maxsize=256)  # the same for all clients; one for each estimator of an ensemble
+def _units(activation: str, classes: bool, lengths: bytes, rows: float) -> Units:
+    norms = np.frombuffer(lengths)
+    root = np.sqrt(ROOM * np.where(norms > 0, norms, 1.0))
+    root.flags.writeable = False
+    if not classes:
+        return Units(root, {"linear": 1.0, "logistic": 0.25, "softplus": 1.0}[activation], None)
+    inverses, slopes = _by_class(activation)
+    pulls = (abs(slope * inverse) for slope, inverse in zip(slopes, inverses, strict=True))
+    return Units(root, max(slopes), max(pulls) * float(np.sqrt(ROOM * max(rows, 1.0))))
 
 
 @dataclass(frozen=True, eq=False)
