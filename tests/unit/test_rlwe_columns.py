@@ -12,9 +12,11 @@ from tacit.core.errors import ConfigError, MessageError, ProtectionError
 from tacit.core.secret import Secret
 from tacit.crypto.ckks.blob import CHECKSUM_BYTES, checksum
 from tacit.crypto.rlwe import Cipher as SumCipher
-from tacit.crypto.rlwe import columns
+from tacit.crypto.rlwe import columns, limbs
 from tacit.crypto.rlwe.blob import DEGREE
 from tacit.crypto.rlwe.columns import Adder, Cipher, Multiplier, pieces, read, together
+from tacit.crypto.rlwe.columns_blob import HEADER
+from tacit.crypto.rlwe.ring import transform
 
 KEY = Secret(os.urandom(32))
 
@@ -57,7 +59,7 @@ class TestArithmetic:
         digits = columns._digits(matrix, outputs)
         polynomials = sum(digit.astype(np.int64) << (12 * place) for place, digit in enumerate(digits))
         coefficients = [sum(int(word) << (32 * place) for place, word in enumerate(c)) for c in words.T]
-        found = columns._rounded(columns.transform(columns._limbs(words)), columns.transform(digits))
+        found = limbs.rounded(transform(limbs.limbs_of(words)), transform(digits))
         for piece in (0, len(found) - 1):
             exact = product_of(coefficients, polynomials[piece])
             upper = [((value + (1 << 47)) % (1 << 96)) >> 48 for value in exact]
@@ -65,10 +67,10 @@ class TestArithmetic:
 
     def test_words_and_limbs_are_two_forms_of_one_number(self):
         words = np.random.default_rng(2).integers(1 << 32, size=(3, DEGREE), dtype=np.uint32)
-        assert (columns._words(columns._cut(words)) == words).all()
-        around = columns._limbs(words)
+        assert (limbs.words_of(limbs.cut(words)) == words).all()
+        around = limbs.limbs_of(words)
         assert np.abs(around).max() <= 1 << 23
-        assert (columns._words(columns._carried(around.astype(np.int64))) == words).all()
+        assert (limbs.words_of(limbs.carried(around.astype(np.int64))) == words).all()
 
     @pytest.mark.parametrize(
         ("rows", "outputs", "matrices", "summands"),
@@ -129,13 +131,13 @@ class TestSecrecy:
         blob[8:24] = stranger.key_id
         content = bytes(blob[:-CHECKSUM_BYTES])
         with pytest.raises(ProtectionError, match="beyond what 2 summands"):
-            stranger.decrypt_columns(content + checksum(content, columns._HEADER.size))
+            stranger.decrypt_columns(content + checksum(content, HEADER.size))
 
     def test_only_entries_of_the_product_travel(self, cipher):
         """The other coefficients hold parts of the total, which nobody asked for."""
         total = total_of(cipher, [np.full((5, 2), 0.1)] * 2, bound=1.0, summands=2)
         blob = Multiplier(cipher.key_id).apply(np.eye(5), total)
-        body = len(blob) - columns._HEADER.size - CHECKSUM_BYTES
+        body = len(blob) - HEADER.size - CHECKSUM_BYTES
         assert body == 6 * (5 * 2 + DEGREE * pieces(5, 2, 1))
 
     def test_one_secret_has_other_polynomials_for_sums_and_for_columns(self, cipher):
@@ -168,7 +170,7 @@ class TestRefusals:
     def test_headers_that_contradict_themselves(self, cipher, place, code, value):
         content = bytearray(cipher.encrypt_columns(np.ones((3, 2)), bound=1.0, summands=4)[:-CHECKSUM_BYTES])
         struct.pack_into(code, content, place, value)
-        forged = bytes(content) + checksum(bytes(content), columns._HEADER.size)
+        forged = bytes(content) + checksum(bytes(content), HEADER.size)
         with pytest.raises((MessageError, ProtectionError)):
             read(cipher.key_id, forged, "columns", "product")
 

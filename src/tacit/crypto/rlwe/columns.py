@@ -25,156 +25,47 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import struct
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tacit.core.errors import ConfigError, MessageError, ProtectionError
 from tacit.core.secret import Secret
-from tacit.crypto.ckks.blob import CHECKSUM_BYTES, KEY_ID_BYTES, checksum
-from tacit.crypto.masking import SEED, expand
-from tacit.crypto.rlwe.blob import CLEARANCE, DEGREE, MOST_SUMMANDS, NOISE
-from tacit.crypto.rlwe.ring import Transformed, back, noise, secret_polynomial, transform
+from tacit.crypto.ckks.blob import KEY_ID_BYTES
+from tacit.crypto.masking import SEED
+from tacit.crypto.rlwe.blob import DEGREE, MOST_SUMMANDS
+from tacit.crypto.rlwe.columns_blob import (
+    KEPT_BITS,
+    KINDS,
+    MATRIX_BITS,
+    VALUE_BITS,
+    Header,
+    kept,
+    key_of,
+    mask,
+    packed,
+    pieces,
+    polynomials,
+    read,
+    together,
+)
+from tacit.crypto.rlwe.limbs import (
+    DIGIT,
+    LIMB,
+    WORDS,
+    Floats,
+    Integers,
+    Words,
+    carried,
+    cut,
+    limbs_of,
+    rounded,
+    words_of,
+)
+from tacit.crypto.rlwe.ring import back, noise, secret_polynomial, transform
 
-VALUE_BITS, MATRIX_BITS = 50, 44  # of totals, and of the absolute values of a row of the matrix together
-LIMB, DIGIT = 24, 12  # bits of a ciphertext's limbs (four), and of a matrix's digits (four)
-KEPT_BITS = 48  # of a product's 96
-WORDS = 3  # of 32 bits, of a coefficient
-SWITCHED = math.sqrt((1 + 2 * DEGREE / 3) / 12)  # noise of rounding b and a to fewer bits
-KINDS = ("columns", "product")
-_HEADER = struct.Struct("<4sBBH16sIIIIdd")
-_MAGIC = b"TCP1"
-_LOW = np.int64((1 << LIMB) - 1)
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Words = NDArray[np.uint32]
-
-
-def together(rows: int, outputs: int) -> int:
-    """Rows of the matrix that one polynomial holds.
-
-    >>> together(65, 10), together(500, 10)
-    (6, 0)
-    """
-    return DEGREE // (rows * outputs)
-
-
-def pieces(rows: int, outputs: int, matrices: int) -> int | None:
-    """Polynomials of a product with so many matrices; None if the columns do not fit into one.
-
-    >>> pieces(65, 10, 1), pieces(65, 10, 10), pieces(500, 10, 1)
-    (11, 110, None)
-    """
-    held = together(rows, outputs)
-    return matrices * -(-rows // held) if held else None
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """What is known of encrypted columns without their key.
-
-    ``rows × outputs`` values are the sum of ``count`` out of at most ``summands`` matrices, which add up to
-    at most ``bound * summands``. ``factor``: what the rows of a product's matrices added up to; 0 before.
-    """
-
-    kind: str
-    seeded: bool
-    matrices: int
-    key_id: bytes
-    rows: int
-    outputs: int
-    count: int
-    summands: int
-    bound: float
-    factor: float
-
-    @property
-    def length(self) -> int:
-        """Bytes of the whole blob."""
-        if self.kind == "product":
-            polynomials = pieces(self.rows, self.outputs, self.matrices) or 0
-            body = KEPT_BITS // 8 * (self.rows * self.outputs + polynomials * DEGREE)
-        else:
-            body = 4 * WORDS * DEGREE + (SEED if self.seeded else 4 * WORDS * DEGREE)
-        return _HEADER.size + body + CHECKSUM_BYTES
-
-    @property
-    def power(self) -> int:
-        """Power of two by which columns are multiplied."""
-        return VALUE_BITS - math.ceil(math.log2(self.bound * self.summands))
-
-    @property
-    def scale(self) -> float:
-        """What an opened integer is worth."""
-        if self.kind == "columns":
-            return math.ldexp(1.0, -self.power)
-        return math.ldexp(self.factor, KEPT_BITS - MATRIX_BITS - self.power)
-
-    @property
-    def noise_bits(self) -> int:
-        """Lowest bits of an opened integer that are noise, and rounded away."""
-        fresh = NOISE * math.sqrt(self.summands)
-        if self.kind == "product":
-            held = together(self.rows, self.outputs)
-            carried = math.ldexp(fresh * math.sqrt(held), MATRIX_BITS - KEPT_BITS)
-            digits = math.ldexp(math.sqrt(self.rows / 12), VALUE_BITS - KEPT_BITS)
-            fresh = math.hypot(carried, SWITCHED, digits)
-        return math.ceil(math.log2(CLEARANCE * fresh))
-
-    @property
-    def unit(self) -> float:
-        """Rounding unit of what is opened; its error is at most one."""
-        return math.ldexp(self.scale, self.noise_bits)
-
-    def write(self, *pieces: bytes) -> bytes:
-        """Make a blob."""
-        known = (KINDS.index(self.kind), self.seeded, self.matrices, self.key_id, self.rows, self.outputs)
-        fixed = _HEADER.pack(_MAGIC, *known, self.count, self.summands, self.bound, self.factor)
-        content = b"".join([fixed, *pieces])
-        return content + checksum(content, _HEADER.size)
-
-
-def read(key_id: bytes, blob: bytes, *kinds: str, whole: bool = True) -> Header:
-    """Check a blob, and give its header; ``whole``: its checksum, too.
-
-    Raises
-    ------
-    MessageError
-        If it is damaged, truncated or no such blob at all.
-    ProtectionError
-        If it belongs to another key, or is of another kind.
-    """
-    if not isinstance(blob, bytes) or len(blob) < _HEADER.size + CHECKSUM_BYTES:
-        raise MessageError("encrypted columns are shorter than their header: they are truncated")
-    magic, kind, seeded, matrices, owner, rows, outputs, count, summands, bound, factor = _HEADER.unpack_from(
-        blob
-    )
-    if magic != _MAGIC:
-        raise ProtectionError("these bytes are no columns encrypted by coefficients, which are in use here")
-    if kind >= len(KINDS) or seeded > 1 or not (rows and outputs and together(rows, outputs) and matrices):
-        raise MessageError(f"encrypted columns of {rows:,} × {outputs:,} values: they are damaged")
-    header = Header(KINDS[kind], bool(seeded), matrices, owner, rows, outputs, count, summands, bound, factor)
-    if len(blob) != header.length:
-        raise MessageError(f"encrypted columns of {rows:,} × {outputs:,} values have {len(blob):,} bytes")
-    if whole and checksum(memoryview(blob)[:-CHECKSUM_BYTES], _HEADER.size) != blob[-CHECKSUM_BYTES:]:
-        raise MessageError("encrypted columns are damaged: their checksum is wrong")
-    if owner != key_id:
-        raise ProtectionError(f"columns are encrypted under key {owner.hex()}, in use is {key_id.hex()}")
-    if header.kind not in kinds:
-        raise ProtectionError(f"a blob of kind {header.kind}, expected was {' or '.join(kinds)}")
-    known = 1 <= count <= summands <= MOST_SUMMANDS and 1e-100 < bound < 1e100 and outputs % matrices == 0
-    product = header.kind == "product" and not seeded and 1e-100 < factor < 1e100
-    if not (known and (product or (factor == 0 and matrices == 1)) and not (seeded and count > 1)):
-        raise MessageError("counts or bounds in the header of encrypted columns contradict each other")
-    return header
-
-
-def key_of(blob: bytes) -> bytes:
-    """Id of the key that a blob names, whichever that is."""
-    return bytes(_HEADER.unpack_from(blob)[4]) if len(blob) >= _HEADER.size else b""
+__all__ = ["Adder", "Cipher", "Header", "Multiplier", "key_id_of", "key_of", "pieces", "read", "together"]
 
 
 class Cipher:
@@ -219,10 +110,10 @@ class Cipher:
         share = float(reach / summands)
         header = Header("columns", True, 1, self.key_id, rows, outputs, 1, summands, share, 0.0)
         seed = os.urandom(SEED)
-        limbs = -self._times_secret(_mask(seed))
+        limbs = -self._times_secret(mask(seed))
         limbs[0] += noise(DEGREE)
         limbs[0, : values.size] += np.rint(np.ldexp(values.T.reshape(-1), header.power)).astype(np.int64)
-        return header.write(_words(_carried(limbs)).tobytes(), seed)
+        return header.write(words_of(carried(limbs)).tobytes(), seed)
 
     def decrypt_columns(self, blob: bytes) -> Floats:
         """Decrypt a matrix (features × outputs): a sum of columns, or its product with a matrix."""
@@ -239,13 +130,13 @@ class Cipher:
         return np.asarray(rounded.reshape(header.outputs, header.rows).T * header.scale)
 
     def _sum(self, header: Header, blob: bytes) -> Integers:
-        b, a = _polynomials(header, blob)
-        found = _carried(self._times_secret(a) + _cut(b))
+        b, a = polynomials(header, blob)
+        found = carried(self._times_secret(a) + cut(b))
         low = found[0] | found[1] << LIMB | found[2] << 2 * LIMB  # what it means fits into 64 bits
         return np.asarray(low[: header.rows * header.outputs])
 
     def _product(self, header: Header, blob: bytes) -> Integers:
-        b, a = _kept(header, blob)
+        b, a = kept(header, blob)
         low = (a << 64 - LIMB) >> 64 - LIMB  # a = low + 2²⁴ high with a low limb of either sign
         high = (a - low) >> LIMB
         found = back(transform(np.stack([low, high])) * self._s)
@@ -254,7 +145,7 @@ class Cipher:
 
     def _times_secret(self, words: Words) -> Integers:
         """Limbs of the product with the key's polynomial."""
-        return back(transform(_limbs(words)) * self._s)
+        return back(transform(limbs_of(words)) * self._s)
 
 
 class Adder:
@@ -281,7 +172,7 @@ class Adder:
                 f"{self._count + header.count:,} encrypted matrices, but {total.summands:,} were declared at "
                 "encryption: declare as many summands as there are clients"
             )
-        for own, more in zip(self._words, _polynomials(header, blob), strict=True):
+        for own, more in zip(self._words, polynomials(header, blob), strict=True):
             own += more
         self._total = total
         self._count += header.count
@@ -318,18 +209,15 @@ class Multiplier:
         if not 1e-100 < factor < 1e100:
             raise ConfigError("the matrix of a product holds NaN or infinity, or nothing but zeros")
         digits = _digits(np.rint(stack * (math.ldexp(1.0, MATRIX_BITS) / factor)), header.outputs)
-        b, a = (_rounded(transform(_limbs(half)), transform(digits)) for half in _polynomials(header, blob))
+        b, a = (rounded(transform(limbs_of(half)), transform(digits)) for half in polynomials(header, blob))
         entries = _entries(header.rows, header.outputs, b, len(stack))
         made = replace(header, kind="product", seeded=False, matrices=len(stack), factor=factor)
-        return made.write(_packed(entries), _packed(a))
+        return made.write(packed(entries), packed(a))
 
 
 def key_id_of(secret: Secret) -> bytes:
     """Name of a key, which tells nothing of it."""
     return hashlib.sha256(b"tacit rlwe columns key id" + secret.reveal()).digest()[:KEY_ID_BYTES]
-
-
-# -- the product ---------------------------------------------------------------------------------------
 
 
 def _digits(stack: Floats, outputs: int) -> Floats:
@@ -349,18 +237,6 @@ def _digits(stack: Floats, outputs: int) -> Floats:
     return np.stack(found).astype(np.float64)
 
 
-def _rounded(limbs: Transformed, digits: Transformed) -> Integers:
-    """Upper 48 bits of the products (piece × DEGREE) of a polynomial with each piece."""
-    found = np.zeros((len(limbs), digits.shape[1], DEGREE), np.int64)
-    for unit in range(2 * len(limbs)):  # of 2¹²; what is beyond 2⁹⁶ vanishes
-        pairs = [((unit - place) // 2, place) for place in range(unit % 2, min(unit + 1, len(digits)), 2)]
-        value = back(sum(limbs[limb] * digits[place] for limb, place in pairs))
-        found[unit // 2] += value << (unit % 2 * DIGIT)
-    found[1] += 1 << LIMB - 1
-    found = _carried(found)
-    return np.asarray(found[2] | found[3] << LIMB)
-
-
 def _entries(rows: int, outputs: int, products: Integers, matrices: int) -> Integers:
     """Coefficients that hold an entry of the product, output by output."""
     held = together(rows, outputs)
@@ -368,69 +244,3 @@ def _entries(rows: int, outputs: int, products: Integers, matrices: int) -> Inte
     each = used.reshape(matrices, -1, outputs, rows)[:, :rows, :, rows - 1]
     output = np.arange(outputs)
     return np.asarray(each[output // (outputs // matrices), :, output].reshape(-1))
-
-
-# -- limbs and words -----------------------------------------------------------------------------------
-
-
-def _mask(seed: bytes) -> Words:
-    """The polynomial a that a seed stands for."""
-    return expand(Secret(seed), WORDS * DEGREE, np.uint32).reshape(WORDS, DEGREE)
-
-
-def _polynomials(header: Header, blob: bytes) -> tuple[Words, Words]:
-    """b and a of columns, as words."""
-    size = 4 * WORDS * DEGREE
-    b = np.frombuffer(blob, "<u4", WORDS * DEGREE, _HEADER.size).reshape(WORDS, DEGREE)
-    start = _HEADER.size + size
-    if header.seeded:
-        return b, _mask(blob[start : start + SEED])
-    return b, np.frombuffer(blob, "<u4", WORDS * DEGREE, start).reshape(WORDS, DEGREE)
-
-
-def _cut(words: Words) -> Integers:
-    """Four limbs of 24 bits out of three words of 32."""
-    low, middle, high = words.astype(np.int64)
-    cut = [low, low >> 24 | middle << 8, middle >> 16 | high << 16, high >> 8]
-    return np.stack(cut) & _LOW
-
-
-def _words(limbs: Integers) -> Words:
-    """Three words of 32 bits out of four limbs of 24."""
-    first, second, third, fourth = limbs
-    return np.stack([first | second << 24, second >> 8 | third << 16, third >> 16 | fourth << 8]).astype(
-        np.uint32
-    )
-
-
-def _limbs(words: Words) -> Floats:
-    """Limbs around zero, as numbers to be transformed."""
-    limbs = _cut(words)
-    for place in range(4):
-        over = limbs[place] >> LIMB - 1
-        limbs[place] -= over << LIMB
-        if place < 3:
-            limbs[place + 1] += over
-    return limbs.astype(np.float64)
-
-
-def _carried(limbs: Integers) -> Integers:
-    """Limbs from 0 to 2²⁴ - 1; what is beyond 2⁹⁶ vanishes."""
-    for place in range(3):
-        limbs[place + 1] += limbs[place] >> LIMB
-    return limbs & _LOW
-
-
-def _packed(values: Integers) -> bytes:
-    """Six bytes each."""
-    return values.astype("<i8").reshape(-1, 1).view(np.uint8)[:, : KEPT_BITS // 8].tobytes()
-
-
-def _kept(header: Header, blob: bytes) -> tuple[Integers, Integers]:
-    """b (one value for each entry) and a (piece × DEGREE) of a product."""
-    wire = np.frombuffer(blob, np.uint8, len(blob) - _HEADER.size - CHECKSUM_BYTES, _HEADER.size)
-    room = np.zeros((len(wire) // 6, 8), np.uint8)
-    room[:, :6] = wire.reshape(-1, 6)
-    values = room.view("<i8").reshape(-1)
-    entries = header.rows * header.outputs
-    return values[:entries], values[entries:].reshape(-1, DEGREE)
