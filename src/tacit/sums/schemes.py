@@ -12,7 +12,7 @@ from tacit.crypto import rlwe
 from tacit.crypto.rlwe import columns
 
 Kind = Literal["sum", "columns", "product"]
-MOST_PIECES = 32  # polynomials of a product by coefficients: 786 kB for each client, and 60 ms
+MOST_PIECES = 32  # polynomials of a product by coefficients: 786 kB for each client
 
 
 class Scheme(Protocol):
@@ -176,7 +176,7 @@ class SlottedColumns(Slotted):
         return {self.key: made.key_id, "evaluation": made.evaluation}
 
     def cipher(self, secret: Secret) -> Any:
-        """For key holders."""
+        """For key holders; a name of its own, since sites keep ciphers by the name of what made them."""
         return super().cipher(secret)
 
     def multiplier(self, memory: Mapping[str, Any]) -> Any:
