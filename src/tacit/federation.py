@@ -19,6 +19,8 @@ from tacit.core.engine import Engine
 from tacit.core.errors import ConfigError, DataError, TacitError
 from tacit.core.events import Evaluated, Events, RunEnded
 from tacit.core.exposure import COORDINATOR
+from tacit.core.kept import Kept
+from tacit.core.kept import resume as go_on
 from tacit.core.manifest import Manifest, Parts
 from tacit.core.protection import Protection
 from tacit.core.random import generator
@@ -215,8 +217,8 @@ class Federation:
         start: Training | None = None,
         run: str | None = None,
         transcript: Transcript | None = None,
-        keep: Callable[[Shared], None] | None = None,
-        resume: Shared | None = None,
+        keep: Callable[[Kept], None] | None = None,
+        resume: Kept | None = None,
     ) -> Training:
         """Train a method on this federation.
 
@@ -238,8 +240,8 @@ class Federation:
         transcript : callable, optional
             Told everything that anyone received: receiver, sender, step, bytes.
         keep : callable, optional
-            Told the shared values after each completed round, where totals open at the coordinator.
-        resume : Shared, optional
+            Told after each completed round what a run can go on from.
+        resume : Kept, optional
             What ``keep`` was told last, in a run of the same settings: train from there to the end.
         """
         chosen = METHODS.build(method) if isinstance(method, str) else method
@@ -262,6 +264,7 @@ class Federation:
             min_clients=least,
             quorum=self.quorum,
             experiment=self.experiment,
+            attempt=resume.following if resume else 0,
             declared=self.declared if start is None else vocabulary(start.schema),
         )
         ledger = CostLedger()
@@ -288,19 +291,19 @@ class Federation:
             return training
 
     def _train(
-        self, desk: Desk, ledger: CostLedger, start: Training | None, resume: Shared | None = None
+        self, desk: Desk, ledger: CostLedger, start: Training | None, resume: Kept | None = None
     ) -> Training:
         method: Method = desk.parts.method
         desk.enrol()
         method.check(desk.schema)
         preparation: Preparation = desk.parts.preparation
         evaluated = self._evaluated()
-        begun = resume or start
-        agreed = begun or preparation.idle(method)
+        agreed = start or preparation.idle(method)
         sums = method.sums + evaluated + (0 if agreed else preparation.sums)
         desk.parts.protection.prepare(desk, sums)
+        desk.reserved = int(evaluated)
         if resume is not None:
-            desk.shared = _continued(desk, resume.schema, resume)
+            go_on(desk, resume, method.round_sums)
         elif start is not None:
             desk.shared = method.joined(_continued(desk, start.schema, start.outcome.shared))
         else:

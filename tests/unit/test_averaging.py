@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tacit.core.errors import ConfigError, QuorumError
+from tacit.core.errors import ConfigError, DataError, QuorumError
 from tacit.core.events import BudgetSpent, Evaluated, Events, Noted
 from tacit.core.shared import Shared, Total
 from tacit.data.files import load
@@ -24,10 +24,13 @@ from tacit.methods.homogeneity import HWFedAvg, NWFedAvg, concentration
 from tacit.models.local import Descent, ExampleNoise, trained
 from tacit.models.mlp import MLP
 from tacit.models.neural import PREFIX
+from tacit.sums.paillier import Paillier
 from tacit.sums.plain import Plain
 
 SCHEMA = Schema(tuple(Column(f"x{i}") for i in range(4)), "classification", ("a", "b", "c"), ("y",))
 UNSCALED = Preparation(scale="none")
+CLIENTS_OPEN = Plain(opens="clients")
+CLIENTS_HOLD = Paillier(holder="clients")
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +39,10 @@ def digits():
     return Table.of(table.values / 16.0, table.target)
 
 
-def split(table, sizes):
+def split(table, sizes, aside=0):
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    return Holdings(table.take(np.arange(offsets[-1])), offsets, [f"c{i + 1}" for i in range(len(sizes))])
+    names = [f"c{i + 1}" for i in range(len(sizes))]
+    return Holdings(table.take(np.arange(offsets[-1])), offsets, names, np.full(len(sizes), aside))
 
 
 def learnt(method, holdings, *events, **settings):
@@ -594,18 +598,68 @@ class TestPrivacyOfClients:
 
 
 class TestGoingOn:
-    @pytest.mark.parametrize("protect", ["plain", "masked", "ring"])
+    @pytest.mark.parametrize(
+        "protect", ["plain", "masked", "ring", "committee", "shares", "ckks", CLIENTS_OPEN, CLIENTS_HOLD]
+    )
     @pytest.mark.parametrize("kind", [FedAvg, FedYogi, HWFedAvg])
     def test_a_resumed_run_ends_with_the_same_bits(self, digits, protect, kind, keys_once):
         held = split(digits, (120, 100, 80))
         method = kind(rounds=4, hidden=4, fraction=1.0)
         with keys_once():
-            whole, _ = learnt(method, held, protect=protect)
             kept = []
-            learnt(method, held, protect=protect, keep=kept.append)
-            assert [int(shared["round"]) for shared in kept] == [1, 2, 3, 4]
+            whole, _ = learnt(method, held, protect=protect, keep=kept.append)
+            assert [point.progress["round"] for point in kept] == [1, 2, 3, 4]
             resumed, _ = learnt(method, held, protect=protect, resume=kept[1])
-        assert resumed.outcome.digest == whole.outcome.digest
+        if protect == "ckks":
+            theirs = resumed.model.arrays
+            assert all(np.allclose(a, theirs[n], atol=1e-6) for n, a in whole.model.arrays.items())
+        else:
+            assert resumed.outcome.digest == whole.outcome.digest
+
+    @pytest.mark.parametrize("place", ["coordinator", "clients"])
+    def test_it_may_be_stopped_again_and_again(self, digits, place):
+        held = split(digits, (80, 70, 60, 50, 40))
+        method = FedAvg(rounds=5, hidden=4, fraction=0.6)  # not everybody has opened every total
+        protect, kept = Plain(opens=place), []
+        whole, _ = learnt(method, held, protect=protect, keep=kept.append)
+        for attempt in range(1, 5):
+            point = kept[0]
+            kept.clear()
+            resumed, _ = learnt(method, held, protect=protect, keep=kept.append, resume=point)
+            assert resumed.manifest.attempt == attempt
+            assert resumed.outcome.digest == whole.outcome.digest
+
+    @pytest.mark.parametrize("place", ["coordinator", "clients"])
+    def test_a_round_that_was_taken_back_stays_taken_back(self, digits, place):
+        held = split(digits, (100, 100, 100), aside=20)
+        method = FedAvg(rounds=6, hidden=4, epochs=4, rate=0.9, limit=5.0, collapse=1e-9)
+        kept = []
+        whole, seen = learnt(method, held, protect=Plain(opens=place), keep=kept.append)
+        assert any("is taken back" in event.text for event in seen if isinstance(event, Noted))
+        for point in kept:
+            resumed, _ = learnt(method, held, protect=Plain(opens=place), resume=point)
+            assert resumed.outcome.digest == whole.outcome.digest
+
+    def test_what_ended_early_does_not_begin_again(self, digits):
+        held = split(digits, (100, 100, 100), aside=20)
+        method = FedAvg(rounds=6, hidden=4, rate=1e-300, patience=2)
+        kept = []
+        whole, _ = learnt(method, held, keep=kept.append)
+        assert kept[-1].progress["over"]
+        resumed, seen = learnt(method, held, resume=kept[-1])
+        assert resumed.outcome.shared["round"] == whole.outcome.shared["round"] < 6
+
+    def test_reading_the_model_is_no_traffic(self, digits):
+        held = split(digits, (100, 100, 100))
+        protect = Plain(opens="clients")
+        kept = []
+        read, _ = learnt(FedAvg(rounds=4, hidden=4), held, protect=protect, keep=kept.append)
+        unread, _ = learnt(FedAvg(rounds=4, hidden=4), held, protect=protect)
+        ours, theirs = (t.ledger.summary() for t in (read, unread))
+        assert len(kept) == 4
+        for name in ("messages", "bytes_down"):
+            assert ours[name] == theirs[name]
+        assert ours["bytes_up"] == pytest.approx(theirs["bytes_up"], abs=200)  # CPU seconds vary in length
 
     def test_clients_that_join_later_go_on_from_what_was_learnt(self, digits):
         first = split(digits.take(np.arange(150)), (50, 50, 50))
@@ -616,14 +670,46 @@ class TestGoingOn:
         assert joined.outcome.shared["round"] == 10
         assert joined.model.scores(digits)["accuracy"] > early.model.scores(digits)["accuracy"]
 
-    def test_where_clients_open_there_is_nothing_to_go_on_from(self, digits):
+    def test_what_was_open_at_the_coordinator_alone_does_not_go_on_there(self, digits):
         held, kept = split(digits, (100, 100, 100)), []
-        method = FedAvg(rounds=1, hidden=4)
-        learnt(method, held, keep=kept.append, protect=Plain(opens="clients"))
-        assert not kept
+        method = FedAvg(rounds=2, hidden=4)
         learnt(method, held, keep=kept.append)
-        with pytest.raises(ConfigError, match="open at the coordinator"):
-            learnt(method, held, resume=kept[0], protect=Plain(opens="clients"))
+        with pytest.raises(ConfigError, match="opened its totals at the clients"):
+            learnt(method, held, resume=replace(kept[0], shared=None))
+
+    def test_other_columns_do_not_go_on(self, digits):
+        kept = []
+        method = FedAvg(rounds=2, hidden=4)
+        learnt(method, split(digits, (100, 100, 100)), keep=kept.append)
+        narrow = Table.of(digits.values[:, :50], digits.target)
+        with pytest.raises(DataError, match="bring the same columns"):
+            learnt(method, split(narrow, (100, 100, 100)), resume=kept[0])
+
+    def test_a_noised_run_goes_on_within_its_budget(self, digits):
+        from tacit.sums.noised import Noised
+
+        held = split(digits, (30,) * 10)
+        method = FedAvg(rounds=6, hidden=4, weighting="equal")
+        kept = []
+        learnt(method, held, protect=Noised(epsilon=8.0, clip=0.5), keep=kept.append)
+        assert [point.sums for point in kept] == [1, 2, 3, 4, 5, 6]
+        resumed, seen = learnt(method, held, protect=Noised(epsilon=8.0, clip=0.5), resume=kept[1])
+        # Of the round that was under way a total may have been opened: it counts, so the last one is missing.
+        assert resumed.outcome.shared["round"] == 5
+        spent = [event for event in seen if isinstance(event, BudgetSpent)]
+        assert [event.left for event in spent] == [2, 1, 0]
+        assert spent[-1].epsilon <= 8.0
+        assert any("training ends here" in event.text for event in seen if isinstance(event, Noted))
+
+    def test_rows_are_as_private_in_a_run_that_was_stopped(self, digits):
+        held, method = split(digits, (100, 100, 100)), TestPrivacyOfExamples.METHOD
+        kept, allowed = [], rounds_within(TestPrivacyOfExamples.METHOD)
+        learnt(method, held, keep=kept.append)
+        resumed, seen = learnt(method, held, resume=kept[0])
+        spent = [event.epsilon for event in seen if isinstance(event, BudgetSpent)]
+        assert resumed.outcome.shared["round"] == allowed - 1  # one round was computed twice
+        assert spent[0] == epsilon_after(method, 3)
+        assert spent[-1] == epsilon_after(method, allowed) <= method.example_epsilon
 
 
 class TestSettings:

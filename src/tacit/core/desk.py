@@ -24,6 +24,7 @@ from tacit.core.engine import Reply
 from tacit.core.errors import ConfigError, FederationError, SchemaError, TacitError
 from tacit.core.events import Noted, RunStarted, TotalOpened
 from tacit.core.helpers import cpu_seconds
+from tacit.core.kept import Kept, last_point, point
 from tacit.core.message import Message
 from tacit.core.pending import PendingSum
 from tacit.core.replica import initial, layout_of, opened, viewed
@@ -63,8 +64,11 @@ class Desk(Waves):
         Told everything that anyone received: receiver, sender, step, bytes.
     """
 
-    # Told the shared values whenever a method has completed a round; set by whoever keeps checkpoints.
-    keep: Callable[[Shared], None] | None = None
+    # Told what a run can go on from whenever a method has completed a round; set by whoever keeps checkpoints.
+    keep: Callable[[Kept], None] | None = None
+    repeats = 0  # rounds that clients compute once more, since the run was stopped
+    begun = 0  # sums before that
+    reserved = 0  # sums that come after a method's own
 
     def enrol(self) -> None:
         """Agree on manifest and schema with every party."""
@@ -218,12 +222,14 @@ class Desk(Waves):
         if failures is None:
             self._check_quorum(step.__name__, asked, answered, lost)
 
-    def mark(self) -> None:
-        """Say that a round is complete: a run can go on from here, if totals open at the coordinator."""
-        if self.keep is None or self.shared is None:
+    def mark(self, number: int, **more: Any) -> None:
+        """Say that so many rounds are complete, and what else a method has to know to go on from here."""
+        self.progress = {"round": number, **more}
+        if self.keep is None:
             return
         started = cpu_seconds()
-        self.keep(self.shared)
+        if (kept := point(self)) is not None:
+            self.keep(kept)
         self._cpu_mark += cpu_seconds() - started  # keeping is no work of the federation
 
     def finish(self) -> Outcome:
@@ -251,7 +257,10 @@ class Desk(Waves):
         for reply in list(self._wave("desk.hand_over", self.parties[:1], {}, {}, failures=self.failures)):
             self.events.emit(Noted("run", f"the experimenter read the model at {reply.party}", "warning"))
             values = {k[7:]: v for k, v in reply.message.items() if k.startswith("shared/")}
-            return Shared(self.schema, values)
+            shared = Shared(self.schema, values)
+            if self.keep is not None and self.progress:
+                self.keep(last_point(self, shared))
+            return shared
         raise FederationError(f"no replica can be read: {self.failures[self.parties[0]]}")
 
     # -- inside ------------------------------------------------------------------------------------

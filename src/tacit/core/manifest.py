@@ -14,6 +14,8 @@ from tacit.core.errors import ConfigError, MessageError
 from tacit.core.message import Message, thawed
 from tacit.core.random import generator
 
+MOST_ATTEMPTS = 1000
+
 
 class Parts(NamedTuple):
     """The parts that a manifest names, built at this party."""
@@ -43,6 +45,8 @@ class Manifest:
         Share of the asked clients that must contribute to a sum.
     experiment : bool
         All parties belong to one experimenter, who may read a client's replica of the model.
+    attempt : int
+        How often this run was taken up again after it had been stopped.
     declared : mapping
         What the federation fixed beforehand about its data, such as the classes.
     """
@@ -53,6 +57,7 @@ class Manifest:
     min_clients: int = 1
     quorum: float = 0.8
     experiment: bool = False
+    attempt: int = 0
     declared: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -68,6 +73,8 @@ class Manifest:
         # A manifest also comes by wire: what it says is checked at every party.
         if type(self.min_clients) is not int or self.min_clients < 1:
             raise ConfigError(f"min_clients is {self.min_clients!r}: at least 1 contribution makes a total")
+        if type(self.attempt) is not int or not 0 <= self.attempt <= MOST_ATTEMPTS:
+            raise ConfigError(f"attempt is {self.attempt!r}: a run is taken up {MOST_ATTEMPTS} times at most")
         if not isinstance(self.quorum, float | int) or not 0 < self.quorum <= 1:
             raise ConfigError(f"quorum is {self.quorum!r}: give a share of the clients, above 0 up to 1")
 

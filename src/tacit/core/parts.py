@@ -110,6 +110,9 @@ class Part:
         """Give the settings as plain values."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
+    def carry(self, party: typing.Any, known: typing.Any) -> None:
+        """Take over what a client may not count anew from what it was in an earlier attempt at the same run."""
+
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> typing.Self:
         """Build from plain settings; a typo gets the nearest valid name, a wrong type says which.

@@ -107,10 +107,13 @@ class Party:
         The site's signing key, where it is not the one that belongs to ``secret``.
     standing : callable
         Gives the site's standing exchange key, and the pinned public one of another party.
+    earlier : callable
+        Gives this party as it was under another manifest, by its digest; None if that is not known.
     """
 
     __slots__ = (
         "_data",
+        "_earlier",
         "_holdout",
         "_identity",
         "_pinned",
@@ -135,6 +138,7 @@ class Party:
         pinned: Callable[[str], bytes] | None = None,
         identity: Secret | None = None,
         standing: Callable[[str], tuple[Secret, bytes]] | None = None,
+        earlier: Callable[[str], Party | None] | None = None,
     ) -> None:
         self.id = id
         self._data = data
@@ -143,6 +147,7 @@ class Party:
         self._pinned = pinned
         self._identity = identity
         self._standing = standing
+        self._earlier = earlier
         self.state = State()
         self.vault = Vault()
         self.cache = {} if cache is None else cache
@@ -177,6 +182,10 @@ class Party:
         if self._standing is None:
             raise ConfigError(f"{self.id} has no standing exchange keys: its roster must hold them")
         return self._standing(name)
+
+    def earlier(self, manifest: str) -> Party | None:
+        """This party as it was under another manifest, where its engine remembers that."""
+        return None if self._earlier is None else self._earlier(manifest)
 
     def rng(self, *label: object) -> np.random.Generator:
         """Randomness of this party alone; the same label gives the same stream."""

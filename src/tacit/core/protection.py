@@ -195,6 +195,17 @@ class Protection(Part):
     def prepare(self, desk: Any, sums: int) -> None:
         """Agree keys and shares for that many sums, in as few waves as possible; plain needs none."""
 
+    def resume(self, desk: Any, sums: int) -> None:
+        """Count as spent that many of the prepared sums: the run was stopped and goes on."""
+
+    def spent(self, desk: Any) -> float:
+        """Epsilon that the sums have cost so far; 0 where there is no noise."""
+        return 0.0
+
+    def left(self, desk: Any) -> int | None:
+        """How many sums may still be formed, where there is a limit."""
+        return None
+
     def protect(self, party: Party, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Party half: wrap this party's vector."""
         raise TypeError(f"{type(self).__name__} must say how a vector is protected")

@@ -7,6 +7,7 @@ These are the steps every party can take whatever the method; the coordinator ha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -25,7 +26,7 @@ Assemble = Callable[[Manifest], Parts]
 def enrol(party: Party, message: Message, assemble: Assemble) -> Message:
     """Check the manifest against what this site has, remember it, and introduce the party's data."""
     parts, guard = _joined(party, message, assemble)
-    introduction: Message = parts.preparation.introduce(party, _manifest(party).declared)
+    introduction: Message = parts.preparation.introduce(party, manifest_of(party).declared)
     return Message({**introduction, **guard})
 
 
@@ -37,11 +38,14 @@ def serve(party: Party, message: Message, assemble: Assemble) -> Message:
 
 def _joined(party: Party, message: Message, assemble: Assemble) -> tuple[Parts, dict[str, Any]]:
     if "manifest" in party.state:
-        raise StepError(f"{party.id} is enrolled already, in run {_manifest(party).run}")
+        raise StepError(f"{party.id} is enrolled already, in run {manifest_of(party).run}")
     party.state["manifest"] = message["manifest"]
     parts = agreed(party, assemble)
-    guard = parts.protection.introduce(party, _under("guard/", message))
-    return parts, _over("guard/", guard)
+    for known in attempts(party).values():
+        for part in parts:
+            part.carry(party, known)
+    guard = parts.protection.introduce(party, under("guard/", message))
+    return parts, over("guard/", guard)
 
 
 def agreed(party: Party, assemble: Assemble) -> Parts:
@@ -51,12 +55,13 @@ def agreed(party: Party, assemble: Assemble) -> Parts:
         raise StepError(f"{party.id} has not enrolled: ask it to enrol first")
     key = ("parts", raw)
     if key not in party.cache:
-        party.cache[key] = assemble(_manifest(party))
+        party.cache[key] = assemble(manifest_of(party))
     parts: Parts = party.cache[key]
     return parts
 
 
-def _manifest(party: Party) -> Manifest:
+def manifest_of(party: Party) -> Manifest:
+    """The manifest this party enrolled under."""
     key = ("manifest", party.state["manifest"])
     if key not in party.cache:
         party.cache[key] = Manifest.from_message(Message.decode(party.state["manifest"]))
@@ -64,14 +69,22 @@ def _manifest(party: Party) -> Manifest:
     return manifest
 
 
+def attempts(party: Party) -> dict[int, Party]:
+    """The same party as it was in earlier attempts at this run, on the same terms."""
+    manifest = manifest_of(party)
+    digests = {n: replace(manifest, attempt=n).digest for n in range(manifest.attempt)}
+    found = {number: party.earlier(digest) for number, digest in digests.items()}
+    return {number: known for number, known in found.items() if known is not None}
+
+
 def enrolled_digest(party: Party) -> str | None:
     """Digest of the manifest this party enrolled under."""
-    return _manifest(party).digest if "manifest" in party.state else None
+    return manifest_of(party).digest if "manifest" in party.state else None
 
 
 def agreed_minimum(party: Party) -> int:
     """Fewest contributions over which this party agreed to open a total."""
-    return _manifest(party).min_clients
+    return manifest_of(party).min_clients
 
 
 def follow(party: Party, parts: Parts, message: Message) -> Shared | None:
@@ -87,24 +100,24 @@ def follow(party: Party, parts: Parts, message: Message) -> Shared | None:
     schema = party.cache[key]
     if parts.protection.opens == "clients":
         # A client that joins late gets its key with the totals that it opens.
-        parts.protection.receive(party, _under("ticket/", message))
-        return _open_log(party, parts, schema, message)
+        parts.protection.receive(party, under("ticket/", message))
+        return open_log(party, parts, schema, message)
     # All parties of a wave in this process get the same message object: read it once.
     found: tuple[Message, Shared] | None = party.cache.get("shared")
     if found is None or found[0] is not message or found[1].schema is not schema:
-        found = message, Shared(schema, _under("shared/", message))
+        found = message, Shared(schema, under("shared/", message))
         party.cache["shared"] = found
     return found[1]
 
 
-def _open_log(party: Party, parts: Parts, schema: Any, message: Message) -> Shared:
+def open_log(party: Party, parts: Parts, schema: Any, message: Message) -> Shared:
     """Open and apply, in order, every total that this replica has not seen yet."""
     entries = read_log(message)
     position: int = party.state.get("position", 0)
-    if position:
-        shared = Shared(schema, _under("shared/", party.state))
+    if "position" in party.state:
+        shared = Shared(schema, under("shared/", party.state))
     else:
-        shared = initial(parts, schema, _manifest(party))
+        shared = initial(parts, schema, manifest_of(party))
     for number, raw in entries:
         if number <= position:
             continue
@@ -117,7 +130,7 @@ def _open_log(party: Party, parts: Parts, schema: Any, message: Message) -> Shar
         position = number
     if entries:
         party.state["position"] = position
-        _remember(party, shared)
+        remember(party, shared)
     return shared
 
 
@@ -139,11 +152,11 @@ def read_log(message: Message) -> list[tuple[int, bytes]]:
     return [(message["log/first"] + i, raw[starts[i] : starts[i + 1]]) for i in range(len(lengths))]
 
 
-def _remember(party: Party, shared: Shared) -> None:
+def remember(party: Party, shared: Shared) -> None:
     """Keep these shared values and no others: a name that an apply dropped must not come back."""
     for name in [name for name in party.state if name.startswith("shared/") and name[7:] not in shared]:
         del party.state[name]
-    party.state.update(_over("shared/", shared))
+    party.state.update(over("shared/", shared))
 
 
 def initial(parts: Parts, schema: Any, manifest: Manifest) -> Shared:
@@ -169,9 +182,9 @@ def opened(parts: Parts, holder: Any, schema: Any, entry: Mapping[str, Any]) -> 
     part = getattr(parts, entry["part"])
     layout = layout_of(part, entry["contribution"], schema, getattr(holder, "cache", None))
     layout = layout.scaled(entry.get("largest_weight", 1.0))
-    total = _under("total/", entry)
+    total = under("total/", entry)
     vector = parts.protection.open(holder, total, layout)
-    fields = {**layout.unpack(vector), **_under("clear/", entry)}
+    fields = {**layout.unpack(vector), **under("clear/", entry)}
     contributors = entry["contributors"]
     error = parts.protection.error(layout, contributors, total)
     return Total(fields, contributors, error, bool(total.get("mapped")))
@@ -201,17 +214,17 @@ def contribute(party: Party, message: Message, parts: Parts, shared: Shared) -> 
     number = message["sum"]
     clear: Mapping[str, Any]
     if parts.protection.restarts and party.state.get("sum") == number:
-        vector, clear = party.state["vector"], _under("clear/", party.state)
+        vector, clear = party.state["vector"], under("clear/", party.state)
     else:
         named = function(party, shared)
         vector = layout.pack(named)
         vector = vector if weight == 1 else vector * weight
         clear = {field.name: named[field.name] for field in layout.clear}
         if parts.protection.restarts:
-            party.state.update({"sum": number, "vector": vector, **_over("clear/", clear)})
-    ticket = {**_under("ticket/", message), "sum": number}
+            party.state.update({"sum": number, "vector": vector, **over("clear/", clear)})
+    ticket = {**under("ticket/", message), "sum": number}
     protected = parts.protection.protect(party, ticket, vector, layout.scaled(largest))
-    return Message({**protected, **_over("clear/", clear)}) if clear else protected
+    return Message({**protected, **over("clear/", clear)}) if clear else protected
 
 
 def disclose(party: Party, message: Message, parts: Parts, shared: Shared) -> Message:
@@ -224,7 +237,7 @@ def disclose(party: Party, message: Message, parts: Parts, shared: Shared) -> Me
 
 def adopt(party: Party, message: Message, parts: Parts, shared: Shared) -> Message:
     """Keep what was learnt, and say by digest which replica this is; unused secrets go."""
-    _remember(party, shared)
+    remember(party, shared)
     parts.protection.settle(party)
     return Message(digest=viewed(parts, shared).digest())
 
@@ -236,9 +249,9 @@ def viewed(parts: Parts, shared: Shared) -> Shared:
 
 def hand_over(party: Party, message: Message, parts: Parts, shared: Shared) -> Message:
     """Show the experimenter this party's replica; no deployed site does."""
-    if not _manifest(party).experiment:
+    if not manifest_of(party).experiment:
         raise ConfigError(f"{party.id} shows its replica in experiments only: export the model at the site")
-    return Message(_over("shared/", shared))
+    return Message(over("shared/", shared))
 
 
 STEPS: dict[str, Callable[[Party, Message, Parts, Shared], Message]] = {
@@ -249,10 +262,11 @@ STEPS: dict[str, Callable[[Party, Message, Parts, Shared], Message]] = {
 }
 
 
-def _under(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+def under(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Fields whose names start with a prefix, without it."""
     return {name[len(prefix) :]: value for name, value in fields.items() if name.startswith(prefix)}
 
 
-def _over(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+def over(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields with a prefix before their names."""
     return {prefix + name: value for name, value in fields.items()}

@@ -14,6 +14,7 @@ from typing import Any
 from tacit.core.authentic import ask_context, reply_context, tagged, untagged
 from tacit.core.errors import MessageError, ReplayError, StepError, TacitError, nearest
 from tacit.core.helpers import cpu_seconds
+from tacit.core.kept import restore
 from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.parts import marked
 from tacit.core.party import Party
@@ -135,7 +136,7 @@ def _deed(party: Party, message: Message, assemble: Assemble) -> Message:
     if kind == "desk":
         if shared is None:
             raise StepError(f"{party.id} has not been told the agreed schema")
-        if name not in (steps := STEPS | STANDING):
+        if name not in (steps := STEPS | STANDING | {"restore": restore}):
             raise StepError(f"the desk has no step '{name}': {nearest(name, steps)}")
         return steps[name](party, message, parts, shared)
     function, _ = marked(getattr(parts, kind, None), name, "step")

@@ -63,11 +63,13 @@ class Waves:
         self.standing = standing  # parties whose exchange keys all others have pinned
         self.parties: tuple[str, ...] = ()
         self.failures: dict[str, str] = {}
+        self.progress: Mapping[str, Any] = {}  # of the method, after its last complete round
         self.schema: Any = None
         self.shared: Shared | None = None
         self._opens = parts.protection.opens
         self._schema_raw = b""
         self._log: list[bytes] = []
+        self._marks: dict[int, Mapping[str, Any]] = {}  # log entries -> how far the method was by then
         self._known: dict[str, int] = {}  # party -> log entries it has; absent: not told the schema
         self._serial = 0
         self._sums = 0
@@ -127,13 +129,14 @@ class Waves:
         *,
         failures: dict[str, str],
         number: int | None = None,
+        news: bool = True,
     ) -> Iterator[Reply]:
         """Ask, stream the good replies, record the others; every wave of every method is this one."""
         if self._asking:
             raise TypeError("a wave is still under way: read all its replies before the next ask")
         self._asking = True
         try:
-            yield from self._asked(step, parties, call, jobs, failures, number)
+            yield from self._asked(step, parties, call, jobs, failures, number, news)
         finally:
             self._asking = False
 
@@ -145,6 +148,7 @@ class Waves:
         jobs: Mapping[str, Mapping[str, Any]],
         failures: dict[str, str],
         number: int | None,
+        news: bool,
     ) -> Iterator[Reply]:
         self._serial += 1
         self._waves += 1
@@ -153,7 +157,7 @@ class Waves:
         fields = {"$serial": self._serial, "$step": step, "$manifest": self.manifest.digest, **call}
         known: set[int | None] = set()
         # A service is told nothing of what is learnt, and a party nothing before it has enrolled.
-        if step != "desk.enrol" and not self._services.issuperset(parties):
+        if news and step != "desk.enrol" and not self._services.issuperset(parties):
             if self.shared is not None:
                 view = viewed(self.parts, self.shared)
                 fields.update({f"shared/{name}": value for name, value in view.items()})
@@ -188,7 +192,7 @@ class Waves:
                 failures[reply.party] = self.failures[reply.party] = failure
                 continue
             good += 1
-            if self.schema is not None and step != "desk.enrol":
+            if news and self.schema is not None and step != "desk.enrol":
                 self._known[reply.party] = len(self._log)
             exposure.replied(reply.party, reply.message, reply.party in self._services)
             yield reply

@@ -92,16 +92,20 @@ def party_of(folder: SiteFolder, config: Mapping[str, Any]) -> Party:
             )
         return holdings, holdings.names.index(folder.name)
 
-    return Party(
-        folder.name,
-        lambda: rows()[0].rows(rows()[1]),
-        # An experiment's draws are repeatable; the identity is the site's own all the same.
-        site_secret(settings.run.seed, folder.name) if experiment else folder.secret,
-        holdout=lambda: rows()[0].aside(rows()[1]),
-        pinned=folder.roster.pinned,
-        identity=identity_of(folder.secret),
-        standing=folder.standing,
-    )
+    def party() -> Party:
+        return Party(
+            folder.name,
+            lambda: rows()[0].rows(rows()[1]),
+            # An experiment's draws are repeatable; the identity is the site's own all the same.
+            site_secret(settings.run.seed, folder.name) if experiment else folder.secret,
+            holdout=lambda: rows()[0].aside(rows()[1]),
+            pinned=folder.roster.pinned,
+            identity=identity_of(folder.secret),
+            standing=folder.standing,
+            earlier=lambda manifest: folder.store.recalled(manifest, party()),
+        )
+
+    return party()
 
 
 def settings_of(config: Mapping[str, Any]) -> Settings:

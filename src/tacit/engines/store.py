@@ -93,6 +93,12 @@ class PartyStore:
                 raise
             connection.execute("COMMIT")
 
+    def recalled(self, run: str, party: Party) -> Party | None:
+        """Give the party what it remembers of a run, to look at only; None if that is nothing."""
+        with closing(self._connected()) as connection:
+            self._read(connection, run, party)
+        return party if party.state else None
+
     def runs(self) -> list[str]:
         """Runs that are remembered, the latest first."""
         with closing(self._connected()) as connection:

@@ -19,8 +19,7 @@ from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Inputs
 from tacit.data.schema import Schema
 from tacit.methods.base import Method
-from tacit.methods.examples import epsilon_after, rounds_within
-from tacit.methods.watch import KNOWN
+from tacit.methods.examples import ROUNDS, epsilon_after, rounds_within
 from tacit.models.local import Descent, ExampleNoise, Optimiser
 from tacit.models.mlp import FUNCTIONS, HiddenActivation, Initialisation
 from tacit.models.network import Network, Vector
@@ -123,7 +122,12 @@ class Averaging(Method):
     @property
     def sums(self) -> int:
         """Norm of the weights, then each round's update and, where it is watched, its check and undoing."""
-        return int(self.weighting == "rows") + self.rounds * (1 + 2 * self.watched)
+        return int(self.weighting == "rows") + self.rounds * self.round_sums
+
+    @property
+    def round_sums(self) -> int:
+        """Sums of a round at the most."""
+        return 1 + 2 * self.watched
 
     @property
     def watched(self) -> bool:
@@ -163,7 +167,7 @@ class Averaging(Method):
 
     def view(self, shared: Shared) -> Mapping[str, Any]:
         """Clients need the weights, not the server's own."""
-        hidden = ("m/", "v/", PREVIOUS, KNOWN)
+        hidden = ("m/", "v/", PREVIOUS)
         return {name: value for name, value in shared.items() if not name.startswith(hidden)}
 
     def flat(self, party: Party, shared: Shared) -> Vector:
@@ -183,21 +187,37 @@ class Averaging(Method):
     def span(self, desk: Desk) -> range:
         """Rounds that are still to do."""
         known: Mapping[str, Any] = desk.shared or {}
-        return range(int(known.get("round", 0)), int(known.get("until", self.rounds)))
+        done = int(desk.progress.get("round", known.get("round", 0)))
+        return range(done, done if desk.progress.get("over") else int(known.get("until", self.rounds)))
 
     def affordable(self, desk: Desk, number: int) -> bool:
-        """Whether the budget of the examples allows another round; tells what is spent by then."""
+        """Whether the budgets allow another round; tells what the examples' is by then."""
+        left = desk.parts.protection.left(desk)
+        if left is not None and left < self.round_sums + desk.reserved:
+            text = f"noise was sized for {left} more sums, a round needs {self.round_sums}: training ends here"
+            desk.events.emit(Noted("privacy", text, "warning"))
+            return False
         if self.private is None:
             return True
-        allowed = rounds_within(self)
-        if number >= allowed:
+        allowed, computed = rounds_within(self), number + desk.repeats
+        if computed >= allowed:
             text = f"example_epsilon {self.example_epsilon:g} allows {allowed} rounds: training ends here"
             desk.events.emit(Noted("privacy", text, "warning"))
             return False
-        spent = epsilon_after(self, number + 1)
-        left = allowed - number - 1
+        spent = epsilon_after(self, computed + 1)
+        left = allowed - computed - 1
         desk.events.emit(BudgetSpent(number + 1, spent, self.example_epsilon, self.example_delta, left))
         return True
+
+    def spent(self, desk: Desk, number: int) -> float:
+        """Epsilon after so many rounds: of the examples, or of the clients; 0 where there is no noise."""
+        if self.private is not None:
+            return epsilon_after(self, number + desk.repeats)
+        return float(desk.parts.protection.spent(desk))
+
+    def carry(self, party: Party, known: Party) -> None:
+        """Go on counting the rounds that cost the examples' budget."""
+        party.state[ROUNDS] = max(known.state.get(ROUNDS, 0), party.state.get(ROUNDS, 0))
 
     # -- hold-outs ---------------------------------------------------------------------------------
 

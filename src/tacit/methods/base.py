@@ -102,6 +102,11 @@ class Method(Part):
         """How many sums :meth:`train` forms, so that keys for all can be agreed at once."""
         return 1
 
+    @property
+    def round_sums(self) -> int:
+        """How many of them at the most between two marks, for methods that have rounds."""
+        return 1
+
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
         """Shared values before the first sum."""
         return {}

@@ -116,7 +116,7 @@ class FedAvg(Averaging):
     def train(self, desk: Desk) -> None:
         """Agree on weights, then rounds of local training and averaging."""
         rounds = self.span(desk)
-        if not desk.shared or "scale" not in desk.shared:
+        if not desk.progress and (desk.shared is None or "scale" not in desk.shared):
             self.agree(desk)
         watch = Watch(self, desk)
         for number in rounds:
@@ -124,7 +124,8 @@ class FedAvg(Averaging):
                 break
             desk.round(self.update, self.step, cohort(desk, self.fraction, number))
             going_on = watch.goes_on(number)
-            desk.mark()
+            spent = self.spent(desk, number + 1)
+            desk.mark(number + 1, best=watch.best, over=not going_on, epsilon=spent)
             if not going_on:
                 break
 

@@ -17,18 +17,18 @@ from tacit.core.events import Evaluated, Noted
 if TYPE_CHECKING:
     from tacit.methods.averaging import Averaging
 
-KNOWN = "watch"
-
 
 class Watch:
     """Looks at the hold-outs after each round, if the method asks for it."""
 
     def __init__(self, method: Averaging, desk: Desk) -> None:
         self._method, self._desk = method, desk
-        self._best_loss, self._best_accuracy, self._waited = inf, 0.0, 0
-        # Where totals open here, a run that goes on later also knows what was best before.
-        if desk.shared is not None and KNOWN in desk.shared:
-            self._best_loss, self._best_accuracy, self._waited = desk.shared[KNOWN]
+        self._best_loss, self._best_accuracy, self._waited = desk.progress.get("best", (inf, 0.0, 0))
+
+    @property
+    def best(self) -> tuple[float, float, int]:
+        """What a run that goes on later has to know: lowest loss, highest accuracy, rounds without either."""
+        return self._best_loss, self._best_accuracy, self._waited
 
     def goes_on(self, number: int) -> bool:
         """Judge a round: keep it or take it back, and say whether to go on."""
@@ -55,9 +55,6 @@ class Watch:
             self._best_accuracy = max(self._best_accuracy, accuracy)
             self._waited = 0 if loss < self._best_loss else self._waited + 1
             self._best_loss = min(self._best_loss, loss)
-        if self._desk.shared is not None:
-            known = (self._best_loss, self._best_accuracy, self._waited)
-            self._desk.shared = self._desk.shared | {KNOWN: known}
         if self._method.patience and self._waited >= self._method.patience:
             text = (
                 f"no lower loss on the hold-outs for {self._waited} rounds: training ends with {number + 1}"

@@ -1,23 +1,26 @@
 """Checkpoints: what a run has learnt after each round, so that it can go on after whatever stopped it.
 
-``checkpoint.bin`` is one message in Tacit's own encoding: settings, agreed schema, shared values, and the
-scores of the rounds so far. A client's batches depend on its site's secret and the number of the round
-only, so a run that goes on ends with the same model as one that was never stopped, bit for bit where sums
-are plain or in fixed point. Nothing secret is in it: keys are agreed anew.
+``checkpoint.bin`` is one message in Tacit's own encoding: settings, agreed schema, how far the run was, the
+shared values where they may be seen, and the scores of the rounds so far. A client's batches depend on its
+site's secret and the number of the round only, so a run that goes on ends with the same model as one that
+was never stopped, bit for bit where sums are plain or in fixed point. Nothing secret is in it: keys are
+agreed anew. Where totals open at the sites of a deployment, the model is not in it either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from tacit.core.errors import ConfigError, MessageError, nearest
-from tacit.core.events import BudgetSpent, Evaluated, Event, Events
+from tacit.core.events import Evaluated, Events
+from tacit.core.kept import Kept
 from tacit.core.message import Message
+from tacit.core.replica import over, under
 from tacit.core.shared import Shared
 from tacit.data.schema import Schema
 from tacit.data.table import Table
@@ -26,6 +29,7 @@ from tacit.runs.settings import Settings
 
 NAME = "checkpoint.bin"
 SCORES = ("accuracy", "f1", "loss", "r2", "rmse")
+COUNTS = ("attempt", "following", "sums", "repeats")
 
 
 @dataclass(frozen=True)
@@ -34,13 +38,17 @@ class Checkpoint:
 
     folder: RunFolder
     settings: Settings
-    shared: Shared
+    kept: Kept
     rounds: list[dict[str, Any]]
 
     @property
     def run(self) -> str:
         """The run's id."""
         return self.folder.path.name
+
+    def begin(self) -> None:
+        """Write down that it goes on: the attempt after this one, if there is to be one, is another."""
+        _write(self.folder, self.settings, replace(self.kept, following=self.kept.following + 1), self.rounds)
 
 
 class Keeper:
@@ -53,7 +61,7 @@ class Keeper:
     test : Table or None
         The experimenter's own test rows.
     events : Events
-        Told the scores; tell what privacy has cost.
+        Told the scores.
     rounds : sequence
         Scores of rounds before the run was stopped, if it was.
     """
@@ -69,36 +77,41 @@ class Keeper:
         self._settings, self._folder, self._test, self._events = settings, folder, test, events
         self._method = settings.build_method()
         self.rounds = list(rounds)
-        self._epsilon: float | None = None
-        events.subscribe(self._hear)
 
-    def _hear(self, number: int, event: Event) -> None:
-        if isinstance(event, BudgetSpent):
-            self._epsilon = event.epsilon
-
-    def __call__(self, shared: Shared) -> None:
+    def __call__(self, kept: Kept) -> None:
         """Keep what was learnt in a round."""
-        entry: dict[str, Any] = {"round": int(shared["round"])}
-        if self._test is not None:
-            scores = self._method.model(shared).scores(self._test)
+        done = int(kept.progress["round"])
+        if not self.rounds or self.rounds[-1]["round"] < done:
+            self.rounds.append(self._entry(done, kept))
+        _write(self._folder, self._settings, kept, self.rounds)
+
+    def _entry(self, done: int, kept: Kept) -> dict[str, Any]:
+        entry: dict[str, Any] = {"round": done}
+        if self._test is not None and kept.shared is not None:
+            scores = self._method.model(kept.shared).scores(self._test)
             entry |= {name: scores[name] for name in SCORES if scores.get(name) is not None}
-            self._events.emit(Evaluated(f"round {entry['round']}", "test", dict(entry)))
-        if self._epsilon is not None:
-            entry["epsilon"] = self._epsilon
-        self.rounds.append(entry)
-        message = Message(
-            {
-                "settings": msgspec.json.encode(self._settings.as_tables()),
-                "schema": shared.schema.to_message().encode(),
-                "rounds": msgspec.json.encode(self.rounds),
-                **{f"shared/{name}": value for name, value in shared.items()},
-            }
-        )
-        self._folder.write(NAME, message.encode())
+            self._events.emit(Evaluated(f"round {done}", "test", dict(entry)))
+        if epsilon := kept.progress.get("epsilon"):
+            entry["epsilon"] = epsilon
+        return entry
 
     def finish(self) -> None:
         """Remove the checkpoint of a run that is done."""
         (self._folder.path / NAME).unlink(missing_ok=True)
+
+
+def _write(folder: RunFolder, settings: Settings, kept: Kept, rounds: Sequence[dict[str, Any]]) -> None:
+    fields = {
+        "settings": msgspec.json.encode(settings.as_tables()),
+        "schema": kept.schema.to_message().encode(),
+        "rounds": msgspec.json.encode(rounds),
+        **{name: getattr(kept, name) for name in COUNTS},
+        **over("progress/", kept.progress),
+        **over("log/", kept.log),
+    }
+    if kept.shared is not None:
+        fields |= {"shared": True, **over("shared/", kept.shared)}
+    folder.write(NAME, Message(fields).encode())
 
 
 def read_checkpoint(run: str, out: str = "runs") -> Checkpoint:
@@ -107,7 +120,7 @@ def read_checkpoint(run: str, out: str = "runs") -> Checkpoint:
     Raises
     ------
     ConfigError
-        If there is none, or if the run cannot go on.
+        If there is none, or if it cannot be read.
     """
     folder = RunFolder(_found(run, out))
     try:
@@ -115,15 +128,13 @@ def read_checkpoint(run: str, out: str = "runs") -> Checkpoint:
         tables = msgspec.json.decode(message["settings"], type=dict[str, Any])
         rounds = msgspec.json.decode(message["rounds"], type=list[dict[str, Any]])
         schema = Schema.from_message(Message.decode(message["schema"]))
-    except (OSError, KeyError, MessageError, msgspec.MsgspecError) as error:
+        counts = {name: int(message[name]) for name in COUNTS}
+    except (OSError, KeyError, TypeError, MessageError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{folder.path / NAME} cannot be read: {error}") from None
-    settings = Settings.from_tables(tables)
-    if settings.protect["name"] == "noised":
-        raise ConfigError(
-            "a run with noise does not go on: the noise of its sums was sized for one run; start a new one"
-        )
-    values: Mapping[str, Any] = {n[7:]: v for n, v in message.items() if n.startswith("shared/")}
-    return Checkpoint(folder, settings, Shared(schema, values), rounds)
+    shared = Shared(schema, under("shared/", message)) if "shared" in message else None
+    log = Message(under("log/", message))
+    kept = Kept(schema, under("progress/", message), shared, log, **counts)
+    return Checkpoint(folder, Settings.from_tables(tables), kept, rounds)
 
 
 def _found(run: str, out: str) -> Path:
@@ -135,6 +146,6 @@ def _found(run: str, out: str) -> Path:
     if run in known:
         return known[run].parent
     done = (Path(out) / run / "result.json").is_file() or (Path(run) / "result.json").is_file()
-    none = "methods with rounds write one where totals open at the coordinator, and finished runs have none"
+    none = "methods with rounds write one after their first rounds, and finished runs have none"
     hint = none if done or not known else nearest(run, known)
     raise ConfigError(f"no checkpoint of a run '{run}' in {out}/: {hint}")

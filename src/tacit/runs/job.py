@@ -61,6 +61,8 @@ def execute(
         A run of these settings that was stopped: go on from there, in its own folder.
     """
     settings.check()
+    if resume:
+        resume.begin()
     run = resume.run if resume else run or new_run()
     federation = federation or build_federation(settings)
     folder = resume.folder if resume else RunFolder.create(settings.run.out, run)
@@ -81,7 +83,7 @@ def execute(
                 run=run,
                 transcript=TranscriptFolder(folder.path / "transcript") if settings.run.transcript else None,
                 keep=keeper,
-                resume=resume.shared if resume else None,
+                resume=resume.kept if resume else None,
             )
             for text in _leaks(settings, exposure):
                 events.emit(Noted("exposure", text, "warning"))

@@ -238,6 +238,24 @@ class Noised(Protection):
         desk.events.emit(Noted("protection", text))
         self.wrapped.prepare(desk, sums)
 
+    def resume(self, desk: Any, sums: int) -> None:
+        """Charge what was released before the run was stopped."""
+        budget: Budget = desk.memory["noise"]
+        budget.used = min(sums, budget.sums)
+        if budget.used:
+            budget.accountant.add(Release(self._noise(budget.sums), "discrete"), rounds=budget.used)
+
+    def left(self, desk: Any) -> int | None:
+        """Sums that the noise was sized for and that are still to come."""
+        budget: Budget | None = desk.memory.get("noise")
+        return None if budget is None else budget.sums - budget.used
+
+    def carry(self, party: Party, known: Party) -> None:
+        """Go on counting; numbers of sums begin anew."""
+        if "noised" in known.state:
+            announced, used, _ = known.state["noised"]
+            party.state["noised"] = (announced, max(used, party.state.get("noised", (0, 0, 0))[1]), 0)
+
     def spent(self, desk: Any) -> float:
         """Epsilon that a desk's run has cost so far, at delta."""
         budget: Budget | None = desk.memory.get("noise")
