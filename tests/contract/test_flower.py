@@ -4,6 +4,7 @@ One federation is started for all of them; ``make test`` makes two runs on it, `
 """
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -238,20 +239,62 @@ def test_too_few_sites(federation, tables):
         federation.start_node("client-3")
 
 
-@pytest.mark.slow
-def test_sites_with_rows_of_their_own_keep_the_model(federation, tables, rows):
+@pytest.fixture
+def own_rows(federation, rows):
+    """Every site brings rows of its own, and takes part in no experiments."""
     before = {name: (federation.site(name) / "site.toml").read_text() for name in CLIENTS}
     for name, text in before.items():
         own = text.replace("experiment = true", "experiment = false")
         more = f'data = "{rows["classification"]}"\ntarget = "target"\n'
         (federation.site(name) / "site.toml").write_text(own + more)
-    try:
-        chosen = tables(data={"name": "sites", "target": None, "holdout": 0.2}, protect={"name": "ckks"})
-        result = launch(Settings.from_tables(chosen)).result
-        models = [learnt(SiteFolder(federation.site(name))) for name in CLIENTS]
-    finally:
-        for name, text in before.items():
-            (federation.site(name) / "site.toml").write_text(text)
+    yield {"name": "sites", "target": None, "holdout": 0.2}
+    for name, text in before.items():
+        (federation.site(name) / "site.toml").write_text(text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protect", ["ckks", "masked"])
+def test_a_run_whose_coordinator_was_killed_goes_on(federation, tables, own_rows, tmp_path, protect):
+    method = {"name": "fedyogi", "rounds": 5, "hidden": 4}
+    chosen = tables(data=own_rows, protect={"name": protect}, method=method)
+    whole = launch(Settings.from_tables(chosen)).result
+    (tmp_path / "federation.toml").write_text(toml(chosen))
+    words = [sys.executable, "-c", MAIN]
+    process = subprocess.Popen(
+        [*words, "run", "federation.toml", "-q"], cwd=tmp_path, stdout=subprocess.DEVNULL, text=True
+    )
+    until = time.monotonic() + 120
+    while not (found := list(tmp_path.glob("runs/*/checkpoint.bin"))) and time.monotonic() < until:
+        time.sleep(0.05)
+    for number in processes_of(federation.home):
+        if b"serverapp" in Path(f"/proc/{number}/cmdline").read_bytes():
+            os.kill(number, signal.SIGKILL)
+    assert process.wait(timeout=120) != 0
+    assert not (found[0].parent / "result.json").exists()
+    done = subprocess.run(
+        [*words, "resume", "latest", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=220,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    resumed = json.loads(done.stdout)
+    assert resumed["run"] == found[0].parent.name
+    assert resumed["engine"]["name"] == "flower"
+    if protect == "masked":
+        assert resumed["model"] == whole["model"]
+    ours, theirs = (learnt(SiteFolder(federation.site("client-1")), r["run"])[1] for r in (resumed, whole))
+    for name, value in theirs.arrays.items():
+        assert np.allclose(ours.arrays[name], value, atol=1e-6), name
+
+
+@pytest.mark.slow
+def test_sites_with_rows_of_their_own_keep_the_model(federation, tables, own_rows):
+    chosen = tables(data=own_rows, protect={"name": "ckks"})
+    result = launch(Settings.from_tables(chosen)).result
+    models = [learnt(SiteFolder(federation.site(name))) for name in CLIENTS]
     assert 0 < result["accuracy"] < 1  # on the rows that they keep aside
     assert not (Path(result["folder"]) / "model.safetensors").exists()
     assert {run for run, _ in models} == {result["run"]}

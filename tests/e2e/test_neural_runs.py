@@ -41,7 +41,9 @@ def killed(folder: Path, *words: object) -> Path:
     return found[0].parent
 
 
-@pytest.mark.parametrize(("method", "protect"), [("fedadam", "plain"), ("fedavg", "masked")])
+@pytest.mark.parametrize(
+    ("method", "protect"), [("fedadam", "plain"), ("fedavg", "masked"), ("fedyogi", "shares")]
+)
 def test_a_killed_run_goes_on_to_the_same_model(
     tacit: Tacit, tmp_path: Path, protect: str, method: str
 ) -> None:

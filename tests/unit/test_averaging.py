@@ -646,7 +646,7 @@ class TestGoingOn:
         kept = []
         whole, _ = learnt(method, held, keep=kept.append)
         assert kept[-1].progress["over"]
-        resumed, seen = learnt(method, held, resume=kept[-1])
+        resumed, _ = learnt(method, held, resume=kept[-1])
         assert resumed.outcome.shared["round"] == whole.outcome.shared["round"] < 6
 
     def test_reading_the_model_is_no_traffic(self, digits):

@@ -38,6 +38,7 @@ from tacit.core.errors import (
 from tacit.core.exposure import COORDINATOR
 from tacit.core.message import Message
 from tacit.core.secret import Secret
+from tacit.core.shared import Shared
 from tacit.deploy import launch as launching
 from tacit.deploy.certificates import write_certificates
 from tacit.deploy.clientapp import app
@@ -48,10 +49,12 @@ from tacit.engines.flower import SMALL, FlowerEngine, pack, unpack
 from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, new_unlock, write_private
 from tacit.engines.store import PartyStore
 from tacit.methods import METHODS
+from tacit.runs.checkpoint import read_checkpoint
 from tacit.runs.job import execute
 from tacit.runs.settings import OWN_ROWS, Settings
 from tacit.runs.transcript import read_transcript
 from tacit.sums import PROTECTIONS
+from tacit.sums.noised import Noised
 
 CLIENTS = ("client-1", "client-2", "client-3")
 SERVICES = ("key-server",)
@@ -494,6 +497,121 @@ class TestOwnRows:
         assert not (finished.folder.path / "model.safetensors").exists()
         assert "desk.hand_over" not in [wave["step"] for wave in finished.result["ledger"]["waves"]]
         assert finished.result["accuracy"] > 0.42
+
+
+class KilledError(Exception):
+    """The coordinator's process ends without warning."""
+
+
+class TestGoingOn:
+    chosen = TestOwnRows.chosen
+
+    def stopped(self, sites, settings, monkeypatch, replies, resume=None):
+        """Run until that many replies to asks for updates have passed, then die; give the checkpoint."""
+        grid, left = grid_of(sites, settings), [replies]
+
+        def counted(name, message, reply):
+            call = Message.decode(unpack(message.content)[0])
+            left[0] -= call["$step"] == "desk.contribute" and call["contribution"] == "update"
+            if left[0] < 0:
+                raise KilledError
+            return reply
+
+        grid.rewrite = counted
+        run = resume.run if resume else "the-run"
+        federation = DeployedFederation(settings, SiteFolder(sites[COORDINATOR]), grid)
+        with monkeypatch.context() as patched, pytest.raises(KilledError):
+            # What is killed writes no last words.
+            patched.setattr("tacit.runs.folder.RunFolder.write_json", lambda *a: None)
+            execute(settings, federation=federation, run=run, resume=resume)
+        return read_checkpoint(run, settings.run.out)
+
+    @pytest.mark.parametrize("own_rows", [True, False])
+    @pytest.mark.parametrize(
+        "protect",
+        [
+            {"name": "plain"},
+            {"name": "masked"},
+            {"name": "ckks"},
+            {"name": "shares"},
+            {"name": "paillier", "holder": "clients", "key_bits": 2048},
+        ],
+        ids=lambda protect: protect["name"],
+    )
+    def test_at_the_sites_it_ends_with_the_same_model(
+        self, sites, job, chosen, rows, protect, own_rows, monkeypatch, keys_once
+    ):
+        if not own_rows:  # the fixture has taken the sites out of experiments
+            for name in CLIENTS:
+                text = (
+                    (sites[name] / "site.toml").read_text().replace("experiment = false", "experiment = true")
+                )
+                (sites[name] / "site.toml").write_text(text)
+        method = {"name": "fedyogi", "rounds": 5, "hidden": 4, "rate": 0.5}
+        settings = (chosen if own_rows else job)(method=method, protect=protect)
+        with keys_once():
+            whole = on_grid(sites, settings)
+            point = self.stopped(sites, settings, monkeypatch, 8)  # within the third round
+            at_clients = settings.build_protection().opens == "clients"
+            # A replica is read where it is open, which is a round late.
+            assert point.kept.progress["round"] == (1 if at_clients and not own_rows else 2)
+            assert (point.kept.shared is None) == (at_clients and own_rows)
+            again = self.stopped(sites, settings, monkeypatch, 1, point)  # and again, before it got further
+            assert again.kept.progress == point.kept.progress
+            assert again.kept.following == 2
+            grid = grid_of(sites, settings)
+            federation = DeployedFederation(settings, SiteFolder(sites[COORDINATOR]), grid)
+            resumed = execute(settings, federation=federation, resume=again)
+        if protect["name"] == "ckks":
+            site = SiteFolder(sites["client-1"])
+            ours, theirs = (learnt(site, finished.result["run"])[1] for finished in (resumed, whole))
+            for name, value in theirs.arrays.items():
+                assert np.allclose(ours.arrays[name], value, atol=1e-6)
+        else:
+            assert resumed.result["model"] == whole.result["model"]
+        assert not (resumed.folder.path / "checkpoint.bin").exists()
+
+    def test_a_site_that_forgot_is_left_out(self, sites, chosen, monkeypatch):
+        method = {"name": "fedavg", "rounds": 4, "hidden": 4}
+        settings = chosen(method=method, protect={"name": "ckks"}, run={"quorum": 0.6, "min_clients": 2})
+        point = self.stopped(sites, settings, monkeypatch, 8)
+        (sites["client-2"] / "state.db").unlink()
+        grid = grid_of(sites, settings)
+        federation = DeployedFederation(settings, SiteFolder(sites[COORDINATOR]), grid)
+        resumed = execute(settings, federation=federation, resume=point)
+        (failure,) = resumed.result["failures"]
+        assert "client-2 remembers nothing of attempt 0" in str(failure)
+
+    def test_a_site_takes_no_model_that_it_did_not_learn(self, sites, chosen, monkeypatch):
+        settings = chosen(method={"name": "fedavg", "rounds": 4, "hidden": 4}, protect={"name": "ckks"})
+        point = self.stopped(sites, settings, monkeypatch, 8)
+        model = learnt(SiteFolder(sites["client-1"]))[1]
+        forged = Shared(point.kept.schema, {f"net/{n}": a for n, a in model.arrays.items()})
+        point = replace(point, kept=replace(point.kept, shared=forged))
+        grid = grid_of(sites, settings)
+        federation = DeployedFederation(settings, SiteFolder(sites[COORDINATOR]), grid)
+        with pytest.raises(QuorumError, match="takes a model that it did not learn in experiments only"):
+            execute(settings, federation=federation, resume=point)
+
+    def test_the_checkpoint_at_the_coordinator_does_not_hold_the_model(self, sites, chosen, monkeypatch):
+        settings = chosen(method={"name": "fedavg", "rounds": 4, "hidden": 4}, protect={"name": "ckks"})
+        point = self.stopped(sites, settings, monkeypatch, 8)
+        raw = (point.folder.path / "checkpoint.bin").read_bytes()
+        model = learnt(SiteFolder(sites["client-1"]))[1]
+        assert all(array.tobytes() not in raw for array in model.arrays.values())
+        assert len(raw) > 1000
+
+    def test_a_site_counts_its_budget_over_all_attempts(self, sites, chosen, monkeypatch):
+        method = {"name": "fedavg", "rounds": 4, "hidden": 4, "weighting": "equal", "rate": 1e-9}
+        noised = {"name": "noised", "inner": "plain", "epsilon": 8.0}
+        settings = chosen(method=method, protect=noised, prepare={"scale": "none"})
+        point = self.stopped(sites, settings, monkeypatch, 5)
+        # A coordinator that forgets what it has spent is refused by the clients, which do not.
+        point = replace(point, kept=replace(point.kept, progress={**point.kept.progress, "round": 0}))
+        monkeypatch.setattr(Noised, "resume", lambda *given: None)
+        federation = DeployedFederation(settings, SiteFolder(sites[COORDINATOR]), grid_of(sites, settings))
+        with pytest.raises(QuorumError, match="privacy budget is spent"):
+            execute(settings, federation=federation, resume=point)
 
 
 class TestConnection:

@@ -10,16 +10,22 @@ from tacit.cli.output import guarded, say_json, stderr, stdout
 def resume(name: RunName = "latest", out: Out = "runs", as_json: Json = False, quiet: Quiet = False) -> None:
     """Go on with a run that was stopped, from its last checkpoint to the same model.
 
-    For methods with rounds, under protections whose totals open at the coordinator.
+    For methods with rounds, on the engine where the run was.
     """
     from tacit.cli.progress import ProgressBars
     from tacit.cli.tables import run_table
     from tacit.runs.checkpoint import read_checkpoint
-    from tacit.runs.job import execute
 
     checkpoint = read_checkpoint(name, out)
     with ProgressBars(quiet or (as_json and not stderr.is_terminal)) as bars:
-        finished = execute(checkpoint.settings, bars, resume=checkpoint)
+        if checkpoint.settings.run.engine == "flower":
+            from tacit.deploy.launch import launch
+
+            finished = launch(checkpoint.settings, bars, resume=checkpoint)
+        else:
+            from tacit.runs.job import execute
+
+            finished = execute(checkpoint.settings, bars, resume=checkpoint)
     if as_json:
         say_json(brief(finished.result))
     else:

@@ -64,7 +64,7 @@ class Desk(Waves):
         Told everything that anyone received: receiver, sender, step, bytes.
     """
 
-    # Told what a run can go on from whenever a method has completed a round; set by whoever keeps checkpoints.
+    # Told what a run can go on from when a method has completed a round; set by whoever keeps checkpoints.
     keep: Callable[[Kept], None] | None = None
     repeats = 0  # rounds that clients compute once more, since the run was stopped
     begun = 0  # sums before that

@@ -156,7 +156,7 @@ def resume(desk: Desk, kept: Kept, sums: int) -> None:
 
 
 def restore(party: Party, message: Message, parts: Parts, shared: Shared) -> Message:
-    """Take up what was learnt before the run was stopped: one's own replica, or in experiments a given one."""
+    """Take up what was learnt before the run was stopped: one's own replica; in experiments a given one."""
     if EARLIER + "attempt" in message:
         replica = _own(party, under(EARLIER, message), parts, shared.schema)
     elif manifest_of(party).experiment:
@@ -177,4 +177,3 @@ def _own(party: Party, earlier: Mapping[str, Any], parts: Parts, schema: Any) ->
     if known.state.get("schema") != party.state["schema"]:
         raise DataError(f"{party.id} learnt under another schema in attempt {attempt} at run {manifest.run}")
     return open_log(known, parts, schema, Message(earlier))
-

@@ -111,7 +111,7 @@ class Part:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def carry(self, party: typing.Any, known: typing.Any) -> None:
-        """Take over what a client may not count anew from what it was in an earlier attempt at the same run."""
+        """Take over what a client must not count anew from an earlier attempt at the same run."""
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> typing.Self:

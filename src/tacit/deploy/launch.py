@@ -26,8 +26,9 @@ from tacit.deploy.connection import probe, read_connection
 from tacit.deploy.federation import check_deployable
 from tacit.engines.sitefolder import SiteFolder
 from tacit.federation import new_run
+from tacit.runs.checkpoint import Checkpoint
 from tacit.runs.experiment import build_federation
-from tacit.runs.folder import RunFolder
+from tacit.runs.folder import EventFile, RunFolder
 from tacit.runs.job import Finished, facts
 from tacit.runs.settings import OWN_ROWS, Settings
 
@@ -39,7 +40,10 @@ STARTED = re.compile(r"Successfully started run (\d+)")
 
 
 def launch(
-    settings: Settings, *subscribers: Subscriber, environment: Mapping[str, str] = os.environ
+    settings: Settings,
+    *subscribers: Subscriber,
+    environment: Mapping[str, str] = os.environ,
+    resume: Checkpoint | None = None,
 ) -> Finished:
     """Run a job on the Flower federation that the settings name.
 
@@ -53,6 +57,8 @@ def launch(
         Get every event; a progress bar, for instance.
     environment : mapping
         Variables for Flower's commands; ``FLWR_HOME`` says where its configuration is.
+    resume : Checkpoint, optional
+        A run of these settings that was stopped: go on from there, in its own folder.
 
     Raises
     ------
@@ -71,22 +77,41 @@ def launch(
     if settings.data.name != OWN_ROWS:
         build_federation(settings)  # what no client could learn from is refused before anything is sent
     probe(read_connection(settings.flower.superlink, environment))
-    run = new_run()
-    out = Path(settings.run.out).absolute()
+    run = resume.run if resume else new_run()
+    out = (resume.folder.path.parent if resume else Path(settings.run.out)).absolute()
     config = {
         "settings": msgspec.json.encode(_travelling(settings)).decode(),
         "run": run,
         "out": str(out),
         "coordinator": str(coordinator.path.absolute()),
+        "resume": "yes" if resume else "",
     }
     folder = RunFolder(out / run)
+    told = EventFile.length(folder) if resume else 0
+    with _set_aside(folder.path / "result.json"):
+        try:
+            with _started(settings.flower.superlink, config, {**environment, **QUIET}) as process:
+                _follow(process, folder.path, subscribers, told)
+        except KeyboardInterrupt as error:
+            _note(folder, error)
+            raise
+        return _finished(process, folder)
+
+
+@contextmanager
+def _set_aside(path: Path) -> Iterator[None]:
+    """Put the result of a run that was stopped out of the way; it comes back if there is no newer one."""
+    aside = path.with_name(f".{path.name}.before")
+    with suppress(FileNotFoundError):
+        path.replace(aside)
     try:
-        with _started(settings.flower.superlink, config, {**environment, **QUIET}) as process:
-            _follow(process, folder.path, subscribers)
-    except KeyboardInterrupt as error:
-        _note(folder, error)
-        raise
-    return _finished(process, folder)
+        yield
+    finally:
+        with suppress(FileNotFoundError):
+            if path.is_file():
+                aside.unlink()
+            else:
+                aside.replace(path)
 
 
 def check_flower() -> None:
@@ -158,9 +183,9 @@ def _started(
             run.last = " / ".join(line.strip() for line in run.text().splitlines()[-6:] if line.strip())
 
 
-def _follow(run: _Run, folder: Path, subscribers: tuple[Subscriber, ...]) -> None:
-    """Hand on events until the run is over."""
-    path, place = folder / "events.jsonl", 0
+def _follow(run: _Run, folder: Path, subscribers: tuple[Subscriber, ...], place: int) -> None:
+    """Hand on events, from a place in their file on, until the run is over."""
+    path = folder / "events.jsonl"
     while True:
         over = run.process.poll() is not None or (folder / "result.json").is_file()
         if path.is_file():

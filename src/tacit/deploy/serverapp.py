@@ -1,7 +1,8 @@
 """The ServerApp of every method: the coordinator's half of a run, on the SuperLink's machine.
 
-Its configuration (``--run-config``) carries the run's settings, its id, the folder for run folders and that
-of the coordinator's keys; what the run gives is written to its run folder, as on the embedded engine.
+Its configuration (``--run-config``) carries the run's settings, its id, the folder for run folders, that of
+the coordinator's keys, and whether it goes on with a run that was stopped; what the run gives is written to
+its run folder, as on the embedded engine.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tacit.core.errors import TacitError
 from tacit.deploy.answer import settings_of
 from tacit.deploy.federation import DeployedFederation
 from tacit.engines.sitefolder import SiteFolder
+from tacit.runs.checkpoint import read_checkpoint
 from tacit.runs.folder import RunFolder
 from tacit.runs.job import execute, facts
 
@@ -34,7 +36,8 @@ def main(grid: Grid, context: Context) -> None:
             flower=replace(settings.flower, coordinator=config["coordinator"]),
         )
         federation = DeployedFederation(settings, SiteFolder(config["coordinator"]), grid)
-        execute(settings, federation=federation, run=config["run"])
+        resume = read_checkpoint(config["run"], config["out"]) if config.get("resume") else None
+        execute(settings, federation=federation, run=config["run"], resume=resume)
     except TacitError as error:
         _tell(config, error)
         # Flower's log gets what everybody may know; the rest is in the run folder.

@@ -48,7 +48,8 @@ def learnt(folder: SiteFolder, run: str = "latest") -> tuple[str, Model]:
         with folder.store.step(digest, Party(folder.name, dict, folder.secret)) as party:
             state = dict(party.state)
         if "manifest" in state and any(name.startswith("shared/") for name in state):
-            found[Manifest.from_message(Message.decode(state["manifest"])).run] = state
+            # The latest attempt at a run comes first.
+            found.setdefault(Manifest.from_message(Message.decode(state["manifest"])).run, state)
     if not found:
         raise DataError(f"{folder.name} has adopted no model yet: let it take part in a run first")
     chosen = next(iter(found)) if run == "latest" else run

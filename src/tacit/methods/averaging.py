@@ -194,7 +194,7 @@ class Averaging(Method):
         """Whether the budgets allow another round; tells what the examples' is by then."""
         left = desk.parts.protection.left(desk)
         if left is not None and left < self.round_sums + desk.reserved:
-            text = f"noise was sized for {left} more sums, a round needs {self.round_sums}: training ends here"
+            text = f"noise was sized for {left} more sums, too few for a round: training ends here"
             desk.events.emit(Noted("privacy", text, "warning"))
             return False
         if self.private is None:

@@ -46,6 +46,7 @@ from tacit.models.activations import ActivationName
 from tacit.models.ensemble import Ensemble, Vote
 
 Matrix = NDArray[np.float64]
+MOST_DRAWS = 10_000
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class FedHEONNEnsemble(Method):
         Draw rows with replacement (β_s).
     replace_features : bool
         Draw features with replacement (β_f).
+    draw : int
+        Which draw of features, 0 for the first: few networks depend on it, so it may be worth tuning.
     vote : {"majority", "mean"}
         How a class is chosen; targets of a regression are always the mean.
     lam : float
@@ -100,6 +103,7 @@ class FedHEONNEnsemble(Method):
     features: float = 0.8
     replace_samples: bool = False
     replace_features: bool = False
+    draw: int = 0
     vote: Vote = "majority"
     lam: float = 1e-3
     activation: ActivationName = "logistic"
@@ -113,6 +117,8 @@ class FedHEONNEnsemble(Method):
         for name in ("estimators", "processes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: give at least 1")
+        if not 0 <= self.draw < MOST_DRAWS:
+            raise ConfigError(f"draw is {self.draw}: give 0 or more, below {MOST_DRAWS}")
         for name in ("samples", "features"):
             if not 0 < getattr(self, name) <= 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: give a share above 0, at most 1")
@@ -144,9 +150,9 @@ class FedHEONNEnsemble(Method):
         """Features of every estimator, published for all clients."""
         drawn = [
             patches.draw_features(rng, schema.features, self.features, self.replace_features)
-            for _ in range(self.estimators)
+            for _ in range((self.draw + 1) * self.estimators)
         ]
-        columns, factors = zip(*drawn, strict=True)
+        columns, factors = zip(*drawn[-self.estimators :], strict=True)
         return {"columns": np.stack(columns), "factors": np.stack(factors)}
 
     def train(self, desk: Desk) -> None:

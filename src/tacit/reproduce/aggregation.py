@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from tacit.core.kept import Kept
 from tacit.core.random import generator
-from tacit.core.shared import Shared
 from tacit.data.files import load
 from tacit.data.partition import partition as divide
 from tacit.federation import Federation, holdings_of, split
@@ -65,13 +65,14 @@ def course(
     rounds: int = ROUNDS,
     eta: float | None = None,
 ) -> tuple[Round, ...]:
-    """Scores after each round; after the last one only, where totals open at the clients."""
+    """Scores after each round."""
     settings = {**LOCAL, "hidden": hidden, "rounds": rounds, "protect_layers": layers}
     method = METHODS.build(strategy, settings if eta is None else {**settings, "eta": eta})
     chosen, scores = federation(partition, rows, seed), []
 
-    def keep(shared: Shared) -> None:
-        scores.append(method.model(shared).scores(chosen.test))  # type: ignore[arg-type]
+    def keep(kept: Kept) -> None:
+        assert kept.shared is not None and chosen.test is not None
+        scores.append(method.model(kept.shared).scores(chosen.test))
 
     training = chosen.train(method, protect=protect, keep=keep)
     assert chosen.test is not None

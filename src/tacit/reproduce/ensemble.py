@@ -28,6 +28,8 @@ from tacit.reproduce.harness import Cell, Experiment
 
 FOLDS = 10
 CLIENTS = 4
+DRAWS = 10  # of features, among which clients' hold-outs choose where there are few estimators
+HOLDOUT = 0.2
 
 # Data set, encoding of categories, base and ensemble with the paper's hyper-parameters, the paper's
 # accuracies, and the ranges expected of ours.
@@ -38,19 +40,13 @@ OBESITY = (
     (74.61, 81.38),
 )
 ORHD = (FedHEONN(0.1), FedHEONNEnsemble(96, 0.1, 0.75), (93.39, 94.51))
+DRY_BEAN = (FedHEONN(), FedHEONNEnsemble(2, 0.5, 0.9, replace_samples=True), (90.07, 90.61))
 TABLE_2: tuple[Row, ...] = (
     ("obesity_levels", "one-hot", *OBESITY, ((72.5, 77.0), (77.5, 84.0))),
     ("obesity_levels", "ordinal", *OBESITY, ((72.5, 77.0), (78.5, 84.0))),
     ("digits", "–", *ORHD, ((93.0, 94.2), (94.0, 95.5))),
     ("optdigits", "–", *ORHD, ((93.0, 94.0), (92.8, 94.5))),
-    (
-        "dry_bean",
-        "–",
-        FedHEONN(),
-        FedHEONNEnsemble(2, 0.5, 0.9, replace_samples=True),
-        (90.07, 90.61),
-        ((90.0, 90.6), (90.2, 91.2)),
-    ),
+    ("dry_bean", "–", *DRY_BEAN, ((90.0, 90.6), (90.2, 91.2))),
     (
         "skin_segmentation",
         "–",
@@ -72,22 +68,40 @@ def rows_of(data: str, encoding: str) -> Table:
     return dataclasses.replace(table, values=np.asarray(table.values, dtype=np.float64), columns=columns)
 
 
-def cross_validated(method: Method, data: str, encoding: str, seed: int) -> float:
-    """Mean accuracy in per cent over ten folds drawn by class, each learnt by four clients."""
+def cross_validated(method: Method, data: str, encoding: str, seed: int, draws: int = 1) -> float:
+    """Mean accuracy in per cent over ten folds drawn by class, each learnt by four clients.
+
+    With several draws of the features, each fold takes the one that is best on rows which its clients keep
+    aside; the fold's test rows are looked at once, with a model that then learnt from all other rows.
+    """
     from sklearn.model_selection import StratifiedKFold
 
     table = rows_of(data, encoding)
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(table.values, table.target)
-    # Patches are drawn anew for every fold: with two estimators much depends on which features these got.
-    found = [_held_out(method, table, a, b, FOLDS * seed + fold) for fold, (a, b) in enumerate(folds)]
+    found = []
+    for fold, (learnt, tested) in enumerate(folds):
+        # Patches are drawn anew for every fold: with two estimators much depends on which features these got.
+        place = FOLDS * seed + fold
+        known, chosen = table.take(learnt), method
+        if draws > 1:
+            aside = _federation(known, place, HOLDOUT)
+            tried = [dataclasses.replace(method, draw=draw) for draw in range(draws)]  # type: ignore[call-arg]
+            chosen = max(tried, key=partial(_aside, aside))
+        model = _federation(known, place).train(chosen, protect="plain").model
+        found.append(model.scores(table.take(tested))["accuracy"])
     return 100.0 * float(np.mean(found))
 
 
-def _held_out(method: Method, table: Table, learnt: Any, tested: Any, seed: int) -> float:
-    federation = Federation.embedded(
-        table.take(learnt), clients=CLIENTS, test=None, seed=seed, classes=list(table.classes)
-    )
-    return float(federation.train(method, protect="plain").model.scores(table.take(tested))["accuracy"])
+def _federation(table: Table, seed: int, holdout: float = 0.0) -> Federation:
+    classes = list(table.classes)
+    return Federation.embedded(table, clients=CLIENTS, test=None, holdout=holdout, seed=seed, classes=classes)
+
+
+def _aside(federation: Federation, method: Method) -> float:
+    """Accuracy on the rows that clients keep aside."""
+    scores = federation.train(method, protect="plain").holdout
+    assert scores is not None
+    return float(scores["accuracy"])
 
 
 # -- figure 2 ------------------------------------------------------------------------------------------
@@ -154,10 +168,21 @@ def experiments() -> Iterator[Experiment]:
             )
             for data, encoding, base, ensemble, paper, expected in TABLE_2
             for index, (model, method) in enumerate((("base", base), ("ensemble", ensemble)))
+        ]
+        + [
+            Cell(
+                {"data": "dry_bean", "categories": "–", "model": f"ensemble, best of {DRAWS} draws"},
+                DRY_BEAN[2][1],
+                (90.4, 91.2),
+                partial(cross_validated, DRY_BEAN[1], "dry_bean", "–", draws=DRAWS),
+            )
         ],
         remarks=(
             "The paper chose its hyper-parameters on the folds that it reports; ours are the paper's, and "
-            "seeds draw folds and patches anew. Its table calls the digits ORHD with 5,620 rows; its code "
+            "seeds draw folds and patches anew. With the two networks of Dry Bean much depends on which "
+            f"features they drew: 'best of {DRAWS} draws' takes the draw that is best on rows which the "
+            "clients keep aside of the nine folds they learn from, as `tacit tune --try draw=…` does. Its "
+            "table calls the digits ORHD with 5,620 rows; its code "
             "loads the 1,797 rows that scikit-learn brings, so the paper's figures belong to 'digits', and "
             "on all 5,620 ('optdigits') a tenth of the rows is too much for patches to differ. Its code "
             "encodes categories one-hot; as numbers they do as well. The paper says that the largest output "

@@ -106,11 +106,21 @@ class EventFile:
         self._path = folder.path / "events.jsonl"
         try:
             self._file = self._path.open("ab" if append else "wb")
+            if append:
+                self._file.truncate(self.length(folder))
         except OSError as error:
             raise cannot_write(self._path, error) from None
         self._encode = msgspec.json.Encoder().encode
         self._started = time.perf_counter()
         self._flushed = 0.0
+
+    @staticmethod
+    def length(folder: RunFolder) -> int:
+        """Bytes of whole lines: a process that was killed may have left half a line."""
+        try:
+            return (folder.path / "events.jsonl").read_bytes().rfind(b"\n") + 1
+        except OSError:
+            return 0
 
     def __call__(self, number: int, event: Event) -> None:
         """Append one event."""
