@@ -100,6 +100,8 @@ class Tap:
         self.recall: Callable[[str, str, bytes, bytes], Any] = lambda step, party, call, job: None
         self.sort: Callable[[str, list[Reply]], Iterable[Reply]] | None = None
 
+    recalls = False
+
     def parties(self, role: str = "client") -> Any:
         return self.engine.parties(role)
 

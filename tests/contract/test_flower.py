@@ -49,7 +49,8 @@ def toml(tables):
     """Tables as a TOML file; of simple values JSON is TOML."""
     pieces = []
     for name, table in tables.items():
-        pieces += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items()), ""]
+        given = {key: value for key, value in table.items() if value is not None}
+        pieces += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in given.items()), ""]
     return "\n".join(pieces)
 
 

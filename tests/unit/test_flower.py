@@ -553,9 +553,8 @@ class TestGoingOn:
             whole = on_grid(sites, settings)
             point = self.stopped(sites, settings, monkeypatch, 8)  # within the third round
             at_clients = settings.build_protection().opens == "clients"
-            # A replica is read where it is open, which is a round late.
-            assert point.kept.progress["round"] == (1 if at_clients and not own_rows else 2)
-            assert (point.kept.shared is None) == (at_clients and own_rows)
+            assert point.kept.progress["round"] == 2
+            assert (point.kept.shared is None) == at_clients
             again = self.stopped(sites, settings, monkeypatch, 1, point)  # and again, before it got further
             assert again.kept.progress == point.kept.progress
             assert again.kept.following == 2

@@ -2,10 +2,10 @@
 
 Keys are agreed anew, so a run that goes on enrols again, under the same manifest but for the number of the
 *attempt*. Where totals open at the coordinator, it has the shared values and simply tells them. Where they
-open at the clients, it has none. In an experiment the experimenter reads the replica of a client, and
-hands it to all of them. Elsewhere nobody shows the model: each site takes up its own replica of the earlier
-attempt from its own store, and opens with that attempt's key the totals that it has not seen yet; all the
-coordinator wrote down are those totals, which it cannot open.
+open at the clients, it has none. Then each site takes up its own replica of the earlier attempt from its own
+store, and opens with that attempt's key the totals that it has not seen yet; all the coordinator wrote down
+are those totals, which it cannot open. Only on an engine whose parties vanish with the process, which is for
+experiments, the experimenter reads the replica of a client and hands it to all of them.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ def point(desk: Desk) -> Kept | None:
     shared, progress, log = desk.shared, desk.progress, Message()
     if shared is None:
         desk._marks[len(desk._log)] = desk.progress
-        if desk.manifest.experiment:
-            if (found := _read(desk)) is None:
-                return None
-            shared, progress = found
-        else:
+        if desk.engine.recalls:
             least = min(desk._known.get(party, 0) for party in desk.parties)
             log = Message(write_log(least + 1, desk._log[least:]))
+        elif (found := _read(desk)) is not None:
+            shared, progress = found
+        else:
+            return None
     return _kept(desk, progress, shared, log)
 
 

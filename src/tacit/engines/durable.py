@@ -42,6 +42,8 @@ class DurableEngine:
         Keep only what outlives a batch.
     """
 
+    recalls = False
+
     def __init__(
         self,
         holdings: Holdings,

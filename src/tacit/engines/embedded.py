@@ -55,6 +55,8 @@ class EmbeddedEngine:
         Parties without rows that a protection needs, such as a key server; they live in this process.
     """
 
+    recalls = False
+
     def __init__(
         self,
         holdings: Holdings,

@@ -93,6 +93,8 @@ class FlowerEngine:
         Largest message accepted, in bytes.
     """
 
+    recalls = True
+
     def __init__(
         self, grid: Grid, roster: Roster, *, timeout: float | None = None, limit: int = DEFAULT_LIMIT
     ) -> None:

@@ -81,8 +81,8 @@ class Keeper:
     def __call__(self, kept: Kept) -> None:
         """Keep what was learnt in a round."""
         done = int(kept.progress["round"])
-        if not self.rounds or self.rounds[-1]["round"] < done:
-            self.rounds.append(self._entry(done, kept))
+        self.rounds = [entry for entry in self.rounds if entry["round"] < done]
+        self.rounds.append(self._entry(done, kept))
         _write(self._folder, self._settings, kept, self.rounds)
 
     def _entry(self, done: int, kept: Kept) -> dict[str, Any]:

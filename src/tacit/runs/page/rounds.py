@@ -18,6 +18,8 @@ def rounds_section(result: Mapping[str, Any]) -> str:
 
     >>> rounds_section({"rounds": [{"round": 1, "accuracy": 0.5}]})
     ''
+    >>> rounds_section({"rounds": [{"round": 1}, {"round": 2, "accuracy": 0.5}]})
+    ''
     >>> "macro F1" in rounds_section({"rounds": [{"round": i, "f1": i / 9, "accuracy": 0.5} for i in (1, 2)]})
     True
     """
@@ -29,6 +31,8 @@ def rounds_section(result: Mapping[str, Any]) -> str:
     drawn = [figure(by_round, "Scores on the central test after each round")] if by_round else []
     if private and (by_cost := curve(entries, "epsilon", "epsilon spent", HALF)):
         drawn.append(figure(by_cost, "The same scores against what privacy has cost by then"))
+    if not drawn:
+        return ""
     return section("Round by round", grid("two", *drawn) if private else "".join(drawn))
 
 
@@ -38,7 +42,7 @@ def curve(entries: Sequence[Mapping[str, Any]], key: str, label: str, width: flo
     for name, words, colour, dashes in LINES:
         points = [(number(entry.get(key)), number(entry.get(name))) for entry in entries]
         kept = [(x, y) for x, y in points if x is not None and y is not None]
-        if kept:
+        if len(kept) > 1:
             series.append((words, kept, colour, dashes))
     if not series:
         return ""
