@@ -16,7 +16,7 @@ from tacit.data.preparation import Inputs
 from tacit.methods.heonn.patches import MOST_REPEATS, batches, draw_features, draw_rows
 from tacit.models.ensemble import Ensemble
 from tacit.models.files import load_model
-from tacit.reproduce.ensemble import TABLE_2, cross_validated, phase_seconds
+from tacit.reproduce.ensemble import DRAWS, DRY_BEAN, TABLE_2, cross_validated, phase_seconds
 from tacit.sums.ckks import CKKS
 
 MODES = ("sealed", "paper", "robust")
@@ -103,6 +103,20 @@ def test_pasting_sees_every_feature_and_other_rows_each_time():
     found = weights(classes(), FedHEONNEnsemble(4, 0.5, 1.0))
     assert (found != 0).all()
     assert len({one.tobytes() for one in found}) == 4
+
+
+def test_another_draw_is_other_features_and_no_draw_shares_them():
+    drawn = [
+        [
+            tuple(np.flatnonzero(one[1:, 0]))
+            for one in weights(classes(), FedHEONNEnsemble(3, 1.0, 0.6, draw=n))
+        ]
+        for n in range(3)
+    ]
+    # Draws of three follow each other: together they are one draw of nine.
+    nine = weights(classes(), FedHEONNEnsemble(9, 1.0, 0.6))
+    assert sum(drawn, []) == [tuple(np.flatnonzero(one[1:, 0])) for one in nine]
+    assert drawn[0] != drawn[1]
 
 
 def contributions(tables: dict[str, Table], method: FedHEONNEnsemble) -> dict[str, np.ndarray]:
@@ -301,6 +315,8 @@ def test_a_saved_ensemble_comes_back(tmp_path):
         {"features": float("nan")},
         {"lam": -1.0},
         {"processes": 0},
+        {"draw": -1},
+        {"draw": 10_000},
         {"max_memory": 0},
         {"rank": 2},
     ],
@@ -347,6 +363,16 @@ def test_the_papers_settings_gain_what_the_paper_says(data, encoding, gain):
         np.mean([cross_validated(m, data, encoding, seed) for seed in range(2)]) for m in (base, ensemble)
     ]
     assert found[1] - found[0] > gain
+
+
+@pytest.mark.slow
+def test_a_draw_that_is_chosen_aside_gains_on_dry_bean():
+    at_hand("dry_bean")
+    base, ensemble, _ = DRY_BEAN
+    found = [np.mean([cross_validated(m, "dry_bean", "–", s) for s in range(5)]) for m in (base, ensemble)]
+    chosen = np.mean([cross_validated(ensemble, "dry_bean", "–", s, draws=DRAWS) for s in range(5)])
+    assert chosen > 90.4 > found[0]
+    assert chosen > found[1]
 
 
 def test_phases_are_timed_apart():

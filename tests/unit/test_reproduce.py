@@ -93,6 +93,16 @@ def test_a_quick_look_leaves_out_what_takes_long(tmp_path: Path, monkeypatch: py
     assert "<svg>the drawing</svg>" in page and "a &lt;caption&gt;" in page
 
 
+def test_what_does_not_fit_into_memory_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from tacit.reproduce import higgs
+
+    monkeypatch.setattr(higgs, "_free_memory", lambda: 8.0)
+    (table,) = reproduce_papers("fedheonn-higgs", out=tmp_path)
+    assert all("take 16 GB of memory, and 8 are free" in row["note"] for row in table["rows"])
+    monkeypatch.undo()
+    assert higgs._free_memory() > 0
+
+
 class TestFedHEONN:
     tables: ClassVar[dict[str, Experiment]] = {table.name: table for table in experiments()}
 

@@ -22,6 +22,7 @@ PAPERS = {
     "fedheonn": "tacit.reproduce.fedheonn",
     "fedheonn-ensemble": "tacit.reproduce.ensemble",
     "fedheonn-hidden": "tacit.reproduce.hidden",
+    "fedheonn-higgs": "tacit.reproduce.higgs",
 }
 
 
