@@ -106,17 +106,14 @@ def test_pasting_sees_every_feature_and_other_rows_each_time():
 
 
 def test_another_draw_is_other_features_and_no_draw_shares_them():
-    drawn = [
-        [
-            tuple(np.flatnonzero(one[1:, 0]))
-            for one in weights(classes(), FedHEONNEnsemble(3, 1.0, 0.6, draw=n))
-        ]
-        for n in range(3)
-    ]
+    def columns(estimators, draw):
+        found = weights(classes(), FedHEONNEnsemble(estimators, 1.0, 0.6, draw=draw))
+        return [tuple(np.flatnonzero(one[1:, 0])) for one in found]
+
+    first, second, third = (columns(3, draw) for draw in range(3))
     # Draws of three follow each other: together they are one draw of nine.
-    nine = weights(classes(), FedHEONNEnsemble(9, 1.0, 0.6))
-    assert sum(drawn, []) == [tuple(np.flatnonzero(one[1:, 0])) for one in nine]
-    assert drawn[0] != drawn[1]
+    assert [*first, *second, *third] == columns(9, 0)
+    assert first != second
 
 
 def contributions(tables: dict[str, Table], method: FedHEONNEnsemble) -> dict[str, np.ndarray]:

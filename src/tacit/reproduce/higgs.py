@@ -67,7 +67,7 @@ def experiments() -> Iterator[Experiment]:
             for clients, protect, paper in RUNS
         ],
         remarks=(
-            "Made-up rows of HIGGS' shape, repeated four times as in the paper, whose seconds are from another "
+            "Made-up rows of HIGGS' shape, repeated four times as in the paper. Its seconds are from another "
             "machine. Ours count enrolment, keys and scaling, too: most of the encrypted run."
         ),
     )
