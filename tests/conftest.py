@@ -105,6 +105,9 @@ class Tap:
     def parties(self, role: str = "client") -> Any:
         return self.engine.parties(role)
 
+    def present(self) -> Any:
+        return [name for name in self.engine.present() if not self.lose("present", name)]
+
     def ask(
         self, call: bytes, jobs: Iterable[tuple[str, bytes]], timeout: float | None = None
     ) -> Iterator[Reply]:

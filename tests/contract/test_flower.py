@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip("flwr")
 
 from tacit.core.errors import QuorumError
+from tacit.core.events import TotalOpened
 from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.deploy.launch import launch
@@ -289,6 +290,32 @@ def test_a_run_whose_coordinator_was_killed_goes_on(federation, tables, own_rows
     ours, theirs = (learnt(SiteFolder(federation.site("client-1")), r["run"])[1] for r in (resumed, whole))
     for name, value in theirs.arrays.items():
         assert np.allclose(ours.arrays[name], value, atol=1e-6), name
+
+
+@pytest.mark.slow
+def test_a_site_that_is_started_later_joins(federation, tables):
+    opened = []
+
+    def start(number, event):
+        if isinstance(event, TotalOpened) and event.contribution == "update":
+            opened.append(event.contributors)
+            if len(opened) == 1:
+                federation.start_node("client-3")
+
+    chosen = tables(
+        method={"name": "fedavg", "rounds": 10, "hidden": 4},
+        protect={"name": "masked"},
+        run={"quorum": 0.6, "min_clients": 2},
+        flower={"wait": 1.0},
+    )
+    federation.stop_node("client-3")
+    try:
+        launch(Settings.from_tables(chosen), start)
+    finally:
+        if not opened:
+            federation.start_node("client-3")
+    assert opened[0] == 2
+    assert opened[-1] == 3
 
 
 @pytest.mark.slow

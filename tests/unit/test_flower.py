@@ -613,6 +613,31 @@ class TestGoingOn:
             execute(settings, federation=federation, resume=point)
 
 
+@pytest.mark.parametrize("protect", ["masked", "ckks"])
+def test_a_site_that_connects_later_joins(sites, job, protect):
+    settings = job(
+        method={"name": "fedavg", "rounds": 4, "hidden": 4},
+        protect={"name": protect},
+        run={"quorum": 0.6, "min_clients": 2},
+    )
+    grid = grid_of(sites, settings)
+    path = grid.sites.pop("client-3")
+    rounds = []
+
+    def come(name, message, reply):
+        call = Message.decode(unpack(message.content)[0])
+        rounds.append(call["$step"] == "desk.contribute" and call["contribution"] == "update")
+        if sum(rounds) == 4:  # the second round is done
+            grid.sites["client-3"] = path
+        return reply
+
+    grid.rewrite = come
+    result = on_grid(sites, settings, grid).result
+    assert [note["text"] for note in result["notes"] if note["about"] == "client-3"] == [
+        "joined late, in round 3"
+    ]
+
+
 class TestConnection:
     def config(self, monkeypatch, tmp_path, text):
         monkeypatch.setenv("FLWR_HOME", str(tmp_path))

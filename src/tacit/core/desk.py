@@ -33,6 +33,8 @@ from tacit.core.waves import Transcript, Waves, some
 
 __all__ = ["Desk", "Outcome", "Transcript"]
 
+MOST_INVITATIONS = 5  # to a party that could be asked and does not answer
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -97,6 +99,19 @@ class Desk(Waves):
         self.parties = tuple(enrolled)
         if self._opens == "coordinator":
             self.shared = initial(self.parts, self.schema, self.manifest)
+
+    def late(self) -> tuple[str, ...]:
+        """Parties that did not answer when all were invited, and could be asked now.
+
+        Where clients open totals, one that comes late has to open all there were; of a run that was taken
+        up again not all are there.
+        """
+        if len(self.parties) == len(self.engine.parties()):
+            return ()
+        if self._opens == "clients" and self.manifest.attempt:
+            return ()
+        there, tries = set(self.engine.present()), self._silent
+        return tuple(n for n in self.engine.parties() if n in there and 0 < tries[n] <= MOST_INVITATIONS)
 
     def admit(self, names: Sequence[str], agreement: Any) -> tuple[str, ...]:
         """Enrol parties that come later, under the schema that was agreed; gives those that could be.

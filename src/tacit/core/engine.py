@@ -40,6 +40,9 @@ class Engine(Protocol):
     def parties(self, role: str = "client") -> Sequence[str]:
         """Names of the parties of a role, in party order."""
 
+    def present(self) -> Sequence[str]:
+        """Names of the parties that could be asked now."""
+
     def ask(self, call: bytes, jobs: Iterable[Job], timeout: float | None = None) -> Iterator[Reply]:
         """Ask each party of ``jobs``; replies stream back in that order, one for each job."""
 

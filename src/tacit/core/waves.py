@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import Any
@@ -77,6 +78,7 @@ class Waves:
         self._asking = False
         self._contributors = 0
         self._services: set[str] = set()
+        self._silent: Counter[str] = Counter()  # invitations that a party did not answer
         self._cpu_mark = cpu_seconds()
         self._cpu_inline = 0.0
 
@@ -188,6 +190,8 @@ class Waves:
             awaited.discard(reply.party)
             failure = self._failure(reply, step)
             self._account(wave, reply, failure)
+            if step == "desk.enrol":
+                self._silent[reply.party] = 0 if reply.message else self._silent[reply.party] + 1
             if failure is not None:
                 failures[reply.party] = self.failures[reply.party] = failure
                 continue

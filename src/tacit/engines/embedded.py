@@ -96,6 +96,10 @@ class EmbeddedEngine:
         """Names of the parties of a role, in party order."""
         return self._names if role == "client" else tuple(n for n in self._services if n == role)
 
+    def present(self) -> Sequence[str]:
+        """All of them, always."""
+        return self._names
+
     def ask(self, call: bytes, jobs: Iterable[Job], timeout: float | None = None) -> Iterator[Reply]:
         """Ask each party of ``jobs``; replies stream back in that order."""
         if len(call) > self._limit:

@@ -130,6 +130,10 @@ class FlowerEngine:
             found[node.name] = node.node_id
         return found
 
+    def present(self) -> Sequence[str]:
+        """Those whose SuperNodes are connected."""
+        return tuple(self._nodes())
+
     def ask(self, call: bytes, jobs: Iterable[Job], timeout: float | None = None) -> Iterator[Reply]:
         """Ask each party of ``jobs``; replies stream back in that order."""
         if len(call) > self._limit:

@@ -10,14 +10,14 @@ from typing import Any, Literal
 import numpy as np
 
 from tacit.core.desk import Desk
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, TacitError
 from tacit.core.events import BudgetSpent, Noted
 from tacit.core.layout import Field, Layout
 from tacit.core.parts import Part, apply, contribution
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Inputs
-from tacit.data.schema import Schema
+from tacit.data.schema import Schema, vocabulary
 from tacit.methods.base import Method
 from tacit.methods.examples import ROUNDS, epsilon_after, rounds_within
 from tacit.models.local import Descent, ExampleNoise, Optimiser
@@ -189,6 +189,18 @@ class Averaging(Method):
         known: Mapping[str, Any] = desk.shared or {}
         done = int(desk.progress.get("round", known.get("round", 0)))
         return range(done, done if desk.progress.get("over") else int(known.get("until", self.rounds)))
+
+    def welcome_late(self, desk: Desk, number: int) -> None:
+        """Let clients that were not there when the run began take part from now on."""
+        if not (late := desk.late()):
+            return
+        try:
+            admitted = desk.admit(late, desk.parts.preparation.agreement(vocabulary(desk.schema)))
+        except TacitError as error:
+            desk.events.emit(Noted("enrolment", f"nobody joins late: {error}", "warning"))
+            return
+        for name in admitted:
+            desk.events.emit(Noted(name, f"joined late, in round {number + 1}"))
 
     def affordable(self, desk: Desk, number: int) -> bool:
         """Whether the budgets allow another round; tells what the examples' is by then."""

@@ -122,6 +122,7 @@ class FedAvg(Averaging):
         for number in rounds:
             if not self.affordable(desk, number):
                 break
+            self.welcome_late(desk, number)
             desk.round(self.update, self.step, cohort(desk, self.fraction, number))
             going_on = watch.goes_on(number)
             spent = self.spent(desk, number + 1)

@@ -142,6 +142,14 @@ class Committee(Dealt):
         desk.memory.update({"run": desk.manifest.digest, "draw": 0})
         desk.parties = tuple(self._elect(desk.ask, desk.memory, desk.parties))
 
+    def admit(self, desk: Any, names: Sequence[str]) -> None:
+        """Give the clients' key to those that come later, and elect anew: all have a part in it again."""
+        super().admit(desk, names)
+        if desk.memory["draw"] >= self.draws:
+            raise ProtectionError(f"all {self.draws} draws of a committee are used: raise draws")
+        left = self._elect(desk.ask, desk.memory, (*desk.parties, *names))
+        desk.parties = tuple(name for name in desk.parties if name in left)
+
     def _elect(self, ask: Callable[..., Any], memory: dict[str, Any], alive: Sequence[str]) -> list[str]:
         """Draw until nobody withholds; gives who is left."""
         left, run = list(alive), memory["run"]

@@ -22,6 +22,7 @@ from tacit.core.message import Blob, Message
 from tacit.core.parts import step
 from tacit.core.party import Party
 from tacit.core.protection import Place, Sum, Vector
+from tacit.core.replica import over
 from tacit.core.secret import Secret
 from tacit.core.shared import Shared
 from tacit.crypto.channel import seal, unseal
@@ -84,18 +85,34 @@ class Dealt(ClientKeys):
         if self.opens == "coordinator":
             return
         super().prepare(desk, sums)
-        keys, wraps = desk.memory["keys"], desk.memory["wraps"]
-        maker, size = keys["maker"], WRAPPED + len(keys["bundle"].data)
-        for name in wraps:
-            desk.events.emit(Relayed(desk._waves + 1, maker, name, size))
-        jobs = {name: {"wrap": wrap} for name, wrap in wraps.items()}
-        taken = dict(desk.ask(self.take_key, {**keys, "exchange": desk.directory[maker]}, jobs))
+        maker = desk.memory["keys"]["maker"]
+        taken = self._hand_out(desk, maker)
         desk.parties = tuple(name for name in desk.parties if name == maker or name in taken)
+
+    def admit(self, desk: Any, names: Sequence[str]) -> None:
+        """Give the clients' key to those that come later."""
+        super().admit(desk, names)
+        if self.opens == "clients":
+            self._hand_out(desk, desk.memory["sealers"][names[0]])
+
+    def _hand_out(self, desk: Any, sealer: str) -> set[str]:
+        """Give the clients' key to all that lack it; gives those that have it now."""
+        memory, keys = desk.memory, desk.memory["keys"]
+        size = WRAPPED + len(keys["bundle"].data)
+        for name in memory["wraps"]:
+            desk.events.emit(Relayed(desk._waves + 1, sealer, name, size))
+        # As a ticket: who comes late opens what there was before it does anything else.
+        jobs = {name: {"ticket/wrap": wrap} for name, wrap in memory["wraps"].items()}
+        call = over("ticket/", {**keys, "maker": sealer, "exchange": desk.directory[sealer]})
+        taken = {name for name, _ in desk.ask(self.take_key, call, jobs)}
+        memory["holders"] |= taken
+        memory["wraps"] = {name: wrap for name, wrap in memory["wraps"].items() if name not in taken}
+        return taken
 
     @step
     def take_key(self, party: Party, message: Message, shared: Shared | None) -> Message:
-        """Unseal the clients' key."""
-        self.receive(party, message)
+        """Say that the clients' key has come, which rode on the ask."""
+        self.receive(party, {})
         return Message()
 
     # -- a client deals ----------------------------------------------------------------------------

@@ -159,6 +159,13 @@ class Masked(MaskedClient):
             agreement = Agreement(self, desk.ask, desk.failures.__setitem__, memory)
             memory["batch"] = agreement.reach(desk.parties, memory["sums"])
 
+    def admit(self, desk: Any, names: Sequence[str]) -> None:
+        """Let all agree on masks anew, for the sums that are left."""
+        memory, batch = desk.memory, desk.memory.get("batch")
+        left = memory["sums"] if batch is None else max(1, batch.count - batch.used)
+        agreement = Agreement(self, desk.ask, desk.failures.__setitem__, memory)
+        memory["batch"] = agreement.reach((*desk.parties, *names), left)
+
     # -- the sum ---------------------------------------------------------------------------------------------
 
     def gather(self, pending: Sum) -> dict[str, Any]:

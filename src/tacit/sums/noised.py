@@ -17,7 +17,7 @@ accountant has the rest. ε covers totals: not who took part, nor the schema tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import ceil, isfinite, log, log2, sqrt
@@ -185,6 +185,10 @@ class Noised(Protection):
     def welcome(self, desk: Any, party: str, fields: Mapping[str, Any]) -> None:
         """As the wrapped protection does."""
         self.wrapped.welcome(desk, party, fields)
+
+    def admit(self, desk: Any, names: Sequence[str]) -> None:
+        """As the wrapped protection does."""
+        self.wrapped.admit(desk, names)
 
     def receive(self, party: Party, ticket: Mapping[str, Any]) -> None:
         """As the wrapped protection does."""

@@ -1,0 +1,120 @@
+"""Clients that are not there when a run begins, and come later."""
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from tests.conftest import Tap
+
+from tacit.core.desk import MOST_INVITATIONS
+from tacit.core.events import Events, Noted, TotalOpened, WaveStarted
+from tacit.data.files import load
+from tacit.data.preparation import Preparation
+from tacit.data.table import Table
+from tacit.engines.sites import Holdings, SeparateHoldings
+from tacit.federation import Federation
+from tacit.methods.fedavg import FedAvg
+from tacit.sums import PROTECTIONS
+from tacit.sums.noised import Noised
+from tacit.sums.paillier import Paillier
+from tacit.sums.plain import Plain
+
+UNSCALED = Preparation(scale="none")
+OTHERS = [
+    Plain(opens="clients"),
+    Paillier(holder="clients", key_bits=2048),
+    PROTECTIONS.build("shares", {"opens": "coordinator"}),
+    PROTECTIONS.build("committee", {"opens": "coordinator"}),
+    Noised(inner="masked", epsilon=50.0),
+]
+CHOICES = [PROTECTIONS.build(name) for name in PROTECTIONS if name != "noised"] + OTHERS
+
+
+@pytest.fixture(scope="module")
+def digits():
+    table = load("digits").take(np.arange(300))
+    return Table.of(table.values / 16.0, table.target)
+
+
+@pytest.fixture
+def learnt(monkeypatch):
+    """Train while some asks never reach their party; gives the training and all that was told."""
+    whole = Federation._engine
+
+    def train(holdings, method, lose, **settings):
+        seen = []
+
+        @contextmanager
+        def engine(self, manifest, parts):
+            with whole(self, manifest, parts) as inner:
+                tap = Tap(inner)
+                rounds = lambda: sum(1 for event in seen if updated(event))  # noqa: E731
+                tap.lose = lambda step, party: lose(step, party, rounds())
+                yield tap
+
+        monkeypatch.setattr(Federation, "_engine", engine)
+        events = Events(lambda number, event: seen.append(event))
+        training = Federation(holdings, quorum=0.6).train(
+            method, preparation=UNSCALED, events=events, **settings
+        )
+        return training, seen
+
+    return train
+
+
+def updated(event):
+    return isinstance(event, TotalOpened) and event.contribution == "update"
+
+
+def held(table):
+    offsets = np.array([0, 80, 150, 210, 260, 300])
+    return Holdings(table, offsets, [f"c{number}" for number in range(1, 6)])
+
+
+@pytest.mark.parametrize("protect", CHOICES, ids=lambda chosen: f"{chosen.name}-{chosen.opens}")
+@pytest.mark.parametrize("first", [2, 4])
+def test_who_comes_late_takes_part_from_then_on(digits, learnt, protect, first, keys_once):
+    method = FedAvg(rounds=4, hidden=4, weighting="equal")
+    with keys_once():
+        training, seen = learnt(
+            held(digits),
+            method,
+            lambda step, party, rounds: party == "c2" and rounds < first - 1,
+            protect=protect,
+        )
+    opened = [event.contributors for event in seen if updated(event)]
+    assert opened == [4] * (first - 1) + [5] * (5 - first)
+    said = [event.text for event in seen if isinstance(event, Noted) and event.about == "c2"]
+    assert f"joined late, in round {first}" in said
+    assert len(training.outcome.holders) == 5
+
+
+def test_who_never_comes_costs_nothing(digits, learnt):
+    _, seen = learnt(held(digits), FedAvg(rounds=4, hidden=4), lambda step, party, rounds: party == "c2")
+    steps = [event.step for event in seen if isinstance(event, WaveStarted)]
+    assert steps.count("desk.enrol") == 1
+
+
+def test_who_is_there_and_says_nothing_is_not_asked_for_ever(digits, learnt):
+    def lose(step, party, rounds):
+        return party == "c2" and step != "present"
+
+    _, seen = learnt(held(digits), FedAvg(rounds=9, hidden=4), lose, protect="plain")
+    steps = [event.step for event in seen if isinstance(event, WaveStarted)]
+    assert steps.count("desk.enrol") == 1 + MOST_INVITATIONS
+
+
+@pytest.mark.parametrize("protect", ["plain", "masked", "ckks"])
+def test_who_comes_late_with_other_columns_does_not_take_part(digits, learnt, protect):
+    tables = {f"c{n}": digits.take(np.arange(n * 60, n * 60 + 60)) for n in range(5)}
+    tables["c2"] = Table.of(tables["c2"].values[:, :30], tables["c2"].target)
+    training, seen = learnt(
+        SeparateHoldings(tables),
+        FedAvg(rounds=3, hidden=4),
+        lambda step, party, rounds: party == "c2" and rounds < 1,
+        protect=protect,
+    )
+    assert [event.contributors for event in seen if updated(event)] == [4, 4, 4]
+    assert "columns" in training.failures["c2"] or any(
+        "columns" in event.text for event in seen if isinstance(event, Noted)
+    )
