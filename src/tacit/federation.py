@@ -306,7 +306,7 @@ class Federation:
             go_on(desk, resume, method.round_sums)
         elif start is not None:
             desk.shared = method.joined(_continued(desk, start.schema, start.outcome.shared))
-        else:
+        elif not method.at_once(desk):
             desk.parties = preparation.train(desk)
         method.train(desk)
         holdout = self._federated_scores(desk) if evaluated else None

@@ -97,14 +97,16 @@ def guesses(heard, shared, count, size=65):
         for value in itertools.chain.from_iterable(map(readings, Message.decode(raw).values())):
             if value.size < triangle:
                 continue
-            gram = symmetric(value[:triangle], size) * np.outer(units, units)
-            gram *= count / gram[0, 0]  # how many rows a client has may be known
-            gram = unscaled(gram, shared["centre"], shared["spread"], shared["constant"])
-            with np.errstate(all="ignore"):
-                try:
-                    yield sender, recovered(gram)
-                except (TacitError, ValueError, OverflowError, np.linalg.LinAlgError):
-                    yield sender, np.empty((0, 0))
+            raw = symmetric(value[:triangle], size)
+            scaled = raw * np.outer(units, units)
+            scaled *= count / scaled[0, 0]  # how many rows a client has may be known
+            # Sums of rows as they are, or of standardised ones.
+            for gram in (raw, unscaled(scaled, shared["centre"], shared["spread"], shared["constant"])):
+                with np.errstate(all="ignore"):
+                    try:
+                        yield sender, recovered(gram)
+                    except (TacitError, ValueError, OverflowError, np.linalg.LinAlgError):
+                        yield sender, np.empty((0, 0))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4])

@@ -128,7 +128,7 @@ def test_totals_may_open_at_the_clients(tacit: Tacit) -> None:
     ]
     assert found[1]["promises"]["opens"] == "clients"
     one, other = (weights(run["folder"]) for run in found)
-    np.testing.assert_array_equal(one["weights"], other["weights"])
+    np.testing.assert_allclose(one["weights"], other["weights"], rtol=1e-9)
 
 
 def test_same_seed_same_model_other_seed_another(tacit: Tacit) -> None:
@@ -322,7 +322,7 @@ def test_a_transcript_is_kept_on_demand_and_warned_of(tacit: Tacit) -> None:
         *(f"client-{n}.bin" for n in range(1, 5)),
         "coordinator.bin",
     }
-    assert len(list(read_transcript(folder / "coordinator.bin"))) == 4 * 4
+    assert len(list(read_transcript(folder / "coordinator.bin"))) == 4 * 3
     assert "--transcript" in json.loads((folder.parent / "result.json").read_text())["command"]
 
 

@@ -50,14 +50,19 @@ class Engine(Protocol):
         """Let the parties go."""
 
 
-def read_reply(party: str, raw: bytes, down: int, *, limit: int, inline: bool = False) -> Reply:
-    """Decode what came back from a party; bytes that are no message are that party's failure."""
+def read_reply(party: str, raw: bytes, down: int, *, limit: int, inline: float | None = None) -> Reply:
+    """Decode what came back from a party; bytes that are no message are that party's failure.
+
+    ``inline``: CPU seconds that it took on the coordinator's own thread, from ask to encoded reply. What a
+    party says of itself leaves out the end.
+    """
     try:
         message = Message.decode(raw, limit)
         cpu = _checked(message)
     except MessageError as error:
         return Reply(party, Message(), f"MessageError: {error}", down, len(raw))
-    return Reply(party, message, message.get("$failure"), down, len(raw), cpu, inline)
+    spent = cpu if inline is None else inline
+    return Reply(party, message, message.get("$failure"), down, len(raw), spent, inline is not None)
 
 
 def _checked(message: Message) -> float:

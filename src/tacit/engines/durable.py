@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from tacit.core.engine import Job, Reply, read_reply
+from tacit.core.helpers import cpu_seconds
 from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.party import Party, State, Vault
 from tacit.core.replica import Assemble
@@ -74,8 +75,10 @@ class DurableEngine:
         message = Message.decode(call, DEFAULT_LIMIT)
         for name, job in jobs:
             party = self._sites.party(name)
+            started = cpu_seconds()
             raw = (self._within_batch if self._batch else self._kept)(party, message, job)
-            yield read_reply(name, raw, len(call) + len(job), limit=DEFAULT_LIMIT, inline=True)
+            spent = cpu_seconds() - started
+            yield read_reply(name, raw, len(call) + len(job), limit=DEFAULT_LIMIT, inline=spent)
 
     def _kept(self, party: Party, call: Message, job: bytes) -> bytes:
         with self._store.step(self._run, party):

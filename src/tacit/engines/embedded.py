@@ -22,6 +22,7 @@ import numpy as np
 
 from tacit.core.engine import Job, Reply, read_reply
 from tacit.core.errors import ConfigError, MessageError
+from tacit.core.helpers import cpu_seconds
 from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.replica import Assemble
 from tacit.engines.assembly import assemble as assemble_installed
@@ -116,8 +117,10 @@ class EmbeddedEngine:
         message = Message.decode(call, self._limit)
         down = len(call)
         for name, job in jobs:
+            started = cpu_seconds()
             raw = self._sites.perform(name, message, job, timeout)
-            yield read_reply(name, raw, down + len(job), limit=self._limit, inline=True)
+            spent = cpu_seconds() - started
+            yield read_reply(name, raw, down + len(job), limit=self._limit, inline=spent)
 
     def _ask_workers(self, call: bytes, jobs: Iterable[Job], timeout: float | None) -> Iterator[Reply]:
         pending: deque[tuple[_Worker, int, list[Job]]] = deque()

@@ -107,6 +107,10 @@ class Method(Part):
         """How many of them at the most between two marks, for methods that have rounds."""
         return 1
 
+    def at_once(self, desk: Desk) -> bool:
+        """Whether :meth:`train` finds the scale in its own sums, so that none has to be agreed before."""
+        return False
+
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
         """Shared values before the first sum."""
         return {}

@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.desk import Desk
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, DataError
 from tacit.core.layout import Field, Layout
 from tacit.core.parts import Part, apply, contribution
 from tacit.core.party import Party
@@ -45,11 +45,13 @@ from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Inputs
 from tacit.data.schema import Schema
 from tacit.methods.base import Method
+from tacit.methods.heonn import raw
 from tacit.methods.heonn.paper import Paper
 from tacit.methods.heonn.robust import Robust
 from tacit.methods.heonn.sealed import Sealed
 from tacit.methods.heonn.units import Rows, Units, constant_slope, targets, with_bias
 from tacit.models.activations import ACTIVATIONS, ActivationName
+from tacit.models.leastsquares import upper
 from tacit.models.onelayer import OneLayer
 from tacit.models.randomlayer import LayerKind, RandomLayer
 
@@ -165,8 +167,21 @@ class FedHEONN(Method):
         """Seed of the random layer, the same for all."""
         return {"layer_seed": int(rng.integers(2**62))} if self.hidden else {}
 
+    def at_once(self, desk: Desk) -> bool:
+        """Whether one sum can serve preparation and training: it must keep all digits, and open here."""
+        protection, preparation = desk.parts.protection, desk.parts.preparation
+        exact = protection.promises.precision == 0 and protection.opens == "coordinator"
+        usual = preparation.scale == "standard" and preparation.missing == "refuse"
+        plain = self.mode == "sealed" and not self.hidden and not self._folds
+        return exact and usual and plain and constant_slope(self.activation, desk.schema)
+
     def train(self, desk: Desk) -> None:
         """One round: every client's terms, then the solution; another if finalists are compared."""
+        if desk.shared is not None and "norms" not in desk.shared and self.at_once(desk):
+            desk.round(self.raw_terms, self.solve_raw)
+            if "weights" in desk.shared:
+                return
+            desk.parties = desk.parts.preparation.train(desk)
         desk.round(self.terms, self.solve)
         if self.finalists:
             desk.round(self.trial, self.choose)
@@ -198,6 +213,15 @@ class FedHEONN(Method):
         designs = [with_bias(layer(X)) if layer else X for layer in self._layers(shared)]
         rows = Rows(designs, *targets(self.activation, party.data, shared.schema), self._fold_rows(party))
         return self._way.terms(rows, self._units(shared), self._grams(shared.schema))
+
+    def _raw_layout(self, schema: Schema) -> Layout:
+        return raw.layout(schema)
+
+    @contribution(_raw_layout)
+    def raw_terms(self, party: Party, shared: Shared) -> dict[str, Any]:
+        """The same of rows that are not scaled: the scale is found in their sum."""
+        d_bar, _ = targets(self.activation, party.data, shared.schema)
+        return raw.terms(Inputs.of(shared).matrix(party.data, bias=True), d_bar)
 
     def _size(self, schema: Schema) -> int:
         return (self.hidden or schema.features) + 1
@@ -256,6 +280,20 @@ class FedHEONN(Method):
     def solve(self, total: Total, shared: Shared) -> Shared:
         """Weights of all outputs; what earlier clients brought is kept and added to (eq. 7)."""
         return shared | self._way.solve(total, shared, self._units(shared))
+
+    @apply
+    def solve_raw(self, total: Total, shared: Shared) -> Shared:
+        """Scale and weights; nothing if the sum has not enough digits, and a scale must be agreed first."""
+        if (found := raw.standardised(total, shared)) is None:
+            return shared
+        scaled, gram, m, error = found
+        units = self._units(scaled)
+        gram, m = upper(units.gram(units.slope**2 * gram)), units.m(units.slope**2 * m)
+        sums = {"gram": gram[None, None, None], "m": m[None, None]}  # of one fold and one scale
+        try:
+            return scaled | self._way.solve(Total(sums, total.contributors, error), scaled, units)
+        except DataError:
+            return shared
 
     def _trial_layout(self, schema: Schema) -> Layout:
         return Layout(Field("right", (self.finalists,)))
