@@ -242,10 +242,10 @@ class Desk(Waves):
         self.progress = {"round": number, **more}
         if self.keep is None:
             return
-        started = cpu_seconds()
+        uncounted = cpu_seconds() - self._cpu_mark
         if (kept := point(self)) is not None:
             self.keep(kept)
-        self._cpu_mark += cpu_seconds() - started  # keeping is no work of the federation
+        self._cpu_mark = cpu_seconds() - uncounted  # keeping is no work of the federation
 
     def finish(self) -> Outcome:
         """Hand what was learnt to every party, and check that all replicas are the same."""
