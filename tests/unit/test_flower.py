@@ -506,13 +506,13 @@ class KilledError(Exception):
 class TestGoingOn:
     chosen = TestOwnRows.chosen
 
-    def stopped(self, sites, settings, monkeypatch, replies, resume=None):
-        """Run until that many replies to asks for updates have passed, then die; give the checkpoint."""
+    def stopped(self, sites, settings, monkeypatch, replies, resume=None, what="update"):
+        """Run until so many replies to asks for a contribution have passed, then die; give the checkpoint."""
         grid, left = grid_of(sites, settings), [replies]
 
         def counted(name, message, reply):
             call = Message.decode(unpack(message.content)[0])
-            left[0] -= call["$step"] == "desk.contribute" and call["contribution"] == "update"
+            left[0] -= call["$step"] == "desk.contribute" and call["contribution"] == what
             if left[0] < 0:
                 raise KilledError
             return reply
@@ -569,6 +569,23 @@ class TestGoingOn:
         else:
             assert resumed.result["model"] == whole.result["model"]
         assert not (resumed.folder.path / "checkpoint.bin").exists()
+
+    @pytest.mark.parametrize("replies", [6, 7, 8])
+    @pytest.mark.parametrize("fraction", [1.0, 0.7])
+    def test_sites_that_know_more_than_the_coordinator_go_back(
+        self, sites, chosen, monkeypatch, replies, fraction
+    ):
+        method = {"name": "fedavg", "rounds": 5, "hidden": 4, "patience": 9, "fraction": fraction}
+        settings = chosen(
+            method=method, protect={"name": "plain", "opens": "clients"}, run={"min_clients": 2}
+        )
+        whole = on_grid(sites, settings)
+        # Within the third round's look at the hold-outs, for which its total was opened.
+        point = self.stopped(sites, settings, monkeypatch, replies, what="hold_out")
+        assert point.kept.progress["round"] == 2
+        federation = DeployedFederation(settings, SiteFolder(sites[COORDINATOR]), grid_of(sites, settings))
+        resumed = execute(settings, federation=federation, resume=point)
+        assert resumed.result["model"] == whole.result["model"]
 
     def test_a_site_that_forgot_is_left_out(self, sites, chosen, monkeypatch):
         method = {"name": "fedavg", "rounds": 4, "hidden": 4}

@@ -70,6 +70,7 @@ class Desk(Waves):
     keep: Callable[[Kept], None] | None = None
     repeats = 0  # rounds that clients compute once more, since the run was stopped
     begun = 0  # sums before that
+    read = False  # whether the experimenter has read a replica
     reserved = 0  # sums that come after a method's own
 
     def enrol(self) -> None:

@@ -20,7 +20,7 @@ from tacit.core.events import Events, Noted
 from tacit.core.manifest import Parts
 from tacit.core.message import Message
 from tacit.core.party import Party
-from tacit.core.replica import attempts, manifest_of, open_log, over, remember, under, write_log
+from tacit.core.replica import attempts, manifest_of, over, remember, replica_at, under, write_log
 from tacit.core.shared import Shared
 from tacit.core.waves import some
 
@@ -103,9 +103,10 @@ def _read(desk: Desk) -> tuple[Shared, Mapping[str, Any]] | None:
     if not whole:
         return None
     chosen = max(whole, key=lambda party: desk._known[party])
-    if len(desk._marks) == 2:
+    if not desk.read:
         text = f"checkpoints hold the model: the experimenter reads it at {chosen} after each round"
         desk.events.emit(Noted("run", text, "warning"))
+        desk.read = True
     position, told = desk._known[chosen], desk.events
     desk._marks = {at: progress for at, progress in desk._marks.items() if at >= position}
     desk.events = Events()
@@ -176,4 +177,5 @@ def _own(party: Party, earlier: Mapping[str, Any], parts: Parts, schema: Any) ->
         raise StepError(f"{party.id} remembers nothing of attempt {attempt} at run {manifest.run}")
     if known.state.get("schema") != party.state["schema"]:
         raise DataError(f"{party.id} learnt under another schema in attempt {attempt} at run {manifest.run}")
-    return open_log(known, parts, schema, Message(earlier))
+    log = Message(earlier)
+    return replica_at(known, parts, schema, log, log["log/first"] + len(log["log/lengths"]) - 1)

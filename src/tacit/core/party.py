@@ -187,6 +187,11 @@ class Party:
         """This party as it was under another manifest, where its engine remembers that."""
         return None if self._earlier is None else self._earlier(manifest)
 
+    @property
+    def recalls(self) -> bool:
+        """Whether what this party knows now can be found by :meth:`earlier` later."""
+        return self._earlier is not None
+
     def rng(self, *label: object) -> np.random.Generator:
         """Randomness of this party alone; the same label gives the same stream."""
         return generator(self._secret.reveal(), *label)

@@ -21,6 +21,7 @@ from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
 
 Assemble = Callable[[Manifest], Parts]
+BEFORE = "before/"
 
 
 def enrol(party: Party, message: Message, assemble: Assemble) -> Message:
@@ -118,6 +119,8 @@ def open_log(party: Party, parts: Parts, schema: Any, message: Message) -> Share
         shared = Shared(schema, under("shared/", party.state))
     else:
         shared = initial(parts, schema, manifest_of(party))
+    if party.recalls and any(number > position for number, _ in entries):
+        _keep_before(party, position, shared)
     for number, raw in entries:
         if number <= position:
             continue
@@ -132,6 +135,24 @@ def open_log(party: Party, parts: Parts, schema: Any, message: Message) -> Share
         party.state["position"] = position
         remember(party, shared)
     return shared
+
+
+def _keep_before(party: Party, position: int, shared: Shared) -> None:
+    """Keep the replica from before some totals: a coordinator that is stopped may not know of them later."""
+    for name in [name for name in party.state if name.startswith(BEFORE)]:
+        del party.state[name]
+    party.state.update(over(BEFORE, {"position": position, **over("shared/", shared)}))
+
+
+def replica_at(party: Party, parts: Parts, schema: Any, log: Message, end: int) -> Shared:
+    """A party's replica after so many totals: as it is, or was before the last ones, and brought there."""
+    if party.state.get("position", 0) > end:
+        before = under(BEFORE, party.state)
+        party.state["position"] = before.pop("position", end + 1)
+        remember(party, Shared(schema, under("shared/", before)))
+    if party.state.get("position", 0) > end:
+        raise StepError(f"{party.id} has opened more than the {end} totals that the coordinator knows of")
+    return open_log(party, parts, schema, log)
 
 
 def write_log(first: int, entries: Sequence[bytes]) -> dict[str, Any]:
