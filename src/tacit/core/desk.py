@@ -27,7 +27,7 @@ from tacit.core.helpers import cpu_seconds
 from tacit.core.kept import Kept, last_point, point
 from tacit.core.message import Message
 from tacit.core.pending import PendingSum
-from tacit.core.replica import initial, layout_of, opened, viewed
+from tacit.core.replica import initial, layout_of, opened, under, viewed
 from tacit.core.shared import Shared, Total
 from tacit.core.waves import Transcript, Waves, some
 
@@ -272,8 +272,7 @@ class Desk(Waves):
             return self.shared
         for reply in list(self._wave("desk.hand_over", self.parties[:1], {}, {}, failures=self.failures)):
             self.events.emit(Noted("run", f"the experimenter read the model at {reply.party}", "warning"))
-            values = {k[7:]: v for k, v in reply.message.items() if k.startswith("shared/")}
-            shared = Shared(self.schema, values)
+            shared = Shared(self.schema, under("shared/", reply.message))
             if self.keep is not None and self.progress:
                 self.keep(last_point(self, shared))
             return shared

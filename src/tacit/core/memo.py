@@ -7,12 +7,13 @@ process to the next: each begins a block of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from tacit.core.desk import Desk
 from tacit.core.message import Blob, Message
+from tacit.core.replica import under
 from tacit.core.shared import Shared
 
 BLOCK = 1 << 32  # serial numbers of one process
@@ -67,14 +68,14 @@ def recall(desk: Desk, memo: Message, parties: Iterable[Enrolled], block: int) -
     ends = np.cumsum([0, *memo["lengths"].tolist()])
     desk._log = [memo["log"][a:b] for a, b in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]
     if desk._opens == "coordinator":
-        desk.shared = Shared(desk.schema, _under("shared/", memo))
-    for name, value in _under("memory/", memo).items():
+        desk.shared = Shared(desk.schema, under("shared/", memo))
+    for name, value in under("memory/", memo).items():
         group, slash, key = name.partition("/")
         if slash:
             desk.memory.setdefault(group, {})[key] = value
         else:
             desk.memory[name] = value
-    for name, value in _under("names/", memo).items():
+    for name, value in under("names/", memo).items():
         desk.memory[name] = set(value.decode().split("\n")) - {""}
     if "keys" in desk.memory:  # a mapping that was empty left no trace
         desk.memory |= {name: desk.memory.get(name, {}) for name in ("sealers", "wishes")}
@@ -89,7 +90,3 @@ def recall(desk: Desk, memo: Message, parties: Iterable[Enrolled], block: int) -
         if party.wrap is not None:
             desk.memory[WRAPS][party.name] = Blob("sealed", party.wrap)
     desk.parties = tuple(names)
-
-
-def _under(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name[len(prefix) :]: value for name, value in fields.items() if name.startswith(prefix)}

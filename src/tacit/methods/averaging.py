@@ -15,6 +15,7 @@ from tacit.core.events import BudgetSpent, Noted
 from tacit.core.layout import Field, Layout
 from tacit.core.parts import Part, apply, contribution
 from tacit.core.party import Party
+from tacit.core.replica import over, under
 from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Inputs
 from tacit.data.schema import Schema, vocabulary
@@ -158,7 +159,7 @@ class Averaging(Method):
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
         """First weights, the same everywhere."""
         network = self.built(schema)
-        return {**_over(PREFIX, network.named(network.initial(rng))), "round": 0, "until": self.rounds}
+        return {**over(PREFIX, network.named(network.initial(rng))), "round": 0, "until": self.rounds}
 
     def joined(self, shared: Shared) -> Shared:
         """Go on from a finished training, as many rounds again; weights are agreed anew."""
@@ -174,13 +175,13 @@ class Averaging(Method):
         """Weights as one vector; clients of one process and wave share it."""
         found: tuple[Shared, Vector] | None = party.cache.get("flat")
         if found is None or found[0] is not shared:
-            found = shared, self.built(shared.schema).flat(_under(PREFIX, shared))
+            found = shared, self.built(shared.schema).flat(under(PREFIX, shared))
             party.cache["flat"] = found
         return found[1]
 
     def model(self, shared: Shared) -> Neural:
         """Make the model from the weights."""
-        return Neural(_under(PREFIX, shared), self._network_settings, Inputs.of(shared))
+        return Neural(under(PREFIX, shared), self._network_settings, Inputs.of(shared))
 
     # -- rounds ------------------------------------------------------------------------------------
 
@@ -256,12 +257,12 @@ class Averaging(Method):
     @apply
     def take_back(self, total: Total, shared: Shared) -> Shared:
         """Weights, and what the server keeps beside them, as they were before the last round."""
-        return shared | _under(PREVIOUS, shared)
+        return shared | under(PREVIOUS, shared)
 
     def remembered(self, shared: Shared) -> dict[str, Any]:
         """What a round may have to be taken back to."""
         kept = {name: value for name, value in shared.items() if name.startswith(KEPT)}
-        return _over(PREVIOUS, kept) if self.collapse else {}
+        return over(PREVIOUS, kept) if self.collapse else {}
 
 
 def cohort(desk: Desk, fraction: float, number: int) -> tuple[str, ...] | None:
@@ -272,11 +273,3 @@ def cohort(desk: Desk, fraction: float, number: int) -> tuple[str, ...] | None:
         return None
     drawn = desk.rng("cohort", number).choice(len(desk.parties), size=wanted, replace=False)
     return tuple(desk.parties[index] for index in sorted(drawn.tolist()))
-
-
-def _under(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name[len(prefix) :]: value for name, value in fields.items() if name.startswith(prefix)}
-
-
-def _over(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {prefix + name: value for name, value in fields.items()}
