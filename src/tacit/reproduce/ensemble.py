@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from tacit.methods.base import Method
 from tacit.methods.ensemble import FedHEONNEnsemble
 from tacit.methods.fedheonn import FedHEONN
 from tacit.reproduce.harness import Cell, Experiment
+from tacit.reproduce.lines import lines, series
 
 FOLDS = 10
 CLIENTS = 4
@@ -150,8 +151,14 @@ def _same(table: Table) -> Table:
     return table
 
 
+def _by_patch(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    named = series(rows, "samples", "data", "features")
+    drawn = lines(named, "share of the rows in a patch", "accuracy, per cent", log="x")
+    return {"Accuracy by size of the patch; lines: data set, share of the features": drawn}
+
+
 def experiments() -> Iterator[Experiment]:
-    """Table II and figure 2."""
+    """Table II, how its digits depend on the size of the patch, and figure 2."""
     yield Experiment(
         name="fedheonn-ensemble-accuracy",
         title="FedHEONN-ensemble: ten-fold accuracy of ensemble and base model",
@@ -189,6 +196,31 @@ def experiments() -> Iterator[Experiment]:
             "wins; its code takes the output nearest to 0.95, which under softplus decides between 39 and "
             "74 per cent, and Tacit does the same there. MiniBooNE is not at hand."
         ),
+    )
+    yield Experiment(
+        name="fedheonn-ensemble-patches",
+        title="FedHEONN-ensemble: ten-fold accuracy by size of the patch, on 1,797 and on 5,620 digits",
+        paper=FedHEONNEnsemble.paper,
+        quantity="accuracy, per cent, mean over ten folds",
+        settings={"folds": FOLDS, "clients": CLIENTS, "estimators": 96, "lam": 0.001, "protect": "plain"},
+        seeds=10,
+        cells=[
+            Cell(
+                {"data": data, "features": features, "samples": samples},
+                ORHD[2][1] if (samples, features) == (0.1, 0.75) else None,
+                None,
+                partial(cross_validated, FedHEONNEnsemble(96, samples, features), data, "–"),
+                slow=samples > 0.1,
+            )
+            for data in ("digits", "optdigits")
+            for features in (0.5, 0.75, 1.0)
+            for samples in (0.01, 0.02, 0.05, 0.1, 0.3, 1.0)
+        ],
+        remarks=(
+            "Which of two data sets the paper's ORHD is: its table says 5,620 rows, its code loads 1,797. Both "
+            "reach 93.4 or more without an ensemble; with one, only the 1,797 come near the paper's 94.51."
+        ),
+        drawings=_by_patch,
     )
     yield Experiment(
         name="fedheonn-ensemble-time",
