@@ -26,14 +26,15 @@ from tacit.bench import Row
 from tacit.core.desk import Desk
 from tacit.core.events import Events, Replied
 from tacit.core.exposure import COORDINATOR
+from tacit.core.helpers import one_thread
 from tacit.core.layout import Field, Layout
 from tacit.core.manifest import Manifest, Parts
 from tacit.core.parts import apply, contribution
 from tacit.data.preparation import Preparation
 from tacit.data.table import Table
 from tacit.engines.embedded import EmbeddedEngine
-from tacit.engines.sites import Holdings, pinned_identity, site_secret
-from tacit.federation import one_thread
+from tacit.engines.holdings import Holdings
+from tacit.engines.sites import pinned_identity, site_secret
 from tacit.methods.base import Method
 from tacit.models.mlp import MLP
 from tacit.sums import PROTECTIONS

@@ -18,7 +18,7 @@ from tacit.core.parts import step
 from tacit.data.preparation import Preparation
 from tacit.data.table import Table
 from tacit.engines.embedded import EmbeddedEngine
-from tacit.federation import holdings_of
+from tacit.engines.holdings import holdings_of
 from tacit.methods.base import Method
 from tacit.sums.plain import Plain
 

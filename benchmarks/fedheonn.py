@@ -20,7 +20,8 @@ import numpy as np
 import tenseal
 
 from tacit.bench import Row, cpu
-from tacit.federation import Federation, Training, one_thread
+from tacit.core.helpers import one_thread
+from tacit.federation import Federation, Training
 from tacit.methods.fedheonn import FedHEONN
 from tacit.methods.heonn.units import targets, with_bias
 

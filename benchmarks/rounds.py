@@ -16,7 +16,7 @@ import numpy as np
 from tacit.bench import Row
 from tacit.data.files import load
 from tacit.data.preparation import Preparation
-from tacit.engines.sites import Holdings
+from tacit.engines.holdings import Holdings
 from tacit.federation import Federation
 from tacit.methods.fedavg import FedAvg
 

@@ -26,7 +26,8 @@ from tacit.crypto.masking import add_mask, expand
 from tacit.data.preparation import Preparation
 from tacit.data.table import Table
 from tacit.engines.embedded import EmbeddedEngine
-from tacit.engines.sites import Holdings, pinned_identity, site_secret
+from tacit.engines.holdings import Holdings
+from tacit.engines.sites import pinned_identity, site_secret
 from tacit.methods.base import Method
 from tacit.sums.election import simulate_elections
 from tacit.sums.masked import Masked

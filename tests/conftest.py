@@ -29,7 +29,8 @@ from tacit.core.shared import Total
 from tacit.data.preparation import Preparation
 from tacit.data.table import Table
 from tacit.engines.embedded import EmbeddedEngine
-from tacit.engines.sites import Holdings, pinned_identity, site_secret
+from tacit.engines.holdings import Holdings
+from tacit.engines.sites import pinned_identity, site_secret
 from tacit.methods.base import Method
 from tacit.methods.fedheonn import FedHEONN
 from tacit.sums import PROTECTIONS

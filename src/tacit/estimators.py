@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from tacit.core.errors import TacitError
 from tacit.data.preparation import Preparation
 from tacit.data.table import Table
-from tacit.engines.sites import Holdings
+from tacit.engines.holdings import Holdings
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
 from tacit.models.activations import ActivationName

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.desk import Desk, Outcome, Transcript
 from tacit.core.engine import Engine
 from tacit.core.errors import ConfigError, DataError, TacitError
 from tacit.core.events import Evaluated, Events, RunEnded
 from tacit.core.exposure import COORDINATOR
+from tacit.core.helpers import one_thread
 from tacit.core.kept import Kept
 from tacit.core.kept import resume as go_on
-from tacit.core.manifest import Manifest, Parts
+from tacit.core.manifest import Manifest, Parts, new_run
 from tacit.core.protection import Protection
 from tacit.core.random import generator
 from tacit.core.secret import Secret
@@ -30,10 +27,12 @@ from tacit.data.files import load
 from tacit.data.partition import partition as divide
 from tacit.data.preparation import Preparation
 from tacit.data.schema import Schema, vocabulary
+from tacit.data.split import split
 from tacit.data.table import Table
 from tacit.engines.assembly import assemble
 from tacit.engines.embedded import EmbeddedEngine
-from tacit.engines.sites import Holdings, SeparateHoldings, pinned_identity, site_secret
+from tacit.engines.holdings import Holdings, SeparateHoldings, holdings_of
+from tacit.engines.sites import pinned_identity, site_secret
 from tacit.ledger.cost import CostLedger
 from tacit.methods import METHODS
 from tacit.methods.base import Method, Model
@@ -353,66 +352,6 @@ class Federation:
             engine.close()
 
 
-def split(table: Table, test: float | str | None, seed: int) -> tuple[Table, Table | None]:
-    """Keep rows for a central test: a share drawn by class, or the data set's own division."""
-    if test is None or test == 0:
-        return table, None
-    if isinstance(test, str):
-        if test != "split":
-            raise ConfigError(f"test = '{test}': give a share such as 0.3, or 'split'")
-        kind = table.group("split").astype(str)
-        return table.take(kind == "train"), table.take(kind == "test")
-    if not 0 < test < 1:
-        raise ConfigError(f"test is {test}: give a share between 0 and 1, 'split', or 0 for none")
-    from sklearn.model_selection import train_test_split
-
-    # The split that everybody knows, so that anyone can repeat a figure outside Tacit. A class of a
-    # single row stays in training.
-    codes = table.target if table.task == "classification" else np.zeros(table.rows, dtype=np.int64)
-    rows = np.flatnonzero(np.bincount(codes)[codes] > 1) if table.rows else codes
-    if table.rows and not len(rows):
-        raise DataError(
-            f"all {len(table.classes)} classes have a single row, so none can be learnt and tested: "
-            "join classes, or check the target column"
-        )
-    try:
-        try:
-            _, chosen = train_test_split(
-                rows, test_size=test, stratify=codes[rows], random_state=seed % 2**32
-            )
-        except ValueError:  # fewer test rows than classes
-            _, chosen = train_test_split(rows, test_size=test, random_state=seed % 2**32)
-    except ValueError:
-        raise DataError(
-            f"{table.rows} rows cannot be divided into {test:.0%} test and the rest: use more rows"
-        ) from None
-    testing = np.zeros(table.rows, dtype=bool)
-    testing[chosen] = True
-    return table.take(~testing), table.take(testing)
-
-
-def holdings_of(table: Table, owner: NDArray[Any], holdout: float, seed: int) -> Holdings:
-    """Order rows by owner; each party's rows in random order, the last ones kept aside."""
-    if not 0 <= holdout < 1:
-        raise ConfigError(f"holdout is {holdout}: give the share that each client keeps aside, below 1")
-    clients = int(owner.max()) + 1
-    sizes = np.bincount(owner, minlength=clients)
-    order = np.arange(table.rows)
-    kept = np.zeros(clients, dtype=np.int64)
-    if holdout:
-        order = generator(b"public", seed, "holdout").permutation(table.rows)
-        kept = np.minimum(np.floor(sizes * holdout + 1e-9).astype(np.int64), sizes - 1)
-    order = order[np.argsort(owner[order], kind="stable")]
-    width = len(str(clients))
-    names = [f"client-{index + 1:0{width}}" for index in range(clients)]
-    return Holdings(table.take(order), np.concatenate([[0], np.cumsum(sizes)]), names, kept)
-
-
-def new_run() -> str:
-    """Make a run's id: when, and something random."""
-    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
-
-
 def _continued(desk: Desk, schema: Schema, known: Shared | None) -> Shared:
     """Shared values of an earlier training, as the point from which these clients go on."""
     if desk.shared is None or known is None:
@@ -420,17 +359,3 @@ def _continued(desk: Desk, schema: Schema, known: Shared | None) -> Shared:
     if desk.schema != schema:
         raise DataError("these clients' schema differs from that of the training they join")
     return desk.shared | known
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Keep linear algebra on one thread: CPU times then mean something, and results repeat."""
-    with _controller().limit(limits=1):
-        yield
-
-
-@cache
-def _controller() -> Any:
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()

@@ -7,7 +7,8 @@ from tacit.core.errors import ConfigError
 from tacit.data.files import load
 from tacit.data.preparation import Preparation
 from tacit.data.table import Table
-from tacit.federation import Federation, holdings_of
+from tacit.engines.holdings import holdings_of
+from tacit.federation import Federation
 from tacit.methods import METHODS
 from tacit.methods.averaging import Averaging
 from tacit.models.neural import PREFIX

@@ -6,7 +6,7 @@ import pytest
 from tacit import Federation, FedHEONN, Preparation, Table
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.message import Message
-from tacit.engines.sites import Holdings
+from tacit.engines.holdings import Holdings
 from tacit.sums.plain import Plain
 
 MODES = ("sealed", "paper", "robust")

@@ -9,7 +9,7 @@ from tacit.core.message import Message
 from tacit.core.parts import Mark
 from tacit.data.preparation import Preparation
 from tacit.engines.assembly import assemble
-from tacit.engines.sites import Holdings
+from tacit.engines.holdings import Holdings
 from tacit.federation import Federation
 from tacit.methods import METHODS
 from tacit.sums.plain import Plain

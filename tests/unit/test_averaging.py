@@ -14,7 +14,7 @@ from tacit.data.files import load
 from tacit.data.preparation import Preparation
 from tacit.data.schema import Schema
 from tacit.data.table import Column, Table
-from tacit.engines.sites import Holdings
+from tacit.engines.holdings import Holdings
 from tacit.federation import Federation
 from tacit.methods.examples import epsilon_after, rounds_within
 from tacit.methods.fedavg import FedAvg

@@ -22,7 +22,7 @@ from tacit.data.table import Column, Table
 from tacit.engines import embedded
 from tacit.engines.embedded import EmbeddedEngine
 from tacit.engines.frames import read_frames, write_frames
-from tacit.engines.sites import Holdings
+from tacit.engines.holdings import Holdings
 from tacit.methods.fedheonn import FedHEONN
 from tacit.sums.plain import Plain
 

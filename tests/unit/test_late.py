@@ -11,7 +11,7 @@ from tacit.core.events import Events, Noted, TotalOpened, WaveStarted
 from tacit.data.files import load
 from tacit.data.preparation import Preparation
 from tacit.data.table import Table
-from tacit.engines.sites import Holdings, SeparateHoldings
+from tacit.engines.holdings import Holdings, SeparateHoldings
 from tacit.federation import Federation
 from tacit.methods.fedavg import FedAvg
 from tacit.sums import PROTECTIONS

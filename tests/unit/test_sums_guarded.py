@@ -12,7 +12,8 @@ from tacit.core.message import Blob, Message
 from tacit.data.preparation import Preparation
 from tacit.data.table import Table
 from tacit.engines.embedded import EmbeddedEngine
-from tacit.engines.sites import Holdings, pinned_identity, site_secret
+from tacit.engines.holdings import Holdings
+from tacit.engines.sites import pinned_identity, site_secret
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
 from tacit.sums.ckks import CKKS

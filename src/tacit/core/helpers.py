@@ -1,4 +1,4 @@
-"""Work spread over several cores, with its CPU time counted where it belongs.
+"""Work on one core or spread over several, with its CPU time counted where it belongs.
 
 The ledger asks how long the calling thread computed. What helpers compute in its stead is added here.
 """
@@ -9,9 +9,10 @@ import multiprocessing
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from contextlib import contextmanager
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -93,3 +94,17 @@ def _tell(sender: Any, work: Callable[[range], Any], numbers: range) -> None:
     except Exception as error:  # noqa: BLE001  # raised again where it is awaited
         found = error
     sender.send(found)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Keep linear algebra on one thread: CPU times then mean something, and results repeat."""
+    with _controller().limit(limits=1):
+        yield
+
+
+@cache
+def _controller() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -106,3 +108,8 @@ class Manifest:
     def rng(self, *label: object) -> np.random.Generator:
         """Public randomness: everybody who has the manifest can repeat it."""
         return generator(b"public", self.seed, *label)
+
+
+def new_run() -> str:
+    """Make a run's id: when, and something random."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"

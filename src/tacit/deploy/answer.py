@@ -15,9 +15,9 @@ from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.party import Party, identity_of
 from tacit.data.files import load
 from tacit.engines.assembly import assemble
+from tacit.engines.holdings import Holdings, holdings_of
 from tacit.engines.sitefolder import SiteFolder
-from tacit.engines.sites import Holdings, performed, site_secret
-from tacit.federation import holdings_of
+from tacit.engines.sites import performed, site_secret
 from tacit.runs.experiment import build_federation
 from tacit.runs.settings import OWN_ROWS, Settings
 

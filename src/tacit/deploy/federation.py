@@ -15,8 +15,8 @@ from tacit.core.manifest import Manifest, Parts
 from tacit.core.secret import Secret
 from tacit.data.table import Table
 from tacit.engines.flower import FlowerEngine
+from tacit.engines.holdings import Holdings
 from tacit.engines.sitefolder import Roster, SiteFolder
-from tacit.engines.sites import Holdings
 from tacit.federation import Federation
 from tacit.runs.experiment import build_federation
 from tacit.runs.settings import OWN_ROWS, Settings

@@ -22,10 +22,10 @@ import tacit.core.errors as errors
 from tacit.core import events
 from tacit.core.errors import FederationError, TacitError, UnavailableError
 from tacit.core.events import Event, Subscriber
+from tacit.core.manifest import new_run
 from tacit.deploy.connection import probe, read_connection
 from tacit.deploy.federation import check_deployable
 from tacit.engines.sitefolder import SiteFolder
-from tacit.federation import new_run
 from tacit.runs.checkpoint import Checkpoint
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import EventFile, RunFolder

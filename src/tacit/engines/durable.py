@@ -16,7 +16,8 @@ from tacit.core.party import Party, State, Vault
 from tacit.core.replica import Assemble
 from tacit.core.standing import LEDGER
 from tacit.core.steps import perform
-from tacit.engines.sites import Holdings, Sites
+from tacit.engines.holdings import Holdings
+from tacit.engines.sites import Sites
 from tacit.engines.store import PartyStore
 
 KEPT = "standing/"  # names in a party's state that outlive a batch

@@ -27,7 +27,8 @@ from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.replica import Assemble
 from tacit.engines.assembly import assemble as assemble_installed
 from tacit.engines.frames import read_frames, write_frames
-from tacit.engines.sites import Holdings, Sites
+from tacit.engines.holdings import Holdings
+from tacit.engines.sites import Sites
 
 BLOCK = 64  # parties that travel to a worker together
 IN_FLIGHT = 2  # blocks a worker has at most

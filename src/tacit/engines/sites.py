@@ -1,19 +1,17 @@
-"""The parties of one process: who holds which rows, and how an ask is performed among them."""
+"""The parties of one process, and how an ask is performed among them."""
 
 from __future__ import annotations
 
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from types import FrameType
 from typing import Any
 
-import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError, StepTimeoutError
 from tacit.core.message import Message
@@ -23,140 +21,8 @@ from tacit.core.replica import Assemble
 from tacit.core.secret import Secret
 from tacit.core.steps import perform
 from tacit.crypto.channel import identity_public
-from tacit.data.table import Column, Table, joined
-
-
-class Holdings:
-    """Rows of many parties in one table, ordered by owner: a party's rows are a view.
-
-    Parameters
-    ----------
-    table : Table
-        All rows, those of the first party first.
-    offsets : ndarray of shape (parties + 1,)
-        Party i holds the rows from ``offsets[i]`` up to ``offsets[i + 1]``.
-    names : sequence of str
-    kept : ndarray of shape (parties,), optional
-        How many of its last rows each party keeps aside for evaluation.
-    """
-
-    def __init__(
-        self,
-        table: Table,
-        offsets: NDArray[np.int64],
-        names: Sequence[str],
-        kept: NDArray[np.int64] | None = None,
-    ) -> None:
-        self.table = table
-        self.offsets = offsets
-        self.names = tuple(names)
-        self.kept = np.zeros(len(self.names), dtype=np.int64) if kept is None else kept
-        self._rows: dict[int, Table] = {}  # views, not copies
-
-    def rows(self, index: int) -> Table:
-        """Training rows of a party."""
-        found = self._rows.get(index)
-        if found is None:
-            last = self.offsets[index + 1] - self.kept[index]
-            found = self._rows[index] = self.table.take(slice(self.offsets[index], last))
-        return found
-
-    def aside(self, index: int) -> Table:
-        """Rows that a party keeps aside."""
-        return self.table.take(slice(self.offsets[index + 1] - self.kept[index], self.offsets[index + 1]))
-
-    def part(self, indices: NDArray[np.int64]) -> Holdings:
-        """Holdings of some parties only."""
-        sizes = np.diff(self.offsets)[indices]
-        pieces = [np.arange(self.offsets[i], self.offsets[i + 1]) for i in indices]
-        rows = np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
-        return Holdings(self.table.take(rows), offsets, [self.names[i] for i in indices], self.kept[indices])
-
-    def pooled(self) -> Table:
-        """All training rows in one table: what only an experimenter can have."""
-        if not self.kept.any():
-            return self.table
-        rows = np.ones(self.table.rows, dtype=bool)
-        for end, kept in zip(self.offsets[1:], self.kept, strict=True):
-            rows[end - kept : end] = False
-        return self.table.take(rows)
-
-    def to_messages(self) -> list[Message]:
-        """Give the holdings as messages, for a worker process."""
-        return [self.to_message()]
-
-    def to_message(self) -> Message:
-        """Give the holdings as a message."""
-        table = self.table
-        described = {
-            "name": table.name,
-            "columns": table.columns,
-            "task": table.task,
-            "classes": table.classes,
-            "target_names": table.target_names,
-            "names": self.names,
-        }
-        return Message(
-            described=msgspec.json.encode(described),
-            values=np.ascontiguousarray(table.values),
-            target=np.ascontiguousarray(table.target),
-            offsets=self.offsets,
-            kept=self.kept,
-        )
-
-    @classmethod
-    def from_message(cls, message: Mapping[str, Any]) -> Holdings:
-        """Read what :meth:`to_message` gave."""
-        known = msgspec.json.decode(message["described"])
-        table = Table(
-            known["name"],
-            msgspec.convert(known["columns"], tuple[Column, ...]),
-            message["values"],
-            message["target"],
-            known["task"],
-            tuple(known["classes"]),
-            tuple(known["target_names"]),
-        )
-        return cls(table, message["offsets"], known["names"], message["kept"])
-
-
-class SeparateHoldings(Holdings):
-    """Rows of parties whose tables were never in one place, and need not agree."""
-
-    def __init__(self, tables: Mapping[str, Table]) -> None:
-        self._tables = tuple(tables.values())
-        offsets = np.concatenate([[0], np.cumsum([table.rows for table in self._tables])])
-        super().__init__(self._tables[0], offsets, tuple(tables))
-
-    def rows(self, index: int) -> Table:
-        """Training rows of a party."""
-        return self._tables[index]
-
-    def part(self, indices: NDArray[np.int64]) -> Holdings:
-        """Holdings of some parties only."""
-        if not len(indices):
-            return super().part(indices)
-        return SeparateHoldings({self.names[i]: self._tables[i] for i in indices})
-
-    def pooled(self) -> Table:
-        """All rows in one table, if they agree."""
-        return joined(self._tables)
-
-    def to_messages(self) -> list[Message]:
-        """Give the holdings as messages, one for each party."""
-        return [
-            Holdings(table, np.array([0, table.rows]), [name]).to_message()
-            for name, table in zip(self.names, self._tables, strict=True)
-        ]
-
-
-def read_holdings(raws: Sequence[bytes]) -> Holdings:
-    """Read what :meth:`Holdings.to_messages` gave."""
-    found = [Holdings.from_message(Message.decode(raw, limit=1 << 40)) for raw in raws]
-    if len(found) == 1:
-        return found[0]
-    return SeparateHoldings({holdings.names[0]: holdings.table for holdings in found})
+from tacit.data.table import Table
+from tacit.engines.holdings import Holdings
 
 
 def site_secret(seed: int, name: str) -> Secret:

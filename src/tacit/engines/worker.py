@@ -12,7 +12,8 @@ import sys
 from tacit.core.message import Message
 from tacit.engines.assembly import assemble
 from tacit.engines.frames import read_frames, write_frames
-from tacit.engines.sites import Sites, read_holdings
+from tacit.engines.holdings import read_holdings
+from tacit.engines.sites import Sites
 
 
 def main() -> None:

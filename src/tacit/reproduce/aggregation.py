@@ -20,7 +20,9 @@ from tacit.core.kept import Kept
 from tacit.core.random import generator
 from tacit.data.files import load
 from tacit.data.partition import partition as divide
-from tacit.federation import Federation, holdings_of, split
+from tacit.data.split import split
+from tacit.engines.holdings import holdings_of
+from tacit.federation import Federation
 from tacit.methods import METHODS
 from tacit.methods.homogeneity import HWFedAvg
 from tacit.reproduce.harness import Cell, Experiment

@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from tacit.core.helpers import one_thread
 from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.core.shared import Shared, Total
 from tacit.data.files import load
 from tacit.data.schema import Agreement, introduce
 from tacit.data.table import Column, Table
-from tacit.federation import Federation, one_thread
+from tacit.federation import Federation
 from tacit.methods.base import Method
 from tacit.methods.ensemble import FedHEONNEnsemble
 from tacit.methods.fedheonn import FedHEONN

@@ -11,7 +11,8 @@ import numpy as np
 from tacit.core.message import Message
 from tacit.data.files import load
 from tacit.data.preparation import Inputs
-from tacit.federation import Federation, split
+from tacit.data.split import split
+from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
 
 LAM = 1e-3

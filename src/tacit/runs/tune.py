@@ -17,9 +17,10 @@ from typing import Any
 
 from tacit.core.desk import Outcome
 from tacit.core.errors import ConfigError, TacitError
+from tacit.core.manifest import new_run
 from tacit.core.shared import Shared
 from tacit.data.preparation import Inputs
-from tacit.federation import Federation, Training, new_run
+from tacit.federation import Federation, Training
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import RunFolder
 from tacit.runs.repeat import toml

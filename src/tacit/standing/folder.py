@@ -22,7 +22,8 @@ from tacit.core.memo import enrolled, recall, written
 from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.engines.durable import DurableEngine
-from tacit.engines.sites import Holdings, pinned_identity, site_secret
+from tacit.engines.holdings import Holdings
+from tacit.engines.sites import pinned_identity, site_secret
 from tacit.engines.store import PartyStore
 from tacit.standing.book import Book
 

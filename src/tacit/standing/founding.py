@@ -13,9 +13,10 @@ import msgspec
 import tacit
 from tacit.core.errors import ConfigError
 from tacit.core.events import Events
-from tacit.core.manifest import Manifest, Parts
+from tacit.core.helpers import one_thread
+from tacit.core.manifest import Manifest, Parts, new_run
 from tacit.data.schema import vocabulary
-from tacit.federation import Federation, new_run, one_thread
+from tacit.federation import Federation
 from tacit.standing.folder import Folder
 
 ROOM = 16  # changes for each client, unless the capacity is given

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple, Self
 from tacit.core.desk import Desk
 from tacit.core.errors import ConfigError, FederationError
 from tacit.core.events import Events
+from tacit.core.helpers import one_thread
 from tacit.core.manifest import Manifest, Parts
 from tacit.core.message import Message
 from tacit.core.protection import Protection
 from tacit.data.preparation import Preparation
 from tacit.engines.assembly import assemble
-from tacit.federation import Federation, one_thread
+from tacit.federation import Federation
 from tacit.methods import METHODS
 from tacit.methods.base import Method, Model
 from tacit.standing.changes import Change, join_batch, join_each
