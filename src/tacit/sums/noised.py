@@ -17,27 +17,28 @@ accountant has the rest. ε covers totals: not who took part, nor the schema tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil, isfinite, log, log2, sqrt
 from typing import Any, Literal, cast
 
 import numpy as np
 
 from tacit.core.errors import ConfigError, ProtectionError
-from tacit.core.events import BudgetSpent, Event, Noted
+from tacit.core.events import BudgetSpent, Noted
 from tacit.core.layout import Layout
 from tacit.core.message import Message
 from tacit.core.parts import Mark, Part
 from tacit.core.party import Party
-from tacit.core.protection import Place, Promises, Protection, Sum, Vector
+from tacit.core.protection import Promises, Sum, Vector
 from tacit.core.replica import agreed_minimum
-from tacit.crypto.accounting import Accountant, Release, sigma_for
+from tacit.crypto.accounting import Accountant, sigma_for
 from tacit.crypto.noise import LEAST_PART, clip_l2, discrete_gaussian, integer_sensitivity
 from tacit.data.schema import Schema
 from tacit.data.table import Column
-from tacit.sums import PROTECTIONS
+from tacit.sums.budget import Budget, overspent
+from tacit.sums.wrapping import Asking, Wrapping
 
 TAIL_SHARE = 1e-3  # of delta, for the tails that are cut
 FINEST = 2.0**-40  # precision of a wrapped protection beyond which a finer grid gains nothing
@@ -55,19 +56,8 @@ class Grid:
     layout: Layout
 
 
-@dataclass
-class Budget:
-    """What a run may release and has released, at the coordinator."""
-
-    sums: int
-    fewest: int
-    accountant: Accountant
-    tell: Callable[[Event], None]
-    used: int = 0
-
-
 @dataclass(frozen=True)
-class Noised(Protection):
+class Noised(Wrapping):
     """Differential privacy of clients: clipped vectors and totals with noise, around another protection.
 
     Parameters
@@ -97,8 +87,6 @@ class Noised(Protection):
 
     name = "noised"
 
-    inner: str = "plain"
-    inner_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     epsilon: float = 1.0
     delta: float = 1e-5
     clip: float = 1.0
@@ -117,28 +105,7 @@ class Noised(Protection):
             raise ConfigError(f"colluding is {self.colluding}: a number of clients, 0 or more")
         if self.inner == self.name or isinstance(self.wrapped, Noised):
             raise ConfigError("inner is 'noised': two noises have no one budget; name what is to be noised")
-        object.__setattr__(self, "restarts", self.wrapped.restarts)
-
-    @cached_property
-    def wrapped(self) -> Protection:
-        """The protection that forms the sum."""
-        return PROTECTIONS.build(self.inner, self.inner_options)
-
-    def __getattr__(self, name: str) -> Any:
-        # Steps of the wrapped protection are this one's: that is how parties find them by name.
-        if name.startswith("_") or name in type(self).__dataclass_fields__:
-            raise AttributeError(name)
-        return getattr(self.wrapped, name)
-
-    @property
-    def opens(self) -> Place:
-        """Where the wrapped protection opens totals."""
-        return self.wrapped.opens
-
-    @property
-    def services(self) -> tuple[str, ...]:
-        """Those of the wrapped protection."""
-        return self.wrapped.services
+        super().__post_init__()
 
     @property
     def promises(self) -> Promises:
@@ -172,36 +139,6 @@ class Noised(Protection):
             warnings=warnings,
         )
 
-    # -- enrolment -----------------------------------------------------------------------------------------
-
-    def greet(self, desk: Any) -> Mapping[str, Any]:
-        """As the wrapped protection does."""
-        return self.wrapped.greet(desk)
-
-    def introduce(self, party: Party, greeting: Mapping[str, Any]) -> Mapping[str, Any]:
-        """As the wrapped protection does."""
-        return self.wrapped.introduce(party, greeting)
-
-    def welcome(self, desk: Any, party: str, fields: Mapping[str, Any]) -> None:
-        """As the wrapped protection does."""
-        self.wrapped.welcome(desk, party, fields)
-
-    def admit(self, desk: Any, names: Sequence[str]) -> None:
-        """As the wrapped protection does."""
-        self.wrapped.admit(desk, names)
-
-    def receive(self, party: Party, ticket: Mapping[str, Any]) -> None:
-        """As the wrapped protection does."""
-        self.wrapped.receive(party, ticket)
-
-    def settle(self, holder: Any) -> None:
-        """As the wrapped protection does."""
-        self.wrapped.settle(holder)
-
-    def fewest(self, agreed: int) -> int:
-        """As the wrapped protection has it: key holders among its parties ask only that one."""
-        return self.wrapped.fewest(agreed)
-
     def fits(self, method: Part) -> str | None:
         """Refuse central noise where clients open, fields that cannot have noise, and what ``inner`` does."""
         if self.where == "central" and self.opens == "clients":
@@ -232,8 +169,9 @@ class Noised(Protection):
                 f"totals open over {fewest} clients, of which {self.colluding} may know their parts of the "
                 f"noise: set min_clients to {self.colluding + 1} or more, the more the less noise"
             )
-        desk.memory["noise"] = Budget(sums, fewest, Accountant(self._delta), desk.events.emit)
-        deviation, adding = self._noise(sums) * self.clip, desk.manifest.quorum * len(desk.parties)
+        noise, accountant = self._noise(sums), Accountant(self._delta)
+        desk.memory["noise"] = Budget(sums, fewest, noise, self.epsilon, accountant, desk.events.emit)
+        deviation, adding = noise * self.clip, desk.manifest.quorum * len(desk.parties)
         text = f"noise of {deviation:.3g} a value in each of {sums} sums, for epsilon {self.epsilon:g} in all"
         if self.where == "distributed" and adding >= 2 * fewest:
             text += (
@@ -245,14 +183,13 @@ class Noised(Protection):
     def resume(self, desk: Any, sums: int) -> None:
         """Charge what was released before the run was stopped."""
         budget: Budget = desk.memory["noise"]
-        budget.used = min(sums, budget.sums)
-        if budget.used:
-            budget.accountant.add(Release(self._noise(budget.sums), "discrete"), rounds=budget.used)
+        if sums:
+            budget.charge(min(sums, budget.sums))
 
     def left(self, desk: Any) -> int | None:
         """Sums that the noise was sized for and that are still to come."""
         budget: Budget | None = desk.memory.get("noise")
-        return None if budget is None else budget.sums - budget.used
+        return None if budget is None else budget.left
 
     def carry(self, party: Party, known: Party) -> None:
         """Go on counting; numbers of sums begin anew."""
@@ -263,7 +200,7 @@ class Noised(Protection):
     def spent(self, desk: Any) -> float:
         """Epsilon that a desk's run has cost so far, at delta."""
         budget: Budget | None = desk.memory.get("noise")
-        return budget.accountant.epsilon() if budget and budget.used else 0.0
+        return budget.epsilon if budget else 0.0
 
     @property
     def _delta(self) -> float:
@@ -339,7 +276,7 @@ class Noised(Protection):
             kept: Vector | None = party.state.get("noised_vector")
             return kept
         if number < last or used >= announced:
-            raise ProtectionError(_overspent(f"{party.id} took part in {used} sums", announced))
+            raise ProtectionError(overspent(f"{party.id} took part in {used} sums", announced))
         party.state["noised"] = (announced, used + 1, number)
         return None
 
@@ -350,17 +287,11 @@ class Noised(Protection):
         budget: Budget | None = pending.memory.get("noise")
         if budget is None:
             raise ProtectionError("the noise was not sized: prepare the protection before the first sum")
-        if budget.used >= budget.sums:
-            found = f"{budget.used} sums cost epsilon {budget.accountant.epsilon():.4g} of {self.epsilon:g}"
-            raise ProtectionError(_overspent(found, budget.sums))
         told = {ASKED: len(pending.parties), SUMS: budget.sums}
         grid = self.grid(pending.layout, len(pending.parties), budget.sums, budget.fewest)
-        # Charged before anyone is asked: whatever fails later, no opened total goes uncounted.
-        budget.used += 1
-        budget.accountant.add(Release(self._noise(budget.sums), "discrete"))
-        total = self.wrapped.gather(cast(Sum, _Asking(pending, grid.layout, told)))
-        left = budget.sums - budget.used
-        budget.tell(BudgetSpent(pending.number, budget.accountant.epsilon(), self.epsilon, self.delta, left))
+        budget.charge()
+        total = self.wrapped.gather(cast(Sum, Asking(pending, grid.layout, told)))
+        budget.tell(BudgetSpent(pending.number, budget.epsilon, self.epsilon, self.delta, budget.left))
         return {**total, **told}
 
     def open(self, holder: Any, total: Mapping[str, Any], layout: Layout) -> Vector:
@@ -373,19 +304,6 @@ class Noised(Protection):
             integers += discrete_gaussian(grid.variance, layout.size)
         opened: Vector = integers * grid.unit
         return opened
-
-
-class _Asking:
-    """A sum under way as the wrapped protection sees it: bounds with noise, and more fields on every ask."""
-
-    def __init__(self, pending: Sum, layout: Layout, told: Mapping[str, Any]) -> None:
-        self._pending, self.layout, self._told = pending, layout, told
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._pending, name)
-
-    def contributions(self, tickets: Any = None, common: Any = None, parties: Any = None) -> Any:
-        return self._pending.contributions(tickets, {**(common or {}), **self._told}, parties)
 
 
 def _unfit(contribution: str, layout: Layout) -> str | None:
@@ -404,10 +322,6 @@ def _unfit(contribution: str, layout: Layout) -> str | None:
 def _unmapped(layout: Layout) -> Layout:
     """The same fields, none of them to be multiplied unopened."""
     return Layout(*(replace(field, columns=0) for field in (*layout.fields, *layout.clear)))
-
-
-def _overspent(found: str, sums: int) -> str:
-    return f"the privacy budget is spent: {found}, noise was sized for {sums}; announce more sums beforehand"
 
 
 @lru_cache(maxsize=64)
