@@ -20,7 +20,8 @@ from tacit.attacks.reconstruction import (
     unscaled,
 )
 from tacit.core.errors import ConfigError, DataError, TacitError
-from tacit.core.message import Blob, Message
+from tacit.core.message import Message
+from tacit.core.values import Blob
 from tacit.data.files import load
 from tacit.models.leastsquares import symmetric
 

@@ -20,10 +20,11 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from tacit.core.desk import Desk
 from tacit.core.errors import TacitError
 from tacit.core.layout import Field, Layout
-from tacit.core.message import Blob, Message
+from tacit.core.message import Message
 from tacit.core.party import Party, Vault
 from tacit.core.replica import read_log
 from tacit.core.secret import Secret
+from tacit.core.values import Blob
 from tacit.crypto.channel import SIGNATURE, pair_key, place, unseal
 from tacit.crypto.field import from_field
 from tacit.crypto.fixedpoint import FixedPoint

@@ -108,7 +108,7 @@ def test_the_page_of_protections_shows_what_they_promise() -> None:
 def test_pages_name_every_exposure_class_and_every_option() -> None:
     from typing import get_args
 
-    from tacit.core.message import BlobKind
+    from tacit.core.values import BlobKind
     from tacit.sums import PROTECTIONS
 
     page = (ROOT / "docs" / "exposure.md").read_text(encoding="utf-8")

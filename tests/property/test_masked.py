@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.core.errors import OpeningError, QuorumError
-from tacit.core.message import Blob
 from tacit.core.secret import Secret
+from tacit.core.values import Blob
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks
 from tacit.sums.masked import Masked

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from tacit.core.errors import MessageError
-from tacit.core.message import MAX_DEPTH, Blob, Message
+from tacit.core.message import Message
+from tacit.core.values import MAX_DEPTH, Blob
 
 DTYPES = ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 KINDS = ("public", "cipher", "sealed", "masked", "share")

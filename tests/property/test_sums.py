@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from tacit.core.message import Blob
 from tacit.core.shared import Total
+from tacit.core.values import Blob
 from tacit.sums.ckks import CKKS
 from tacit.sums.plain import Plain
 from tacit.sums.ring import Ring

@@ -5,8 +5,9 @@ import pytest
 
 from tacit.core.errors import ConfigError, ProtectionError, QuorumError
 from tacit.core.events import Noted, Relayed
-from tacit.core.message import Blob, Message
+from tacit.core.message import Message
 from tacit.core.openings import Openings
+from tacit.core.values import Blob
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
 from tacit.sums.ckks import CKKS

@@ -13,7 +13,8 @@ from tacit import Federation, FedHEONN, Table
 from tacit.core.errors import DataError, MessageError, QuorumError, UnavailableError
 from tacit.core.events import Events, Received, Relayed, RunStarted, TotalOpened, WaveStarted
 from tacit.core.exposure import ALL, COORDINATOR, EACH, KEYS, OTHER, RUN, Exposure
-from tacit.core.message import Blob, Message
+from tacit.core.message import Message
+from tacit.core.values import Blob
 from tacit.ledger.exposure import ExposureLedger
 from tacit.ledger.sentences import exposes_one, saw, sentences
 from tacit.runs.transcript import MAGIC, Frame, TranscriptFolder, read_transcript

@@ -9,10 +9,11 @@ import pytest
 from tacit.core.authentic import FIELD, ask_context, tagged
 from tacit.core.errors import ConfigError, OpeningError, ProtectionError, QuorumError
 from tacit.core.events import Noted, Relayed, WaveStarted
-from tacit.core.message import Blob, Message
+from tacit.core.message import Message
 from tacit.core.openings import Openings
 from tacit.core.parts import step
 from tacit.core.secret import Secret
+from tacit.core.values import Blob
 from tacit.crypto.channel import acquainted, identity_public, new_exchange, pair_keys, place, unseal
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks, sign_for

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from tacit.core.errors import MessageError, SecretError
-from tacit.core.message import MAX_DEPTH, MAX_DIMENSIONS, MAX_HEADER, Blob, Message
+from tacit.core.message import MAX_HEADER, Message
 from tacit.core.secret import Secret
+from tacit.core.values import MAX_DEPTH, MAX_DIMENSIONS, Blob
 
 
 def raw_of(header, tail=b"", *, magic=b"TCT", version=1, length=None):

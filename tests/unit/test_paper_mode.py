@@ -9,9 +9,10 @@ from tacit import Federation, FedHEONN, Preparation, Table
 from tacit.core.errors import ConfigError, ProtectionError, QuorumError, TacitError
 from tacit.core.events import Events, Noted, TotalOpened
 from tacit.core.layout import Field, Layout
-from tacit.core.message import Blob, Message
+from tacit.core.message import Message
 from tacit.core.parts import apply, contribution
 from tacit.core.replica import opened, read_log
+from tacit.core.values import Blob
 from tacit.methods.base import Method
 from tacit.models.leastsquares import factor, operator
 from tacit.sums.ckks import CKKS

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tacit.core.errors import ConfigError, MessageError, StepTimeoutError
-from tacit.core.message import Blob
 from tacit.core.party import Party, State
 from tacit.core.secret import Secret
+from tacit.core.values import Blob
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ import pytest
 from tacit.core.errors import ConfigError, OpeningError, ProtectionError, QuorumError
 from tacit.core.events import TotalOpened
 from tacit.core.layout import Field, Layout
-from tacit.core.message import Blob, Message
+from tacit.core.message import Message
+from tacit.core.values import Blob
 from tacit.crypto.channel import checked_key, pair_key, unseal
 from tacit.crypto.field import to_field
 from tacit.crypto.fixedpoint import FixedPoint

@@ -14,9 +14,10 @@ from tacit.core.engine import Reply
 from tacit.core.errors import FederationError, ProtectionError, QuorumError
 from tacit.core.events import Noted, TotalOpened
 from tacit.core.layout import Layout
-from tacit.core.message import Blob, Message
+from tacit.core.message import Message
 from tacit.core.pending import PendingSum
 from tacit.core.secret import Secret
+from tacit.core.values import Blob
 from tacit.crypto.channel import new_exchange, pair_key, place, seal, sign_key
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.paillier import Packing, add_blobs

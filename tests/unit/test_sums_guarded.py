@@ -8,7 +8,8 @@ from tacit.core.engine import Reply
 from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.events import Received, Relayed, WaveEnded, WaveStarted
 from tacit.core.manifest import Manifest, Parts
-from tacit.core.message import Blob, Message
+from tacit.core.message import Message
+from tacit.core.values import Blob
 from tacit.data.preparation import Preparation
 from tacit.data.table import Table
 from tacit.engines.embedded import EmbeddedEngine

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tacit.core.events import Events, Received
-from tacit.core.message import Blob
+from tacit.core.values import Blob
 
 COORDINATOR = "coordinator"
 EXPERIMENTER = "experimenter"

@@ -13,8 +13,9 @@ import msgspec
 import numpy as np
 
 from tacit.core.errors import ConfigError, MessageError
-from tacit.core.message import Message, thawed
+from tacit.core.message import Message
 from tacit.core.random import generator
+from tacit.core.values import thawed
 
 MOST_ATTEMPTS = 1000
 

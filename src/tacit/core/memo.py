@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tacit.core.desk import Desk
-from tacit.core.message import Blob, Message
+from tacit.core.message import Message
 from tacit.core.replica import under
 from tacit.core.shared import Shared
+from tacit.core.values import Blob
 
 BLOCK = 1 << 32  # serial numbers of one process
 WRAPS = "wraps"  # keys on their way, each sealed for one party

@@ -15,70 +15,37 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, ItemsView, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import ItemsView, Iterator, Mapping
 from math import prod
-from types import MappingProxyType
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, get_args
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from tacit.core.errors import MessageError, SecretError
-from tacit.core.secret import Secret
-
-BlobKind = Literal["public", "cipher", "sealed", "masked", "share"]
-Plain: TypeAlias = "bool | int | float | str | tuple[Plain, ...] | Mapping[str, Plain] | None"
-Array: TypeAlias = NDArray[Any]
-Value: TypeAlias = "Plain | bytes | Array | Blob"
+from tacit.core.errors import MessageError
+from tacit.core.values import (
+    CODES,
+    DTYPES,
+    MAX_DIMENSIONS,
+    Array,
+    Blob,
+    BlobKind,
+    Value,
+    freeze,
+    freeze_plain,
+    readonly,
+)
 
 VERSION = 1
 MAX_HEADER = 64 * 1024
-MAX_DEPTH = 8
-MAX_DIMENSIONS = 8
 DEFAULT_LIMIT = 1 << 30
 
 _PREFIX = struct.Struct("<3sBI")
 _ALIGNMENT = 8  # so that decoded arrays can be used in place
-_DTYPES = {
-    code: np.dtype("<" + code if code[-1] != "1" else "|" + code)
-    for code in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
-}
-_CODES = {dtype: code for code, dtype in _DTYPES.items()}
-_PLAIN: dict[type, Callable[[Any], bool | int | float | str]] = {
-    int: int.__int__,
-    float: float.__float__,
-    str: str.__str__,
-}
-_EXACT = (bool, int, float, str)
-_AS_THEY_ARE = frozenset((*_EXACT, bytes, type(None)))
 _BUFFERS = frozenset(("bytes", *get_args(BlobKind)))
 _PADDING = tuple(b"\0" * n for n in range(_ALIGNMENT))
 _encoder = msgspec.msgpack.Encoder(order="deterministic", enc_hook=dict)
 _decoder = msgspec.msgpack.Decoder(list[list[Any]])
-
-
-@dataclass(frozen=True, slots=True)
-class Blob:
-    """Opaque bytes with their exposure class: what a receiver can make of them.
-
-    ``public`` anyone may read; ``cipher`` encrypted under a key that the receiver does not hold;
-    ``sealed`` for one other party's eyes, only relayed; ``masked`` hidden by masks that cancel in
-    the sum; ``share`` one share of a shared value.
-    """
-
-    kind: BlobKind
-    data: bytes
-
-    def __post_init__(self) -> None:
-        if self.kind not in get_args(BlobKind):
-            raise MessageError(f"blob kind '{self.kind}' is unknown: use one of {get_args(BlobKind)}")
-        if not isinstance(self.data, bytes):
-            raise MessageError(f"a blob holds bytes, not {type(self.data).__name__}")
-
-    def __repr__(self) -> str:
-        return f"Blob({self.kind}, {len(self.data)} bytes)"
 
 
 class Message(Mapping[str, Any]):
@@ -162,7 +129,7 @@ class Message(Mapping[str, Any]):
         for name in sorted(self._fields):
             value = self._fields[name]
             if isinstance(value, np.ndarray):
-                entries.append([name, "array", _CODES[value.dtype], value.shape])
+                entries.append([name, "array", CODES[value.dtype], value.shape])
                 buffers.append(value.reshape(-1).view(np.uint8).data if value.size else b"")
             elif isinstance(value, bytes):
                 entries.append([name, "bytes", len(value)])
@@ -228,7 +195,7 @@ class Message(Mapping[str, Any]):
         for entry in entries:
             previous = name = _name(entry, previous)
             if len(entry) == 2:
-                fields[name] = _freeze_plain(entry[1], name, 0)
+                fields[name] = freeze_plain(entry[1], name)
                 continue
             kind = entry[1]
             length, shape, dtype = _buffer_of(entry, name, kind)
@@ -248,75 +215,6 @@ class Message(Mapping[str, Any]):
         return cls._trusted(fields)
 
 
-def freeze(value: Any, name: str) -> Value:
-    """Make a value one that a message may carry, or refuse it by name."""
-    if type(name) is not str or not name:
-        raise MessageError(f"a field is named {name!r}: names are text, and not empty")
-    if type(value) in _AS_THEY_ARE:
-        return value  # type: ignore[no-any-return]
-    if isinstance(value, np.ndarray):
-        dtype = value.dtype if value.dtype in _CODES else value.dtype.newbyteorder("<")
-        if dtype not in _CODES:
-            raise MessageError(
-                f"field '{name}': arrays of {value.dtype} do not travel; use {sorted(_DTYPES)}"
-            )
-        if value.ndim > MAX_DIMENSIONS:
-            raise MessageError(f"field '{name}': {value.ndim} dimensions, the limit is {MAX_DIMENSIONS}")
-        # Whoever made a writeable array can still change it: take a copy, so that frozen is frozen.
-        if not (_is_frozen(value) and value.flags.c_contiguous and value.dtype == dtype):
-            return _readonly(np.array(value, dtype=dtype, order="C"))
-        return _readonly(value)
-    if isinstance(value, Blob | bytes):
-        return value
-    if isinstance(value, bytearray | memoryview):
-        return bytes(value)
-    return _freeze_plain(value, name, 0)
-
-
-def _is_frozen(array: Array) -> bool:
-    """Whether no writeable array shares the values; a read-only view of one is not frozen."""
-    if type(array) is not np.ndarray:
-        return False
-    owner: Any = array
-    while isinstance(owner, np.ndarray):
-        if owner.flags.writeable:
-            return False
-        owner = owner.base
-    return owner is None or isinstance(owner, bytes)
-
-
-def thawed(value: Any) -> Any:
-    """Plain lists and dictionaries again, for what takes no frozen ones."""
-    if isinstance(value, Mapping):
-        return {key: thawed(item) for key, item in value.items()}
-    return [thawed(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _freeze_plain(value: Any, name: str, depth: int) -> Plain:
-    if value is None or (isinstance(value, bool | int | float | str) and type(value) in _EXACT):
-        return value
-    if isinstance(value, np.generic) and value.dtype.kind in "biufU" and value.dtype.char != "g":
-        return _freeze_plain(value.item(), name, depth)
-    for base, made in _PLAIN.items():
-        if isinstance(value, base):  # an enumeration's member, say: its plain value travels
-            return made(value)
-    if isinstance(value, Secret):
-        raise SecretError(f"field '{name}' holds a Secret: secrets stay in the vault and never travel")
-    if depth >= MAX_DEPTH:
-        raise MessageError(f"field '{name}': nested deeper than {MAX_DEPTH} levels")
-    if isinstance(value, list | tuple):
-        return tuple(_freeze_plain(item, name, depth + 1) for item in value)
-    if isinstance(value, Mapping):
-        if not all(isinstance(key, str) for key in value):
-            raise MessageError(f"field '{name}': keys of a mapping must be text")
-        items = {key: _freeze_plain(item, name, depth + 1) for key, item in value.items()}
-        return MappingProxyType(items)
-    raise MessageError(
-        f"field '{name}' holds a {type(value).__name__}: a message carries arrays, bytes, blobs, "
-        "None, bool, int, float, str, and lists or mappings of those"
-    )
-
-
 def _name(entry: list[Any], previous: str) -> str:
     """Name of a header entry; names rise, so that there is one order and no repetition."""
     if len(entry) < 2 or not isinstance(entry[0], str):
@@ -330,7 +228,7 @@ def _name(entry: list[Any], previous: str) -> str:
 def _buffer_of(entry: list[Any], name: str, kind: Any) -> tuple[int, tuple[int, ...], np.dtype[Any] | None]:
     """Length in bytes, shape and dtype that a header entry announces."""
     if kind == "array" and len(entry) == 4:
-        dtype = _DTYPES.get(entry[2]) if isinstance(entry[2], str) else None
+        dtype = DTYPES.get(entry[2]) if isinstance(entry[2], str) else None
         shape = entry[3]
         if dtype is None:
             raise MessageError(f"field '{name}': dtype {entry[2]!r} is not one that travels")
@@ -357,15 +255,10 @@ def _array(
     raw: bytes, position: int, length: int, shape: tuple[int, ...], dtype: np.dtype[Any], name: str
 ) -> Array:
     if not length:
-        return _readonly(np.empty(shape, dtype))
+        return readonly(np.empty(shape, dtype))
     if dtype.kind == "b" and np.frombuffer(raw, np.uint8, length, position).max() > 1:
         raise MessageError(f"field '{name}': a truth value other than 0 and 1")
-    return _readonly(np.frombuffer(raw, dtype, length // dtype.itemsize, position).reshape(shape))
-
-
-def _readonly(array: Array) -> Array:
-    array.flags.writeable = False
-    return array
+    return readonly(np.frombuffer(raw, dtype, length // dtype.itemsize, position).reshape(shape))
 
 
 def _skip_padding(raw: bytes, position: int, size: int) -> int:

@@ -15,9 +15,10 @@ import numpy as np
 
 from tacit.core.errors import ConfigError, SecretError
 from tacit.core.events import Noted
-from tacit.core.message import Message, Value, freeze
+from tacit.core.message import Message
 from tacit.core.random import derive, generator
 from tacit.core.secret import Secret
+from tacit.core.values import Value, freeze
 
 
 class State(MutableMapping[str, Any]):

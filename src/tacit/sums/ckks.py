@@ -16,11 +16,12 @@ from typing import Any, ClassVar, Literal
 
 from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.layout import Field, Layout
-from tacit.core.message import Blob, Message
+from tacit.core.message import Message
 from tacit.core.parts import layouts_of
 from tacit.core.party import Party
 from tacit.core.protection import FINE, Place, Promises, Sum, Vector
 from tacit.core.secret import Secret
+from tacit.core.values import Blob
 from tacit.sums.early import EarlyKeys
 from tacit.sums.guarded import SHARED_KEY
 from tacit.sums.paillier import cipher_of

@@ -21,13 +21,14 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from tacit.core.errors import ConfigError, MessageError, OpeningError, ProtectionError, QuorumError
-from tacit.core.message import Blob, Message
+from tacit.core.message import Message
 from tacit.core.parts import step
 from tacit.core.party import Party
 from tacit.core.protection import Sum
 from tacit.core.replica import agreed_minimum
 from tacit.core.secret import Secret
 from tacit.core.shared import Shared
+from tacit.core.values import Blob
 from tacit.crypto.channel import place, seal, unseal
 from tacit.sums.guarded import Guarded, run_of, sealing_key
 from tacit.sums.handing import hand_on, riding, take_keys

@@ -24,12 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError, FederationError, OpeningError, ProtectionError
-from tacit.core.message import Blob, Message
+from tacit.core.message import Message
 from tacit.core.parts import step
 from tacit.core.party import Party
 from tacit.core.protection import Promises, Sum
 from tacit.core.secret import Secret
 from tacit.core.shared import Shared
+from tacit.core.values import Blob
 from tacit.crypto.channel import checked_key, sign_key
 from tacit.sums import election
 from tacit.sums.dealing import Dealing, joined, lines, rows_of

@@ -18,13 +18,14 @@ import numpy as np
 from tacit.core.errors import ConfigError, OpeningError, ProtectionError
 from tacit.core.events import Relayed
 from tacit.core.layout import Layout
-from tacit.core.message import Blob, Message
+from tacit.core.message import Message
 from tacit.core.parts import step
 from tacit.core.party import Party
 from tacit.core.protection import Place, Sum, Vector
 from tacit.core.replica import over
 from tacit.core.secret import Secret
 from tacit.core.shared import Shared
+from tacit.core.values import Blob
 from tacit.crypto.channel import seal, unseal
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.sums.clientkeys import ClientKeys

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.core.errors import ProtectionError
-from tacit.core.message import Blob
 from tacit.core.party import Party
 from tacit.core.secret import Secret
+from tacit.core.values import Blob
 from tacit.crypto.channel import pair_key
 from tacit.sums.clientkeys import ClientKeys
 from tacit.sums.guarded import run_of

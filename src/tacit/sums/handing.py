@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from tacit.core.errors import MessageError, ProtectionError
-from tacit.core.message import Blob, Message
+from tacit.core.message import Message
 from tacit.core.protection import Sum
+from tacit.core.values import Blob
 from tacit.core.waves import some
 from tacit.sums.guarded import WRAPPED
 

@@ -27,9 +27,9 @@ import numpy as np
 from tacit.core.errors import OpeningError, ProtectionError
 from tacit.core.events import Noted
 from tacit.core.layout import Layout
-from tacit.core.message import Blob
 from tacit.core.protection import Place, Promises, Sum, Vector
 from tacit.core.secret import Secret
+from tacit.core.values import Blob
 from tacit.crypto.field import PRIME
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import Words, add_masks, sign_for

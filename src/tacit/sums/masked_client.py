@@ -15,13 +15,14 @@ import numpy as np
 
 from tacit.core.errors import OpeningError, ProtectionError
 from tacit.core.layout import Layout
-from tacit.core.message import Blob, Message
+from tacit.core.message import Message
 from tacit.core.parts import step
 from tacit.core.party import Party
 from tacit.core.protection import Vector
 from tacit.core.replica import agreed_minimum
 from tacit.core.secret import Secret
 from tacit.core.shared import Shared
+from tacit.core.values import Blob
 from tacit.crypto.channel import NONCE, place, unseal
 from tacit.crypto.masking import add_masks, sign_for
 from tacit.sums.guarded import run_of

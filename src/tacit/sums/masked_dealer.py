@@ -16,12 +16,13 @@ import numpy as np
 
 from tacit.core.errors import ConfigError, MessageError, OpeningError, ProtectionError
 from tacit.core.layout import Layout
-from tacit.core.message import Blob, Message
+from tacit.core.message import Message
 from tacit.core.parts import step
 from tacit.core.party import Party
 from tacit.core.replica import agreed_minimum
 from tacit.core.secret import Secret
 from tacit.core.shared import Shared
+from tacit.core.values import Blob
 from tacit.crypto.channel import acquainted, new_exchange, pair_keys, place, seal
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.neighbours import COMPLETE_BELOW, neighbours_for

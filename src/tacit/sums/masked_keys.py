@@ -10,9 +10,10 @@ from math import ceil, comb, inf, log2
 from typing import Any, NamedTuple
 
 from tacit.core.errors import ProtectionError
-from tacit.core.message import Blob, Message
+from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.secret import Secret
+from tacit.core.values import Blob
 from tacit.crypto.channel import NONCE
 from tacit.crypto.neighbours import neighbours_for
 from tacit.sums.guarded import run_of

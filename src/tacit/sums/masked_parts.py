@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
 from tacit.core.errors import MessageError, OpeningError, ProtectionError
-from tacit.core.message import Blob
 from tacit.core.secret import Secret
+from tacit.core.values import Blob
 from tacit.crypto.channel import exchanged
 from tacit.crypto.field import Ring
 from tacit.crypto.fixedpoint import FixedPoint

@@ -14,12 +14,13 @@ from typing import Any, Literal
 
 from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.layout import Layout
-from tacit.core.message import Blob, Message
+from tacit.core.message import Message
 from tacit.core.parts import step
 from tacit.core.party import Party
 from tacit.core.protection import Place, Promises, Sum, Vector
 from tacit.core.secret import Secret
 from tacit.core.shared import Shared
+from tacit.core.values import Blob
 from tacit.crypto.channel import checked_key, sign_key
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.sums.clientkeys import ClientKeys

@@ -15,11 +15,12 @@ from typing import Any, ClassVar
 
 from tacit.core.errors import OpeningError, ProtectionError
 from tacit.core.layout import Layout
-from tacit.core.message import Blob, Message
+from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.protection import Place, Promises, Sum, Vector
 from tacit.core.replica import agreed_minimum
 from tacit.core.secret import Secret
+from tacit.core.values import Blob
 from tacit.crypto.channel import place, seal, unseal
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.sums.guarded import Guarded, run_of, sealing_key
