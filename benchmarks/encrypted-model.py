@@ -13,7 +13,6 @@ decrypt.
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -22,7 +21,7 @@ from functools import partial
 
 import numpy as np
 
-from tacit.bench import Row
+from tacit.bench import Row, peak_megabytes
 from tacit.core.desk import Desk
 from tacit.core.events import Events, Replied
 from tacit.core.exposure import COORDINATOR
@@ -93,7 +92,7 @@ def measured(protection: str, values: int, clients: int, parameters: str = "") -
         "cpu": cpu,
         "client_cpu": sum(event.cpu_s for event in own),
         "bytes": sum(event.bytes_up for event in own) / values,
-        "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "mb": peak_megabytes(),
         "error": float(error),
     }
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.bench import Row
+from tacit.bench import Row, peak_megabytes
 from tacit.core.desk import Desk
 from tacit.core.manifest import Manifest, Parts
 from tacit.core.message import Message
@@ -59,16 +59,14 @@ def ask_microseconds(clients: int = 2_000, repeats: int = 7) -> float:
     return best / clients * 1e6
 
 
-def peak_megabytes(clients: int) -> float:
+def peak_of(clients: int) -> float:
     """Peak memory of a process that asks so many clients three times."""
-    import resource
-
     desk = desk_of(clients)
     payload = np.arange(128.0)
     for _ in range(3):
         for _reply in desk.ask(desk.parts.method.echo, common={"payload": payload}):
             pass
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return peak_megabytes()
 
 
 def rows() -> list[Row]:
@@ -81,4 +79,4 @@ def rows() -> list[Row]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(peak_megabytes(int(sys.argv[2]))))
+    print(json.dumps(peak_of(int(sys.argv[2]))))

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import tenseal
 
-from tacit.bench import Row, cpu
+from tacit.bench import Row, cpu, peak_megabytes
 from tacit.core.helpers import one_thread
 from tacit.federation import Federation, Training
 from tacit.methods.fedheonn import FedHEONN
@@ -180,7 +180,7 @@ def twenty_thousand(partition: str, clients: int = 20_000) -> dict[str, Any]:
     seconds = _all_seconds() - started
     return {
         "cpu": seconds,
-        "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "mb": peak_megabytes(),
         "rows": federation.holdings.table.rows,
         "weights": training.model.weights.tolist(),
         "accuracy": training.model.scores(federation.test)["accuracy"],

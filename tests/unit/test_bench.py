@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
-from tacit.bench import Row, benches, chosen, cpu, machine, run_bench
+from tacit.bench import Row, benches, chosen, cpu, machine, peak_megabytes, run_bench
 from tacit.core.errors import ConfigError
 
 
@@ -75,3 +78,10 @@ def test_functions_are_measured_in_turn_and_the_least_is_kept() -> None:
     times = cpu(lambda: calls.append("a"), lambda: calls.append("b"), repeats=3)
     assert calls == ["a", "b"] * 3
     assert all(0 <= seconds < 1 for seconds in times)
+
+
+def test_peak_memory_is_of_the_process_that_asks_not_of_its_parent():
+    held = np.ones(1 << 25)  # 256 MB that the child never has
+    told = "from tacit.bench import peak_megabytes; print(peak_megabytes())"
+    child = subprocess.run([sys.executable, "-c", told], capture_output=True, check=True, text=True)
+    assert 10 < float(child.stdout) < 200 < held.nbytes / 2**20 < peak_megabytes()
