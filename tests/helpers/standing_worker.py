@@ -13,13 +13,14 @@ from tacit.core.errors import ReplayError
 from tacit.federation import Federation
 from tacit.standing import Standing
 
-CLIENTS = 9
-# Batches where a batch is the unit; each line is what comes, and what goes.
+CLIENTS = 11
+# Batches where a batch is the unit; each line is what comes, and what goes. No sum or difference of their
+# totals shows fewer than three clients.
 PLAN = [
-    (["client-1", "client-2", "client-3"], []),
-    (["client-4", "client-5", "client-6"], []),
-    (["client-7"], ["client-1", "client-2"]),
-    (["client-8", "client-9"], ["client-4"]),
+    (["client-01", "client-02", "client-03", "client-04"], []),
+    (["client-05", "client-06", "client-07", "client-08"], []),
+    (["client-09"], ["client-01", "client-02"]),
+    (["client-10", "client-11"], ["client-05"]),
 ]
 
 

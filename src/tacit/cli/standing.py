@@ -63,7 +63,7 @@ def start(
     if left:
         raise unexpected(left[0])
     tables: dict[str, Any] = {
-        "data": {"name": data, "test": test} | ({} if target is None else {"target": target}),
+        "data": {"name": _lasting(data), "test": test} | ({} if target is None else {"target": target}),
         "partition": {"name": partition} | ({} if partition == "by-column" else {"clients": clients}),
         "method": {"name": "fedheonn"},
         "protect": {"name": protect},
@@ -93,17 +93,17 @@ def start(
 def add(
     state: State,
     clients: Annotated[list[str] | None, typer.Argument(help="Clients that contribute.")] = None,
-    everyone: Annotated[bool, typer.Option("--all", help="All clients that there are.")] = False,
+    everyone: Annotated[bool, typer.Option("--all", help="All clients that have not withdrawn.")] = False,
     rows: Annotated[str | None, typer.Option(help="Part of their rows, such as 0:100.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the contribution.")] = None,
     as_json: Json = False,
 ) -> None:
     """Let clients contribute; a repeat is acknowledged and not added."""
     with _opened(state) as standing:
-        chosen = list(standing.folder.holdings.names) if everyone else (clients or [])
+        chosen = standing.willing() if everyone else (clients or [])
         if not chosen or (name and len(chosen) > 1):
             raise ConfigError("name the clients that contribute, or --all; a --name is for one of them")
-        _say_receipts(as_json, standing.add(chosen, rows=_rows(rows), name=name), "added")
+        _say_receipts(as_json, standing.add(chosen, rows=_rows(rows), name=name))
 
 
 @fedheonn_app.command()
@@ -118,7 +118,7 @@ def withdraw(
 ) -> None:
     """Take contributions back: the model becomes one that never saw them."""
     with _opened(state) as standing:
-        _say_receipts(as_json, standing.change(withdraw=given, add=also or ()), "withdrawn")
+        _say_receipts(as_json, standing.change(withdraw=given, add=also or ()))
 
 
 @fedheonn_app.command()
@@ -133,6 +133,8 @@ def weights(
 
     if to is not None and to.exists():
         raise ConfigError(f"{to} is there already: choose another file with --to")
+    if to is not None and not to.absolute().parent.is_dir():
+        raise ConfigError(f"{to.parent} is no folder: choose another place with --to")
     federation = _federation(read(state)[1])
     with Standing.open(state, federation) as standing:
         model: Any = standing.weights()
@@ -197,19 +199,26 @@ def _federation(tables: dict[str, Any]) -> Federation:
     return build_federation(Settings.from_tables(tables))
 
 
+def _lasting(data: str) -> str:
+    """A data set's name, or a path that holds from every folder."""
+    return str(Path(data).resolve()) if Path(data).is_file() else data
+
+
 def _rows(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     first, colon, last = text.partition(":")
     if not colon or not first.isdecimal() or not last.isdecimal():
         raise ConfigError(f"rows are '{text}': give the first and the one after the last, such as 0:100")
+    if max(len(first), len(last)) > 18:
+        raise ConfigError(f"rows are '{text}': no client holds so many")
     return int(first), int(last)
 
 
-def _say_receipts(as_json: bool, receipts: list[Receipt], word: str) -> None:
-    found = [{"id": each.id, "client": each.client, "new": each.new} for each in receipts]
-    text = "\n".join(f"{each.id}: {word if each.new else 'there already'}" for each in receipts)
-    _say(as_json, {"receipts": found}, text)
+def _say_receipts(as_json: bool, receipts: list[Receipt]) -> None:
+    words = ["withdrawn" if each.withdrawn else "added" if each.new else "there already" for each in receipts]
+    text = "\n".join(f"{each.id}: {word}" for each, word in zip(receipts, words, strict=True))
+    _say(as_json, {"receipts": [each._asdict() for each in receipts]}, text)
 
 
 def _say(as_json: bool, value: dict[str, Any], text: str) -> None:

@@ -119,6 +119,7 @@ class Desk(Waves):
 
         ``agreement`` has that schema's vocabulary declared.
         """
+        agreement.hold(self.schema)
         admitted = tuple(self._introduced(names, self._invitation(), agreement))
         if admitted:
             if agreement.settle() != self.schema:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.core.errors import DataError, MessageError, OpeningError, ReplayError, StepError
+from tacit.core.errors import DataError, MessageError, OpeningError, ReplayError, SchemaError, StepError
 from tacit.core.layout import Layout
 from tacit.core.manifest import Manifest, Parts
 from tacit.core.message import Message
@@ -41,7 +41,9 @@ def change(party: Party, message: Message, parts: Parts, shared: Shared) -> Mess
     known = ledger.get(name)
     if sign < 0 and known is None:
         raise StepError(f"{party.id} never contributed '{name}', or has withdrawn it: nothing to take back")
-    start, stop = message.get("rows") or (0, party.data.rows)
+    _same_columns(party, shared)
+    # "All" are those that it brought, if it did: a client may have more rows by now.
+    start, stop = message.get("rows") or (known[:2] if known else (0, party.data.rows))
     _check_rows(party, name, (start, stop), ledger)
     with _only(party, start, stop):
         function, _ = marked(parts.method, message["contribution"], "contribution")
@@ -70,6 +72,16 @@ def _same_terms(party: Party) -> None:
         )
 
 
+def _same_columns(party: Party, shared: Shared) -> None:
+    """A client's file may have changed since it enrolled."""
+    agreed, own = ({c.name: c.kind for c in held.columns} for held in (shared.schema, party.data))
+    if list(agreed.items()) == list(own.items()) and shared.schema.task == party.data.task:
+        return
+    odd = [name for name in {**agreed, **own} if agreed.get(name) != own.get(name)]
+    what = f"'{odd[0]}' is not the same in both" if odd else "their order or the task differs"
+    raise SchemaError(f"{party.id} has other columns than the federation agreed on: {what}")
+
+
 def _check_rows(party: Party, name: str, rows: tuple[int, int], ledger: Mapping[str, Any]) -> None:
     start, stop = rows
     if not 0 <= start < stop <= party.data.rows:
@@ -84,8 +96,8 @@ def _check_rows(party: Party, name: str, rows: tuple[int, int], ledger: Mapping[
             )
         if other != name and start < last and first < stop:
             raise ReplayError(
-                f"rows {start}:{stop} of {party.id} are in its contribution '{other}' already: bring other "
-                "rows, or withdraw that one first"
+                f"rows {start}:{stop} of {party.id} overlap with its contribution '{other}', rows "
+                f"{first}:{last}: bring other rows, or withdraw that one first"
             )
 
 

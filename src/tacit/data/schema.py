@@ -160,11 +160,6 @@ def introduce(table: Table, declared: Mapping[str, Any]) -> Message:
     SchemaError
         If the party holds a label or category that the declared ones do not have.
     """
-    signature = {
-        "columns": [(column.name, column.kind) for column in table.columns],
-        "task": table.task,
-        "targets": table.target_names,
-    }
     words: dict[str, Any] = {}
     if table.task == "classification":
         counts = np.bincount(table.target, minlength=len(table.classes))
@@ -182,7 +177,14 @@ def introduce(table: Table, declared: Mapping[str, Any]) -> Message:
                 _check_declared(used, fixed, f"category of column '{column.name}'")
             else:
                 words.setdefault("categories", {})[column.name] = used
-    return Message(signature=msgspec.json.encode(signature), vocabulary=msgspec.json.encode(words))
+    return Message(signature=_signature(table), vocabulary=msgspec.json.encode(words))
+
+
+def _signature(described: Table | Schema) -> bytes:
+    """Columns, task and targets, for comparison."""
+    columns = [(column.name, column.kind) for column in described.columns]
+    words = {"columns": columns, "task": described.task, "targets": described.target_names}
+    return msgspec.json.encode(words)
 
 
 def _check_declared(present: Iterable[Any], declared: Iterable[Any], what: str) -> None:
@@ -216,8 +218,13 @@ class Agreement:
 
     def __init__(self, declared: Mapping[str, Any]) -> None:
         self._declared = declared
+        self._agreed: bytes | None = None
         self._groups: dict[bytes, list[str]] = {}
         self._vocabularies: dict[bytes, None] = {}
+
+    def hold(self, schema: Schema) -> None:
+        """Take only parties that have the columns and targets of this schema."""
+        self._agreed = _signature(schema)
 
     def add(self, party: str, introduction: Mapping[str, Any]) -> None:
         """Take a party's introduction; one that cannot be read is refused."""
@@ -229,6 +236,9 @@ class Agreement:
                 msgspec.json.decode(words, type=_Vocabulary)
         except (KeyError, TypeError, msgspec.MsgspecError) as error:
             raise SchemaError(f"{party} introduced itself in a way that cannot be read: {error}") from None
+        if self._agreed not in (None, signature):
+            found, agreed = msgspec.json.decode(signature), msgspec.json.decode(self._agreed or b"")
+            raise SchemaError(_difference([party], found, agreed))
         self._groups.setdefault(signature, []).append(party)
         self._vocabularies[words] = None
 

@@ -79,7 +79,7 @@ class PartyStore:
     @contextmanager
     def step(self, run: str, party: Party) -> Iterator[Party]:
         """Give the party what it remembers of a run, and keep what the block made of it if it ends well."""
-        with closing(self._connected()) as connection:
+        with self._guarded(), closing(self._connected()) as connection:
             connection.execute("BEGIN IMMEDIATE")  # steps of one site happen one after the other
             try:
                 self._read(connection, run, party)
@@ -88,10 +88,21 @@ class PartyStore:
                 after = party.state.to_bytes(), _written(party.vault)
                 if after != before:
                     self._write(connection, run, party.id, *after)
+                connection.execute("COMMIT")
             except BaseException:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:  # some errors of the disk have ended it already
+                    connection.execute("ROLLBACK")
                 raise
-            connection.execute("COMMIT")
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise UnavailableError(
+                f"the state database {self.path} cannot be used: {error}. Nothing of this step was kept: "
+                "make room and see to the permissions, or put a copy back"
+            ) from None
 
     def recalled(self, run: str, party: Party) -> Party | None:
         """Give the party what it remembers of a run, to look at only; None if that is nothing."""

@@ -4,32 +4,35 @@ A contribution and the total it joined are one transaction, so that a process th
 leaves a total and a list that belong together. The book holds protected totals, public values and names:
 no secret, and no client's vector where the protection hides it.
 
-What was opened can be subtracted from what is opened next. The book therefore knows for each contribution
-the first opening that had it and the first that no longer did, and :meth:`Book.fewest_apart` tells by how
-few clients the present total differs from any that was opened before.
+What was opened can be added to and subtracted from what is opened next (:mod:`tacit.standing.apart`). So the
+book keeps of every total that was opened, or may have been, which contributions were in it.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tacit.core.errors import ConfigError, UnavailableError
+import msgspec
+
+from tacit.core.errors import ConfigError, TacitError, UnavailableError
 from tacit.core.memo import Enrolled
 from tacit.core.message import DEFAULT_LIMIT, Message
+from tacit.standing.apart import Line, Lines
 
-FORMAT = 1
+FORMAT = 2
 MARK = 0x7461_6369  # SQLite's application id of a book
 PATIENCE = 5.0  # seconds to wait for another process
 TABLES = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE contributions (
-    id TEXT PRIMARY KEY, client TEXT NOT NULL, first INTEGER, last INTEGER, present INTEGER NOT NULL,
-    joined INTEGER, gone INTEGER
+    id TEXT PRIMARY KEY, client TEXT NOT NULL, first INTEGER, last INTEGER, present INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE openings (number INTEGER PRIMARY KEY, lines BLOB NOT NULL);
 CREATE TABLE parties (place INTEGER PRIMARY KEY, name TEXT UNIQUE, known INTEGER, signed BLOB, wrap BLOB);
 """
 
@@ -42,19 +45,16 @@ class Contribution(NamedTuple):
     first: int | None
     last: int | None
     present: bool
-    joined: int | None = None
-    gone: int | None = None
 
     @property
     def rows(self) -> tuple[int, int] | None:
         """Rows of the client that are in it."""
         return None if self.first is None or self.last is None else (self.first, self.last)
 
-    def opened_in(self, opening: int) -> bool:
-        """Whether the total of an opening had it."""
-        return (
-            self.joined is not None and self.joined <= opening and (self.gone is None or opening < self.gone)
-        )
+    @property
+    def line(self) -> Line:
+        """What of it an opening remembers."""
+        return Line(self.id, self.client, self.first, self.last)
 
 
 class Book:
@@ -71,10 +71,12 @@ class Book:
         self.path = path
         if not new and not path.is_file():
             raise ConfigError(f"there is no standing federation at {path.parent}: start one there")
+        if new:
+            path.touch(0o600)
+        self._base = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
         try:
-            if new:
-                path.touch(0o600)
-            self._base = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
+            if not new:
+                self._check()  # before anything is changed in a file that may be somebody else's
             # Held until this process ends, however it ends.
             self._base.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._base.execute("PRAGMA journal_mode = WAL")
@@ -83,11 +85,7 @@ class Book:
                 self._check() if not new else self._make()
         except sqlite3.DatabaseError as error:
             self._base.close()
-            if "locked" in str(error):
-                raise UnavailableError(
-                    f"another process works on {path.parent}: wait until it is done"
-                ) from None
-            raise ConfigError(f"{path} is not the state of a standing federation: {error}") from None
+            raise self._failed(error) from None
         except BaseException:
             self._base.close()
             raise
@@ -124,17 +122,41 @@ class Book:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """One transaction: all of the block, or nothing."""
-        self._base.execute("BEGIN IMMEDIATE")
         try:
+            self._base.execute("BEGIN IMMEDIATE")
             yield
+            self._base.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._undo()
+            raise self._failed(error) from None
         except BaseException:
-            self._base.execute("ROLLBACK")
+            self._undo()
             raise
-        self._base.execute("COMMIT")
+
+    def _undo(self) -> None:
+        if self._base.in_transaction:  # some errors have ended it already
+            self._base.execute("ROLLBACK")
+
+    def _all(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        try:
+            return self._base.execute(query, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise self._failed(error) from None
 
     def _one(self, query: str, values: Sequence[Any] = ()) -> Any:
-        row = self._base.execute(query, values).fetchone()
-        return None if row is None else row[0]
+        rows = self._all(query, values)
+        return rows[0][0] if rows else None
+
+    def _failed(self, error: sqlite3.Error) -> TacitError:
+        """What an error of the database means to whoever works with the book."""
+        if "locked" in str(error):
+            return UnavailableError(f"another process works on {self.path.parent}: wait until it is done")
+        if "not a database" in str(error):
+            return ConfigError(f"{self.path} is not the state of a standing federation: {error}")
+        return UnavailableError(
+            f"{self.path} cannot be used: {error}. What was acknowledged is in it if the file is whole: make "
+            "room and see to the permissions, or put a copy back"
+        )
 
     # -- facts -------------------------------------------------------------------------------------
 
@@ -151,7 +173,7 @@ class Book:
 
     def parties(self) -> list[Enrolled]:
         """Who has enrolled, in party order."""
-        rows = self._base.execute("SELECT name, known, signed, wrap FROM parties ORDER BY place")
+        rows = self._all("SELECT name, known, signed, wrap FROM parties ORDER BY place")
         return [Enrolled(*row) for row in rows]
 
     def note_parties(self, parties: Iterable[Enrolled]) -> None:
@@ -165,54 +187,73 @@ class Book:
 
     def contributions(self) -> list[Contribution]:
         """All lines, those of withdrawn contributions too."""
-        return [_read(row) for row in self._base.execute("SELECT * FROM contributions ORDER BY id")]
+        return [_read(row) for row in self._all("SELECT * FROM contributions ORDER BY id")]
 
     def contribution(self, name: str) -> Contribution | None:
         """The line of that name."""
-        row = self._base.execute("SELECT * FROM contributions WHERE id = ?", (name,)).fetchone()
-        return None if row is None else _read(row)
+        rows = self._all("SELECT * FROM contributions WHERE id = ?", (name,))
+        return _read(rows[0]) if rows else None
 
     def of(self, client: str) -> list[str]:
         """Names of a client's contributions that are in the total."""
-        rows = self._base.execute("SELECT id FROM contributions WHERE client = ? AND present", (client,))
+        rows = self._all("SELECT id FROM contributions WHERE client = ? AND present", (client,))
         return [name for (name,) in rows]
 
     def enter(self, line: Contribution) -> None:
         """Write a line, or write it anew."""
-        self._base.execute("INSERT OR REPLACE INTO contributions VALUES (?, ?, ?, ?, ?, ?, ?)", line)
+        self._base.execute("INSERT OR REPLACE INTO contributions VALUES (?, ?, ?, ?, ?)", line)
 
     # -- openings ----------------------------------------------------------------------------------
 
     @property
     def openings(self) -> int:
-        """How often a total was opened."""
-        found: int = self.fact("openings").get("count", 0)
+        """How many totals were opened, or may have been."""
+        found: int = self._one("SELECT COUNT(*) FROM openings")
         return found
 
-    def fewest_apart(self, changing: Collection[str] = (), entering: Iterable[str] = ()) -> tuple[int, int]:
-        """By how many clients the present total differs from the last one opened, and from the nearest.
+    def opened(self) -> list[Lines]:
+        """What was in each of them."""
+        rows = self._all("SELECT lines FROM openings ORDER BY number")
+        return [_unpacked(raw) for (raw,) in rows]
 
-        ``changing`` are lines about to change, ``entering`` clients about to bring a first line. Equal totals
-        tell nothing and do not count as near; the empty total counts as opened.
-        """
-        lines, new = self.contributions(), set(entering)
-        apart = [
-            len(new | {x.client for x in lines if x.opened_in(number) != (x.present != (x.id in changing))})
-            for number in range(self.openings + 1)
-        ]
-        return apart[-1], min((count for count in apart if count), default=0)
+    def total(self, changing: Iterable[Contribution] = ()) -> Lines:
+        """What is in the total now, or will be once these contributions have joined or left."""
+        lines = {line.id: line for line in self.contributions()}
+        lines |= {line.id: line._replace(present=not line.present) for line in changing}
+        return frozenset(line.line for line in lines.values() if line.present)
 
-    def mark_opening(self) -> None:
-        """Write down that the present total is being opened."""
-        number = self.openings + 1
-        self.note("openings", {"count": number})
-        self._base.execute("UPDATE contributions SET joined = ? WHERE present AND joined IS NULL", (number,))
-        self._base.execute(
-            "UPDATE contributions SET gone = ? WHERE NOT present AND joined IS NOT NULL AND gone IS NULL",
-            (number,),
-        )
+    def mark_opening(self, lines: Lines | None = None) -> None:
+        """Write down that a total is being opened; the present one, if none is given."""
+        packed = _packed(self.total() if lines is None else lines)
+        if not self._one("SELECT COUNT(*) FROM openings WHERE lines = ?", (packed,)):
+            self._base.execute("INSERT INTO openings (lines) VALUES (?)", (packed,))
+
+    def announce(self, lines: Lines) -> None:
+        """Write down which total is about to open: after a crash nobody knows whether it did."""
+        self.note("announced", {"lines": _packed(lines)})
+
+    def settle(self) -> None:
+        """Count a total that was announced, and of which nothing more was heard, as one that was opened."""
+        if announced := self.fact("announced"):
+            with self.writing():
+                self.mark_opening(_unpacked(announced["lines"]))
+                self.note("announced", {})
+                self.note("interrupted", {"batch": True})
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a batch was interrupted while it opened, and none has opened since."""
+        return bool(self.fact("announced") or self.fact("interrupted"))
+
+
+def _packed(lines: Lines) -> bytes:
+    return zlib.compress(msgspec.json.encode(sorted(lines, key=lambda line: line.id)))
+
+
+def _unpacked(raw: bytes) -> Lines:
+    return frozenset(msgspec.json.decode(zlib.decompress(raw), type=list[Line]))
 
 
 def _read(row: Sequence[Any]) -> Contribution:
-    name, client, first, last, present, joined, gone = row
-    return Contribution(name, client, first, last, bool(present), joined, gone)
+    name, client, first, last, present = row
+    return Contribution(name, client, first, last, bool(present))

@@ -9,12 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tacit.core.desk import Desk
-from tacit.core.errors import (
-    ConfigError,
-    OpeningError,
-    ProtectionError,
-    SchemaError,
-)
+from tacit.core.errors import ConfigError, ProtectionError, QuorumError, SchemaError
 from tacit.core.events import Events
 from tacit.core.manifest import Manifest, Parts
 from tacit.core.pending import PendingSum
@@ -75,9 +70,8 @@ def join_each(folder: Folder, desk: Desk, changes: Sequence[Change], capacity: i
             f"{count + len(changes):,} changes, but the total was made for {capacity:,}: start again, with a "
             "larger capacity"
         )
-    _admit(folder, desk, changes)
-    failures: dict[str, str] = {}
-    for wave in _waves(changes):
+    failures = _admit(folder, desk, changes)
+    for wave in _waves([change for change in changes if change.line.client not in failures]):
         pending = pending_sum(PendingSum, desk, desk.parts.method.standing[0], wave, book)
         for party, protected in protection.arriving(pending, capacity):
             try:
@@ -108,20 +102,20 @@ def _waves(changes: Sequence[Change]) -> Iterator[dict[str, Change]]:
         left = [change for change in left if wave[change.line.client] is not change]
 
 
-def _admit(folder: Folder, desk: Desk, changes: Sequence[Change]) -> None:
-    """Enrol clients that are seen for the first time."""
+def _admit(folder: Folder, desk: Desk, changes: Sequence[Change]) -> dict[str, str]:
+    """Enrol clients that are seen for the first time; gives those that cannot be, with the reason."""
     known = set(desk.parties)
     new = list(dict.fromkeys(c.line.client for c in changes if c.line.client not in known))
     if not new:
-        return
+        return {}
     before = dict(desk.failures)
     desk.admit(new, desk.parts.preparation.agreement(vocabulary(desk.schema)))
     folder.save_channels(desk)
     with folder.book.writing():
         folder.save(desk)
-    if lost := {name: desk.failures[name] for name in new if name not in desk.parties}:
-        desk.failures = before
-        raise failed(lost)
+    lost = {name: desk.failures[name] for name in new if name not in desk.parties}
+    desk.failures = before
+    return lost
 
 
 # -- a batch at a time -----------------------------------------------------------------------------
@@ -141,8 +135,11 @@ class BatchSum(PendingSum):
 
 def join_batch(
     folder: Folder, manifest: Manifest, parts: Parts, changes: Sequence[Change], events: Events
-) -> list[Change]:
-    """Sum a batch under keys of its own, and add the opened sum to the total, in one transaction."""
+) -> Iterator[Change]:
+    """Sum a batch under keys of its own, and add the opened sum to the total, in one transaction.
+
+    Gives the changes that are committed, before it says who of the batch failed.
+    """
     book, wave = folder.book, {change.line.client: change for change in changes}
     if len(wave) < len(changes):
         raise ConfigError(
@@ -156,10 +153,14 @@ def join_batch(
     least = parts.protection.fewest(manifest.min_clients)
 
     def guard(contributors: Sequence[str]) -> None:
-        chosen = [wave[name].line for name in contributors]
-        check_apart(book, least, chosen)
-        _check_interrupted(book, least, {line.id: line.client for line in chosen})
+        check_apart(book, least, [wave[name].line for name in contributors])
 
+    def announce(contributors: Sequence[str]) -> None:
+        guard(contributors)
+        with book.writing():
+            book.announce(book.total(wave[name].line for name in contributors))
+
+    book.settle()
     guard(tuple(wave))
     desk.enrol()
     if desk.schema.to_message().encode() != base["schema"]:
@@ -167,8 +168,13 @@ def join_batch(
     parts.protection.prepare(desk, 1)
     desk.shared = Shared(desk.schema, {name[7:]: base[name] for name in base if name.startswith("shared/")})
     pending = pending_sum(BatchSum, desk, contribution, {name: wave[name] for name in desk.parties}, book)
-    pending.guard = _announced(book, wave, guard)
-    entry = pending.finished(parts.protection.gather(pending))
+    pending.guard = announce
+    try:
+        entry = pending.finished(parts.protection.gather(pending))
+    except QuorumError:
+        if pending.failures:  # whose reasons say more than that they were too many
+            raise failed(pending.failures) from None
+        raise
     total = opened(parts, desk, desk.schema, entry)
     vector = np.concatenate([np.ravel(total[f.name]) for f in pending.layout.fields])
     before = book.fact("total")
@@ -179,32 +185,13 @@ def join_batch(
         count = before.get("$count", 0) + len(done)
         book.note("total", {"vector": before.get("vector", 0.0) + vector, "$count": count})
         book.mark_opening()
+        book.note("announced", {})
         book.note("interrupted", {})
-    return done
+    yield from done
+    if lost := {name: _why(name, desk, pending) for name in wave if name not in pending.contributors}:
+        raise failed(lost)
 
 
-def _announced(
-    book: Book, wave: Mapping[str, Change], guard: Callable[[Sequence[str]], None]
-) -> Callable[[Sequence[str]], None]:
-    """Write down which batch is about to open: after a crash nobody knows whether it did."""
-
-    def announce(contributors: Sequence[str]) -> None:
-        guard(contributors)
-        pairs = [(wave[name].line.id, name) for name in contributors]
-        with book.writing():
-            book.note("interrupted", {"batch": "\n".join("\t".join(pair) for pair in pairs).encode()})
-
-    return announce
-
-
-def _check_interrupted(book: Book, least: int, chosen: Mapping[str, str]) -> None:
-    """Refuse a batch that differs by too few clients from one that may have been opened and was not kept."""
-    raw = book.fact("interrupted").get("batch", b"").decode()
-    before = dict(line.split("\t") for line in raw.split("\n")) if raw else {}
-    differing = {{**before, **chosen}[name] for name in before.keys() ^ chosen.keys()}
-    if before and 0 < len(differing) < least:
-        raise OpeningError(
-            f"a batch of {len(before)} contributions was interrupted while it opened, and this one differs "
-            f"by {len(differing)} clients from it: repeat that one ({', '.join(sorted(before)[:5])} …), or "
-            f"differ by at least {least}"
-        )
+def _why(name: str, desk: Desk, pending: PendingSum) -> str:
+    """Why a client's change is not in the batch that opened."""
+    return pending.failures.get(name) or desk.failures.get(name) or "StepError: it did not answer"

@@ -53,8 +53,12 @@ class Folder:
             if new and not key.exists():
                 _write_key(key)
             self.store = PartyStore(path / "parties.db", Secret(key.read_bytes()))
-        except OSError as error:
-            raise UnavailableError(f"{path} cannot be used: {error}") from None
+        except BaseException as error:
+            if hasattr(self, "book"):
+                self.book.close()
+            if isinstance(error, OSError):
+                raise UnavailableError(f"{path} cannot be used: {error}") from None
+            raise
 
     def desk(self, manifest: Manifest, parts: Parts, names: Any, events: Events, *, batch: bool) -> Desk:
         """A desk for these clients; with ``batch`` only their ledgers outlive it."""

@@ -21,6 +21,7 @@ from tacit.standing.folder import Folder
 
 ROOM = 16  # changes for each client, unless the capacity is given
 LEAST_ROOM = 1024
+MOST_ROOM = 1 << 24  # summands of an encrypted total
 
 
 def check_parts(parts: Parts, founders: int, least: int) -> None:
@@ -67,12 +68,14 @@ def begun(
 ) -> tuple[Folder, Manifest]:
     """Make the folder of a federation that can stand; see :meth:`tacit.standing.Standing.start`."""
     names = federation.holdings.names
-    first = names if founders is None else names[: max(founders, 0)]
+    if founders is not None and not 1 <= founders <= len(names):
+        raise ConfigError(f"founders is {founders}: give 1 to {len(names)}, the number of clients")
+    first = names[:founders]
     least = min_clients or (1 if parts.protection.promises.single else 3)
     check_parts(parts, len(first), least)
     room = max(LEAST_ROOM, ROOM * len(names)) if capacity is None else capacity
-    if not first or room < 1:
-        raise ConfigError(f"{founders} founders, capacity {capacity}: give at least 1 of each")
+    if not 1 <= room <= MOST_ROOM:
+        raise ConfigError(f"capacity is {capacity}: give 1 to {MOST_ROOM:,} changes")
     manifest = Manifest.of(
         new_run(),
         parts,

@@ -14,6 +14,8 @@ def entering(
     """The line for a contribution, and whether it is in the total already."""
     if client not in clients:
         raise ConfigError(f"there is no client '{client}': {nearest(client, clients)}")
+    if name is not None:
+        _check_name(name, clients, client)
     first, last = rows or (None, None)
     where = "all" if rows is None else f"{first}-{last}"
     line = Contribution(name or f"{client}:{where}", client, first, last, False)
@@ -30,6 +32,15 @@ def entering(
             "wants to contribute these rows again"
         )
     return line, True
+
+
+def _check_name(name: str, clients: Sequence[str], client: str) -> None:
+    """Refuse a name that could be taken for another client's contribution, or cannot be typed."""
+    owner = name.partition(":")[0]
+    if not name.isprintable() or not name.strip():
+        raise ConfigError(f"a contribution is named {name!r}: give letters, digits and signs")
+    if name in clients or (owner in clients and owner != client):
+        raise ConfigError(f"'{name}' stands for {owner}: name the contribution of {client} otherwise")
 
 
 def leaving(book: Book, word: str) -> list[Contribution]:

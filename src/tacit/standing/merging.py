@@ -19,12 +19,15 @@ from tacit.core.message import Message
 from tacit.core.standing import LEDGER
 from tacit.standing.book import Book
 from tacit.standing.folder import CHANNEL, Folder, shell
+from tacit.standing.opening import MERGED
 from tacit.standing.standing import Standing
 
 
 def branch(standing: Standing, path: Path | str) -> None:
     """Make the state of a group's coordinator: same federation, nothing contributed yet."""
     source, target = standing.folder, Path(path)
+    _check_other(source.path, target)
+    source.book.settle()
     try:
         target.mkdir(parents=True, exist_ok=True)
         book = Book(target / "coordinator.db", new=True)
@@ -41,6 +44,9 @@ def branch(standing: Standing, path: Path | str) -> None:
                 for name in ("memo", "session"):
                     book.note(name, source.book.fact(name))
                 book.note_parties(source.book.parties())
+                # Whoever sees what the branch opens has seen what was opened here.
+                for opening in source.book.opened():
+                    book.mark_opening(opening)
                 book.note("federation", source.book.fact("federation") | {"token": secrets.token_hex(8)})
         finally:
             book.close()
@@ -58,6 +64,7 @@ def merge(standing: Standing, path: Path | str) -> int:
     ReplayError
         If a contribution is in both, or a client brought the same rows to both.
     """
+    _check_other(standing.folder.path, Path(path))
     ours, theirs = standing.folder, Folder(Path(path), standing.folder.holdings)
     try:
         theirs.book.check_started()
@@ -65,22 +72,27 @@ def merge(standing: Standing, path: Path | str) -> int:
         if token in _merged(ours.book):
             return 0
         _check(ours, theirs)
-        reason = f"merged into {ours.book.fact('federation')['token']}"
+        reason = f"{MERGED}{ours.book.fact('federation')['token']}"
         for book, fine in ((ours.book, None), (theirs.book, reason)):
             if (closed := book.fact("closed").get("reason", fine)) != fine:
                 raise FederationError(f"{book.path.parent} accepts no more changes: {closed}")
+        for book in (ours.book, theirs.book):
+            book.settle()
         total, ledgers = _total(standing, theirs), _ledgers(standing, theirs)
         with theirs.book.writing():
             theirs.book.note("closed", {"reason": reason})
         taken = _take_parties(standing, theirs, ledgers)
         lines = theirs.book.contributions()
         with ours.book.writing():
-            before = ours.book.openings
             for line in lines:
-                # Whoever saw both sides' openings can add them up: they count as openings of the whole.
-                joined, gone = (None if x is None else x + before for x in (line.joined, line.gone))
-                ours.book.enter(line._replace(joined=joined, gone=gone))
-            ours.book.note("openings", {"count": before + theirs.book.openings})
+                if line.present or not ours.book.contribution(line.id):  # else ours has it, or had it
+                    ours.book.enter(line)
+            # Whoever saw both sides' openings can add them up: with our last, they are openings of the whole.
+            own = ours.book.opened()
+            for opening in theirs.book.opened():
+                ours.book.mark_opening(opening)
+                if own:
+                    ours.book.mark_opening(own[-1] | opening)
             ours.book.note("total", total)
             ours.book.note("merged", {"tokens": [*_merged(ours.book), *_merged(theirs.book), token]})
             known = {party.name: party for party in ours.book.parties()}
@@ -94,6 +106,11 @@ def merge(standing: Standing, path: Path | str) -> int:
         return sum(line.present for line in lines)
     finally:
         theirs.close()
+
+
+def _check_other(ours: Path, theirs: Path) -> None:
+    if theirs.resolve() == ours.resolve():
+        raise ConfigError(f"{theirs} is this federation itself: name the folder of another coordinator")
 
 
 def _merged(book: Book) -> tuple[str, ...]:
@@ -116,7 +133,8 @@ def _check(ours: Folder, theirs: Folder) -> None:
     if ours.book.fact("federation")["token"] == theirs.book.fact("federation")["token"]:
         raise ConfigError(f"{theirs.path} is a copy of this state: it is in it already")
     for line in theirs.book.contributions():
-        if ours.book.contribution(line.id):
+        known = ours.book.contribution(line.id)
+        if known and known.present and line.present:
             raise ReplayError(f"'{line.id}' is in both: it would count twice. Withdraw it from one of them")
 
 

@@ -18,24 +18,34 @@ from tacit.core.replica import layout_of, opened
 from tacit.core.shared import Shared, Total
 from tacit.core.standing import solved
 from tacit.engines.assembly import assemble
+from tacit.standing.apart import differing, nearest, shown
 from tacit.standing.book import Book, Contribution
+
+MERGED = "merged into "  # why a state is closed that another has taken over
 
 
 def check_apart(book: Book, least: int, changing: Sequence[Contribution] = ()) -> int:
-    """Refuse to open a total that differs by too few clients from one that was opened.
+    """Refuse to open a total that with those opened before would show a few clients.
 
     Gives by how many it differs from the last one. ``changing`` are lines that are about to join or leave.
     """
-    known = [line.id for line in changing if line.present]
-    entering = [line.client for line in changing if not line.present]
-    last, nearest = book.fewest_apart(known, entering)
-    if last and nearest < least:
+    opened, now = book.opened(), book.total(changing)
+    apart = nearest(opened, now)
+    if apart is None:
+        return differing(opened[-1], now) if opened else 0
+    hint = " A batch that was interrupted counts: repeat it as it was." if book.interrupted else ""
+    if apart < least:
         raise OpeningError(
-            f"this total would differ by {nearest} client{'s' * (nearest > 1)} from one that was opened "
+            f"this total would differ by {apart} client{'s' * (apart != 1)} from one that was opened "
             f"before, and the difference would show them: at least {least} must have come or gone; wait for "
-            "more"
+            f"more.{hint}"
         )
-    return last
+    if few := shown(opened, now, least):
+        raise OpeningError(
+            f"added to and subtracted from those opened before, this total would show {' and '.join(few)}: "
+            f"change something else as well, so that at least {least} stay together.{hint}"
+        )
+    return differing(opened[-1] if opened else frozenset(), now)
 
 
 def clients_in(book: Book) -> int:
@@ -45,11 +55,21 @@ def clients_in(book: Book) -> int:
 
 def check_opening(book: Book, least: int) -> int:
     """Refuse to open the present total over too few clients, or too near to an earlier one."""
+    if (closed := book.fact("closed").get("reason", "")).startswith(MERGED):
+        raise FederationError(f"{book.path.parent} was {closed}: ask there for weights")
     if (clients := clients_in(book)) < least:
         raise OpeningError(
             f"{clients} clients contribute, no total over fewer than {least} is opened: wait for more"
         )
     return check_apart(book, least)
+
+
+def _can_open(book: Book, least: int) -> bool:
+    try:
+        check_opening(book, least)
+    except (FederationError, OpeningError):
+        return False
+    return True
 
 
 def solution(book: Book, desk: Desk, changed: int) -> Shared:
@@ -123,8 +143,7 @@ def status(book: Book, manifest: Manifest, parts: Parts) -> dict[str, Any]:
     """Where a federation stands, as plain values."""
     lines, about, joins = book.contributions(), book.fact("federation"), parts.protection.joins
     present, clients = sum(line.present for line in lines), clients_in(book)
-    last, nearest = book.fewest_apart()
-    least = parts.protection.fewest(manifest.min_clients)
+    least, opened = parts.protection.fewest(manifest.min_clients), book.opened()
     return {
         "run": manifest.run,
         "method": manifest.parts["method"]["name"],
@@ -138,9 +157,9 @@ def status(book: Book, manifest: Manifest, parts: Parts) -> dict[str, Any]:
         "changes": book.fact("total").get("$count", 0),
         "capacity": about["capacity"] if joins else None,
         "openings": book.openings,
-        "changed_since_opening": last,
+        "changed_since_opening": differing(opened[-1] if opened else frozenset(), book.total()),
         "min_clients": least,
-        "can_open": clients >= least and (not last or nearest >= least),
-        "interrupted_batch": bool(book.fact("interrupted")),
+        "can_open": _can_open(book, least),
+        "interrupted_batch": book.interrupted,
         "closed": book.fact("closed").get("reason"),
     }

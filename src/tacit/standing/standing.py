@@ -27,11 +27,15 @@ from tacit.sums import PROTECTIONS
 
 
 class Receipt(NamedTuple):
-    """What was acknowledged: it counts once, whatever happens to the process; ``new`` if it was not yet."""
+    """What was acknowledged: it counts once, whatever happens to the process.
+
+    ``new`` if it was not yet; ``withdrawn`` if it left the total.
+    """
 
     id: str
     client: str
     new: bool
+    withdrawn: bool = False
 
 
 class Standing:
@@ -141,7 +145,9 @@ class Standing:
         self.close()
 
     def end(self, reason: str = "ended") -> None:
-        """Accept no more changes; weights can still be asked for."""
+        """Accept no more changes; weights can still be asked for. What is closed stays as it is."""
+        if self.folder.book.fact("closed"):
+            return
         with self.folder.book.writing():
             self.folder.book.note("closed", {"reason": reason})
 
@@ -162,6 +168,13 @@ class Standing:
         """
         return self.change(add=clients, rows=rows, name=name)
 
+    def willing(self) -> list[str]:
+        """Clients that contribute, or have never done so: not those that have withdrawn all they brought."""
+        lines = self.folder.book.contributions()
+        present = {line.client for line in lines if line.present}
+        gone = {line.client for line in lines} - present
+        return [name for name in self.folder.holdings.names if name not in gone]
+
     def withdraw(self, names: Iterable[str]) -> list[Receipt]:
         """Take back contributions, by name or by client, as if they had never been made."""
         return self.change(withdraw=names)
@@ -179,22 +192,30 @@ class Standing:
         if closed := book.fact("closed"):
             raise FederationError(f"this federation accepts no more changes: {closed['reason']}")
         receipts, changes = [], []
-        for client in dict.fromkeys(add):
+        coming, leave = tuple(dict.fromkeys(add)), tuple(dict.fromkeys(withdraw))
+        if name is not None and len(coming) > 1:
+            raise ConfigError(f"'{name}' would name contributions of {len(coming)} clients: add one by one")
+        for client in coming:
             line, known = entering(book, self.folder.holdings.names, client, rows, name)
             if known:
                 receipts.append(Receipt(line.id, client, False))
             else:
                 changes.append(Change(line, 1.0))
-        for word in dict.fromkeys(withdraw):
-            changes += [Change(line, -1.0) for line in leaving(book, word)]
+        gone = {line.id: line for word in leave for line in leaving(book, word)}
+        if both := [receipt.id for receipt in receipts if receipt.id in gone]:
+            raise ConfigError(f"'{both[0]}' is to be added and to be withdrawn: say one of both")
+        changes += [Change(line, -1.0) for line in gone.values()]
         if changes:
-            receipts += [Receipt(done.line.id, done.line.client, True) for done in self._changed(changes)]
+            receipts += [
+                Receipt(done.line.id, done.line.client, True, done.sign < 0)
+                for done in self._changed(changes)
+            ]
         return receipts
 
     def _changed(self, changes: list[Change]) -> Iterable[Change]:
         with one_thread():
             if not self.parts.protection.joins:
-                return join_batch(self.folder, self.manifest, self.parts, changes, self._events)
+                return list(join_batch(self.folder, self.manifest, self.parts, changes, self._events))
             capacity = self.folder.book.fact("federation")["capacity"]
             return list(join_each(self.folder, self._desk(), changes, capacity))
 
@@ -209,6 +230,7 @@ class Standing:
             If too few clients contribute, or too few came or went since an earlier opening.
         """
         book = self.folder.book
+        book.settle()
         changed = check_opening(book, self._least)
         if changed:
             with book.writing():  # before anything is seen: what may have been seen counts

@@ -1,0 +1,310 @@
+"""Standing federations at their edges: what is named twice, what fails half-way, what several totals show."""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+
+import numpy as np
+import pytest
+
+from tacit.core.errors import (
+    ConfigError,
+    FederationError,
+    OpeningError,
+    ReplayError,
+    SchemaError,
+    StepError,
+    UnavailableError,
+)
+from tacit.core.standing import LEDGER
+from tacit.data.table import Column
+from tacit.federation import Federation
+from tacit.standing import Standing, changes
+from tacit.standing.apart import Line, differing, nearest, shown
+from tacit.standing.folder import shell
+
+CLASSES = ["class_0", "class_1", "class_2"]
+NAMES = [f"client-{i:02}" for i in range(1, 11)]
+
+
+@pytest.fixture(scope="module")
+def federation():
+    return Federation.embedded("wine", clients=10, seed=2, classes=CLASSES)
+
+
+@pytest.fixture
+def start(federation, tmp_path):
+    opened = []
+
+    def make(name="state", parties=federation, **settings):
+        chosen = {"protect": "plain", "min_clients": 3, **settings}
+        opened.append(Standing.start(tmp_path / name, parties, **chosen))
+        return opened[-1]
+
+    yield make
+    for standing in opened:
+        standing.close()
+
+
+def fresh(start, members, **settings):
+    """Weights of a federation to which these clients contributed, and nobody else ever."""
+    standing = start("fresh", **settings)
+    standing.add(members)
+    return standing.weights().weights
+
+
+class TestNamedTwice:
+    @pytest.mark.parametrize("protect", ["plain", "ckks"])
+    def test_a_contribution_is_withdrawn_once(self, start, protect):
+        standing = start(protect=protect)
+        standing.add(NAMES[:5])
+        receipts = standing.withdraw([NAMES[1], f"{NAMES[1]}:all"])
+        assert [(receipt.id, receipt.withdrawn) for receipt in receipts] == [(f"{NAMES[1]}:all", True)]
+        assert standing.status()["changes"] == 6
+        rest = [name for name in NAMES[:5] if name != NAMES[1]]
+        assert np.abs(standing.weights().weights - fresh(start, rest, protect=protect)).max() < 1e-6
+
+    def test_a_name_is_for_one_client(self, start):
+        standing = start()
+        with pytest.raises(ConfigError, match="contributions of 2 clients"):
+            standing.add(NAMES[:2], name="x")
+        assert standing.status()["contributions"] == 0
+
+    def test_what_is_there_cannot_come_and_go_at_once(self, start):
+        standing = start()
+        standing.add(NAMES[:4])
+        with pytest.raises(ConfigError, match="to be added and to be withdrawn"):
+            standing.change(add=NAMES[:1], withdraw=NAMES[:1])
+
+    @pytest.mark.parametrize("name", [NAMES[1], f"{NAMES[1]}:all", "a\tb", " ", "a\nb"])
+    def test_a_name_that_stands_for_something_else(self, start, name):
+        with pytest.raises(ConfigError, match=r"name the contribution|stands for|give letters"):
+            start().add(NAMES[:1], name=name)
+
+
+class TestHalfWay:
+    def test_a_batch_says_who_is_not_in_it(self, start):
+        standing = start(protect="masked")
+        standing.add(NAMES[:8])
+        folder = standing.folder
+        with folder.store.step(folder.run(standing.manifest), shell(NAMES[0])) as party:
+            party.state.pop(LEDGER)
+        with pytest.raises(StepError, match=f"{NAMES[0]}: .*never contributed"):
+            standing.withdraw(NAMES[:5])
+        assert standing.status()["contributions"] == 4  # of eight, four have left
+        assert f"{NAMES[0]}:all" in standing.folder.book.of(NAMES[0])
+
+    def test_who_can_join_does_when_another_cannot(self, start, federation):
+        tables = {name: federation.holdings.rows(i) for i, name in enumerate(NAMES)}
+        odd = tables[NAMES[9]]
+        columns = (Column("elsewhere"), *odd.columns[1:])
+        parties = Federation.of({**tables, NAMES[9]: dataclasses.replace(odd, columns=columns)})
+        standing = start(parties=parties, founders=6)
+        with pytest.raises(SchemaError, match=NAMES[9]):
+            standing.add([NAMES[0], NAMES[8], NAMES[9]])
+        assert standing.status()["contributions"] == 2
+
+    def test_all_are_those_that_have_not_withdrawn(self, start):
+        standing = start()
+        standing.add(NAMES[:3])
+        standing.withdraw(NAMES[:1])
+        assert standing.willing() == NAMES[1:]
+        assert len(standing.add(standing.willing())) == 9
+
+
+class TestRowsLater:
+    def test_a_client_with_more_rows_by_now_takes_back_what_it_brought(self, start, federation, tmp_path):
+        tables = {name: federation.holdings.rows(i) for i, name in enumerate(NAMES)}
+        few = {name: table.take(slice(0, 8)) for name, table in tables.items()}
+        standing = start(parties=Federation.of(few, declared={"classes": CLASSES}))
+        standing.add(NAMES[:6])
+        standing.close()
+        with Standing.open(tmp_path / "state", Federation.of(tables)) as standing:
+            standing.add([NAMES[0]], rows=(8, 10))
+            standing.withdraw([f"{NAMES[0]}:all"])
+            assert standing.folder.book.of(NAMES[0]) == [f"{NAMES[0]}:8-10"]
+
+    @pytest.mark.parametrize("protect", ["plain", "ckks"])
+    def test_other_columns_than_at_enrolment_are_refused(self, start, federation, tmp_path, protect):
+        standing = start(protect=protect)
+        standing.add(NAMES[:4])
+        standing.close()
+        tables = {}
+        for index, name in enumerate(NAMES):
+            table = federation.holdings.rows(index)
+            tables[name] = dataclasses.replace(table, columns=(Column("renamed"), *table.columns[1:]))
+        parties = Federation.of(tables, seed=federation.seed)
+        with Standing.open(tmp_path / "state", parties) as standing:
+            with pytest.raises(SchemaError, match=r"'(alcohol|renamed)' is not the same"):
+                standing.add(NAMES[4:5])
+            assert standing.status()["contributions"] == 4
+
+
+class TestApart:
+    """What totals show by addition and subtraction."""
+
+    @staticmethod
+    def total(letters, **rows):
+        whole = [Line(f"{c}:all", c, None, None) for c in letters]
+        return frozenset(whole + [Line(f"{c}:{a}-{b}", c, a, b) for c, (a, b) in rows.items()])
+
+    def test_two(self):
+        assert differing(self.total("abcd"), self.total("bcde")) == 2
+        assert nearest([self.total("abc"), self.total("abcdef")], self.total("abcg")) == 1
+        assert nearest([self.total("abc")], self.total("abc")) is None
+
+    def test_the_same_rows_under_another_name_are_no_change(self):
+        again = frozenset([*self.total("ab"), Line("anew", "c", None, None)])
+        assert nearest([self.total("abc")], again) == 0
+        parts = self.total("ab", c=(0, 5))  # these may be all rows that there are
+        assert nearest([self.total("abc")], parts) == 0
+
+    def test_three(self):
+        opened = [self.total("abc"), self.total("abcdef")]
+        assert shown(opened, self.total("defg"), 3) == ["g"]
+        assert shown(opened, self.total("cdefg"), 3) == ["c", "g"]
+        assert shown(opened, self.total("defghi"), 3) == []
+
+    def test_parts_of_a_client(self):
+        opened = [self.total("abc", d=(0, 4)), self.total("abcefg", d=(0, 4))]
+        assert shown(opened, self.total("efg", d=(4, 8)), 3) == ["d"]
+
+    def test_what_was_shown_before_is_no_reason(self):
+        opened = [self.total("abc"), self.total("abcd")]
+        assert shown(opened, self.total("abcdefg"), 3) == []
+
+    def test_many_clients_and_openings(self):
+        letters = [f"client-{i}" for i in range(2000)]
+        opened = [self.total(letters[: 100 * k]) for k in range(1, 20)]
+        assert shown(opened, self.total(letters), 3) == []
+        assert shown(opened, self.total(letters[:1901]), 3) == [letters[1900]]
+
+
+class TestSequences:
+    """Each of these ended in one client's sums, by totals that opened one by one."""
+
+    def test_the_same_rows_under_other_names(self, start):
+        standing = start()
+        standing.add(NAMES[:4])
+        standing.weights()
+        standing.withdraw(NAMES[:3])
+        for index, name in enumerate(NAMES[:3]):
+            standing.add([name], name=f"again-{index}")
+        standing.add(NAMES[4:5])
+        with pytest.raises(OpeningError, match="differ by 1 client "):
+            standing.weights()
+
+    def test_batches_that_come_and_go(self, start):
+        standing = start(protect="masked")
+        standing.add(NAMES[:3])
+        standing.add(NAMES[3:6])
+        with pytest.raises(OpeningError, match=f"would show {NAMES[6]}"):
+            standing.change(withdraw=NAMES[:3], add=NAMES[6:7])
+
+    def test_a_group_that_was_merged(self, start, federation, tmp_path):
+        standing = start()
+        standing.branch(tmp_path / "north")
+        with Standing.open(tmp_path / "north", federation) as north:
+            north.add(NAMES[3:6])
+        standing.add(NAMES[:1])
+        standing.merge(tmp_path / "north")
+        standing.weights()
+        with Standing.open(tmp_path / "north", federation) as north:
+            with pytest.raises(FederationError, match="was merged into"):
+                north.weights()
+            north.end()
+            assert north.status()["closed"].startswith("merged into")
+
+    def test_what_a_merged_group_opened_by_itself(self, start, federation, tmp_path):
+        standing = start()
+        standing.branch(tmp_path / "north")
+        standing.add(NAMES[:3])
+        standing.weights()
+        with Standing.open(tmp_path / "north", federation) as north:
+            north.add(NAMES[3:6])
+            north.weights()
+        standing.merge(tmp_path / "north")
+        standing.withdraw(NAMES[:3])
+        standing.add(NAMES[6:7])
+        with pytest.raises(OpeningError, match="differ by 1 client "):
+            standing.weights()
+
+    def test_a_branch_knows_what_was_opened_before(self, start, federation, tmp_path):
+        standing = start()
+        standing.add(NAMES[:3])
+        standing.weights()
+        standing.branch(tmp_path / "north")
+        with Standing.open(tmp_path / "north", federation) as north:
+            north.add(NAMES[:4])
+            with pytest.raises(OpeningError, match="differ by 1 client "):
+                north.weights()
+
+    def test_an_interrupted_batch_stays_opened(self, start, monkeypatch):
+        standing = start(protect="masked")
+        standing.add(NAMES[:3])
+        with monkeypatch.context() as patch:
+            patch.setattr(changes, "opened", _power_cut)
+            with pytest.raises(KeyboardInterrupt):
+                standing.add(NAMES[3:6])
+        standing.add(NAMES[3:9])
+        with pytest.raises(OpeningError, match="differ by 1 client "):
+            standing.change(withdraw=NAMES[6:9], add=NAMES[9:10])
+
+
+def _power_cut(*_):
+    raise KeyboardInterrupt
+
+
+class TestMerging:
+    def test_a_client_can_move_to_another_group(self, start, federation, tmp_path):
+        standing = start()
+        standing.add(NAMES[:4])
+        standing.branch(tmp_path / "north")
+        with Standing.open(tmp_path / "north", federation) as north:
+            north.add([NAMES[0], *NAMES[4:7]])
+        with pytest.raises(ReplayError, match="is in both"):
+            standing.merge(tmp_path / "north")
+        standing.withdraw(NAMES[:1])
+        standing.merge(tmp_path / "north")
+        assert standing.status()["contributions"] == 7
+        assert np.abs(standing.weights().weights - fresh(start, NAMES[:7])).max() < 1e-8
+        standing.withdraw(NAMES[:1])
+
+    @pytest.mark.parametrize("deed", ["merge", "branch"])
+    def test_with_itself(self, start, tmp_path, deed):
+        with pytest.raises(ConfigError, match="is this federation itself"):
+            getattr(start(), deed)(tmp_path / "state")
+
+
+class TestDisk:
+    def test_a_full_disk_is_said_to_be_one_and_loses_nothing(self, start):
+        standing = start()
+        standing.add(NAMES[:3])
+        base = standing.folder.book._base
+        pages = base.execute("PRAGMA page_count").fetchone()[0]
+        base.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(UnavailableError, match="full"):
+            for name in NAMES[3:]:
+                standing.add([name], name="x" * 3000 + name)
+        before = standing.status()["contributions"]
+        base.execute("PRAGMA max_page_count = 100000")
+        standing.add(NAMES[8:9], rows=(0, 3))
+        assert standing.status()["contributions"] == before + 1
+
+    def test_a_damaged_party_store(self, start, tmp_path):
+        standing = start(protect="ckks")
+        standing.add(NAMES[:3])
+        with (tmp_path / "state" / "parties.db").open("r+b") as file:
+            file.seek(100)
+            file.write(b"\xff" * 8000)
+        with pytest.raises(UnavailableError, match=r"parties\.db cannot be used"):
+            standing.add(NAMES[3:4])
+
+    def test_somebody_elses_file_stays_as_it_is(self, federation, tmp_path):
+        path = tmp_path / "coordinator.db"
+        sqlite3.connect(path).execute("CREATE TABLE t (x)").connection.close()
+        before = path.read_bytes()
+        with pytest.raises(ConfigError, match="is not the state"):
+            Standing.open(tmp_path, federation)
+        assert path.read_bytes() == before
