@@ -49,8 +49,11 @@ def differing(one: Lines, other: Lines) -> int:
     >>> differing(first, again), differing(first, frozenset())
     (0, 2)
     """
-    pieces = _pieces([one, other])
-    return len({client for client, _ in pieces[0] ^ pieces[1]})
+    return _clients_between(*_pieces([one, other]))
+
+
+def _clients_between(one: set[Piece], other: set[Piece]) -> int:
+    return len({client for client, _ in one ^ other})
 
 
 def nearest(opened: Sequence[Lines], now: Lines) -> int | None:
@@ -60,7 +63,8 @@ def nearest(opened: Sequence[Lines], now: Lines) -> int | None:
     """
     if now in opened or not now:
         return None
-    return min(differing(one, now) for one in (frozenset(), *opened))
+    *before, last = _pieces([frozenset(), *opened, now])
+    return min(_clients_between(one, last) for one in before)
 
 
 def shown(opened: Sequence[Lines], now: Lines, least: int) -> list[str]:
@@ -72,14 +76,14 @@ def shown(opened: Sequence[Lines], now: Lines, least: int) -> list[str]:
     >>> shown([three, whole], seven, 3)
     ['g']
     """
-    before = _left_alone([*opened], least) if opened else set()
-    after = _left_alone([*opened, now], least) - before
+    pieces = _pieces([*opened, now])
+    after = _left_alone(pieces, least) - _left_alone(pieces[:-1], least)
     return min(sorted(map(sorted, after)), key=len, default=[])
 
 
-def _left_alone(totals: Sequence[Lines], least: int) -> set[frozenset[str]]:
+def _left_alone(totals: Sequence[set[Piece]], least: int) -> set[frozenset[str]]:
     """Fewer clients than the least number, of one or two groups, that some combination leaves alone."""
-    groups = list(_groups(_pieces(totals)))
+    groups = list(_groups(totals))
     if least < 2 or not groups:
         return set()
     clients = [group for _, group in groups]
