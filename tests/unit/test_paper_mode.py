@@ -249,7 +249,7 @@ class TestBadInput:
         base = rng.normal(size=(400, 3))
         X = np.column_stack([base, base[:, 0] + 1e-4 * rng.normal(size=400)])
         table = Table.of(X, (base[:, 0] > 0).astype(int))
-        with pytest.raises(TacitError, match=r"product is exact to .* set mode = 'sealed'"):
+        with pytest.raises(TacitError, match=r"outputs would be exact to .* set mode = 'sealed'"):
             federation(table, 4, declared={"classes": [0, 1]}).train(
                 FedHEONN(mode="paper", lam=1e-12), protect=CKKS(parameters="product-small")
             )

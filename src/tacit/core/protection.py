@@ -186,7 +186,9 @@ class Protection(Part):
         The protected ``total`` itself tells how exact it is where the coordinator has multiplied it.
         """
         rounding = sqrt(contributions / 12) * max(self.promises.precision, np.finfo(np.float64).eps)
-        return min(rounding, FINE) if layout.fine.all() else rounding
+        # Values without a bound have digits of their own, finer than any share of a bound.
+        bounded = np.isfinite(layout.bounds)
+        return min(rounding, FINE) if layout.fine[bounded].all() else rounding
 
     def fits(self, method: Part) -> str | None:
         """Why this protection cannot serve a method, if so; asked before anything is sent."""

@@ -122,7 +122,7 @@ def solve_gram(gram: Matrix, m: Matrix, penalty: Matrix, error: float) -> Matrix
     DataError
         If the weights could be wrong by more than a millionth.
     """
-    used = (np.diag(gram) > 0) | (penalty > 0)
+    used = np.diag(gram) > 0
     system = gram[np.ix_(used, used)] + np.diag(penalty[used])
     # Random errors of that size make a matrix of spectral norm 2 √n error; so much does the least
     # eigenvalue move.
@@ -179,4 +179,10 @@ def solve_triangle(R: Matrix, outputs: int, lam: float) -> Matrix:
     if lam > 0:
         A = np.concatenate([A, np.sqrt(lam) * np.eye(width)])
         b = np.concatenate([b, np.zeros((width, outputs))])
-    return np.asarray(np.linalg.lstsq(A, b, rcond=None)[0], dtype=np.float64)
+    # Columns of one length: else those in small units would be taken for rounding.
+    lengths = np.linalg.norm(A, axis=0)
+    lengths[lengths == 0] = 1.0
+    found, _, rank, _ = np.linalg.lstsq(A / lengths, b, rcond=None)
+    if rank < width:  # of many solutions the one of least norm, which is one of weights as they are
+        return np.asarray(np.linalg.lstsq(A, b, rcond=None)[0], dtype=np.float64)
+    return np.asarray(found / lengths[:, None], dtype=np.float64)

@@ -13,12 +13,13 @@ from tacit.core.errors import ConfigError, DataError
 from tacit.core.layout import Field, Layout
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
-from tacit.methods.heonn.units import Rows, Units
-from tacit.models.leastsquares import factor, merge, operator, widened
+from tacit.methods.heonn.units import ROOM, Rows, Units
+from tacit.models.leastsquares import EPS, factor, merge, operator, solve, widened
 
 Matrix = NDArray[np.float64]
 LARGEST = 1e150  # of a factor's entries: beyond, their squares overflow
-WANTED = 1e-4  # share of the largest weight by which those of an encrypted product may be wrong
+WANTED = 1e-4  # share of the targets (before f) by which the outputs of a model may be wrong
+FARTHEST = 1e10  # longest column over the shortest: beyond, the short one is lost in a factor's rounding
 
 
 @dataclass(frozen=True)
@@ -84,31 +85,45 @@ class Paper:
                 "clients cannot be added to weights that the coordinator computed unopened, for nobody kept "
                 "m: train all together, or set mode = 'sealed'"
             )
+        unit = self._unit(units)
         if total.mapped:  # the coordinator has multiplied already (algorithm 2)
-            return {"weights": self._checked(total) * self._unit(units)}
+            w = total["m"] * unit
+            # An error in a weight counts as much as its column is long.
+            _check(total.error * unit * float(np.linalg.norm(units.root)) / units.root[0], w, units)
+            return {"weights": w}
         m, factors = total["m"], np.asarray(total["factor"])
         if "m" in shared:
             m = m + shared["m"]
             factors = self.fold("factor", [shared["factor"], factors])
-        A = self.operator(factors)
-        w = A @ m if A.ndim == 2 else np.einsum("oij,jo->io", A, m)
-        return {"weights": w * self._unit(units), "m": m, "factor": factors}
-
-    @staticmethod
-    def _checked(total: Total) -> Matrix:
-        """Weights as the coordinator multiplied them, if they have enough digits."""
-        w: Matrix = total["m"]
-        if not total.error <= WANTED * np.abs(w).max():
-            raise DataError(
-                f"the coordinator's product is exact to {total.error:.0e}, too little for weights of up to "
-                f"{np.abs(w).max():.0e}: raise lam, drop features that repeat others, or set mode = 'sealed'"
-            )
-        return w
+        columns = [m] if len(factors) == 1 else [m[:, [output]] for output in range(m.shape[1])]
+        pairs = zip(factors, columns, strict=True)
+        w = unit * np.concatenate([solve(US, column, self.lam) for US, column in pairs], axis=1)
+        worst = max(_amplified(US, self.lam) for US in factors)
+        _check(total.error * unit * worst / (units.slope * units.root[0] / np.sqrt(ROOM)), w, units)
+        return {"weights": w, "m": m, "factor": factors}
 
     @staticmethod
     def _unit(units: Units) -> float:
         """One unit for all of m, so that the coordinator can multiply without knowing it."""
         return float(units.root.max() * units.slope * units.known_pull)
+
+
+def _amplified(US: Matrix, lam: float) -> float:
+    """How much longer F X w gets by an error in m than that error is, for random ones: ‖S (S² + λ)⁻¹‖."""
+    S = np.linalg.svd(US, compute_uv=False)
+    S = S[S > S.max(initial=0.0) * max(US.shape) * EPS]
+    return float(np.linalg.norm(S / (S**2 + lam)))
+
+
+def _check(error: float, w: Matrix, units: Units) -> None:
+    """Refuse weights whose outputs may be wrong by more than a share of the targets (before f)."""
+    lengths = units.root / units.root[0]
+    size = units.target or float(np.abs(w * lengths[:, None]).max(initial=0.0))
+    if lengths.max() > FARTHEST * lengths.min() or not error <= WANTED * size:
+        raise DataError(
+            f"outputs would be exact to {error:.0e} where targets are of {size:.0e}: raise lam, drop "
+            "features that repeat others, scale features (scale = 'standard'), or set mode = 'sealed'"
+        )
 
 
 def _energy(factors: Matrix) -> Matrix:

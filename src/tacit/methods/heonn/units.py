@@ -86,6 +86,11 @@ class Units:
         """The largest length of F d̄, or 1 where it is not known."""
         return 1.0 if self.pull is None else self.pull
 
+    @property
+    def target(self) -> float | None:
+        """The largest |d̄| of a classifier; None if it cannot be known beforehand."""
+        return None if self.pull is None else self.pull / (self.slope * float(self.root[0]))
+
     def gram(self, G: Matrix) -> Matrix:
         """XᵀFFX in these units."""
         scaled: Matrix = G / (np.outer(self.root, self.root) * self.slope**2)
