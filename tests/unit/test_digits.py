@@ -17,7 +17,8 @@ SUMS = ("masked", "shares", "paillier", "ckks")
 
 def trained(X, y, method, protect="plain", scale="standard", clients=5):
     """Weights of a federation over these rows."""
-    table = Table.of(np.asarray(X, dtype=float), y)
+    task = "regression" if y.dtype.kind == "f" else "classification"
+    table = Table.of(np.asarray(X, dtype=float), y, task=task)
     parts = {f"client-{i}": table.take(slice(i, None, clients)) for i in range(clients)}
     classes = {} if table.task == "regression" else {"declared": {"classes": list(table.classes)}}
     federation = Federation.of(parts, **classes)
@@ -122,3 +123,34 @@ def test_robust_takes_features_in_any_units(lam):
     exact = np.linalg.lstsq(A, np.vstack([target, np.zeros((4, 2))]), rcond=None)[0] / lengths[:, None]
     whole = np.column_stack([np.ones(len(X)), X * units])
     assert np.allclose(whole @ found, whole @ exact, rtol=1e-6)
+
+
+class TestTinyUnits:
+    """Σx² is summed before anything is scaled: what vanishes there must not vanish silently."""
+
+    @pytest.mark.parametrize("unit", [1e-9, 1e-12, 1e-30, 1e-200])
+    @pytest.mark.parametrize("protect", ["masked", "ckks"])
+    def test_a_feature_that_would_vanish_is_refused_by_name(self, unit, protect):
+        X, y = rows()
+        X[:, 2] *= unit
+        with pytest.raises(TacitError, match="feature 'x2' has values so small"):
+            trained(X, (y > 0).astype(int), FedHEONN(), protect)
+
+    def test_nothing_vanishes_where_nothing_is_rounded(self):
+        X, y = rows()
+        labels = (y > 0).astype(int)
+        tiny = trained(X * [1, 1, 1e-12, 1], labels, FedHEONN()).weights
+        assert np.allclose(tiny, trained(X, labels, FedHEONN()).weights)
+
+    @pytest.mark.parametrize("protect", ["masked", "ckks"])
+    def test_zeros_are_no_tiny_values(self, protect):
+        X, y = rows()
+        X[:, 2] = 0.0
+        assert not trained(X, (y > 0).astype(int), FedHEONN(), protect).weights[3].any()
+
+    @pytest.mark.parametrize("unit", [1e-13, 1e-18, 1e-20])
+    @pytest.mark.parametrize("protect", ["masked", "ckks"])
+    def test_targets_that_would_vanish_are_refused(self, unit, protect):
+        X, y = rows()
+        with pytest.raises(TacitError, match="targets are zero, or so small"):
+            trained(X, y * unit, FedHEONN(activation="linear"), protect)

@@ -208,7 +208,8 @@ def opened(parts: Parts, holder: Any, schema: Any, entry: Mapping[str, Any]) -> 
     fields = {**layout.unpack(vector), **under("clear/", entry)}
     contributors = entry["contributors"]
     error = parts.protection.error(layout, contributors, total)
-    return Total(fields, contributors, error, bool(total.get("mapped")))
+    exact = parts.protection.promises.precision == 0
+    return Total(fields, contributors, error, bool(total.get("mapped")), exact)
 
 
 def layout_of(part: Any, contribution: str, schema: Any, cache: dict[Any, Any] | None = None) -> Any:

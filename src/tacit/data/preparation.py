@@ -36,6 +36,7 @@ from tacit.data.table import Table
 
 Matrix = NDArray[np.float64]
 
+LEAST = 1e-12  # Σx² of a feature that is not zero, in a sum that rounds (to 2⁻⁶⁰): below, digits are lacking
 CONSTANT = 1e-12  # variance over mean square, below which a feature counts as constant
 DIGITS = 8  # hexadecimal digits of a 32-bit image
 
@@ -101,11 +102,17 @@ class Preparation(Part):
             "sum": filled or self.scale == "standard",
             "square": self.scale != "minmax",
         }
-        return Layout(Field("rows", ()), *(Field(name, features) for name, want in wanted.items() if want))
+        fields = [Field(name, features) for name, want in wanted.items() if want]
+        if wanted["square"]:
+            fields.append(Field("nonzero", features, bound=1.0))
+        return Layout(Field("rows", ()), *fields)
 
     @contribution(_moments_layout)
     def moments(self, party: Party, shared: Shared) -> dict[str, Any]:
-        """n, Σx and Σx² of this party's rows, over the values that are there; only what is needed."""
+        """n, Σx and Σx² of this party's rows, over the values that are there; only what is needed.
+
+        And whether it has any value other than 0, since squares of tiny ones are lost where sums are rounded.
+        """
         X = shared.schema.matrix(party.data)
         found: dict[str, Any] = {"rows": len(X)}
         if self.missing == "mean":
@@ -118,6 +125,7 @@ class Preparation(Part):
                 found["sum"] = np.ones(len(X)) @ X
             if self.scale != "minmax":
                 found["square"] = np.einsum("ij,ij->j", X, X)
+                found["nonzero"] = X.any(axis=0).astype(np.float64)
         return found
 
     @apply
@@ -126,6 +134,7 @@ class Preparation(Part):
 
         ``norms`` has Σx² of each prepared column, or a bound of it, after n, that of the ones.
         """
+        self._check_digits(total, shared.schema)
         features, rows = shared.schema.features, float(np.maximum(total["rows"], 1.0))
         count = np.maximum(total.get("count", np.full(features, rows)), 1.0)
         mean = total.get("sum", np.zeros(features)) / count
@@ -141,6 +150,19 @@ class Preparation(Part):
             found |= {"centre": mean, "spread": spread, "constant": constant}
             squares = np.where(constant, 0.0, count)  # a missing value becomes the mean, which is 0 then
         return shared | found | {"norms": np.concatenate([[rows], squares])}
+
+    @staticmethod
+    def _check_digits(total: Total, schema: Schema) -> None:
+        """Refuse features in units so small that they vanish in a sum which is rounded."""
+        if total.exact or "nonzero" not in total:
+            return
+        square = total["square"]
+        if (lost := (total["nonzero"] > 0.5) & (square >= 0) & (square < LEAST)).any():
+            name = schema.feature_names[int(np.argmax(lost))]
+            raise DataError(
+                f"feature '{name}' has values so small that a protected sum has no digits for their squares "
+                f"(below {LEAST:g} in all): use larger units, or drop it"
+            )
 
     def _probe_layout(self, schema: Schema) -> Layout:
         return Layout(Field("reached", (2, schema.features, 15), bound=1.0))

@@ -242,7 +242,7 @@ class FedHEONNEnsemble(Method):
             own = {name: value[estimator] for name, value in fields.items()}
             kept = {name: shared[name][estimator] for name in KEPT if name in shared}
             units = self._units(shared, estimator)
-            one = Total(own, total.contributors, total.error, total.mapped)
+            one = Total(own, total.contributors, total.error, total.mapped, total.exact)
             return self._base._way.solve(one, Shared(shared.schema, kept), units)
 
         return shared | stacked(each(solved, self.estimators, self.processes))

@@ -291,7 +291,7 @@ class FedHEONN(Method):
         gram, m = upper(units.gram(units.slope**2 * gram)), units.m(units.slope**2 * m)
         sums = {"gram": gram[None, None, None], "m": m[None, None]}  # of one fold and one scale
         try:
-            return scaled | self._way.solve(Total(sums, total.contributors, error), scaled, units)
+            return scaled | self._way.solve(Total(sums, total.contributors, error, exact=True), scaled, units)
         except DataError:
             return shared
 

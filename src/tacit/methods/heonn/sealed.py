@@ -25,6 +25,7 @@ from tacit.methods.heonn.units import Rows, Units
 from tacit.models.leastsquares import solve_gram, symmetric, upper
 
 Matrix = NDArray[np.float64]
+LEAST = 1e-12  # of a sum without a bound, which is rounded to 2⁻⁶⁰
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,11 @@ class Sealed:
     def solve(self, total: Total, shared: Shared, units: Units) -> Mapping[str, Any]:
         """Weights of all outputs; what earlier clients brought is kept and added to (eq. 7)."""
         error = total.error
+        if units.pull is None and not total.exact and np.abs(total["m"]).max(initial=0.0) < LEAST:
+            raise DataError(
+                "targets are zero, or so small that a protected sum has no digits for them (below "
+                f"{LEAST:g}): use larger units"
+            )
         if "chosen" in shared or not self.folds:
             chosen = _candidate(shared.get("chosen"), len(units.root) - 1, self.lam)
             gram, m = total["gram"][:, chosen.scale].sum(axis=0), total["m"][:, chosen.scale].sum(axis=0)
