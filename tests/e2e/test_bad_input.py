@@ -287,8 +287,10 @@ def test_show_and_export_what_is_not_there(tacit: Tacit, tmp_path: Path) -> None
     result.write_text(json.dumps(older))
     refused(tacit("exposure", "--json"), 2, "older version")
     assert "the coordinator saw  ciphertexts it cannot open" in tacit("show").out
-    (tmp_path / "runs" / run / "result.json").write_text("{")
-    refused(tacit("show", "--json"), 2, "result.json cannot be read")
+    for text in ("{", "[1,2]", "{}", '{"run":"x","method":"fedheonn","protect":"plain"}', '{"error":{}}'):
+        (tmp_path / "runs" / run / "result.json").write_text(text)
+        for command in ("show", "exposure"):
+            refused(tacit(command, "--json"), 2, "result.json cannot be read")
     (tmp_path / "runs" / run / "model.safetensors").write_text("{")
     refused(tacit("export", run, "--json"), 3, "not a model")
 

@@ -395,6 +395,34 @@ def test_show_and_export(tacit: Tacit, tmp_path: Path) -> None:
     assert model["classes"] == ["setosa", "versicolor", "virginica"]
 
 
+def begun(name: str, *files: str) -> Path:
+    folder = Path("runs", name)
+    folder.mkdir(parents=True)
+    for file in ("events.jsonl", *files):
+        (folder / file).touch()
+    return folder
+
+
+def test_a_run_without_a_result_is_told_of(tacit: Tacit) -> None:
+    folder = begun("20200101-000000-aaaaaa", "checkpoint.bin")
+    for words in ((), (folder.name,), (folder,)):
+        for command in ("show", "exposure", "export"):
+            said = tacit(command, *words, "--json")
+            assert said.code == 2
+            assert f"run {folder.name} was stopped without a result" in said.json["error"]["text"]
+            assert f"`tacit resume {folder}`" in said.json["error"]["text"]
+    done = tacit("run", *FEW, *PLAIN, "--json", *QUICK).json
+    said = tacit("show")
+    assert (said.code, said.err) == (0, "")  # the one without a result is older
+    later = begun("29990101-000000-bbbbbb")
+    for command in ("show", "exposure"):
+        said = tacit(command, "--json")
+        assert (said.code, said.json["run"]) == (0, done["run"])
+        assert said.err.startswith(f"warning: this is {done['run']}; run {later.name} was stopped without")
+        assert "no checkpoint to go on from" in said.err
+    assert tacit("show", done["run"]).err == ""
+
+
 def test_the_papers_mode_says_aloud_what_it_shows(tacit: Tacit) -> None:
     found = tacit("run", *FEW, "--mode", "paper", "--json", *QUICK).json
     (leak,) = [note for note in found["notes"] if note["about"] == "exposure"]
