@@ -35,8 +35,8 @@ def empty_after(tmp_path: Path) -> Any:
 SETTINGS = [
     ("--clients 0", "clients is 0", "at least 1"),
     ("--clients -1", "clients is -1", "at least 1"),
-    ("--clients 1259", "1,259 clients", "1,257 rows", "at most 1,257"),
-    ("--clients many", "--clients"),
+    ("--clients 1259", "1,259 clients", "1,257 rows", "at most 1,257", "(--repeat)"),
+    ("--clients many", "Invalid value for '--clients': 'many' is not", "run --help"),
     ("--clients", "--clients"),
     ("--test 1.5", "test is 1.5", "below, 1"),
     ("--test nan", "test is nan"),
@@ -325,10 +325,23 @@ def test_new_does_not_overwrite(tacit: Tacit, tmp_path: Path) -> None:
     assert (tmp_path / "federation.toml").read_text() == "mine"
 
 
-def test_an_error_without_json_leaves_stdout_empty(process: Tacit) -> None:
-    said = process("run", "--clients", "0")
+@pytest.mark.parametrize("words", ["run --clients 0", "run --clients ten", "show --bogus", "rnu"])
+def test_an_error_without_json_leaves_stdout_empty(process: Tacit, words: str) -> None:
+    said = process(*words.split(), COLUMNS="40")
     assert (said.code, said.out) == (2, "")
     assert re.fullmatch(r"ConfigError: .*\n", said.err)
+    assert "env var" not in said.err
+
+
+def test_a_group_of_commands_alone_shows_its_help(process: Tacit) -> None:
+    said = process("fedheonn")
+    assert (said.code, said.err.strip()) == (2, "")
+    assert "withdraw" in said.out
+
+
+def test_starting_a_standing_federation_offers_all_its_flags(tacit: Tacit) -> None:
+    words = ("--data", "--clients", "--protect", "--min-clients", "--lam", "--json")
+    refused(tacit("fedheonn", "start", "st", "--method", "fedavg", "--json"), 2, "--method", *words)
 
 
 def test_a_fault_of_ours_is_told_as_one(

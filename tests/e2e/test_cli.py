@@ -511,6 +511,45 @@ def test_shell_completion(process: Tacit, typed: str, offered: str) -> None:
     assert "_tacit_completion" in process(_TACIT_COMPLETE="source_bash").out
 
 
+IMPORTING = """
+import sys
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == {name!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+from tacit.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["tacit.cli.app", "tacit.cli.options"])
+@pytest.mark.parametrize("flags", [("--json",), ()], ids=["json", "text"])
+def test_interrupting_the_imports(tmp_path: Path, name: str, flags: tuple[str, ...]) -> None:
+    words = [sys.executable, "-c", IMPORTING.format(name=name), "run", *flags]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "Interrupted: stopped by the user\n")
+    error = {"type": "Interrupted", "text": "stopped by the user", "exit_code": 130}
+    assert [json.loads(line) for line in done.stdout.splitlines()] == ([{"error": error}] if flags else [])
+
+
+def test_interrupting_while_flags_are_read(tacit: Tacit, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("typer.core.TyperGroup.invoke", interrupt)
+    monkeypatch.setattr(sys, "argv", ["tacit", "methods", "--json"])
+    said = tacit("methods", "--json")
+    assert (said.code, said.json["error"]["type"]) == (130, "Interrupted")
+
+
+def test_quiet_names_the_run_folder_unless_json_does(tacit: Tacit) -> None:
+    said = tacit("run", *FEW, *PLAIN, *QUICK)
+    (folder,) = Path("runs").iterdir()
+    assert said.err.split("  (")[0].strip() == f"run folder: {folder}/"
+    assert tacit("run", *FEW, *PLAIN, "--json", *QUICK).err == ""
+
+
 def test_interrupting_a_run(tmp_path: Path) -> None:
     words = ("run", "--clients", "1250", "--repeat", "4", "--json")
     process = subprocess.Popen(
