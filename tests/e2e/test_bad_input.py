@@ -103,6 +103,10 @@ SETTINGS = [
     ("--target pixel_0_0", "digits comes with its target"),
     ("nowhere.toml", "there is no file nowhere.toml", "tacit new"),
     ("one.toml two.toml", "'two.toml'", "one TOML file"),
+    ("one.csv two.csv", "'two.csv'", "data with --data two.csv"),
+    ("mine.csv", "mine.csv is no file of settings", "give data with --data mine.csv"),
+    ("mine.PARQUET", "give data with --data mine.PARQUET"),
+    ("--out=", "[run] out is empty", "name the folder"),
     ("--data nowhere.csv", "no file nowhere.csv"),
     ("--data mine.xlsx/", "no file"),
 ]
@@ -167,7 +171,7 @@ DATA = {
     "nan": ({"line5": "nan,1,2,1"}, (), 3, ("column 'a'", "missing")),
     "infinite": ({"line5": "inf,1,2,1"}, ("--missing", "mean"), 3, ("column 'a'", "infinite", "1 of 60")),
     "missing label": ({"line5": "1,1,2,"}, (), 3, ("target 'target'", "1 of 60", "row 6")),
-    "no target": ({"head": "a,b,c,outcome"}, (), 2, ("no column called 'target'", "outcome")),
+    "no target": ({"head": "a,b,c,outcome"}, (), 2, ("no column called 'target'", "(--target)", "outcome")),
     "mistyped target": ({}, ("--target", "targt"), 2, ("'targt'", "did you mean 'target'?")),
     "mistyped column": (
         {},
@@ -224,7 +228,7 @@ def test_files_that_are_no_tables(tacit: Tacit, tmp_path: Path) -> None:
         ("junk.parquet", 3, "cannot be read as parquet"),
         ("empty.parquet", 3, "cannot be read as parquet"),
         ("./notes.txt", 2, "ends in '.txt'"),
-        ("folder.csv", 2, "no file folder.csv"),
+        ("folder.csv", 2, "folder.csv is a directory"),
         ("tiny.csv", 3, "all 2 classes have a single row"),
     ):
         refused(tacit("run", "--data", name, "--clients", 1, "--json"), code, word)
@@ -244,6 +248,13 @@ def test_a_known_set_that_is_not_here(tacit: Tacit, tmp_path: Path, monkeypatch:
     monkeypatch.setenv("TACIT_DATA", str(tmp_path / "none"))
     monkeypatch.setattr("tacit.data.files.cache_folder", lambda: tmp_path / "cache")
     refused(tacit("run", "--data", "dry_bean", "--json"), 6, "tacit data fetch dry_bean", "TACIT_DATA")
+
+
+@pytest.mark.usefixtures("empty_after")
+def test_an_empty_file_of_data_does_not_start_the_main_job(tacit: Tacit, tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").touch()
+    for command in ("run", "tune"):
+        refused(tacit(command, "mine.csv", "--json"), 2, "give data with --data mine.csv")
 
 
 def test_a_file_where_the_folder_of_runs_should_be(tacit: Tacit, tmp_path: Path) -> None:
