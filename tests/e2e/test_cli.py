@@ -79,6 +79,11 @@ def test_json_of_a_run_is_one_object_with_all_keys(process: Tacit, tmp_path: Pat
     assert found["r2"] is None
     stored = json.loads((tmp_path / "runs" / found["run"] / "result.json").read_text())
     assert {key: stored[key] for key in KEYS} == {key: found[key] for key in KEYS}
+    pages = Path(__file__).parents[2] / "docs"
+    told, costs = ((pages / page).read_text(encoding="utf-8") for page in ("cli.md", "ledger.md"))
+    assert not [key for key in stored if f"`{key}`" not in told]
+    table = costs.partition("## All keys of the summary")[2]
+    assert not [key for key in (*stored["ledger"], *stored["cpu_s"]) if f"`{key}`" not in table]
 
 
 def test_events_are_numbered_lines_of_json(tacit: Tacit) -> None:
