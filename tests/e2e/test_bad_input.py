@@ -35,8 +35,8 @@ def empty_after(tmp_path: Path) -> Any:
 SETTINGS = [
     ("--clients 0", "clients is 0", "at least 1"),
     ("--clients -1", "clients is -1", "at least 1"),
-    ("--clients 1259", "1,259 clients", "1,257 rows", "at most 1,257"),
-    ("--clients many", "--clients"),
+    ("--clients 1259", "1,259 clients", "1,257 rows", "at most 1,257", "(--repeat)"),
+    ("--clients many", "Invalid value for '--clients': 'many' is not", "run --help"),
     ("--clients", "--clients"),
     ("--test 1.5", "test is 1.5", "below, 1"),
     ("--test nan", "test is nan"),
@@ -103,6 +103,10 @@ SETTINGS = [
     ("--target pixel_0_0", "digits comes with its target"),
     ("nowhere.toml", "there is no file nowhere.toml", "tacit new"),
     ("one.toml two.toml", "'two.toml'", "one TOML file"),
+    ("one.csv two.csv", "'two.csv'", "data with --data two.csv"),
+    ("mine.csv", "mine.csv is no file of settings", "give data with --data mine.csv"),
+    ("mine.PARQUET", "give data with --data mine.PARQUET"),
+    ("--out=", "[run] out is empty", "name the folder"),
     ("--data nowhere.csv", "no file nowhere.csv"),
     ("--data mine.xlsx/", "no file"),
 ]
@@ -167,7 +171,7 @@ DATA = {
     "nan": ({"line5": "nan,1,2,1"}, (), 3, ("column 'a'", "missing")),
     "infinite": ({"line5": "inf,1,2,1"}, ("--missing", "mean"), 3, ("column 'a'", "infinite", "1 of 60")),
     "missing label": ({"line5": "1,1,2,"}, (), 3, ("target 'target'", "1 of 60", "row 6")),
-    "no target": ({"head": "a,b,c,outcome"}, (), 2, ("no column called 'target'", "outcome")),
+    "no target": ({"head": "a,b,c,outcome"}, (), 2, ("no column called 'target'", "(--target)", "outcome")),
     "mistyped target": ({}, ("--target", "targt"), 2, ("'targt'", "did you mean 'target'?")),
     "mistyped column": (
         {},
@@ -224,7 +228,7 @@ def test_files_that_are_no_tables(tacit: Tacit, tmp_path: Path) -> None:
         ("junk.parquet", 3, "cannot be read as parquet"),
         ("empty.parquet", 3, "cannot be read as parquet"),
         ("./notes.txt", 2, "ends in '.txt'"),
-        ("folder.csv", 2, "no file folder.csv"),
+        ("folder.csv", 2, "folder.csv is a directory"),
         ("tiny.csv", 3, "all 2 classes have a single row"),
     ):
         refused(tacit("run", "--data", name, "--clients", 1, "--json"), code, word)
@@ -244,6 +248,13 @@ def test_a_known_set_that_is_not_here(tacit: Tacit, tmp_path: Path, monkeypatch:
     monkeypatch.setenv("TACIT_DATA", str(tmp_path / "none"))
     monkeypatch.setattr("tacit.data.files.cache_folder", lambda: tmp_path / "cache")
     refused(tacit("run", "--data", "dry_bean", "--json"), 6, "tacit data fetch dry_bean", "TACIT_DATA")
+
+
+@pytest.mark.usefixtures("empty_after")
+def test_an_empty_file_of_data_does_not_start_the_main_job(tacit: Tacit, tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").touch()
+    for command in ("run", "tune"):
+        refused(tacit(command, "mine.csv", "--json"), 2, "give data with --data mine.csv")
 
 
 def test_a_file_where_the_folder_of_runs_should_be(tacit: Tacit, tmp_path: Path) -> None:
@@ -287,8 +298,10 @@ def test_show_and_export_what_is_not_there(tacit: Tacit, tmp_path: Path) -> None
     result.write_text(json.dumps(older))
     refused(tacit("exposure", "--json"), 2, "older version")
     assert "the coordinator saw  ciphertexts it cannot open" in tacit("show").out
-    (tmp_path / "runs" / run / "result.json").write_text("{")
-    refused(tacit("show", "--json"), 2, "result.json cannot be read")
+    for text in ("{", "[1,2]", "{}", '{"run":"x","method":"fedheonn","protect":"plain"}', '{"error":{}}'):
+        (tmp_path / "runs" / run / "result.json").write_text(text)
+        for command in ("show", "exposure"):
+            refused(tacit(command, "--json"), 2, "result.json cannot be read")
     (tmp_path / "runs" / run / "model.safetensors").write_text("{")
     refused(tacit("export", run, "--json"), 3, "not a model")
 
@@ -323,10 +336,23 @@ def test_new_does_not_overwrite(tacit: Tacit, tmp_path: Path) -> None:
     assert (tmp_path / "federation.toml").read_text() == "mine"
 
 
-def test_an_error_without_json_leaves_stdout_empty(process: Tacit) -> None:
-    said = process("run", "--clients", "0")
+@pytest.mark.parametrize("words", ["run --clients 0", "run --clients ten", "show --bogus", "rnu"])
+def test_an_error_without_json_leaves_stdout_empty(process: Tacit, words: str) -> None:
+    said = process(*words.split(), COLUMNS="40")
     assert (said.code, said.out) == (2, "")
     assert re.fullmatch(r"ConfigError: .*\n", said.err)
+    assert "env var" not in said.err
+
+
+def test_a_group_of_commands_alone_shows_its_help(process: Tacit) -> None:
+    said = process("fedheonn")
+    assert (said.code, said.err.strip()) == (2, "")
+    assert "withdraw" in said.out
+
+
+def test_starting_a_standing_federation_offers_all_its_flags(tacit: Tacit) -> None:
+    words = ("--data", "--clients", "--protect", "--min-clients", "--lam", "--json")
+    refused(tacit("fedheonn", "start", "st", "--method", "fedavg", "--json"), 2, "--method", *words)
 
 
 def test_a_fault_of_ours_is_told_as_one(

@@ -79,6 +79,11 @@ def test_json_of_a_run_is_one_object_with_all_keys(process: Tacit, tmp_path: Pat
     assert found["r2"] is None
     stored = json.loads((tmp_path / "runs" / found["run"] / "result.json").read_text())
     assert {key: stored[key] for key in KEYS} == {key: found[key] for key in KEYS}
+    pages = Path(__file__).parents[2] / "docs"
+    told, costs = ((pages / page).read_text(encoding="utf-8") for page in ("cli.md", "ledger.md"))
+    assert not [key for key in stored if f"`{key}`" not in told]
+    table = costs.partition("## All keys of the summary")[2]
+    assert not [key for key in (*stored["ledger"], *stored["cpu_s"]) if f"`{key}`" not in table]
 
 
 def test_events_are_numbered_lines_of_json(tacit: Tacit) -> None:
@@ -395,6 +400,34 @@ def test_show_and_export(tacit: Tacit, tmp_path: Path) -> None:
     assert model["classes"] == ["setosa", "versicolor", "virginica"]
 
 
+def begun(name: str, *files: str) -> Path:
+    folder = Path("runs", name)
+    folder.mkdir(parents=True)
+    for file in ("events.jsonl", *files):
+        (folder / file).touch()
+    return folder
+
+
+def test_a_run_without_a_result_is_told_of(tacit: Tacit) -> None:
+    folder = begun("20200101-000000-aaaaaa", "checkpoint.bin")
+    for words in ((), (folder.name,), (folder,)):
+        for command in ("show", "exposure", "export"):
+            said = tacit(command, *words, "--json")
+            assert said.code == 2
+            assert f"run {folder.name} was stopped without a result" in said.json["error"]["text"]
+            assert f"`tacit resume {folder}`" in said.json["error"]["text"]
+    done = tacit("run", *FEW, *PLAIN, "--json", *QUICK).json
+    said = tacit("show")
+    assert (said.code, said.err) == (0, "")  # the one without a result is older
+    later = begun("29990101-000000-bbbbbb")
+    for command in ("show", "exposure"):
+        said = tacit(command, "--json")
+        assert (said.code, said.json["run"]) == (0, done["run"])
+        assert said.err.startswith(f"warning: this is {done['run']}; run {later.name} was stopped without")
+        assert "no checkpoint to go on from" in said.err
+    assert tacit("show", done["run"]).err == ""
+
+
 def test_the_papers_mode_says_aloud_what_it_shows(tacit: Tacit) -> None:
     found = tacit("run", *FEW, "--mode", "paper", "--json", *QUICK).json
     (leak,) = [note for note in found["notes"] if note["about"] == "exposure"]
@@ -481,6 +514,45 @@ def test_shell_completion(process: Tacit, typed: str, offered: str) -> None:
     said = process(_TACIT_COMPLETE="complete_bash", COMP_WORDS=typed, COMP_CWORD=place)
     assert offered in said.out.split()
     assert "_tacit_completion" in process(_TACIT_COMPLETE="source_bash").out
+
+
+IMPORTING = """
+import sys
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == {name!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+from tacit.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["tacit.cli.app", "tacit.cli.options"])
+@pytest.mark.parametrize("flags", [("--json",), ()], ids=["json", "text"])
+def test_interrupting_the_imports(tmp_path: Path, name: str, flags: tuple[str, ...]) -> None:
+    words = [sys.executable, "-c", IMPORTING.format(name=name), "run", *flags]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "Interrupted: stopped by the user\n")
+    error = {"type": "Interrupted", "text": "stopped by the user", "exit_code": 130}
+    assert [json.loads(line) for line in done.stdout.splitlines()] == ([{"error": error}] if flags else [])
+
+
+def test_interrupting_while_flags_are_read(tacit: Tacit, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("typer.core.TyperGroup.invoke", interrupt)
+    monkeypatch.setattr(sys, "argv", ["tacit", "methods", "--json"])
+    said = tacit("methods", "--json")
+    assert (said.code, said.json["error"]["type"]) == (130, "Interrupted")
+
+
+def test_quiet_names_the_run_folder_unless_json_does(tacit: Tacit) -> None:
+    said = tacit("run", *FEW, *PLAIN, *QUICK)
+    (folder,) = Path("runs").iterdir()
+    assert said.err.split("  (")[0].strip() == f"run folder: {folder}/"
+    assert tacit("run", *FEW, *PLAIN, "--json", *QUICK).err == ""
 
 
 def test_interrupting_a_run(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tacit import Federation, FedHEONN, Table
+from tacit import FedAvg, Federation, FedHEONN, Table
 from tacit.core.errors import DataError, MessageError, QuorumError, UnavailableError
 from tacit.core.events import Events, Received, Relayed, RunStarted, TotalOpened, WaveStarted
 from tacit.core.exposure import ALL, COORDINATOR, EACH, KEYS, OTHER, RUN, Exposure
@@ -231,6 +231,46 @@ def test_replies_are_sorted_by_what_they_are() -> None:
         "rows": (COORDINATOR, EACH, "plain", 1, 8),
         "labels": (COORDINATOR, EACH, "plain", 1, 5),
     }
+
+
+def test_starting_values_are_public_and_learnt_ones_are_not() -> None:
+    rows = [
+        row
+        for row in fedavg_rows()
+        if row["who"] == "clients" and row["what"].startswith(("weights", "starting"))
+    ]
+    assert {row["over"] for row in rows if row["class"] == "aggregate"} == {4}
+    (first,) = rows_of(rows, what="starting values")
+    assert (first["class"], first["about"], first["openable"]) == ("public", RUN, True)
+    assert not any(" 0 clients" in text for text in sentences(rows))
+
+
+def fedavg_rows() -> list[dict[str, Any]]:
+    ledger = ExposureLedger()
+    made = Federation.embedded("iris", clients=4)
+    made.train(FedAvg(hidden="4", rounds=2), protect="plain", events=Events(ledger))
+    return ledger.summary()
+
+
+def test_what_was_learnt_before_the_run_has_words() -> None:
+    seen = ("client", ALL, "aggregate", "weights", 0, 4, 100)
+    (text,) = ledger_of(Received(1, "desk.restore", *seen)).sentences()
+    assert text == "Clients saw what clients had learnt together before this run began or went on: weights."
+
+
+def test_values_of_a_training_that_goes_on_are_not_public() -> None:
+    exposure = Exposure(1, "desk.contribute", starting=True)
+    exposure.asked("client", {"shared/weights": np.zeros(3), "total/x": np.zeros(2)}, 5)
+    assert told(exposure) == {
+        "starting values": ("client", RUN, "public", 5, 120),
+        "total": ("client", ALL, "aggregate", 5, 80),
+    }
+    ledger = ExposureLedger()
+    made = Federation.embedded("iris", clients=4)
+    first = made.train(FedAvg(hidden="4", rounds=1), protect="plain")
+    made.train(FedAvg(hidden="4", rounds=1), protect="plain", start=first, events=Events(ledger))
+    weights = [row for row in ledger.summary() if row["what"].startswith("weights")]
+    assert {row["class"] for row in weights} == {"aggregate"}
 
 
 def test_asks_are_sorted_by_what_they_are() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tacit.core.authentic import FIELD, ask_context, tagged
 from tacit.core.errors import ConfigError, OpeningError, ProtectionError, QuorumError
-from tacit.core.events import Noted, Relayed, WaveStarted
+from tacit.core.events import Events, Noted, Relayed, WaveStarted
 from tacit.core.message import Message
 from tacit.core.openings import Openings
 from tacit.core.parts import step
@@ -688,4 +688,14 @@ class TestThresholds:
         assert "active=True" in Masked().promises.collusion
         assert "lies" in Masked(active=True).promises.collusion
         assert Masked(bits=24).promises.bytes_per_value == 4
-        assert any("64 clients" in warning for warning in Masked().promises.warnings)
+        assert "From 64 clients on each masks with some others only" in Masked().promises.collusion
+        assert "From 64" not in Masked(neighbours=10).promises.collusion
+
+    @pytest.mark.parametrize(("clients", "told"), [(20, False), (70, True)])
+    def test_a_sparse_graph_is_warned_of_where_there_is_one(self, clients, told):
+        notes: list[Noted] = []
+        federation = Federation.embedded("iris", clients=clients, partition="iid")
+        events = Events(lambda _, event: notes.append(event) if isinstance(event, Noted) else None)
+        federation.train("fedheonn", protect=Masked(), events=events)
+        warned = [note for note in notes if note.level == "warning" and "some others only" in note.text]
+        assert len(warned) == told

@@ -1,8 +1,22 @@
 """The ``tacit`` command."""
 
+import sys
+
 
 def main() -> None:
     """Run the command."""
-    from tacit.cli.app import app
+    # Most of the first second goes into imports, and Ctrl-C may come then as well.
+    try:
+        from tacit.cli.app import app
 
-    app()
+        app()
+    except KeyboardInterrupt:
+        sys.exit(_interrupted())
+
+
+def _interrupted() -> int:
+    """Tell of Ctrl-C as every command does, with what any interpreter has at hand; gives the exit code."""
+    if "--json" in sys.argv[1:]:
+        print('{"error":{"type":"Interrupted","text":"stopped by the user","exit_code":130}}')  # noqa: T201
+    print("Interrupted: stopped by the user", file=sys.stderr)  # noqa: T201
+    return 130

@@ -168,11 +168,10 @@ def run(
         say_json(brief(finished.result))
     else:
         stdout.print(run_table(finished.result))
-    if not quiet:
+    if not (quiet and as_json):  # the JSON names it; else nothing but this line does
         more = ", transcript" if settings.run.transcript else ""
-        stderr.print(
-            f"\nrun folder: {finished.folder.path}/  (report.html, result.json, events.jsonl, model{more})"
-        )
+        files = f"report.html, result.json, events.jsonl, model{more}"
+        stderr.print(f"\nrun folder: {finished.folder.path}/  ({files})", soft_wrap=True)
 
 
 def _table(tables: dict[str, Any], name: str) -> dict[str, Any]:

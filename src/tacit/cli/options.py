@@ -7,6 +7,7 @@ from typing import Any
 
 from tacit.core.errors import ConfigError, nearest
 from tacit.core.parts import Part
+from tacit.data.files import is_data
 from tacit.data.partition import PARTITIONERS, options_of
 from tacit.methods import METHODS
 from tacit.sums import PROTECTIONS
@@ -78,7 +79,8 @@ def file_among(words: Sequence[str], own: Sequence[str] = ()) -> str | None:
 
 def unexpected(word: str) -> ConfigError:
     """Say that a word is neither the file nor an option."""
-    return ConfigError(f"'{word}' is not expected here: give one TOML file, and options with --")
+    data = f", data with --data {word}" if is_data(word) else ""
+    return ConfigError(f"'{word}' is not expected here: give one TOML file, and options with --{data}")
 
 
 def part_options(

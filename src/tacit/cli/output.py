@@ -62,14 +62,32 @@ def tell(kind: str, text: str, code: int, *, as_json: bool) -> int:
 
 
 class Commands(TyperGroup):
-    """The commands; with --json, a mistake in calling one is told as JSON too."""
+    """The commands; a mistake in calling one is told like every other error, with --json as JSON too."""
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **settings: Any) -> Any:
         """Run the command that these words (or those of the process) call."""
-        if "--json" not in (sys.argv[1:] if args is None else args):
-            return super().main(args, *more, **settings)
+        as_json = "--json" in (sys.argv[1:] if args is None else args)
         try:
             code = super().main(args, *more, **{**settings, "standalone_mode": False})
         except UsageError as error:
-            code = tell("ConfigError", error.format_message(), 2, as_json=True)
+            code = error.exit_code
+            if text := error.format_message():  # none: the command was named alone, and its help is shown
+                tell("ConfigError", _in_our_words(text, error), code, as_json=as_json)
+        except typer.Abort:
+            code = 1
         sys.exit(code or 0)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it; between its name and its work lies the reading of its flags, and Ctrl-C may come then."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            as_json = "--json" in sys.argv[1:]
+            raise typer.Exit(tell("Interrupted", "stopped by the user", 130, as_json=as_json)) from None
+
+
+def _in_our_words(text: str, error: Any) -> str:
+    """What typer says of a mistake, without the variable that no flag has, and with a way out."""
+    text = text.replace(" (env var: 'None')", "").rstrip()
+    path = error.ctx.command_path if error.ctx else "tacit"
+    return f"{text}{'' if text.endswith(('.', '?')) else '.'} See `{path} --help`"

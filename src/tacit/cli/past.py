@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 from rich.text import Text
 
 from tacit.cli.common import Json, Out, RunName, brief
-from tacit.cli.output import guarded, say_json, stdout
+from tacit.cli.output import guarded, say_json, stderr, stdout
 from tacit.core.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from tacit.runs.folder import RunFolder
 
 
 @guarded
 def show(name: RunName = "latest", out: Out = "runs", as_json: Json = False) -> None:
     """Show a run."""
     from tacit.cli.tables import run_table
-    from tacit.runs.folder import RunFolder
 
-    folder = RunFolder.find(name, out)
+    folder = _found(name, out)
     result = folder.result()
     if as_json:
         say_json(brief(result))
@@ -37,9 +39,8 @@ def exposure(name: RunName = "latest", out: Out = "runs", as_json: Json = False)
     """Who saw what in a run: about whom, in which form, over how many clients. Worst first."""
     from tacit.cli.tables import exposure_table
     from tacit.ledger.sentences import sentences
-    from tacit.runs.folder import RunFolder
 
-    folder = RunFolder.find(name, out)
+    folder = _found(name, out)
     result = folder.result()
     rows = result.get("exposure")
     if rows is None:
@@ -73,7 +74,7 @@ def export(
     formats = ("safetensors", "onnx", "json")
     if kind not in formats:
         raise ConfigError(f"unknown format '{kind}': {nearest(kind, formats)}")
-    folder = RunFolder.find(name, out)
+    folder = _found(name, out)
     source = folder.path / "model.safetensors"
     if not source.is_file():
         raise ConfigError(f"{folder.path} holds no model: the run did not finish")
@@ -90,3 +91,14 @@ def export(
         say_json({"run": folder.path.name, "format": kind, "path": str(path), "bytes": len(content)})
     else:
         stdout.print(f"{path}: {len(content):,} bytes")
+
+
+def _found(name: str, out: str) -> RunFolder:
+    """Find a run; where it is "latest" and a later one has no result, say so."""
+    from tacit.runs.folder import RunFolder
+
+    folder = RunFolder.find(name, out)
+    if name == "latest" and (later := folder.skipped()):
+        text = f"warning: this is {folder.path.name}; {later.unfinished()}"
+        stderr.print(Text(text), soft_wrap=True)
+    return folder

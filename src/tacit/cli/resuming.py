@@ -30,5 +30,5 @@ def resume(name: RunName = "latest", out: Out = "runs", as_json: Json = False, q
         say_json(brief(finished.result))
     else:
         stdout.print(run_table(finished.result))
-    if not quiet:
-        stderr.print(f"\nrun folder: {finished.folder.path}/")
+    if not (quiet and as_json):
+        stderr.print(f"\nrun folder: {finished.folder.path}/", soft_wrap=True)

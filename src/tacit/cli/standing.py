@@ -70,7 +70,8 @@ def start(
         "prepare": {"scale": scale, "missing": missing},
         "run": {"seed": seed} | ({} if min_clients is None else {"min_clients": min_clients}),
     }
-    tables = merged(tables, part_options(pairs, chosen, ["json", "founders", "capacity", "min-clients"]))
+    own = [word[2:] for flag in context.command.params for word in flag.opts if word.startswith("--")]
+    tables = merged(tables, part_options(pairs, chosen, own))
     settings = Settings.from_tables(tables)
     with Standing.start(
         state,

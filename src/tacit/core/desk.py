@@ -99,7 +99,7 @@ class Desk(Waves):
         self._schema_raw = self.schema.to_message().encode()
         self.parties = tuple(enrolled)
         if self._opens == "coordinator":
-            self.shared = initial(self.parts, self.schema, self.manifest)
+            self.shared = self._initial = initial(self.parts, self.schema, self.manifest)
 
     def late(self) -> tuple[str, ...]:
         """Parties that did not answer when all were invited, and could be asked now.

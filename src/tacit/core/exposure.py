@@ -22,16 +22,26 @@ ALL = "all clients together"
 OTHER = "another client"
 KEYS = "the keys"
 RUN = "the run"
+STARTING = "starting values"
 AGGREGATES = ("desk.disclose", "protection.open_total")
 KEY_FIELDS = ("bundle", "wrap", "wraps")
 
 
 class Exposure:
-    """Counts, for one wave, what each kind of party received; tells it as events."""
+    """Counts, for one wave, what each kind of party received; tells it as events.
 
-    def __init__(self, wave: int, step: str) -> None:
+    Parameters
+    ----------
+    wave : int
+    step : str
+    starting : bool
+        Whether the shared values are those that the public seed gives: nobody's rows are in them yet.
+    """
+
+    def __init__(self, wave: int, step: str, *, starting: bool = False) -> None:
         self._wave = wave
         self._step = step
+        self._starting = starting
         self._contribution = ""
         self._seen: dict[tuple[str, str, str, str], list[int]] = {}
 
@@ -66,7 +76,9 @@ class Exposure:
                 continue
             place, slash, rest = name.partition("/")
             rest = rest if slash else name
-            if place in ("shared", "log"):
+            if place == "shared" and self._starting:
+                self._add(receiver, RUN, "public", STARTING, size, parties)
+            elif place in ("shared", "log"):
                 self._add(receiver, ALL, "aggregate", rest if place == "shared" else "totals", size, parties)
             elif place in ("total", "clear") or kind == "cipher":
                 self._add(receiver, ALL, "aggregate", "total", size, parties)

@@ -67,6 +67,7 @@ class Waves:
         self.progress: Mapping[str, Any] = {}  # of the method, after its last complete round
         self.schema: Any = None
         self.shared: Shared | None = None
+        self._initial: Shared | None = None  # what the public seed gives, before anything is learnt
         self._opens = parts.protection.opens
         self._schema_raw = b""
         self._log: list[bytes] = []
@@ -168,7 +169,7 @@ class Waves:
             fields.update(self._news(parties[0]) if len(known) == 1 else {})
         raw = Message(fields).encode()
         digest = hashlib.sha256(raw).digest()
-        exposure = Exposure(wave, step)
+        exposure = Exposure(wave, step, starting=self.shared is not None and self.shared is self._initial)
         if parties:
             exposure.asked(self._role(parties[0]), fields, len(parties))
 

@@ -138,7 +138,7 @@ def _targets(names: Sequence[str], target: str | Sequence[str] | None, table: st
     if target is None:
         if "target" not in names:
             raise ConfigError(
-                f"{table} has no column called 'target': name the one to predict with target=; "
+                f"{table} has no column called 'target': name the one to predict with target (--target); "
                 f"its columns: {', '.join(names[:40])}"
             )
         return ["target"]

@@ -105,9 +105,11 @@ def locate(name_or_path: str | Path) -> Path:
     name = str(name_or_path)
     if is_path(name_or_path):
         path = Path(name_or_path).expanduser()
+        if path.is_dir():
+            raise ConfigError(f"{path} is a directory: give the path of a CSV, TSV or parquet file")
         if not path.is_file():
             raise ConfigError(f"no file {path}: give the path of a CSV, TSV or parquet file")
-        if path.suffix.lower() not in (*_TEXT, ".parquet"):
+        if not is_data(path):
             raise ConfigError(f"{path} ends in '{path.suffix}': give a .csv, .tsv or .parquet file")
         return path
     for folder in folders():
@@ -120,6 +122,15 @@ def locate(name_or_path: str | Path) -> Path:
             f"TACIT_DATA names (looked in {', '.join(str(folder) for folder in folders())})"
         )
     raise ConfigError(f"no data set '{name}': {nearest(name, [known.name for known in available()])}")
+
+
+def is_data(name_or_path: str | Path) -> bool:
+    """Whether this ends as files of data do.
+
+    >>> is_data("mine.csv"), is_data("federation.toml")
+    (True, False)
+    """
+    return Path(name_or_path).suffix.lower() in (*_TEXT, ".parquet")
 
 
 def is_path(name_or_path: str | Path) -> bool:

@@ -100,7 +100,7 @@ def _clients(table: Table, name: str, clients: int | None) -> int:
     if clients > table.rows:
         raise ConfigError(
             f"{clients:,} clients cannot share the {table.rows:,} rows of {table.name}: every client needs "
-            f"one, so ask for at most {table.rows:,}, or load the data with repeat="
+            f"one, so ask for at most {table.rows:,}, or take the rows several times with repeat (--repeat)"
         )
     return int(clients)
 

@@ -45,6 +45,8 @@ def _sentence(subject: str, kind: str, rows: Sequence[Row]) -> str:
         return f"{subject} was told at enrolment, by every single client: {things}."
     if kind == "plain" or (kind == "aggregate" and first["over"] == 1):
         return f"{subject} saw in the clear, of every single client: {things}."
+    if kind == "aggregate" and not first["over"]:
+        return f"{subject} saw what clients had learnt together before this run began or went on: {things}."
     if kind == "aggregate":
         return f"{subject} saw, of {first['over']:,} clients together: {things}."
     if kind == "public":

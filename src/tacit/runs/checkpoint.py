@@ -24,10 +24,9 @@ from tacit.core.replica import over, under
 from tacit.core.shared import Shared
 from tacit.data.schema import Schema
 from tacit.data.table import Table
-from tacit.runs.folder import RunFolder
+from tacit.runs.folder import CHECKPOINT, RESULT, RunFolder
 from tacit.runs.settings import Settings
 
-NAME = "checkpoint.bin"
 SCORES = ("accuracy", "f1", "loss", "r2", "rmse")
 COUNTS = ("attempt", "following", "sums", "repeats")
 
@@ -97,7 +96,7 @@ class Keeper:
 
     def finish(self) -> None:
         """Remove the checkpoint of a run that is done."""
-        (self._folder.path / NAME).unlink(missing_ok=True)
+        (self._folder.path / CHECKPOINT).unlink(missing_ok=True)
 
 
 def _write(folder: RunFolder, settings: Settings, kept: Kept, rounds: Sequence[dict[str, Any]]) -> None:
@@ -111,7 +110,7 @@ def _write(folder: RunFolder, settings: Settings, kept: Kept, rounds: Sequence[d
     }
     if kept.shared is not None:
         fields |= {"shared": True, **over("shared/", kept.shared)}
-    folder.write(NAME, Message(fields).encode())
+    folder.write(CHECKPOINT, Message(fields).encode())
 
 
 def read_checkpoint(run: str, out: str = "runs") -> Checkpoint:
@@ -124,13 +123,13 @@ def read_checkpoint(run: str, out: str = "runs") -> Checkpoint:
     """
     folder = RunFolder(_found(run, out))
     try:
-        message = Message.decode((folder.path / NAME).read_bytes())
+        message = Message.decode((folder.path / CHECKPOINT).read_bytes())
         tables = msgspec.json.decode(message["settings"], type=dict[str, Any])
         rounds = msgspec.json.decode(message["rounds"], type=list[dict[str, Any]])
         schema = Schema.from_message(Message.decode(message["schema"]))
         counts = {name: int(message[name]) for name in COUNTS}
     except (OSError, KeyError, TypeError, MessageError, msgspec.MsgspecError) as error:
-        raise ConfigError(f"{folder.path / NAME} cannot be read: {error}") from None
+        raise ConfigError(f"{folder.path / CHECKPOINT} cannot be read: {error}") from None
     shared = Shared(schema, under("shared/", message)) if "shared" in message else None
     log = Message(under("log/", message))
     kept = Kept(schema, under("progress/", message), shared, log, **counts)
@@ -138,14 +137,14 @@ def read_checkpoint(run: str, out: str = "runs") -> Checkpoint:
 
 
 def _found(run: str, out: str) -> Path:
-    if (Path(run) / NAME).is_file():
+    if (Path(run) / CHECKPOINT).is_file():
         return Path(run)
-    known = {path.parent.name: path for path in Path(out).glob(f"*/{NAME}")}
+    known = {path.parent.name: path for path in Path(out).glob(f"*/{CHECKPOINT}")}
     if run == "latest" and known:
         return max(known.values(), key=lambda path: path.stat().st_mtime_ns).parent
     if run in known:
         return known[run].parent
-    done = (Path(out) / run / "result.json").is_file() or (Path(run) / "result.json").is_file()
+    done = (Path(out) / run / RESULT).is_file() or (Path(run) / RESULT).is_file()
     none = "methods with rounds write one after their first rounds, and finished runs have none"
     hint = none if done or not known else nearest(run, known)
     raise ConfigError(f"no checkpoint of a run '{run}' in {out}/: {hint}")

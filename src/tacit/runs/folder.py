@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import msgspec
@@ -15,6 +16,10 @@ from tacit.core.errors import ConfigError, UnavailableError, nearest
 from tacit.core.events import Event, WaveStarted
 
 FLUSH = 0.25  # seconds for which events may wait in memory
+RESULT = "result.json"
+EVENTS = "events.jsonl"
+CHECKPOINT = "checkpoint.bin"
+STAMP = len("20260301-101500")  # an id starts with date and time
 
 
 class RunFolder:
@@ -39,20 +44,53 @@ class RunFolder:
 
     @classmethod
     def find(cls, run: str, out: str = "runs") -> RunFolder:
-        """Find a run by the path of its folder or by its id; "latest" is the newest one."""
-        direct = Path(run)
-        if (direct / "result.json").is_file():
-            return cls(direct)
-        found = {p.parent.name: p for p in Path(out).glob("*/result.json")}
-        known = sorted(found)
-        if run == "latest" and known:
-            # An id starts with date and time; runs of one second are told apart by their files.
-            newest = max(known, key=lambda name: (name[:15], found[name].stat().st_mtime_ns))
-            return cls(Path(out) / newest)
-        if run in known:
-            return cls(Path(out) / run)
-        hint = nearest(run, known) if known else "there are none yet; start one with `tacit run`"
+        """Find a run by the path of its folder or by its id; "latest" is the newest one with a result.
+
+        Raises
+        ------
+        ConfigError
+            If there is none, or if it was stopped without a result.
+        """
+        direct = cls(Path(run))
+        if (direct.path / RESULT).is_file():
+            return direct
+        if direct.is_unfinished:
+            raise ConfigError(direct.unfinished())
+        found = {path.parent.name: cls(path.parent) for path in Path(out).glob(f"*/{RESULT}")}
+        if run == "latest" and found:
+            return max(found.values(), key=lambda folder: folder._age(RESULT))
+        if run in found:
+            return found[run]
+        stopped = [folder for folder in _unfinished(out) if run in ("latest", folder.path.name)]
+        if stopped:
+            raise ConfigError(max(stopped, key=lambda folder: folder._age(EVENTS)).unfinished())
+        hint = nearest(run, found) if found else "there are none yet; start one with `tacit run`"
         raise ConfigError(f"no run '{run}' in {out}/: {hint}")
+
+    def skipped(self) -> RunFolder | None:
+        """The newest run beside this one that began later and has no result, if there is one."""
+        later = [
+            folder for folder in _unfinished(self.path.parent) if folder._age(EVENTS) > self._age(RESULT)
+        ]
+        return max(later, key=lambda folder: folder._age(EVENTS), default=None)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a run began here that has left no result."""
+        here = any((self.path / name).is_file() for name in (EVENTS, CHECKPOINT))
+        return here and not (self.path / RESULT).is_file()
+
+    def unfinished(self) -> str:
+        """Say that the run has no result, and what can be done."""
+        text = f"run {self.path.name} was stopped without a result, or is not done yet"
+        if (self.path / CHECKPOINT).is_file():
+            return f"{text}: `tacit resume {quote(str(self.path))}` goes on from its checkpoint"
+        return f"{text}; it has no checkpoint to go on from: start it again with `tacit run`"
+
+    def _age(self, name: str) -> tuple[str, int]:
+        """By which runs are ordered; those of one second are told apart by their files."""
+        file = self.path / name
+        return self.path.name[:STAMP], file.stat().st_mtime_ns if file.is_file() else 0
 
     def write(self, name: str, content: bytes) -> Path:
         """Write a whole file, or nothing."""
@@ -77,12 +115,29 @@ class RunFolder:
         return self.write(name, msgspec.json.format(msgspec.json.encode(value), indent=1))
 
     def result(self) -> dict[str, Any]:
-        """Read ``result.json``."""
+        """Read ``result.json``.
+
+        Raises
+        ------
+        ConfigError
+            If it cannot be read, or if it is not the result of a run.
+        """
+        path = self.path / RESULT
         try:
-            found: dict[str, Any] = msgspec.json.decode((self.path / "result.json").read_bytes())
-        except (OSError, msgspec.DecodeError) as error:
-            raise ConfigError(f"{self.path}/result.json cannot be read: {error}") from None
+            found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        except (OSError, msgspec.MsgspecError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}") from None
+        # A run on Flower that did not even begin says no more than why.
+        needed = ("run", "error") if "error" in found else ("run", "method", "data", "protect")
+        if missing := [name for name in needed if name not in found]:
+            raise ConfigError(f"{path} cannot be read: it is no result of a run, '{missing[0]}' is missing")
         return found
+
+
+def _unfinished(out: str | Path) -> list[RunFolder]:
+    """Runs in a folder that began and have no result."""
+    inside = [RunFolder(path) for path in sorted(Path(out).glob("*"))]
+    return [folder for folder in inside if folder.is_unfinished]
 
 
 def cannot_write(path: Path, error: Exception) -> UnavailableError:
@@ -103,7 +158,7 @@ class EventFile:
     """Subscriber that appends every event to ``events.jsonl`` as one line of JSON."""
 
     def __init__(self, folder: RunFolder, *, append: bool = False) -> None:
-        self._path = folder.path / "events.jsonl"
+        self._path = folder.path / EVENTS
         try:
             self._file = self._path.open("ab" if append else "wb")
             if append:
@@ -118,7 +173,7 @@ class EventFile:
     def length(folder: RunFolder) -> int:
         """Bytes of whole lines: a process that was killed may have left half a line."""
         try:
-            return (folder.path / "events.jsonl").read_bytes().rfind(b"\n") + 1
+            return (folder.path / EVENTS).read_bytes().rfind(b"\n") + 1
         except OSError:
             return 0
 

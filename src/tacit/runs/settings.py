@@ -17,6 +17,7 @@ from tacit.core.errors import ConfigError, nearest
 from tacit.core.parts import from_plain
 from tacit.core.protection import Protection
 from tacit.crypto.fixedpoint import FixedPoint
+from tacit.data.files import is_data
 from tacit.data.partition import PARTITIONERS, options_of
 from tacit.data.preparation import Preparation
 from tacit.data.table import Task
@@ -189,6 +190,7 @@ class Settings:
             ("run", "timeout", run.timeout, run.timeout is None or 0 < run.timeout < inf, SECONDS),
             ("flower", "wait", self.flower.wait, 0 <= self.flower.wait < inf, "give seconds, 0 or more"),
             ("run", "min_clients", fewest, fewest is None or fewest > 0, "give at least 1"),
+            ("run", "out", "empty", bool(run.out.strip()), "name the folder for run folders, such as runs"),
         ):
             if not fine:
                 raise ConfigError(f"[{section}] {name} is {value}: {way_out}")
@@ -246,6 +248,8 @@ def check_sizes(protection: Protection, clients: int) -> None:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file of settings."""
+    if is_data(path):
+        raise ConfigError(f"{path} is no file of settings, which ends in .toml: give data with --data {path}")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -113,26 +113,29 @@ class Masked(MaskedClient):
                 ", also if it lies about who vanished"
                 if self.active
                 else ". If it lies about who vanished, 2t - holders of them suffice: active=True mends that"
-            ),
+            )
+            + ("" if self.neighbours is not None else f". From {COMPLETE_BELOW} clients on {self._sparse()}"),
             dropout="the sum goes on without clients that vanish at any step; if more than half around one "
             "client do before the upload, it starts again with fresh keys, down to the quorum; if as many do "
             "between upload and unmasking, it stays shut",
             precision=2.0 ** -(self.bits - 1),
             bytes_per_value=float(ceil((self.bits + 8) / 8)),
-            warnings=(self._sparseness(),),
+            warnings=() if self.neighbours is None else (self._by_hand(),),
         )
 
-    def _sparseness(self) -> str:
-        if self.neighbours is not None:
-            return (
-                f"each client masks with {self.neighbours} others, a number set by hand: what that is worth "
-                "depends on the number of clients and is told when keys are agreed; leave neighbours out"
-            )
+    def _by_hand(self) -> str:
         return (
-            f"from {COMPLETE_BELOW} clients on each masks with some others only: if up to "
-            f"{self.corrupt_share:.0%} collude with the coordinator and {self.dropout_share:.0%} vanish, "
-            "somebody is exposed with a probability of at most 2^-40; but a coordinator that chooses who "
-            "vanishes once it knows the graph can cut it (neighbours as large as the federation: none can)"
+            f"each client masks with {self.neighbours} others, a number set by hand: what that is worth "
+            "depends on the number of clients and is told when keys are agreed; leave neighbours out"
+        )
+
+    def _sparse(self) -> str:
+        """What masking with some others only means; true from so many clients on, and told of no fewer."""
+        return (
+            f"each masks with some others only: if up to {self.corrupt_share:.0%} collude with the "
+            f"coordinator and {self.dropout_share:.0%} vanish, somebody is exposed with a probability of at "
+            "most 2^-40; but a coordinator that chooses who vanishes once it knows the graph can cut it "
+            "(neighbours as large as the federation: none can)"
         )
 
     # -- keys ------------------------------------------------------------------------------------------------
@@ -155,6 +158,9 @@ class Masked(MaskedClient):
             text = f"each of {clients} clients masks with {count} others, {threshold} shares open a mask: "
             text += f"some client is exposed with a probability of at most 2^-{bits:.0f}"
             desk.events.emit(Noted("protection", text, "warning" if bits < 40 else "info"))
+            if self.neighbours is None:
+                text = f"from {COMPLETE_BELOW} clients on {self._sparse()}"
+                desk.events.emit(Noted("protection", text, "warning"))
         if clients >= self.fewest(desk.manifest.min_clients):  # or the first sum says why it cannot be
             agreement = Agreement(self, desk.ask, desk.failures.__setitem__, memory)
             memory["batch"] = agreement.reach(desk.parties, memory["sums"])
