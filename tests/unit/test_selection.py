@@ -146,8 +146,11 @@ def test_a_client_with_fewer_rows_than_folds_takes_part():
     ("settings", "said"),
     [
         ({"hidden": -1}, "hidden is -1"),
-        ({"scales": (1.0, 2.0, 3.0, 4.0, 5.0)}, "1 to 4 numbers"),
+        ({"scales": (1.0, 2.0, 3.0, 4.0, 5.0)}, "1 to 4 finite numbers"),
         ({"scales": (0.0,)}, "above 0"),
+        ({"scales": (float("nan"),)}, "finite numbers above 0"),
+        ({"scales": (1.0, float("inf"))}, "finite numbers above 0"),
+        ({"lam": float("inf")}, "a finite number of at least 0"),
         ({"folds": 1}, "folds is 1"),
         ({"lams": (1.0,)}, "set folds"),
         ({"lams": (-1.0,), "folds": 2}, "lam is -1.0"),

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Literal
 
 import numpy as np
@@ -50,7 +51,7 @@ from tacit.methods.heonn.paper import Paper
 from tacit.methods.heonn.robust import Robust
 from tacit.methods.heonn.sealed import Sealed
 from tacit.methods.heonn.units import Rows, Units, constant_slope, targets, with_bias
-from tacit.models.activations import ACTIVATIONS, ActivationName
+from tacit.models.activations import ActivationName
 from tacit.models.leastsquares import upper
 from tacit.models.onelayer import OneLayer
 from tacit.models.randomlayer import LayerKind, RandomLayer
@@ -120,15 +121,15 @@ class FedHEONN(Method):
     def __post_init__(self) -> None:
         for lam in (self.lam, *self.lams):
             if not (np.isfinite(lam) and lam >= 0):
-                raise ConfigError(f"lam is {lam}, it must be at least 0: 0.001 is the paper's choice")
-        if self.activation not in ACTIVATIONS:
-            raise ConfigError(f"activation '{self.activation}' is not one of {', '.join(ACTIVATIONS)}")
+                raise ConfigError(
+                    f"lam is {lam}, it must be a finite number of at least 0: 0.001 is the paper's choice"
+                )
         if self.rank is not None and (self.rank < 1 or self.mode != "paper"):
             raise ConfigError(f"rank is {self.rank}: give at least 1, and mode = 'paper', which has factors")
         if self.hidden < 0:
             raise ConfigError(f"hidden is {self.hidden}: give the units of the random layer, or 0 for none")
-        if not 1 <= len(self.scales) <= MOST_SCALES or min(self.scales) <= 0:
-            raise ConfigError(f"scales are {self.scales}: give 1 to {MOST_SCALES} numbers above 0")
+        if not 1 <= len(self.scales) <= MOST_SCALES or not all(0 < scale < inf for scale in self.scales):
+            raise ConfigError(f"scales are {self.scales}: give 1 to {MOST_SCALES} finite numbers above 0")
         if self.folds is not None and (self.folds < 0 or self.folds == 1):
             raise ConfigError(f"folds is {self.folds}: give 0 for none, or at least 2")
         if self.mode != "sealed" and (self.folds or self.lams or self.finalists):
