@@ -60,6 +60,7 @@ Matrix = NDArray[np.float64]
 PENALTIES = tuple(10.0**power for power in range(-5, 2))  # tried with a random layer
 SCALES = (1.0, 4.0)  # a Gram matrix each: further ones cost more than they gain (docs/fedheonn.md)
 MOST_SCALES = 4
+COMPARED = ("finalists", "tried", "finals")
 KEPT = ("m", "factor", "gram", "triangle", "finals")  # what weights were made of: nobody needs it to predict
 
 
@@ -183,9 +184,16 @@ class FedHEONN(Method):
             if "weights" in desk.shared:
                 return
             desk.parties = desk.parts.preparation.train(desk)
+        chosen = desk.shared is not None and "chosen" in desk.shared  # by those whom these clients join
         desk.round(self.terms, self.solve)
-        if self.finalists:
+        if self.finalists and not chosen:
             desk.round(self.trial, self.choose)
+
+    def joined(self, shared: Shared) -> Shared:
+        """Those who join take over which finalist was chosen, not all that were compared."""
+        if "chosen" not in shared:
+            return shared
+        return Shared(shared.schema, {name: shared[name] for name in shared if name not in COMPARED})
 
     @property
     def _way(self) -> Sealed | Paper | Robust:
@@ -297,25 +305,26 @@ class FedHEONN(Method):
             return shared
 
     def _trial_layout(self, schema: Schema) -> Layout:
-        return Layout(Field("right", (self.finalists,)))
+        targets = (schema.outputs,) if schema.task == "regression" else ()
+        return Layout(Field("right", (self.finalists, *targets)))
 
     @contribution(_trial_layout)
     def trial(self, party: Party, shared: Shared) -> dict[str, Any]:
         """How often each finalist, learnt without the first fold, is right (or how near) on this client's."""
         table = party.data.take(self._fold_rows(party)[0])
-        right = np.zeros(self.finalists)
+        right = np.zeros(self._trial_layout(shared.schema).fields[0].shape or ())
         for index, (chosen, weights) in enumerate(zip(shared["finalists"], shared["tried"], strict=True)):
             model = self._model(shared, weights[: int(chosen[1]) + 1], chosen)
             counts = model.counts(table) if table.rows else {}
             if "confusion" in counts:
                 right[index] = np.trace(counts["confusion"])
             elif counts:
-                right[index] = -np.sum(counts["squared"])
+                right[index] = -counts["squared"]
         return {"right": right}
 
     @apply
     def choose(self, total: Total, shared: Shared) -> Shared:
-        """Keep the finalist that was right most often."""
+        """Keep the finalist that was right most often, or nearest."""
         way = self._way
         assert isinstance(way, Sealed)
         return shared | way.decide(total["right"], shared)
