@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import json
+from contextlib import contextmanager
 from unittest import mock
 
 import numpy as np
 import pytest
 
 from tacit import Federation, FedHEONN, FedHEONNEnsemble, Preparation, Table
-from tacit.core.errors import ConfigError, UnavailableError
+from tacit.core.errors import ConfigError, TacitError, UnavailableError
+from tacit.core.events import Events, Noted
+from tacit.core.party import Party
 from tacit.data.files import load
 from tacit.data.preparation import Inputs
 from tacit.methods.heonn.patches import MOST_REPEATS, batches, draw_features, draw_rows
@@ -111,9 +114,21 @@ def test_another_draw_is_other_features_and_no_draw_shares_them():
         return [tuple(np.flatnonzero(one[1:, 0])) for one in found]
 
     first, second, third = (columns(3, draw) for draw in range(3))
-    # Draws of three follow each other: together they are one draw of nine.
-    assert [*first, *second, *third] == columns(9, 0)
-    assert first != second
+    assert first != second != third != first
+    assert second == columns(3, 1)
+    assert first == columns(9, 0)[:3]  # the first draw is the one that is not asked for
+
+
+def test_a_late_draw_takes_no_longer_than_the_first():
+    schema, calls = mock.Mock(features=8), []
+
+    def counted(*args):
+        calls.append(args)
+        return draw_features(*args)
+
+    with mock.patch("tacit.methods.heonn.patches.draw_features", counted):
+        FedHEONNEnsemble(5, draw=9_999).init(schema, np.random.default_rng(0))
+    assert len(calls) == 5
 
 
 def contributions(tables: dict[str, Table], method: FedHEONNEnsemble) -> dict[str, np.ndarray]:
@@ -129,6 +144,25 @@ def contributions(tables: dict[str, Table], method: FedHEONNEnsemble) -> dict[st
     with mock.patch.object(FedHEONNEnsemble, "terms", watched):
         Federation.of(tables).train(method, protect="plain")
     return seen
+
+
+@contextmanager
+def without_rows(*estimators: int):
+    """Let nobody draw a row for some of the networks."""
+    rng = Party.rng
+
+    def marked(self, *label):
+        found = rng(self, *label)
+        return None if label[0] == "rows" and label[1] in estimators else found
+
+    def drawn(rng, rows, share, replace):
+        return np.zeros(0, np.int64) if rng is None else draw_rows(rng, rows, share, replace)
+
+    with (
+        mock.patch.object(Party, "rng", marked),
+        mock.patch("tacit.methods.ensemble.draw_rows", drawn),
+    ):
+        yield
 
 
 def test_clients_with_the_same_rows_draw_different_ones():
@@ -301,6 +335,55 @@ def test_a_saved_ensemble_comes_back(tmp_path):
     np.testing.assert_array_equal(back.predict_proba(table.values), model.predict_proba(table.values))
     plain = json.loads(json.dumps(model.as_dict()))
     np.testing.assert_array_equal(plain["weights"], model.weights[:, 1:])
+
+
+@pytest.mark.parametrize(
+    ("mode", "protect"),
+    [("sealed", "plain"), ("paper", "plain"), ("robust", "plain"), ("sealed", "ckks"), ("paper", "ckks")],
+)
+def test_a_network_that_drew_no_row_has_no_vote(mode, protect):
+    table, method = classes(), FedHEONNEnsemble(4, 0.5, 0.6, mode=mode)
+    events, told = Events(), []
+    events.subscribe(lambda _, event: told.append(event))
+    with without_rows(1, 3):
+        model = federation_of(table).train(method, protect=protect, events=events).model
+    assert model.weights.shape == (2, 6, 3)
+    assert model.weights.any(axis=(1, 2)).all()
+    if (mode, protect) != ("sealed", "ckks"):  # there only the clients know
+        assert [e.text for e in told if isinstance(e, Noted) and "networks" in e.text] == [
+            "2 of 4 networks drew none of these clients' rows: raise samples"
+        ]
+
+
+@pytest.mark.parametrize("protect", ["plain", "ckks"])
+@pytest.mark.parametrize("mode", ["sealed", "paper"])
+def test_an_ensemble_without_any_row_is_refused(mode, protect):
+    with without_rows(0, 1), pytest.raises(TacitError, match=r"none of 2 networks drew a row.*Raise samples"):
+        federation_of(classes()).train(FedHEONNEnsemble(2, 0.01, mode=mode), protect=protect)
+
+
+def test_a_network_whose_targets_are_all_zero_still_has_a_vote():
+    table = Table.of(np.random.default_rng(0).normal(size=(30, 3)), np.zeros((30, 1)), task="regression")
+    assert weights(table, FedHEONNEnsemble(3, activation="linear")).shape == (3, 4, 1)
+
+
+@every_mode
+def test_a_network_gets_its_vote_when_clients_join_that_have_rows_for_it(mode):
+    table, method = classes(90), FedHEONNEnsemble(3, 1.0, 0.6, mode=mode)
+    with without_rows(1):
+        first = federation_of(table.take(slice(0, 50)), 3).train(method, protect="plain")
+    late = Federation.of({"late": table.take(slice(50, 90))}).train(method, start=first, protect="plain")
+    assert (len(first.model.weights), len(late.model.weights)) == (2, 3)
+
+
+def test_each_run_notes_what_a_rank_left_out():
+    events, told = Events(), []
+    events.subscribe(lambda _, event: told.append(event))
+    method = FedHEONNEnsemble(4, 0.5, 0.8, mode="paper", rank=2)
+    with without_rows(2):
+        federation_of(classes()).train(method, protect="plain", events=events)
+    (text,) = [e.text for e in told if isinstance(e, Noted) and "rank 2 leaves out" in e.text]
+    assert 0 < float(text.split()[4]) < 1
 
 
 @pytest.mark.parametrize(

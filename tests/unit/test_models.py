@@ -59,6 +59,37 @@ def test_regression_scores_equal_scikit_learns():
     assert scores["r2"] == pytest.approx(metrics.r2_score(truth, predicted))
 
 
+@pytest.mark.parametrize("offset", [0.0, 1e8])
+def test_r2_of_targets_far_from_zero_is_scikit_learns(offset):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(300, 2))
+    y = offset + X[:, 0] + rng.normal(size=300)
+    table = Table.of(X, y[:, None], task="regression")
+    federation = Federation.embedded(table, clients=5, test=0.3, holdout=0.2)
+    training = federation.train(FedHEONN(lam=1e-9, activation="linear"), protect="plain")
+    model, test, kept = training.model, federation.test, federation.holdings
+    exact = metrics.r2_score(test.target, model.predict(test))
+    assert model.scores(test)["r2"] == pytest.approx(exact, rel=1e-9)
+    assert model.score(test.values, test.target) == pytest.approx(exact, rel=1e-9)
+    aside = np.concatenate([kept.aside(i).values for i in range(5)])
+    truth = np.concatenate([kept.aside(i).target for i in range(5)])
+    exact = metrics.r2_score(truth, model.predict(aside))
+    assert training.holdout["r2"] == pytest.approx(exact, rel=1e-6)
+
+
+def test_counts_of_a_regression_add_up_around_any_centre_they_share():
+    truth = 1e6 + RNG.normal(size=(60, 2))
+    predicted = truth + RNG.normal(size=(60, 2))
+    parts = [regression_counts(truth[i::3], predicted[i::3], np.array([1e6 + 2, 1e6])) for i in range(3)]
+    total = {name: sum(part[name] for part in parts) for name in parts[0]}
+    assert regression_scores(total)["r2"] == pytest.approx(metrics.r2_score(truth, predicted), rel=1e-9)
+
+
+def test_r2_of_a_constant_target_is_zero():
+    truth = np.full((3, 1), 0.1)
+    assert regression_scores(regression_counts(truth, truth + 0.01))["r2"] == 0.0
+
+
 def test_nothing_to_score_is_none_and_not_nan():
     empty = classification_counts(np.empty(0, dtype=np.int64), np.empty((0, 3)))
     assert set(classification_scores(empty, range(3)).values()) == {None}

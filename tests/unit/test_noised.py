@@ -297,7 +297,7 @@ class TestRefusals:
             ({"delta": float("nan")}, "delta is nan"),
             ({"clip": -1.0}, "clip is -1.0: the longest norm"),
             ({"clip": float("nan")}, "clip is nan"),
-            ({"where": "here"}, "where is 'here'"),
+            ({"where": "here"}, "where = 'here': valid: central, distributed"),
             ({"colluding": -1}, "colluding is -1"),
             ({"inner": "plane"}, "did you mean 'plain'"),
             ({"inner": "noised"}, "inner is 'noised'"),

@@ -7,7 +7,10 @@ import pytest
 
 from tacit.core.errors import ConfigError
 from tacit.core.parts import Part, Registry, apply, contribution, marked, step
+from tacit.data.preparation import Preparation
 from tacit.methods import METHODS
+from tacit.methods.ensemble import FedHEONNEnsemble
+from tacit.methods.fedavg import FedAvg
 from tacit.methods.fedheonn import FedHEONN
 from tacit.sums import PROTECTIONS
 from tacit.sums.plain import Plain
@@ -140,6 +143,65 @@ class TestConfig:
 
     def test_summary_is_the_first_line(self):
         assert Sample.summary() == "A part with one setting of each type."
+
+
+@dataclass(frozen=True)
+class Strict(Sample):
+    """Checks its own settings, without asking its base."""
+
+    maybe: Literal["x", "y"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise ConfigError(f"rounds is {self.rounds}: give at least 1")
+
+
+class TestWords:
+    @pytest.mark.parametrize("part", [Sample, Named, Strict])
+    def test_a_misspelt_word_is_refused_however_the_part_is_built(self, part):
+        with pytest.raises(ConfigError, match=r"option kind = 'A': did you mean 'a'\? Valid: a, b"):
+            part(kind="A")
+        with pytest.raises(ConfigError, match="option kind = 'A'"):
+            part.from_config({"kind": "A"})
+        with pytest.raises(ConfigError, match="option kind = None"):
+            part(kind=None)
+
+    def test_an_optional_word_may_be_left_out(self):
+        assert Strict(maybe="x").maybe == "x"
+        assert Strict().maybe is None
+        with pytest.raises(ConfigError, match="option maybe = 'z'"):
+            Strict(maybe="z")
+
+    def test_words_are_checked_before_the_parts_own_rules(self):
+        with pytest.raises(ConfigError, match="option kind"):
+            Strict(kind="c", rounds=0)
+        with pytest.raises(ConfigError, match="rounds is 0"):
+            Strict(rounds=0)
+
+    def test_types_that_cannot_be_read_here_are_left_to_the_part(self):
+        @dataclass(frozen=True)
+        class Local(Part):
+            kind: "Nowhere" = "a"  # type: ignore[name-defined]  # noqa: F821
+
+        assert Local(kind="b").kind == "b"
+
+    @pytest.mark.parametrize(
+        ("kind", "settings", "said"),
+        [
+            (FedHEONN, {"mode": "Robust"}, "did you mean 'robust'"),
+            (FedHEONN, {"layer": "foo"}, "valid: fourier, tanh"),
+            (FedHEONN, {"activation": "logistics"}, "did you mean 'logistic'"),
+            (FedHEONNEnsemble, {"vote": "foo"}, "valid: majority, mean"),
+            (FedHEONNEnsemble, {"mode": "Paper"}, "did you mean 'paper'"),
+            (Preparation, {"scale": "Standard"}, "did you mean 'standard'"),
+            (Plain, {"opens": "client"}, "did you mean 'clients'"),
+            (FedAvg, {"weighting": "row"}, "did you mean 'rows'"),
+        ],
+        ids=str,
+    )
+    def test_tacits_own_parts_refuse_what_is_misspelt(self, kind, settings, said):
+        with pytest.raises(ConfigError, match=said):
+            kind(**settings)
 
 
 class TestNames:

@@ -9,6 +9,7 @@ import pytest
 
 from tacit import Federation, FedHEONN, Table
 from tacit.core.errors import ConfigError, DataError, QuorumError, UnavailableError
+from tacit.methods.heonn.sealed import Sealed
 from tacit.methods.heonn.selection import Sums, ranked
 from tacit.models.onelayer import OneLayer
 from tacit.models.randomlayer import RandomLayer
@@ -116,6 +117,76 @@ def test_later_clients_join_with_what_was_chosen():
     assert joined.model.score(rest.values, rest.target) > 0.9
 
 
+@pytest.mark.parametrize("hidden", [0, 16], ids=["linear", "with a layer"])
+def test_later_clients_count_in_full_where_finalists_were_compared(hidden):
+    table = rings(400)
+    first, rest = table.take(slice(0, 200)), table.take(slice(200, None))
+    method = FedHEONN(hidden=hidden, lams=(1e-2, 1.0), folds=2, finalists=2)
+    begun = Federation.embedded(first, clients=4, test=None, seed=5).train(method, protect="plain")
+    joining = Federation.embedded(rest, clients=4, test=None, seed=5)
+    joined = joining.train(method, start=begun, protect="plain")
+    scale, width, lam = begun.outcome.shared["chosen"]
+    # What was chosen, over the rows of all, on the scale that the first agreed on.
+    X = joined.model.inputs.matrix(table)
+    layer = method._layers(begun.outcome.shared)[int(scale)]
+    X = layer.first(int(width))(X) if layer else X
+    X = np.column_stack([np.ones(400), X])
+    d = np.where(table.target[:, None] == np.arange(2), 1.0, -1.0) * np.log(0.95 / 0.05)
+    slope = (0.95 * 0.05) ** 2
+    expected = np.linalg.solve(slope * X.T @ X + lam * np.eye(X.shape[1]), slope * X.T @ d)
+    np.testing.assert_allclose(joined.model.weights, expected, rtol=1e-6, atol=1e-9)
+    assert "finalists" not in joined.outcome.shared
+    again = joining.train(method, start=joined, protect="plain")
+    assert again.outcome.shared["gram"].shape == joined.outcome.shared["gram"].shape
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0], ids=["small errors", "ordinary errors"])
+def test_finalists_of_a_regression_are_compared_however_small_their_errors(unit):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 6))
+    table = Table.of(X, unit * (X[:, :1] + rng.normal(size=(120, 1))), task="regression")
+    method = FedHEONN(activation="linear", lams=(1e-3, 10.0, 100.0), folds=2, finalists=3)
+    found, decide = [], Sealed.decide
+
+    def turned(self, right, shared):
+        found.append(right)
+        return decide(self, np.array([[-3.0], [-2.0], [-1.0]]) * unit**2, shared)
+
+    with mock.patch.object(Sealed, "decide", turned):
+        training = Federation.embedded(table, clients=3, test=None).train(method, protect="plain")
+    shared = training.outcome.shared
+    np.testing.assert_array_equal(shared["chosen"], shared["finalists"][2])
+    assert found[0].shape == (3, 1) and (found[0] < 0).all()
+
+
+def test_no_target_of_a_regression_decides_by_its_unit():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(90, 20))
+    noisy, clear = 0.3 * X[:, :1] + rng.normal(size=(90, 1)), X[:, 1:2] + 0.01 * rng.normal(size=(90, 1))
+    lams = (0.01, 1.0, 10.0, 100.0, 1000.0)
+
+    def chosen(*targets):
+        table = Table.of(X, np.column_stack(targets), task="regression")
+        federation = Federation.embedded(table, clients=4, test=None, seed=1)
+        training = federation.train(FedHEONN(activation="linear", folds=3, lams=lams), protect="plain")
+        return training.outcome.shared["chosen"].tolist()
+
+    assert chosen(noisy)[2] > chosen(clear)[2]
+    both = chosen(noisy, clear)
+    assert chosen(1e6 * noisy, clear) == chosen(noisy, 1e6 * clear) == both
+    assert chosen(noisy + 1e3, clear) == chosen(1e6 * (noisy + 1e3), clear)
+    assert chosen(clear, 0 * clear) == chosen(clear)
+
+
+def test_targets_that_are_all_zero_give_weights_of_zero():
+    table = Table.of(np.random.default_rng(0).normal(size=(40, 3)), np.zeros((40, 1)), task="regression")
+    method = FedHEONN(activation="linear", folds=3, lams=(0.1, 1.0))
+    with np.errstate(all="raise"):
+        training = Federation.embedded(table, clients=4, test=None).train(method, protect="plain")
+    assert not training.model.weights.any()
+    assert training.outcome.shared["chosen"][2] == 1.0  # of equals the larger penalty
+
+
 def test_a_model_with_a_layer_is_saved_whole(tmp_path):
     federation = Federation.embedded(rings(), clients=3)
     model = FedHEONN(hidden=12).fit(federation, protect="plain")
@@ -146,8 +217,11 @@ def test_a_client_with_fewer_rows_than_folds_takes_part():
     ("settings", "said"),
     [
         ({"hidden": -1}, "hidden is -1"),
-        ({"scales": (1.0, 2.0, 3.0, 4.0, 5.0)}, "1 to 4 numbers"),
+        ({"scales": (1.0, 2.0, 3.0, 4.0, 5.0)}, "1 to 4 finite numbers"),
         ({"scales": (0.0,)}, "above 0"),
+        ({"scales": (float("nan"),)}, "finite numbers above 0"),
+        ({"scales": (1.0, float("inf"))}, "finite numbers above 0"),
+        ({"lam": float("inf")}, "a finite number of at least 0"),
         ({"folds": 1}, "folds is 1"),
         ({"lams": (1.0,)}, "set folds"),
         ({"lams": (-1.0,), "folds": 2}, "lam is -1.0"),

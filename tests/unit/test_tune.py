@@ -16,7 +16,7 @@ from tacit.core.errors import ConfigError
 from tacit.federation import Federation
 from tacit.runs.job import execute
 from tacit.runs.settings import Settings
-from tacit.runs.tune import Objective, Range, tune
+from tacit.runs.tune import Objective, Range, Trial, tune
 
 
 @pytest.fixture
@@ -99,6 +99,55 @@ def test_optuna_draws_from_ranges_and_repeats_itself(settings):
     drawn = [t["settings"] for t in one["trials"]]
     assert all(1e-4 <= d["lam"] <= 10 and 2 <= d["estimators"] <= 6 for d in drawn)
     assert len({d["lam"] for d in drawn}) > 1
+
+
+@pytest.mark.parametrize(
+    ("option", "axis", "fits"),
+    [
+        ("lam", Range(0, 1), lambda drawn: any(0 < value < 1 for value in drawn)),
+        ("lam", Range(1, 1000), lambda drawn: any(value % 1 for value in drawn) and min(drawn) < 100),
+        ("hidden", Range(2, 2000), lambda drawn: all(isinstance(v, int) for v in drawn) and min(drawn) < 30),
+        ("rank", Range(2, 5), lambda drawn: all(isinstance(value, int) for value in drawn)),
+        ("folds", Range(2.0, 5.0), lambda drawn: all(isinstance(value, int) for value in drawn)),
+    ],
+    ids=["float", "float by ratios", "int by ratios", "optional int", "int with ends as floats"],
+)
+def test_a_range_is_drawn_as_the_options_type_asks(settings, option, axis, fits):
+    mode = "paper" if option == "rank" else "sealed"
+    method = {"name": "fedheonn", "mode": mode}
+    drawn = []
+
+    def recorded(self, chosen):
+        drawn.append(chosen[option])
+        self.trials.append(Trial(dict(chosen), 0.5, 0.0))
+        return self.trials[-1]
+
+    with mock.patch.object(Objective, "__call__", recorded):
+        tune(dataclasses.replace(settings, method=method), {option: axis}, search="optuna", trials=12)
+    assert fits(drawn), drawn
+
+
+def test_a_score_of_zero_is_listed_above_one_that_is_missing(settings, tmp_path):
+    scores = {0.1: None, 0.2: -0.5, 0.3: 0.0, 0.4: 0.9}
+
+    def known(self, chosen):
+        self.trials.append(Trial(dict(chosen), scores[chosen["lam"]], 0.0))
+        return self.trials[-1]
+
+    words = ["tune", "--data", "wine", "--clients", "4", "--try", "lam=0.1,0.2,0.3,0.4", "--quiet"]
+    with mock.patch.object(Objective, "__call__", known):
+        done = CliRunner().invoke(app, [*words, "--out", str(tmp_path)])
+    places = [done.stdout.index(f"0.{digit} ") for digit in (4, 3, 2, 1)]
+    assert places == sorted(places), done.stdout
+
+
+def test_a_search_without_rows_aside_is_refused_before_anything_is_trained(settings):
+    many = dataclasses.replace(settings, partition={"name": "iid", "clients": 60})
+    with (
+        mock.patch.object(Federation, "train", side_effect=AssertionError),
+        pytest.raises(ConfigError, match=r"no client keeps rows aside.*Raise holdout, or have fewer clients"),
+    ):
+        tune(many, {"lam": [0.1]})
 
 
 def test_a_trial_that_cannot_be_trained_says_why_and_the_search_goes_on(settings):

@@ -48,7 +48,7 @@ def tune(
             "cpu_s": trial["cpu_s"],
             "note": trial["error"],
         }
-        for trial in sorted(result["trials"], key=lambda trial: -(trial["score"] or -1e9))
+        for trial in sorted(result["trials"], key=lambda t: (t["score"] is None, -(t["score"] or 0.0)))
     ]
     columns = [key for key in rows[0] if key != "note" or any(row["note"] for row in rows)]
     stdout.print(listing(rows, tuple((key, key) for key in columns)))

@@ -13,7 +13,9 @@ copy from what it has installed. What a party can be asked to do is marked:
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
+import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -96,10 +98,26 @@ class Part:
     """Base of methods, protections and preparations: settings that check themselves.
 
     A subclass is a frozen dataclass. ``name`` is how manifest and command line know it; the first
-    line of its docstring is its summary, and each setting is described under ``Parameters``.
+    line of its docstring is its summary, and each setting is described under ``Parameters``. Settings
+    that are one of some words (``Literal``) are checked before a subclass's own ``__post_init__``.
     """
 
     name: ClassVar[str] = ""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        own = cls.__dict__.get("__post_init__")
+        if own is not None:
+
+            @functools.wraps(own)
+            def checked(self: Part) -> None:
+                _check_words(self)
+                own(self)
+
+            cls.__post_init__ = checked  # type: ignore[method-assign]
+
+    def __post_init__(self) -> None:
+        _check_words(self)
 
     @classmethod
     def registered_name(cls) -> str:
@@ -176,6 +194,34 @@ def from_plain(kind: type[Built], config: Mapping[str, Any], where: str, what: s
             way_out = nearest(value, words) if words and isinstance(value, str) else str(error)
             raise ConfigError(f"{where}: {what} {key} = {value!r}: {way_out}") from None
     return kind(**values)
+
+
+def _check_words(part: Part) -> None:
+    """Refuse a setting that is none of the words its type allows, with the nearest of them."""
+    for name, allowed in _choices(type(part)).items():  # type: ignore[arg-type]
+        if (value := getattr(part, name)) not in allowed:
+            way_out = nearest(str(value), [str(word) for word in allowed])
+            raise ConfigError(f"{part.registered_name()}: option {name} = {value!r}: {way_out}")
+
+
+@functools.cache
+def _choices(kind: type[Part]) -> dict[str, tuple[Any, ...]]:
+    """What settings may be whose type is a Literal, or an optional one."""
+    try:
+        hints = typing.get_type_hints(kind)
+    except NameError:  # a class of a notebook or a function, whose types have no names here
+        return {}
+    found = {field.name: _allowed(hints[field.name]) for field in dataclasses.fields(kind)}
+    return {name: allowed for name, allowed in found.items() if allowed}
+
+
+def _allowed(hint: Any) -> tuple[Any, ...]:
+    """All values of a Literal, and None if it is optional; nothing for any other type."""
+    if typing.get_origin(hint) is typing.Literal:
+        return typing.get_args(hint)
+    members = [(None,) if member is type(None) else _allowed(member) for member in typing.get_args(hint)]
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return tuple(value for values in members for value in values) if is_union and all(members) else ()
 
 
 def _words(hint: Any) -> list[str]:

@@ -22,7 +22,7 @@ from tacit.data.schema import Schema, vocabulary
 from tacit.methods.base import Method
 from tacit.methods.examples import ROUNDS, epsilon_after, rounds_within
 from tacit.models.local import Descent, ExampleNoise, Optimiser
-from tacit.models.mlp import FUNCTIONS, HiddenActivation, Initialisation
+from tacit.models.mlp import HiddenActivation, Initialisation
 from tacit.models.network import Network, Vector
 from tacit.models.neural import PREFIX, Neural, name_of
 from tacit.models.zoo import Sizes, network_of, sizes_of
@@ -84,14 +84,6 @@ class Averaging(Method):
         ):
             if not fine:
                 raise ConfigError(f"{name} is {getattr(self, name)}: {way_out}")
-        for name, valid in (
-            ("activation", tuple(FUNCTIONS)),
-            ("initialisation", ("he", "random", "zeros")),
-            ("optimiser", ("sgd", "adam")),
-            ("weighting", ("rows", "equal")),
-        ):
-            if getattr(self, name) not in valid:
-                raise ConfigError(f"{name} '{getattr(self, name)}' is not one of {', '.join(valid)}")
         sizes_of(self.hidden)
 
     def config(self) -> dict[str, Any]:

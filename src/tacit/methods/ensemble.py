@@ -28,11 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.desk import Desk
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, DataError
+from tacit.core.events import Noted
 from tacit.core.helpers import each
 from tacit.core.layout import Layout
 from tacit.core.parts import Part, apply, contribution
 from tacit.core.party import Party
+from tacit.core.random import generator
 from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Inputs
 from tacit.data.schema import Schema
@@ -148,16 +150,21 @@ class FedHEONNEnsemble(Method):
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
         """Features of every estimator, published for all clients."""
+        if self.draw:
+            rng = generator(rng.bytes(32), "draw", self.draw)
         drawn = [
             patches.draw_features(rng, schema.features, self.features, self.replace_features)
-            for _ in range((self.draw + 1) * self.estimators)
+            for _ in range(self.estimators)
         ]
-        columns, factors = zip(*drawn[-self.estimators :], strict=True)
+        columns, factors = zip(*drawn, strict=True)
         return {"columns": np.stack(columns), "factors": np.stack(factors)}
 
     def train(self, desk: Desk) -> None:
         """One round: every client's terms for all estimators, then their solutions."""
         desk.round(self.terms, self.solve)
+        if self.mode == "sealed" and desk.shared is not None and "empty" in desk.shared:
+            for remark in self._blank(desk.shared["empty"]):
+                desk.events.emit(Noted(self.name, remark, "warning"))
 
     # -- client ------------------------------------------------------------------------------------
 
@@ -226,37 +233,87 @@ class FedHEONNEnsemble(Method):
         """In mode "paper", the matrix for each column of m, by which the coordinator multiplies unopened."""
         if self.mode != "paper":
             return None
+        self._check_any(_unused(clear["factor"]))
         found = [self._base.operator({"factor": factors}) for factors in clear["factor"]]
         # For each estimator one for all outputs, or one for each.
         return np.concatenate([one[None] if one.ndim == 2 else one for one in found])
 
+    def remarks(self, clear: Mapping[str, Any]) -> Sequence[str]:
+        """Where factors or triangles are seen: what ``rank`` left out, and networks without a row."""
+        pieces = np.asarray(clear["triangle" if self.mode == "robust" else "factor"])
+        empty = _unused(pieces)
+        found = list(self._blank(empty))
+        if self.rank is None or empty.all():
+            return found
+        # As if all networks were outputs of one: the worst of them is told.
+        factors, energy = np.concatenate(pieces[~empty]), np.concatenate(clear["energy"][~empty])
+        return [*self._base.remarks({"factor": factors, "energy": energy}), *found]
+
+    def _blank(self, empty: NDArray[np.bool_]) -> list[str]:
+        if not empty.any():
+            return []
+        count = int(empty.sum())
+        return [f"{count} of {self.estimators} networks drew none of these clients' rows: raise samples"]
+
+    def _check_any(self, empty: NDArray[np.bool_]) -> None:
+        """Refuse an ensemble in which nobody could vote."""
+        if empty.all():
+            raise DataError(
+                f"none of {self.estimators} networks drew a row: samples is {self.samples:g}, too small a "
+                "share of so few rows. Raise samples"
+            )
+
     @apply
     def solve(self, total: Total, shared: Shared) -> Shared:
-        """Weights of every estimator (algorithm 4); what earlier clients brought is kept and added to."""
+        """Weights of every estimator (algorithm 4); what earlier clients brought is kept and added to.
 
+        A network for which nobody drew a row is marked as empty, and has no vote.
+        """
         fields = dict(total)
         if self.mode == "paper":
             fields["m"] = patches.apart(total["m"], self.estimators)
+        # Of what the coordinator multiplied only the weights are seen: nothing but zeros, beside others.
+        sizes = np.abs(fields["m"]).max(axis=(1, 2)) if total.mapped else np.ones(self.estimators)
+        blank = (sizes <= total.error) & (sizes.max() > total.error)
 
         def solved(estimator: int) -> Mapping[str, Any]:
             own = {name: value[estimator] for name, value in fields.items()}
+            if blank[estimator]:
+                return {"weights": np.zeros_like(own["m"])}
             kept = {name: shared[name][estimator] for name in KEPT if name in shared}
             units = self._units(shared, estimator)
             one = Total(own, total.contributors, total.error, total.mapped, total.exact)
             return self._base._way.solve(one, Shared(shared.schema, kept), units)
 
-        return shared | stacked(each(solved, self.estimators, self.processes))
+        found = stacked(each(solved, self.estimators, self.processes))
+        empty = blank if total.mapped else self._empty(found, total.error)
+        self._check_any(empty)
+        return shared | found | ({"empty": empty} if empty.any() or "empty" in shared else {})
+
+    def _empty(self, found: Mapping[str, Matrix], error: float) -> NDArray[np.bool_]:
+        """Which estimators have not learnt from a single row; not those whose targets were all zero."""
+        if self.mode != "sealed":
+            return _unused(found["triangle" if self.mode == "robust" else "factor"])
+        # The first entry of each Gram matrix counts the rows, with their slopes.
+        return np.asarray((found["gram"][..., 0] <= error).all(axis=-1))
 
     def view(self, shared: Shared) -> Mapping[str, Any]:
         """Clients need the scale, the lists and the weights, not what they were made of."""
         return {name: value for name, value in shared.items() if name not in KEPT}
 
     def model(self, shared: Shared) -> Ensemble:
-        """Make the voters: each estimator's weights, at the places of its features."""
+        """Make the voters: weights of each estimator that learnt something, at the places of its features."""
         full = spread(shared["weights"], shared["columns"], shared["factors"], shared.schema.features)
+        if "empty" in shared:
+            full = full[~shared["empty"]]
         return Ensemble(full, self.activation, Inputs.of(shared), self.vote)
 
     @classmethod
     def tiny(cls) -> FedHEONNEnsemble:
         """Give a setting that learns in a moment, for contract tests."""
         return cls(estimators=3, samples=0.8, features=0.7, replace_samples=True)
+
+
+def _unused(pieces: Matrix) -> NDArray[np.bool_]:
+    """Which estimators' factors or triangles hold nothing but zeros."""
+    return np.asarray(~np.asarray(pieces).any(axis=(1, 2, 3)))

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Literal
 
 import numpy as np
@@ -50,7 +51,7 @@ from tacit.methods.heonn.paper import Paper
 from tacit.methods.heonn.robust import Robust
 from tacit.methods.heonn.sealed import Sealed
 from tacit.methods.heonn.units import Rows, Units, constant_slope, targets, with_bias
-from tacit.models.activations import ACTIVATIONS, ActivationName
+from tacit.models.activations import ActivationName
 from tacit.models.leastsquares import upper
 from tacit.models.onelayer import OneLayer
 from tacit.models.randomlayer import LayerKind, RandomLayer
@@ -59,6 +60,7 @@ Matrix = NDArray[np.float64]
 PENALTIES = tuple(10.0**power for power in range(-5, 2))  # tried with a random layer
 SCALES = (1.0, 4.0)  # a Gram matrix each: further ones cost more than they gain (docs/fedheonn.md)
 MOST_SCALES = 4
+COMPARED = ("finalists", "tried", "finals")
 KEPT = ("m", "factor", "gram", "triangle", "finals")  # what weights were made of: nobody needs it to predict
 
 
@@ -120,15 +122,15 @@ class FedHEONN(Method):
     def __post_init__(self) -> None:
         for lam in (self.lam, *self.lams):
             if not (np.isfinite(lam) and lam >= 0):
-                raise ConfigError(f"lam is {lam}, it must be at least 0: 0.001 is the paper's choice")
-        if self.activation not in ACTIVATIONS:
-            raise ConfigError(f"activation '{self.activation}' is not one of {', '.join(ACTIVATIONS)}")
+                raise ConfigError(
+                    f"lam is {lam}, it must be a finite number of at least 0: 0.001 is the paper's choice"
+                )
         if self.rank is not None and (self.rank < 1 or self.mode != "paper"):
             raise ConfigError(f"rank is {self.rank}: give at least 1, and mode = 'paper', which has factors")
         if self.hidden < 0:
             raise ConfigError(f"hidden is {self.hidden}: give the units of the random layer, or 0 for none")
-        if not 1 <= len(self.scales) <= MOST_SCALES or min(self.scales) <= 0:
-            raise ConfigError(f"scales are {self.scales}: give 1 to {MOST_SCALES} numbers above 0")
+        if not 1 <= len(self.scales) <= MOST_SCALES or not all(0 < scale < inf for scale in self.scales):
+            raise ConfigError(f"scales are {self.scales}: give 1 to {MOST_SCALES} finite numbers above 0")
         if self.folds is not None and (self.folds < 0 or self.folds == 1):
             raise ConfigError(f"folds is {self.folds}: give 0 for none, or at least 2")
         if self.mode != "sealed" and (self.folds or self.lams or self.finalists):
@@ -182,9 +184,16 @@ class FedHEONN(Method):
             if "weights" in desk.shared:
                 return
             desk.parties = desk.parts.preparation.train(desk)
+        chosen = desk.shared is not None and "chosen" in desk.shared  # by those whom these clients join
         desk.round(self.terms, self.solve)
-        if self.finalists:
+        if self.finalists and not chosen:
             desk.round(self.trial, self.choose)
+
+    def joined(self, shared: Shared) -> Shared:
+        """Those who join take over which finalist was chosen, not all that were compared."""
+        if "chosen" not in shared:
+            return shared
+        return Shared(shared.schema, {name: shared[name] for name in shared if name not in COMPARED})
 
     @property
     def _way(self) -> Sealed | Paper | Robust:
@@ -296,25 +305,26 @@ class FedHEONN(Method):
             return shared
 
     def _trial_layout(self, schema: Schema) -> Layout:
-        return Layout(Field("right", (self.finalists,)))
+        targets = (schema.outputs,) if schema.task == "regression" else ()
+        return Layout(Field("right", (self.finalists, *targets)))
 
     @contribution(_trial_layout)
     def trial(self, party: Party, shared: Shared) -> dict[str, Any]:
         """How often each finalist, learnt without the first fold, is right (or how near) on this client's."""
         table = party.data.take(self._fold_rows(party)[0])
-        right = np.zeros(self.finalists)
+        right = np.zeros(self._trial_layout(shared.schema).fields[0].shape or ())
         for index, (chosen, weights) in enumerate(zip(shared["finalists"], shared["tried"], strict=True)):
             model = self._model(shared, weights[: int(chosen[1]) + 1], chosen)
             counts = model.counts(table) if table.rows else {}
             if "confusion" in counts:
                 right[index] = np.trace(counts["confusion"])
             elif counts:
-                right[index] = -np.sum(counts["squared"])
+                right[index] = -counts["squared"]
         return {"right": right}
 
     @apply
     def choose(self, total: Total, shared: Shared) -> Shared:
-        """Keep the finalist that was right most often."""
+        """Keep the finalist that was right most often, or nearest."""
         way = self._way
         assert isinstance(way, Sealed)
         return shared | way.decide(total["right"], shared)

@@ -89,8 +89,6 @@ class HomogeneityWeighted(FedAvg):
                 f"{self.name} sums class counts and weights that follow from labels, which example_epsilon "
                 "would not cover: use fedavg"
             )
-        if self.heterogeneous not in ("keep", "exclude", "subsample"):
-            raise ConfigError(f"heterogeneous '{self.heterogeneous}' is not one of keep, exclude, subsample")
         if not self.threshold >= 1:
             raise ConfigError(
                 f"threshold is {self.threshold}: give 1 or more; 1 is as even as all rows together"

@@ -53,6 +53,12 @@ class Predictor:
     def _outputs(self, X: Matrix) -> Matrix:
         raise TypeError(f"{type(self).__name__} must say what it computes")
 
+    @property
+    def centre(self) -> Matrix:
+        """Outputs for a row of zeros, the mean of standardised rows: near the mean of the targets."""
+        found: Matrix = self._outputs(np.zeros((1, self.schema.features)))[0]
+        return found
+
     def _evidence(self, X: Matrix) -> Matrix:
         """How much speaks for each class."""
         return evidence(self._outputs(X), self.activation)
@@ -87,16 +93,16 @@ class Predictor:
         return float(regression_scores(counts)["r2"])
 
     def counts(self, table: Table) -> dict[str, Any]:
-        """Counts over a table from which all scores follow."""
+        """Counts over a table from which all scores follow; those of several tables add up."""
         if self.schema.task == "classification":
             return classification_counts(self.schema.labels(table), self.predict_proba(table))
-        return regression_counts(table.target, self.outputs(table))
+        return regression_counts(table.target, self.outputs(table), self.centre)
 
     def scores(self, table: Table) -> dict[str, Any]:
         """All scores on a table."""
-        counts = self.counts(table)
         if self.schema.task == "regression":
-            return regression_scores(counts)
+            return regression_scores(regression_counts(table.target, self.outputs(table)))
+        counts = self.counts(table)
         auc = exact_macro_auc(self.schema.labels(table), self._evidence(self._matrix(table)))
         return classification_scores(counts, self.schema.classes, auc)
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any
+
+import numpy as np
 
 from tacit.core.desk import Outcome
 from tacit.core.errors import ConfigError, TacitError
@@ -140,7 +143,7 @@ def tune(
     """
     count = _checked(settings, space, search, trials)
     data = settings.data if settings.data.holdout else dataclasses.replace(settings.data, holdout=HOLDOUT)
-    objective = Objective(settings, build_federation(dataclasses.replace(settings, data=data)))
+    objective = Objective(settings, _federation(dataclasses.replace(settings, data=data)))
     folder = RunFolder.create(settings.run.out, f"{new_run()}-tune")
 
     def told(done: int) -> None:
@@ -173,6 +176,18 @@ def tune(
     }
     folder.write_json("tune.json", result)
     return result
+
+
+def _federation(settings: Settings) -> Federation:
+    """Divide the rows, and refuse if nobody has any to keep aside: there would be no score."""
+    federation = build_federation(settings)
+    if not federation.holdings.kept.any():
+        most = int(np.diff(federation.holdings.offsets).max())
+        raise ConfigError(
+            f"no client keeps rows aside: a share of {settings.data.holdout:g} of at most {most} rows is "
+            "less than one row. Raise holdout, or have fewer clients"
+        )
+    return federation
 
 
 def _checked(settings: Settings, space: Space, search: str, trials: int | None) -> int:
@@ -214,9 +229,10 @@ def _drawn(objective: Objective, space: Space, count: int, seed: int) -> Iterato
         raise ConfigError("search = 'optuna' needs Optuna: pip install 'tacit-fl[tune]'") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed % 2**32))
+    types = typing.get_type_hints(type(objective.settings.build_method()))
     for _ in range(count):
         asked = study.ask()
-        trial = objective({name: _suggested(asked, name, axis) for name, axis in space.items()})
+        trial = objective({name: _suggested(asked, name, axis, types[name]) for name, axis in space.items()})
         if trial.score is None:
             study.tell(asked, state=optuna.trial.TrialState.FAIL)
         else:
@@ -224,10 +240,13 @@ def _drawn(objective: Objective, space: Space, count: int, seed: int) -> Iterato
         yield trial
 
 
-def _suggested(asked: Any, name: str, axis: Sequence[Any] | Range) -> Any:
+def _suggested(asked: Any, name: str, axis: Sequence[Any] | Range, kind: Any) -> Any:
+    """A value that Optuna draws: a whole number if the option is one, however the ends are written."""
     if not isinstance(axis, Range):
         # Optuna takes plain values only: choose by position.
         return axis[asked.suggest_categorical(name, range(len(axis)))]
-    if isinstance(axis.low, int) and isinstance(axis.high, int):
-        return asked.suggest_int(name, axis.low, axis.high)
-    return asked.suggest_float(name, axis.low, axis.high, log=axis.low > 0 and axis.high >= 100 * axis.low)
+    by_ratios = axis.low > 0 and axis.high >= 100 * axis.low
+    members = {kind, *typing.get_args(kind)}  # an optional number is a number
+    if int in members and float not in members:
+        return asked.suggest_int(name, int(axis.low), int(axis.high), log=by_ratios)
+    return asked.suggest_float(name, axis.low, axis.high, log=by_ratios)

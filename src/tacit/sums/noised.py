@@ -99,8 +99,6 @@ class Noised(Wrapping):
                 raise ConfigError(f"{name} is {value}: {why} is a number above 0")
         if not 0 < self.delta < 1:
             raise ConfigError(f"delta is {self.delta}: it is a probability above 0 and below 1")
-        if self.where not in ("central", "distributed"):
-            raise ConfigError(f"where is '{self.where}': noise is added 'central' or 'distributed'")
         if self.colluding < 0:
             raise ConfigError(f"colluding is {self.colluding}: a number of clients, 0 or more")
         if self.inner == self.name or isinstance(self.wrapped, Noised):

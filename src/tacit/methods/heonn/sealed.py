@@ -20,7 +20,7 @@ from tacit.core.errors import DataError
 from tacit.core.layout import Field, Layout
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
-from tacit.methods.heonn.selection import Candidate, Sums, ranked
+from tacit.methods.heonn.selection import Candidate, Sums, evened, ranked
 from tacit.methods.heonn.units import Rows, Units
 from tacit.models.leastsquares import solve_gram, symmetric, upper
 
@@ -100,9 +100,10 @@ class Sealed:
         return {"weights": found, "gram": gram, "m": m, "chosen": _values(best)}
 
     def decide(self, right: Matrix, shared: Shared) -> dict[str, Any]:
-        """Take the finalist that was right most often."""
+        """Take the finalist that was right most often, or whose errors of all targets are least."""
         right = right[: len(shared["finalists"])]
-        best = int(np.argmax(np.rint(right)))  # of equals the one that cross-validation preferred
+        judged = np.rint(right) if right.ndim == 1 else -_shares(-right)
+        best = int(np.argmax(judged))  # of equals the one that cross-validation preferred
         chosen = shared["finalists"][best]
         scale, width = int(chosen[0]), int(chosen[1])
         kept = {"gram": shared["gram"][scale], "m": shared["m"][scale]}
@@ -138,6 +139,8 @@ class Sealed:
         gram = np.apply_along_axis(symmetric, -1, total["gram"], size) * back
         m = total["m"] * units.root[:, None] * (units.slope * units.known_pull)
         sums = Sums(gram, m, total["energy"] * units.known_pull**2)
+        if units.pull is None:  # targets of a regression, each in a unit of its own
+            sums = evened(sums)
         return ranked(sums, self.widths or (size - 1,), self.lams or (self.lam,))
 
     def _padded(
@@ -166,6 +169,16 @@ def weights(gram: Matrix, m: Matrix, units: Units, chosen: Candidate, error: flo
         for which, triangle in enumerate(gram)
     ]
     return part.weights(np.concatenate(each, axis=1))
+
+
+def _shares(errors: Matrix) -> Matrix:
+    """Errors of each finalist over those of the best, target by target, added: units make no difference.
+
+    >>> _shares(np.array([[1e6, 4.0], [2e6, 1.0]])).tolist()
+    [5.0, 3.0]
+    """
+    least = np.maximum(errors.min(axis=0), 1e-12 * errors.max(axis=0))
+    return np.asarray((errors / np.where(least > 0, least, 1.0)).sum(axis=1))
 
 
 def _values(chosen: Candidate) -> Matrix:

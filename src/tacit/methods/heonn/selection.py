@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Matrix = NDArray[np.float64]
+FLATTEST = 1e-12  # spread over energy, below which sums cannot tell
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,20 @@ class Sums:
     gram: Matrix
     m: Matrix
     energy: Matrix
+
+
+def evened(sums: Sums) -> Sums:
+    """The same with every target divided by its spread, so that none decides by its unit.
+
+    The first column is that of the ones: Σ f'² (d̄ - mean)² follows from the sums, too. Of a target whose
+    mean is so far beyond its spread that the sums cannot tell, a millionth of its length is taken.
+    """
+    count, pull = sums.gram[:, 0, :, 0, 0].sum(axis=0), sums.m[:, 0, 0].sum(axis=0)
+    energy = sums.energy.sum(axis=0)
+    spread = energy - pull**2 / np.where(count > 0, count, 1.0)
+    least = np.maximum(spread, FLATTEST * energy)
+    unit = np.sqrt(np.where(least > 0, least, 1.0))
+    return Sums(sums.gram, sums.m / unit, sums.energy / unit**2)
 
 
 def ranked(sums: Sums, widths: Sequence[int], lams: Sequence[float]) -> list[Candidate]:
@@ -77,4 +92,5 @@ def _errors(sums: Sums, scale: int, size: int, lams: Matrix) -> Matrix:
             quadratic = np.sum(flat * (held @ flat), axis=0).reshape(len(lams), -1).sum(axis=1)
             linear = np.einsum("slo,so->l", w, m_held)
             errors += quadratic - 2 * linear
-    return np.asarray(1.0 + errors / sums.energy.sum())
+    energy = sums.energy.sum()
+    return np.asarray(1.0 + errors / energy if energy > 0 else errors)  # of targets that are all 0
