@@ -154,3 +154,8 @@ class TestTinyUnits:
         X, y = rows()
         with pytest.raises(TacitError, match="targets are zero, or so small"):
             trained(X, y * unit, FedHEONN(activation="linear"), protect)
+
+    def test_a_network_without_rows_has_no_targets_to_lose(self):
+        X, y = rows(60, 3)
+        method = FedHEONNEnsemble(10, 0.02, 1.0, lam=1.0, activation="linear")
+        assert 0 < len(trained(X, y, method, "ckks").weights) < 10

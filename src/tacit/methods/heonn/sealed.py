@@ -74,7 +74,8 @@ class Sealed:
     def solve(self, total: Total, shared: Shared, units: Units) -> Mapping[str, Any]:
         """Weights of all outputs; what earlier clients brought is kept and added to (eq. 7)."""
         error = total.error
-        if units.pull is None and not total.exact and np.abs(total["m"]).max(initial=0.0) < LEAST:
+        vanished = units.pull is None and not total.exact and np.abs(total["m"]).max(initial=0.0) < LEAST
+        if vanished and np.abs(total["gram"]).max(initial=0.0) > error:  # and not for want of rows
             raise DataError(
                 "targets are zero, or so small that a protected sum has no digits for them (below "
                 f"{LEAST:g}): use larger units"
