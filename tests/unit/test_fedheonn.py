@@ -174,6 +174,12 @@ def test_joining_needs_the_same_columns():
         federation_of(classes(features=5)).train(FedHEONN(), start=first, protect="plain")
 
 
+def test_folds_cannot_choose_for_rows_that_were_summed_without_them():
+    first = federation_of(classes()).train(FedHEONN(), protect="plain")
+    with pytest.raises(ConfigError, match="kept no sums by fold"):
+        federation_of(classes()).train(FedHEONN(folds=3, lams=(0.1, 1.0)), start=first, protect="plain")
+
+
 def test_logistic_factor_is_sent_once_for_all_outputs():
     def bytes_up(activation: str, labels: int) -> int:
         federation = federation_of(classes(200, 20, labels), declared={"classes": list(range(labels))})

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.errors import DataError
+from tacit.core.errors import ConfigError, DataError
 from tacit.core.layout import Field, Layout
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
@@ -86,6 +86,11 @@ class Sealed:
             if "gram" in shared:
                 gram, m = gram + shared["gram"], m + shared["m"]
             return {"weights": weights(gram, m, units, chosen, error), "gram": gram, "m": m}
+        if "gram" in shared:
+            raise ConfigError(
+                "the earlier training kept no sums by fold, so these cannot choose for its rows: join it "
+                "with folds = 0, or train all together"
+            )
         if self.finalists:
             rest = slice(1, None)  # the first fold judges
             finalists = [one for one, _ in islice(self._trusted(total, units, rest), self.finalists)]
