@@ -195,6 +195,14 @@ class TestSequences:
         with pytest.raises(OpeningError, match="differ by 1 client "):
             standing.weights()
 
+    def test_where_all_may_be_seen_anyway_nothing_is_refused(self, start):
+        standing = start(min_clients=1)
+        standing.add(NAMES[:4])
+        first = standing.weights().weights
+        standing.withdraw(NAMES[:1])
+        standing.add(NAMES[:1], name="again")
+        assert np.allclose(standing.weights().weights, first)
+
     def test_batches_that_come_and_go(self, start):
         standing = start(protect="masked")
         standing.add(NAMES[:3])

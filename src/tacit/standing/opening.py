@@ -34,7 +34,7 @@ def check_apart(book: Book, least: int, changing: Sequence[Contribution] = ()) -
     if apart is None:
         return differing(opened[-1], now) if opened else 0
     hint = " A batch that was interrupted counts: repeat it as it was." if book.interrupted else ""
-    if apart < least:
+    if apart < least and least > 1:  # with 1, every contribution may be seen
         raise OpeningError(
             f"this total would differ by {apart} client{'s' * (apart != 1)} from one that was opened "
             f"before, and the difference would show them: at least {least} must have come or gone; wait for "
