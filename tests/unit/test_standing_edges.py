@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import sqlite3
+from fractions import Fraction
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -170,6 +172,48 @@ class TestApart:
         opened = [self.total("abc", d=(0, 4)), self.total("abcefg", d=(0, 4))]
         assert shown(opened, self.total("efg", d=(4, 8)), 3) == ["d"]
 
+    def test_three_parts_of_a_client(self):
+        opened = [self.total("abc", i=(0, 4)), self.total("def", i=(4, 7))]
+        assert shown(opened, self.total("abcdef", i=(7, 10)), 3) == ["i"]
+
+    def test_another_part_of_a_client_that_was_shown(self):
+        opened = [self.total("abc"), self.total("abc", d=(0, 4)), self.total("abcefg")]
+        assert shown(opened, self.total("abcefg", d=(4, 8)), 3) == ["d"]
+
+    def test_all_rows_less_some_of_them(self):
+        opened = [self.total("abc", d=(0, 5)), self.total("abcdefg")]
+        assert shown(opened, self.total("efg"), 3) == ["d"]
+
+    def test_rows_that_came_again_changed(self):
+        mended = Line("mended", "d", None, None)
+        opened = [self.total("abcd"), frozenset([*self.total("abcefg"), mended])]
+        assert shown(opened, self.total("efg"), 3) == ["d"]
+
+    def test_three_clients_of_four(self):
+        opened = [self.total("abcdefgh"), self.total("efghijkl")]
+        few = self.total("abcdijklmno")  # the first two less this are twice efgh, less mno
+        assert shown(opened, few, 4) == []
+        assert shown([*opened, self.total("efgh")], few, 4) == ["m", "n", "o"]
+
+    @pytest.mark.parametrize(("least", "parts"), [(2, False), (3, False), (2, True), (3, True), (4, False)])
+    def test_as_a_search_by_fractions_finds(self, least, parts):
+        rng = np.random.default_rng(least + 10 * parts)
+        for _ in range(40):
+            opened = []
+            for _ in range(5):
+                chosen = [
+                    Line(f"{c}:{a}", c, *rows)
+                    for c in "abcdefg"[: 5 if parts else 7]
+                    for a, rows in enumerate([(0, 3), (3, 6), (6, 9)] if parts else [(None, None)])
+                    if rng.random() < 0.5
+                ]
+                now = frozenset(chosen)
+                if now and now not in opened:
+                    seen = _exposed(opened, now, least)
+                    assert bool(shown(opened, now, least)) == seen
+                    if not seen:
+                        opened.append(now)
+
     def test_what_was_shown_before_is_no_reason(self):
         opened = [self.total("abc"), self.total("abcd")]
         assert shown(opened, self.total("abcdefg"), 3) == []
@@ -179,6 +223,34 @@ class TestApart:
         opened = [self.total(letters[: 100 * k]) for k in range(1, 20)]
         assert shown(opened, self.total(letters), 3) == []
         assert shown(opened, self.total(letters[:1901]), 3) == [letters[1900]]
+
+
+def _exposed(opened, now, least):
+    """Whether exact elimination finds more of a few clients with the new total than without."""
+
+    def rank(rows):
+        rows, found = [list(map(Fraction, row)) for row in rows], 0
+        for column in range(len(rows[0]) if rows else 0):
+            pivot = next((i for i in range(found, len(rows)) if rows[i][column]), None)
+            if pivot is None:
+                continue
+            rows[found], rows[pivot] = rows[pivot], rows[found]
+            for i in range(found + 1, len(rows)):
+                factor = rows[i][column] / rows[found][column]
+                rows[i] = [one - factor * other for one, other in zip(rows[i], rows[found], strict=True)]
+            found += 1
+        return found
+
+    lines = sorted(frozenset().union(*opened, now))
+    clients = sorted({line.client for line in lines})
+
+    def alone(totals, few):
+        matrix = [[int(line in total) for line in lines] for total in totals]
+        outside = [place for place, line in enumerate(lines) if line.client not in few]
+        return rank(matrix) - rank([[row[place] for place in outside] for row in matrix])
+
+    sets = [few for size in range(1, least) for few in combinations(clients, size)]
+    return any(alone([*opened, now], few) > alone(opened, few) for few in sets)
 
 
 class TestSequences:
@@ -202,6 +274,14 @@ class TestSequences:
         standing.withdraw(NAMES[:1])
         standing.add(NAMES[:1], name="again")
         assert np.allclose(standing.weights().weights, first)
+
+    def test_every_opening_is_written_down(self, start):
+        standing = start()
+        for rows in ((5, 10), None, (0, 5)):
+            standing.add(NAMES[:3], rows=rows)
+            standing.weights()
+            standing.withdraw(NAMES[:3])
+        assert standing.status()["openings"] == 3
 
     def test_batches_that_come_and_go(self, start):
         standing = start(protect="masked")
@@ -265,6 +345,21 @@ def _power_cut(*_):
 
 
 class TestMerging:
+    def test_a_total_that_was_never_opened_is_none_that_was(self, start, federation, tmp_path):
+        standing = start()
+        standing.add(NAMES[:4])
+        standing.weights()
+        standing.withdraw(NAMES[:3])
+        standing.add(NAMES[4:7])
+        standing.weights()
+        standing.branch(tmp_path / "north")
+        with Standing.open(tmp_path / "north", federation) as north:
+            for index, name in enumerate(NAMES[:3]):
+                north.add([name], name=f"again-{index}")
+        standing.merge(tmp_path / "north")
+        with pytest.raises(OpeningError, match=f"would show {NAMES[3]}"):
+            standing.weights()
+
     def test_a_client_can_move_to_another_group(self, start, federation, tmp_path):
         standing = start()
         standing.add(NAMES[:4])
@@ -308,6 +403,16 @@ class TestDisk:
             file.write(b"\xff" * 8000)
         with pytest.raises(UnavailableError, match=r"parties\.db cannot be used"):
             standing.add(NAMES[3:4])
+
+    def test_a_party_store_that_was_damaged_before(self, start, federation, tmp_path):
+        standing = start(protect="ckks")
+        standing.add(NAMES[:3])
+        standing.close()
+        with (tmp_path / "state" / "parties.db").open("r+b") as file:
+            file.seek(4096)
+            file.write(b"\xff" * 2000)
+        with pytest.raises(UnavailableError, match=r"parties\.db cannot be used"):
+            Standing.open(tmp_path / "state", federation)
 
     def test_somebody_elses_file_stays_as_it_is(self, federation, tmp_path):
         path = tmp_path / "coordinator.db"

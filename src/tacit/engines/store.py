@@ -106,19 +106,19 @@ class PartyStore:
 
     def recalled(self, run: str, party: Party) -> Party | None:
         """Give the party what it remembers of a run, to look at only; None if that is nothing."""
-        with closing(self._connected()) as connection:
+        with self._guarded(), closing(self._connected()) as connection:
             self._read(connection, run, party)
         return party if party.state else None
 
     def runs(self) -> list[str]:
         """Runs that are remembered, the latest first."""
-        with closing(self._connected()) as connection:
+        with self._guarded(), closing(self._connected()) as connection:
             rows = connection.execute("SELECT run FROM parties GROUP BY run ORDER BY MAX(written) DESC")
             return [run for (run,) in rows]
 
     def forget(self, run: str) -> None:
         """Remove all that is remembered of a run, its keys too."""
-        with closing(self._connected()) as connection:
+        with self._guarded(), closing(self._connected()) as connection:
             connection.execute("DELETE FROM parties WHERE run = ?", (run,))
 
     def _read(self, connection: sqlite3.Connection, run: str, party: Party) -> None:

@@ -6,18 +6,21 @@ told apart. With a column for each such group of pieces and a row for each opene
 of totals are the row space of a small matrix of zeros and ones, searched for what shows too few clients:
 
 * a difference of two totals, whatever the least number of clients is;
-* of any number of totals, a combination in which one or two groups are left. With P the projection onto
-  the row space, some combination leaves only groups of a set S if and only if the largest eigenvalue of P,
-  cut to S, is 1.
+* of any number of totals, a combination that leaves rows of one or two clients alone, or of more (but fewer
+  than the least number) where there are not too many sets of them to try. With P the projection onto the row
+  space, there are as many such combinations for some groups as P, cut to them, has eigenvalues of 1.
 
-How many rows a client holds is not known here, so "all rows" may be the same as parts that were named: what
-*may* be equal counts as no difference, and only what is the same for certain may open again.
+How many rows a client holds is not known here, so "all rows" may be the same as parts that were named, and
+rows may have changed before they came again. So both views are tried: that what may be equal is equal, and
+that no two contributions are. Only a total that has the same contributions as one before may open again.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from math import comb
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +28,7 @@ from numpy.typing import NDArray
 
 Matrix = NDArray[np.float64]
 WHOLE = 1 - 1e-9  # an eigenvalue that is 1 but for rounding
-BLOCK = 512  # groups that are compared with all others at a time
+MOST_SETS = 5_000  # of three clients or more
 
 
 class Line(NamedTuple):
@@ -38,7 +41,7 @@ class Line(NamedTuple):
 
 
 Lines = frozenset[Line]
-Piece = tuple[str, int]  # client, first row
+Piece = tuple[str, int | str]  # client, and the first row or a name
 
 
 def differing(one: Lines, other: Lines) -> int:
@@ -76,34 +79,75 @@ def shown(opened: Sequence[Lines], now: Lines, least: int) -> list[str]:
     >>> shown([three, whole], seven, 3)
     ['g']
     """
-    pieces = _pieces([*opened, now])
-    after = _left_alone(pieces, least) - _left_alone(pieces[:-1], least)
-    return min(sorted(map(sorted, after)), key=len, default=[])
+    totals = [*opened, now]
+    by_name: list[set[Piece]] = [{(line.client, line.id) for line in total} for total in totals]
+    for pieces in (_pieces(totals), by_name):
+        if found := _left_alone(pieces, least):
+            return sorted(found)
+    return []
 
 
-def _left_alone(totals: Sequence[set[Piece]], least: int) -> set[frozenset[str]]:
-    """Fewer clients than the least number, of one or two groups, that some combination leaves alone."""
+def _left_alone(totals: Sequence[set[Piece]], least: int) -> frozenset[str]:
+    """Fewer clients than the least number, of whom the last total leaves more alone than those before did."""
     groups = list(_groups(totals))
-    if least < 2 or not groups:
-        return set()
-    clients = [group for _, group in groups]
     matrix = np.array([members for members, _ in groups], dtype=np.float64).T  # total × group
-    small = np.array([place for place, group in enumerate(clients) if len(group) < least], dtype=np.int64)
+    owners = [frozenset(clients) for _, clients in groups]
+    small = [place for place, clients in enumerate(owners) if len(clients) < least]
+    if least < 2 or not small:
+        return frozenset()
+    owners = [owners[place] for place in small]
+    after, before = (_basis(part)[:, small] for part in (matrix, matrix[:-1]))
+    # No eigenvalue is larger than the sum of all: most sets need no closer look.
+    sizes = (after * after).sum(axis=0)
+    held: dict[str, list[int]] = defaultdict(list)
+    for place, clients in enumerate(owners):
+        for client in clients:
+            held[client].append(place)
+    for clients in _sets(owners, sizes, least - 1):
+        inside = sorted({place for name in clients for place in held[name] if owners[place] <= clients})
+        if sizes[inside].sum() >= WHOLE and _alone(after, inside) > _alone(before, inside):
+            return clients
+    return frozenset()
+
+
+def _basis(matrix: Matrix) -> Matrix:
+    """Orthonormal rows that span the same space."""
     _, values, rows = np.linalg.svd(matrix, full_matrices=False)
-    basis = rows[values > values[0] * 1e-10][:, small]
-    own = (basis * basis).sum(axis=0)
-    found = {frozenset(clients[small[place]]) for place in np.flatnonzero(own >= WHOLE)}
-    single = own >= WHOLE
-    for start in range(0, len(small), BLOCK):
-        part = slice(start, start + BLOCK)
-        cross = basis[:, part].T @ basis
-        one, other = own[part, None], own[None]
-        largest = (one + other + np.sqrt((one - other) ** 2 + 4 * cross**2)) / 2
-        for row, column in zip(*np.nonzero(largest >= WHOLE), strict=True):
-            pair = clients[small[start + row]] | clients[small[column]]
-            if start + row != column and not (single[start + row] or single[column]) and len(pair) < least:
-                found.add(frozenset(pair))
+    found: Matrix = rows[values > values.max(initial=0.0) * 1e-10]
     return found
+
+
+def _alone(basis: Matrix, inside: Sequence[int]) -> int:
+    """How many independent combinations leave nothing but these groups."""
+    found = np.linalg.svd(basis[:, inside], compute_uv=False)
+    return int(np.count_nonzero(found**2 >= WHOLE))
+
+
+def _sets(owners: Sequence[frozenset[str]], sizes: Matrix, most: int) -> Iterator[frozenset[str]]:
+    """Sets of clients of whom groups could be left alone: single ones, pairs, and more if not too many."""
+    weight: dict[str, float] = defaultdict(float)
+    for clients, size in zip(owners, sizes, strict=True):
+        for client in clients:
+            weight[client] += float(size)
+    heavy = sorted(weight, key=lambda client: (-weight[client], client))
+    for size in range(1, most + 1):
+        if size > 2 and comb(len(heavy), size) > MOST_SETS:
+            return
+        yield from _heavy_sets(heavy, weight, size)
+
+
+def _heavy_sets(heavy: Sequence[str], weight: Mapping[str, float], size: int) -> Iterator[frozenset[str]]:
+    """Sets of this size whose groups could have an eigenvalue of 1; clients come by falling weight."""
+    if size > 2:
+        yield from (frozenset(clients) for clients in combinations(heavy, size))
+        return
+    for place, client in enumerate(heavy):
+        if size * weight[client] < WHOLE:
+            return
+        for other in heavy[place + 1 :] if size == 2 else (client,):
+            if size == 2 and weight[client] + weight[other] < WHOLE:
+                break
+            yield frozenset((client, other))
 
 
 def _pieces(totals: Sequence[Lines]) -> list[set[Piece]]:

@@ -36,16 +36,18 @@ def entering(
 
 def _check_name(name: str, clients: Sequence[str], client: str) -> None:
     """Refuse a name that could be taken for another client's contribution, or cannot be typed."""
-    owner = name.partition(":")[0]
     if not name.isprintable() or not name.strip():
         raise ConfigError(f"a contribution is named {name!r}: give letters, digits and signs")
-    if name in clients or (owner in clients and owner != client):
-        raise ConfigError(f"'{name}' stands for {owner}: name the contribution of {client} otherwise")
+    for other in clients:
+        if name == other or (other != client and name.startswith(f"{other}:")):
+            raise ConfigError(f"'{name}' stands for {other}: name the contribution of {client} otherwise")
 
 
 def leaving(book: Book, word: str) -> list[Contribution]:
     """The lines that a contribution's name, or a client's, stands for."""
     line = book.contribution(word)
+    if line and any(other.client == word != line.client for other in book.contributions()):
+        raise ConfigError(f"'{word}' is a client, and a contribution of {line.client}: name what it brought")
     lines = [line] if line else [other for other in book.contributions() if other.client == word]
     if not lines:
         known = [other.id for other in book.contributions() if other.present]

@@ -87,12 +87,9 @@ def merge(standing: Standing, path: Path | str) -> int:
             for line in lines:
                 if line.present or not ours.book.contribution(line.id):  # else ours has it, or had it
                     ours.book.enter(line)
-            # Whoever saw both sides' openings can add them up: with our last, they are openings of the whole.
-            own = ours.book.opened()
+            # Whoever sees what opens here has seen what was opened there.
             for opening in theirs.book.opened():
                 ours.book.mark_opening(opening)
-                if own:
-                    ours.book.mark_opening(own[-1] | opening)
             ours.book.note("total", total)
             ours.book.note("merged", {"tokens": [*_merged(ours.book), *_merged(theirs.book), token]})
             known = {party.name: party for party in ours.book.parties()}

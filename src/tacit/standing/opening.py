@@ -27,12 +27,13 @@ MERGED = "merged into "  # why a state is closed that another has taken over
 def check_apart(book: Book, least: int, changing: Sequence[Contribution] = ()) -> int:
     """Refuse to open a total that with those opened before would show a few clients.
 
-    Gives by how many it differs from the last one. ``changing`` are lines that are about to join or leave.
+    Gives by how many clients it differs from the nearest of those, 0 if it is one of them. ``changing`` are
+    lines that are about to join or leave.
     """
     opened, now = book.opened(), book.total(changing)
     apart = nearest(opened, now)
     if apart is None:
-        return differing(opened[-1], now) if opened else 0
+        return 0
     hint = " A batch that was interrupted counts: repeat it as it was." if book.interrupted else ""
     if apart < least and least > 1:  # with 1, every contribution may be seen
         raise OpeningError(
@@ -45,7 +46,7 @@ def check_apart(book: Book, least: int, changing: Sequence[Contribution] = ()) -
             f"added to and subtracted from those opened before, this total would show {' and '.join(few)}: "
             f"change something else as well, so that at least {least} stay together.{hint}"
         )
-    return differing(opened[-1] if opened else frozenset(), now)
+    return apart
 
 
 def clients_in(book: Book) -> int:

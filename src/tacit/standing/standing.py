@@ -232,9 +232,8 @@ class Standing:
         book = self.folder.book
         book.settle()
         changed = check_opening(book, self._least)
-        if changed:
-            with book.writing():  # before anything is seen: what may have been seen counts
-                book.mark_opening()
+        with book.writing():  # before anything is seen: what may have been seen counts
+            book.mark_opening()
         with one_thread():
             model: Model = self.parts.method.model(solution(book, self._desk(), changed))
         return model
