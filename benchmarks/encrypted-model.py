@@ -22,13 +22,13 @@ from functools import partial
 import numpy as np
 
 from tacit.bench import Row, peak_megabytes
-from tacit.core.desk import Desk
+from tacit.core.component import apply, contribution
+from tacit.core.coordinator import Coordinator
 from tacit.core.events import Events, Replied
 from tacit.core.exposure import COORDINATOR
-from tacit.core.helpers import one_thread
 from tacit.core.layout import Field, Layout
-from tacit.core.manifest import Manifest, Parts
-from tacit.core.parts import apply, contribution
+from tacit.core.manifest import Components, Manifest
+from tacit.core.parallel import one_thread
 from tacit.data.preparation import Preparation
 from tacit.data.table import Table
 from tacit.engines.embedded import EmbeddedEngine
@@ -36,7 +36,7 @@ from tacit.engines.holdings import Holdings
 from tacit.engines.sites import pinned_identity, site_secret
 from tacit.methods.base import Method
 from tacit.models.mlp import MLP
-from tacit.sums import PROTECTIONS
+from tacit.protections import PROTECTIONS
 
 WHOLE = MLP((561, 437, 312, 6)).size
 SLOTS = "sum-compact"  # SEAL's slots with few primes: changes of at most 1 leave it digits to spare
@@ -64,30 +64,30 @@ class Changes(Method):
 
 def measured(protection: str, values: int, clients: int, parameters: str = "") -> dict[str, float]:
     """One round: CPU of everybody, upload and CPU of a client, memory, and the error of the mean."""
-    parts = Parts(
+    components = Components(
         Changes(values),
         PROTECTIONS.build(protection, {"parameters": parameters} if parameters else {}),
         Preparation(scale="none"),
     )
-    manifest = Manifest.of("bench", parts, min_clients=2, experiment=True)
+    manifest = Manifest.of("bench", components, min_clients=2, experiment=True)
     table = Table.of(np.arange(clients)[:, None] * 1.0, np.arange(clients) % 2)
     names = [f"client-{index + 1}" for index in range(clients)]
     held = Holdings(table, np.arange(clients + 1), names)
-    engine = EmbeddedEngine(held, assemble=lambda _: parts, services=parts.protection.services)
+    engine = EmbeddedEngine(held, assemble=lambda _: components, services=components.protection.services)
     told: list[Replied] = []
     events = Events(lambda _, event: told.append(event) if isinstance(event, Replied) else None)
     secret, pinned = site_secret(0, COORDINATOR), partial(pinned_identity, 0)
-    desk = Desk(engine, manifest, parts, events, secret=secret, pinned=pinned)
+    coordinator = Coordinator(engine, manifest, components, events, secret=secret, pinned=pinned)
     with one_thread():
-        desk.enrol()
-        parts.protection.prepare(desk, 1)
+        coordinator.enrol()
+        components.protection.prepare(coordinator, 1)
         before, started = len(told), time.process_time()
-        desk.round(parts.method.update, parts.method.step)
-        desk.finish()
+        coordinator.round(components.method.update, components.method.step)
+        coordinator.finish()
         cpu = time.process_time() - started
     own = [event for event in told[before:] if event.party == names[-1]]
     drawn = [engine._sites.party(name).rng("change").uniform(-0.1, 0.1, values) for name in names]
-    error = np.abs(desk.peek()["mean"] - np.mean(drawn, axis=0)).max()
+    error = np.abs(coordinator.peek()["mean"] - np.mean(drawn, axis=0)).max()
     return {
         "cpu": cpu,
         "client_cpu": sum(event.cpu_s for event in own),

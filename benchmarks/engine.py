@@ -11,16 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.bench import Row, peak_megabytes
-from tacit.core.desk import Desk
-from tacit.core.manifest import Manifest, Parts
+from tacit.core.component import step
+from tacit.core.coordinator import Coordinator
+from tacit.core.manifest import Components, Manifest
 from tacit.core.message import Message
-from tacit.core.parts import step
 from tacit.data.preparation import Preparation
 from tacit.data.table import Table
 from tacit.engines.embedded import EmbeddedEngine
 from tacit.engines.holdings import holdings_of
 from tacit.methods.base import Method
-from tacit.sums.plain import Plain
+from tacit.protections.plain import Plain
 
 
 @dataclass(frozen=True)
@@ -34,26 +34,26 @@ class Echo(Method):
         return Message(payload=message["payload"])
 
 
-def desk_of(clients: int) -> Desk:
+def desk_of(clients: int) -> Coordinator:
     table = Table.of(np.zeros((clients, 2)), np.arange(clients) % 2)
     holdings = holdings_of(table, np.arange(clients), 0.0, 0)
-    parts = Parts(Echo(), Plain(), Preparation(scale="none"))
-    manifest = Manifest.of("bench", parts, experiment=True)
-    engine = EmbeddedEngine(holdings, assemble=lambda _: parts)
-    desk = Desk(engine, manifest, parts)
-    desk.enrol()
-    return desk
+    components = Components(Echo(), Plain(), Preparation(scale="none"))
+    manifest = Manifest.of("bench", components, experiment=True)
+    engine = EmbeddedEngine(holdings, assemble=lambda _: components)
+    coordinator = Coordinator(engine, manifest, components)
+    coordinator.enrol()
+    return coordinator
 
 
 def ask_microseconds(clients: int = 2_000, repeats: int = 7) -> float:
     """CPU per ask and reply, the payload of 1 kB different for each party, in both directions."""
-    desk = desk_of(clients)
+    coordinator = desk_of(clients)
     payload = np.arange(128.0)
-    jobs = {party: {"payload": payload} for party in desk.parties}
+    jobs = {party: {"payload": payload} for party in coordinator.parties}
     best = float("inf")
     for _ in range(repeats):
         started = time.process_time()
-        count = sum(1 for _ in desk.ask(desk.parts.method.echo, jobs=jobs))
+        count = sum(1 for _ in coordinator.ask(coordinator.components.method.echo, jobs=jobs))
         best = min(best, time.process_time() - started)
         assert count == clients
     return best / clients * 1e6
@@ -61,10 +61,10 @@ def ask_microseconds(clients: int = 2_000, repeats: int = 7) -> float:
 
 def peak_of(clients: int) -> float:
     """Peak memory of a process that asks so many clients three times."""
-    desk = desk_of(clients)
+    coordinator = desk_of(clients)
     payload = np.arange(128.0)
     for _ in range(3):
-        for _reply in desk.ask(desk.parts.method.echo, common={"payload": payload}):
+        for _reply in coordinator.ask(coordinator.components.method.echo, common={"payload": payload}):
             pass
     return peak_megabytes()
 

@@ -20,7 +20,7 @@ import numpy as np
 import tenseal
 
 from tacit.bench import Row, cpu, peak_megabytes
-from tacit.core.helpers import one_thread
+from tacit.core.parallel import one_thread
 from tacit.federation import Federation, Training
 from tacit.methods.fedheonn import FedHEONN
 from tacit.methods.heonn.units import targets, with_bias
@@ -114,8 +114,8 @@ class Published:
 
 def method_seconds(summary: dict[str, Any]) -> tuple[float, float]:
     """Coordinator CPU of the method's own waves (its sum and what follows), and of those before."""
-    waves = [wave for wave in summary["waves"] if wave["step"] != "desk.hand_over"]
-    sums = [index for index, wave in enumerate(waves) if wave["step"] == "desk.contribute"]
+    waves = [wave for wave in summary["waves"] if wave["step"] != "client.show_model"]
+    sums = [index for index, wave in enumerate(waves) if wave["step"] == "client.contribute"]
     spent = [wave["cpu_coordinator_s"] for wave in waves]
     return sum(spent[sums[-1] :]), sum(spent[: sums[-1]])
 

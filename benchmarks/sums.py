@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from tacit.bench import Row, cpu
-from tacit.core.desk import Desk
+from tacit.core.component import contribution
+from tacit.core.coordinator import Coordinator
 from tacit.core.errors import DataError
 from tacit.core.events import Events, Replied
 from tacit.core.exposure import COORDINATOR
 from tacit.core.layout import Field, Layout
-from tacit.core.manifest import Manifest, Parts
-from tacit.core.parts import contribution
+from tacit.core.manifest import Components, Manifest
 from tacit.core.secret import Secret
 from tacit.crypto.masking import add_mask, expand
 from tacit.data.preparation import Preparation
@@ -29,8 +29,8 @@ from tacit.engines.embedded import EmbeddedEngine
 from tacit.engines.holdings import Holdings
 from tacit.engines.sites import pinned_identity, site_secret
 from tacit.methods.base import Method
-from tacit.sums.election import simulate_elections
-from tacit.sums.masked import Masked
+from tacit.protections.masked.coordinator import Masked
+from tacit.protections.secret_sharing.election import simulate_elections
 
 CLIENTS, DROPOUTS, VALUES, BITS = 100, 10, 100_000, 24  # of the comparison with SecAgg+
 SIZES = (625, 1250, 2500, 5000)  # clients of the growth, with so many values each:
@@ -87,24 +87,24 @@ def masked_sum(clients: int, values: int, dropouts: int, neighbours: int | None)
                 raise DataError("vanished")
             return {"vector": rows[party.id]}
 
-    parts = Parts(Update(), Masked(bits=BITS, neighbours=neighbours), Preparation(scale="none"))
-    manifest = Manifest.of("bench", parts, experiment=True)
+    components = Components(Update(), Masked(bits=BITS, neighbours=neighbours), Preparation(scale="none"))
+    manifest = Manifest.of("bench", components, experiment=True)
     table = Table.of(np.zeros((clients, 1)), np.zeros(clients), task="regression")
     holdings = Holdings(table, np.arange(clients + 1), list(rows))
     sent: list[int] = []
-    desk = Desk(
-        EmbeddedEngine(holdings, assemble=lambda _: parts),
+    coordinator = Coordinator(
+        EmbeddedEngine(holdings, assemble=lambda _: components),
         manifest,
-        parts,
+        components,
         Events(lambda _, event: sent.append(event.bytes_up) if isinstance(event, Replied) else None),
         secret=site_secret(0, COORDINATOR),
         pinned=partial(pinned_identity, 0),
     )
-    desk.enrol()
+    coordinator.enrol()
     sent.clear()
     started = time.process_time()
-    parts.protection.prepare(desk, 1)
-    total = desk.reveal(parts.method.update)
+    components.protection.prepare(coordinator, 1)
+    total = coordinator.reveal(components.method.update)
     seconds = time.process_time() - started
     expected = np.sum([row for name, row in rows.items() if name not in gone], axis=0, dtype=float)
     assert np.abs(total["vector"] - expected).max() < clients * 2.0**-BITS

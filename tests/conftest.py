@@ -1,4 +1,4 @@
-"""What tests of several rooms share: small tables, desks on embedded parties, a tap in the wire."""
+"""What tests of several rooms share: small tables, coordinators on embedded parties, a tap in the wire."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from tacit.core.desk import Desk
+from tacit.core.component import apply, contribution
+from tacit.core.coordinator import Coordinator
+from tacit.core.differencing import OpenedTotals
 from tacit.core.engine import Reply, read_reply
 from tacit.core.errors import MessageError
 from tacit.core.events import Event, Events
 from tacit.core.exposure import COORDINATOR
 from tacit.core.layout import Field, Layout
-from tacit.core.manifest import Manifest, Parts
+from tacit.core.manifest import Components, Manifest
 from tacit.core.message import Message
-from tacit.core.openings import Openings
-from tacit.core.parts import apply, contribution
 from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.core.shared import Total
@@ -33,8 +33,8 @@ from tacit.engines.holdings import Holdings
 from tacit.engines.sites import pinned_identity, site_secret
 from tacit.methods.base import Method
 from tacit.methods.fedheonn import FedHEONN
-from tacit.sums import PROTECTIONS
-from tacit.sums.plain import Plain
+from tacit.protections import PROTECTIONS
+from tacit.protections.plain import Plain
 
 # A shell that starts tests in the background lets them ignore Ctrl-C, and all that they start as well.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -229,11 +229,11 @@ class Scene:
         **settings: Any,
     ) -> None:
         self.protection, self.rows = protection, rows
-        self.parts = Parts(vectors_method(rows, bound), protection, Preparation(scale="none"))
-        manifest = Manifest.of("run", self.parts, **settings)
+        self.components = Components(vectors_method(rows, bound), protection, Preparation(scale="none"))
+        manifest = Manifest.of("run", self.components, **settings)
         table = Table.of(np.arange(len(rows))[:, None] * 1.0, np.zeros(len(rows)), task="regression")
         held = Holdings(table, np.arange(len(rows) + 1), list(rows))
-        services = {"assemble": lambda asked: self.parts, "services": protection.services}
+        services = {"assemble": lambda asked: self.components, "services": protection.services}
         self.embedded = EmbeddedEngine(held, **{**services, **(engine or {})})
         self.tap = Tap(self.embedded)
         self.heard: list[tuple[str, str, str, bytes]] = []
@@ -241,10 +241,10 @@ class Scene:
         events = Events(lambda number, event: self.told.append(event))
         if subscriber:
             events.subscribe(subscriber)
-        self.desk = Desk(
+        self.coordinator = Coordinator(
             self.tap,
             manifest,
-            self.parts,
+            self.components,
             events,
             secret=site_secret(0, COORDINATOR),
             pinned=partial(pinned_identity, 0),
@@ -254,26 +254,26 @@ class Scene:
     def begin(self) -> Scene:
         """Enrol, and agree on keys."""
         with quick_keys():
-            self.desk.enrol()
-            self.protection.prepare(self.desk, 1)
+            self.coordinator.enrol()
+            self.protection.prepare(self.coordinator, 1)
         return self
 
     def total(self, lost: Iterable[str] = ()) -> Total:
         """Sum the vectors, as if they were new ones each time; some clients do not answer."""
-        self.desk.openings = Openings()
+        self.coordinator.openings = OpenedTotals()
         self.tap.lose = lambda step, party: party in lost
         with quick_keys():
-            return self.desk.reveal(self.parts.method.vector)
+            return self.coordinator.reveal(self.components.method.vector)
 
     def round(self) -> tuple[str, ...]:
         """Sum the vectors and keep the total, wherever it opens; gives who contributed."""
         with quick_keys():
-            return self.desk.round(self.parts.method.vector, self.parts.method.keep)
+            return self.coordinator.round(self.components.method.vector, self.components.method.keep)
 
     def finish(self) -> None:
         """Let every client adopt what was kept."""
         with quick_keys():
-            self.desk.finish()
+            self.coordinator.finish()
 
     def site(self, name: str) -> Party:
         """A party, with all that it holds."""
@@ -364,8 +364,8 @@ def table_of() -> Callable[..., Table]:
 
 
 @pytest.fixture
-def desk_of(table: Table) -> Iterator[Callable[..., Desk]]:
-    """Make desks that have not enrolled yet; their engine is tapped and closed when the test ends."""
+def desk_of(table: Table) -> Iterator[Callable[..., Coordinator]]:
+    """Make coordinators that have not enrolled yet; their engine is tapped and closed when the test ends."""
     engines: list[Any] = []
 
     def make(
@@ -379,23 +379,23 @@ def desk_of(table: Table) -> Iterator[Callable[..., Desk]]:
         subscriber: Any = None,
         preparation: Preparation | None = None,
         **settings: Any,
-    ) -> Desk:
-        parts = Parts(method or FedHEONN(), protection or Plain(), preparation or Preparation())
-        manifest = Manifest.of("run", parts, **{"experiment": True, **settings})
+    ) -> Coordinator:
+        components = Components(method or FedHEONN(), protection or Plain(), preparation or Preparation())
+        manifest = Manifest.of("run", components, **{"experiment": True, **settings})
 
-        def assemble(asked: Manifest) -> Parts:
-            return parts
+        def assemble(asked: Manifest) -> Components:
+            return components
 
         held = data if data is not None else divide(table, clients)
-        services = parts.protection.services
+        services = components.protection.services
         embedded = EmbeddedEngine(held, **{"assemble": assemble, "services": services, **(engine or {})})
         tap = Tap(embedded)
         engines.append(tap)
         events = Events(subscriber) if subscriber else Events()
-        return Desk(
+        return Coordinator(
             tap,
             manifest,
-            parts,
+            components,
             events,
             timeout=timeout,
             secret=site_secret(0, COORDINATOR),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tacit.methods.fedprox import FedProx as FedProx
     from tacit.methods.homogeneity import HWFedAvg as HWFedAvg
     from tacit.methods.homogeneity import NWFedAvg as NWFedAvg
-    from tacit.sums.plain import Plain as Plain
+    from tacit.protections.plain import Plain as Plain
 
 __version__ = "0.1.0"
 
@@ -47,7 +47,7 @@ _HOMES = {
     "FedYogi": "tacit.methods.fedopt",
     "HWFedAvg": "tacit.methods.homogeneity",
     "NWFedAvg": "tacit.methods.homogeneity",
-    "Plain": "tacit.sums.plain",
+    "Plain": "tacit.protections.plain",
     "Preparation": "tacit.data.preparation",
     "Table": "tacit.data.table",
     "TacitError": "tacit.core.errors",

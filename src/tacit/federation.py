@@ -10,15 +10,15 @@ from typing import Any, Self
 
 import numpy as np
 
-from tacit.core.desk import Desk, Outcome, Transcript
+from tacit.core.coordinator import Coordinator, Outcome, Transcript
 from tacit.core.engine import Engine
 from tacit.core.errors import ConfigError, DataError, TacitError
 from tacit.core.events import Evaluated, Events, RunEnded
 from tacit.core.exposure import COORDINATOR
-from tacit.core.helpers import one_thread
 from tacit.core.kept import Kept
 from tacit.core.kept import resume as go_on
-from tacit.core.manifest import Manifest, Parts, new_run
+from tacit.core.manifest import Components, Manifest, new_run
+from tacit.core.parallel import one_thread
 from tacit.core.protection import Protection
 from tacit.core.random import generator
 from tacit.core.secret import Secret
@@ -37,7 +37,7 @@ from tacit.ledger.cost import CostLedger
 from tacit.methods import METHODS
 from tacit.methods.base import Method, Model
 from tacit.models.scores import classification_scores, regression_scores
-from tacit.sums import PROTECTIONS
+from tacit.protections import PROTECTIONS
 
 
 @dataclass(frozen=True)
@@ -246,19 +246,23 @@ class Federation:
         chosen = METHODS.build(method) if isinstance(method, str) else method
         protect = chosen.default_protection if protect is None else protect
         protection = PROTECTIONS.build(protect) if isinstance(protect, str) else protect
-        parts = Parts(chosen, protection, preparation or Preparation())
-        if reason := parts.protection.fits(parts.method) or parts.method.suits(parts.protection):
-            raise ConfigError(f"{parts.protection.name} cannot protect {parts.method.name}: {reason}")
-        single = parts.protection.promises.single
+        components = Components(chosen, protection, preparation or Preparation())
+        if reason := components.protection.fits(components.method) or components.method.suits(
+            components.protection
+        ):
+            raise ConfigError(
+                f"{components.protection.name} cannot protect {components.method.name}: {reason}"
+            )
+        single = components.protection.promises.single
         least = min_clients if min_clients is not None else (1 if single else 3)
         if not single and (least < 2 or self.clients < least):
             raise ConfigError(
-                f"{parts.protection.name} hides a contribution among others: with {self.clients} clients and "
+                f"{components.protection.name} hides a contribution among others: with {self.clients} clients and "
                 f"totals over at least {least} it cannot. Have more clients, and min_clients of 2 or more"
             )
         manifest = Manifest.of(
             run or new_run(),
-            parts,
+            components,
             seed=self.seed,
             min_clients=least,
             quorum=self.quorum,
@@ -269,11 +273,11 @@ class Federation:
         ledger = CostLedger()
         events = events or Events()
         events.subscribe(ledger)
-        with one_thread(), self._engine(manifest, parts) as engine:
-            desk = Desk(
+        with one_thread(), self._engine(manifest, components) as engine:
+            coordinator = Coordinator(
                 engine,
                 manifest,
-                parts,
+                components,
                 events,
                 secret=self._secret(),
                 pinned=self._pinned,
@@ -281,8 +285,8 @@ class Federation:
                 transcript=transcript,
             )
             try:
-                desk.keep = keep
-                training = self._train(desk, ledger, start, resume)
+                coordinator.keep = keep
+                training = self._train(coordinator, ledger, start, resume)
             except (TacitError, KeyboardInterrupt) as error:
                 events.emit(RunEnded(manifest.run, None, f"{type(error).__name__}: {error}"))
                 raise
@@ -290,29 +294,31 @@ class Federation:
             return training
 
     def _train(
-        self, desk: Desk, ledger: CostLedger, start: Training | None, resume: Kept | None = None
+        self, coordinator: Coordinator, ledger: CostLedger, start: Training | None, resume: Kept | None = None
     ) -> Training:
-        method: Method = desk.parts.method
-        desk.enrol()
-        method.check(desk.schema)
-        preparation: Preparation = desk.parts.preparation
+        method: Method = coordinator.components.method
+        coordinator.enrol()
+        method.check(coordinator.schema)
+        preparation: Preparation = coordinator.components.preparation
         evaluated = self._evaluated()
         agreed = start or preparation.idle(method)
         sums = method.sums + evaluated + (0 if agreed else preparation.sums)
-        desk.parts.protection.prepare(desk, sums)
-        desk.reserved = int(evaluated)
+        coordinator.components.protection.prepare(coordinator, sums)
+        coordinator.reserved = int(evaluated)
         if resume is not None:
-            go_on(desk, resume, method.round_sums)
+            go_on(coordinator, resume, method.round_sums)
         elif start is not None:
-            desk.shared = method.joined(_continued(desk, start.schema, start.outcome.shared))
-        elif not method.at_once(desk):
-            desk.parties = preparation.train(desk)
-        method.train(desk)
-        holdout = self._federated_scores(desk) if evaluated else None
-        outcome = desk.finish()
-        seen = self.experiment or desk.shared is not None
-        model = method.model(desk.peek()) if seen else None
-        return Training(model, outcome, desk.schema, desk.manifest, ledger, desk.failures, holdout)
+            coordinator.shared = method.joined(_continued(coordinator, start.schema, start.outcome.shared))
+        elif not method.at_once(coordinator):
+            coordinator.parties = preparation.train(coordinator)
+        method.train(coordinator)
+        holdout = self._federated_scores(coordinator) if evaluated else None
+        outcome = coordinator.finish()
+        seen = self.experiment or coordinator.shared is not None
+        model = method.model(coordinator.peek()) if seen else None
+        return Training(
+            model, outcome, coordinator.schema, coordinator.manifest, ledger, coordinator.failures, holdout
+        )
 
     # What another engine changes: whose keys, who is pinned, who keeps rows aside, where parties live.
 
@@ -328,22 +334,22 @@ class Federation:
     def _evaluated(self) -> bool:
         return bool(self.holdings.kept.any())
 
-    def _federated_scores(self, desk: Desk) -> dict[str, Any]:
-        counts = desk.reveal(desk.parts.method.evaluation)
-        if desk.schema.task == "classification":
-            scores = classification_scores(counts, desk.schema.classes)
+    def _federated_scores(self, coordinator: Coordinator) -> dict[str, Any]:
+        counts = coordinator.reveal(coordinator.components.method.evaluation)
+        if coordinator.schema.task == "classification":
+            scores = classification_scores(counts, coordinator.schema.classes)
         else:
             scores = regression_scores(counts)
-        desk.events.emit(Evaluated("federated", "clients", scores))
+        coordinator.events.emit(Evaluated("federated", "clients", scores))
         return scores
 
     @contextmanager
-    def _engine(self, manifest: Manifest, parts: Parts) -> Iterator[Engine]:
-        def here(asked: Manifest) -> Parts:
+    def _engine(self, manifest: Manifest, components: Components) -> Iterator[Engine]:
+        def here(asked: Manifest) -> Components:
             # A method written in a notebook cannot be imported; in this process it is at hand.
-            return parts if asked.digest == manifest.digest else assemble(asked)
+            return components if asked.digest == manifest.digest else assemble(asked)
 
-        services = parts.protection.services
+        services = components.protection.services
         settings = {"seed": self.seed, "services": services, **self._engine_settings}
         engine = EmbeddedEngine(self.holdings, assemble=here, **settings)
         try:
@@ -352,10 +358,10 @@ class Federation:
             engine.close()
 
 
-def _continued(desk: Desk, schema: Schema, known: Shared | None) -> Shared:
+def _continued(coordinator: Coordinator, schema: Schema, known: Shared | None) -> Shared:
     """Shared values of an earlier training, as the point from which these clients go on."""
-    if desk.shared is None or known is None:
+    if coordinator.shared is None or known is None:
         raise ConfigError("going on from an earlier training needs totals that open at the coordinator")
-    if desk.schema != schema:
+    if coordinator.schema != schema:
         raise DataError("these clients' schema differs from that of the training they join")
-    return desk.shared | known
+    return coordinator.shared | known

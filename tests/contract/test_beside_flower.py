@@ -19,14 +19,14 @@ from tacit.core.errors import ConfigError, OpeningError, QuorumError
 from tacit.core.secret import Secret
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks, expand, sign_for
-from tacit.sums import masked_client
-from tacit.sums.masked import Masked
-from tacit.sums.masked_parts import Encoding, listed, mask_seeds, to_flags
+from tacit.protections.masked import client as masked_client
+from tacit.protections.masked.coordinator import Masked
+from tacit.protections.masked.wire import Encoding, listed, mask_seeds, to_flags
 
 STEPS = OFFER, DEAL, CONTRIBUTE, UNMASK = (
     "protection.offer",
     "protection.deal",
-    "desk.contribute",
+    "client.contribute",
     "protection.unmask",
 )
 
@@ -108,11 +108,11 @@ def test_flower_folds_its_seeds_to_32_bits(flower):
 
 def unmask(scene, party, vanished=()):
     """Ask one client to unmask, as a coordinator would that says who vanished."""
-    order = scene.desk.memory["batch"].order[party]
+    order = scene.coordinator.memory["batch"].order[party]
     arrived = sorted(set(order) - set(vanished))
     common = {"slot": 1, "survivors": len(arrived), "list": listed(arrived)}
     jobs = {party: {"alive": to_flags([name not in vanished for name in order])}}
-    return dict(scene.desk.ask(scene.protection.unmask, common, jobs))
+    return dict(scene.coordinator.ask(scene.protection.unmask, common, jobs))
 
 
 def signed(words):
@@ -132,8 +132,8 @@ def test_a_late_upload_after_its_pairwise_masks_were_removed_stays_closed(scene_
     scene.tap.rewrite = too_late
     own = scene.site("client-1").vault["mask/own/1"].reveal()
     private, seed = Secret(own[:32]), Secret(own[32:])  # the unmasking wave gives the first away
-    assert_exact(scene, scene.desk.reveal(scene.parts.method.vector), {"client-1"})
-    batch, code = scene.desk.memory["batch"], FixedPoint(np.ones(3), 32, 5)
+    assert_exact(scene, scene.coordinator.reveal(scene.components.method.vector), {"client-1"})
+    batch, code = scene.coordinator.memory["batch"], FixedPoint(np.ones(3), 32, 5)
     words, call = Encoding(code).read(late["upload"], batch.run, 1)
     publics = {name: batch.piece(batch.publics, name, 1) for name in batch.neighbours("client-1")}
     seeds = mask_seeds(private, publics, batch.run, call, 1, "client-1")
@@ -151,7 +151,7 @@ def test_both_kinds_of_shares_for_one_client_are_never_released(scene_of):
     scene = scene_of(Masked(), rows_of(5), quorum=0.5).begin()
     scene.tap.lose = lambda name, party: name == UNMASK
     with pytest.raises(OpeningError):
-        scene.desk.reveal(scene.parts.method.vector)
+        scene.coordinator.reveal(scene.components.method.vector)
     scene.tap.lose = lambda name, party: False
     for party, first, then in (("client-1", (), {"client-2"}), ("client-3", {"client-2"}, ())):
         (reply,) = unmask(scene, party, first).values()
@@ -192,7 +192,7 @@ def test_a_dropout_at_any_step(scene_of, where, neighbours):
     scene = scene_of(Masked(neighbours=neighbours), rows_of(9), quorum=0.5)
     scene.tap.lose = lambda name, party: (name, party) == (where, "client-4")
     scene.begin()
-    total = scene.desk.reveal(scene.parts.method.vector)
+    total = scene.coordinator.reveal(scene.components.method.vector)
     assert_exact(scene, total, () if where == UNMASK else {"client-4"})
 
 
@@ -206,7 +206,7 @@ def test_flower_fails_when_a_client_drops_in_its_first_two_stages(flower, stage)
 def test_an_even_number_of_neighbours_and_an_odd_one(scene_of, neighbours):
     scene = scene_of(Masked(neighbours=neighbours), rows_of(30), quorum=0.5).begin()
     assert_exact(scene, scene.total({"client-7"}), {"client-7"})
-    assert len(scene.desk.memory["batch"].neighbours("client-1")) == neighbours + neighbours % 2
+    assert len(scene.coordinator.memory["batch"].neighbours("client-1")) == neighbours + neighbours % 2
 
 
 def test_flower_crashes_for_an_even_number_of_shares(flower):

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from tacit import Federation, Table
+from tacit.core.component import contribution
 from tacit.core.errors import OpeningError
 from tacit.core.layout import Field, Layout
-from tacit.core.parts import contribution
 from tacit.methods.base import Method
 from tacit.models.onelayer import OneLayer
-from tacit.sums.plain import Plain
+from tacit.protections.plain import Plain
 
 CLIENTS = 7
 
@@ -35,9 +35,9 @@ class Askers(Method):
     def rows(self, party, shared):
         return {"rows": party.data.rows}
 
-    def train(self, desk):
+    def train(self, coordinator):
         for chosen in (slice(None), self.later):
-            self.found.append(float(desk.reveal(self.rows, desk.parties[chosen])["rows"]))
+            self.found.append(float(coordinator.reveal(self.rows, coordinator.parties[chosen])["rows"]))
 
     def model(self, shared):
         return OneLayer(np.zeros((2, 1)), "linear", None)

@@ -7,7 +7,7 @@ from tacit import Federation, FedHEONN, Preparation, Table
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.message import Message
 from tacit.engines.holdings import Holdings
-from tacit.sums.plain import Plain
+from tacit.protections.plain import Plain
 
 MODES = ("sealed", "paper", "robust")
 RAW = Preparation(scale="none")
@@ -139,7 +139,7 @@ def test_sealed_mode_needs_no_arithmetic_at_the_coordinator(protect, reference):
         arrays = [
             value
             for who, _, step, raw in heard
-            if who == "coordinator" and step == "desk.contribute"
+            if who == "coordinator" and step == "client.contribute"
             for value in Message.decode(raw).values()
             if isinstance(value, np.ndarray)
         ]

@@ -26,9 +26,9 @@ from tacit.deploy.local import LocalFederation, processes_of
 from tacit.deploy.site import learnt
 from tacit.engines.sitefolder import SiteFolder
 from tacit.methods import METHODS
+from tacit.protections import PROTECTIONS
 from tacit.runs.job import execute
 from tacit.runs.settings import Settings
-from tacit.sums import PROTECTIONS
 
 pytestmark = pytest.mark.xdist_group("flower")  # one federation for all: two cores carry no more
 
@@ -141,7 +141,7 @@ def test_a_run_by_command_under_ckks(federation, tables, tmp_path):
     assert_same(full, reference, "ckks")
     # From enrolment to weights five waves; the experimenter's reading of the model is one more.
     steps = [wave["step"] for wave in result["ledger"]["waves"]]
-    assert steps.index("desk.adopt") == len(steps) - 2 <= 4
+    assert steps.index("client.adopt_model") == len(steps) - 2 <= 4
     assert result["engine"]["overhead_bytes"] > 0
     # Not in Flower's databases and logs, nor in the run folder: what sites have to hide.
     flowers = [path for path in federation.home.glob("*") if path.suffix in (".db", ".log")]
@@ -344,7 +344,7 @@ def test_four_waves_where_the_roster_holds_exchange_keys(federation, tables):
         for home, text in before.items():
             (home / "roster.toml").write_text(text)
     steps = [wave["step"] for wave in result["ledger"]["waves"]]
-    assert steps.index("desk.adopt") == 3
+    assert steps.index("client.adopt_model") == 3
     ours, theirs = (weights(Path(found["folder"])) for found in (result, embedded(chosen).result))
     for name, value in theirs.items():
         assert np.allclose(ours[name], value, rtol=1e-5, atol=1e-7), name

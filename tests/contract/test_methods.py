@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
+from tacit.core.component import Mark
 from tacit.core.errors import ConfigError
-from tacit.core.manifest import Manifest, Parts
+from tacit.core.manifest import Components, Manifest
 from tacit.core.message import Message
-from tacit.core.parts import Mark
 from tacit.data.preparation import Preparation
 from tacit.engines.assembly import assemble
 from tacit.engines.holdings import Holdings
 from tacit.federation import Federation
 from tacit.methods import METHODS
-from tacit.sums.plain import Plain
+from tacit.protections.plain import Plain
 
 CASES = [(name, task) for name in METHODS for task in METHODS.get(name).tasks]
 CLOSED = [(name, task) for name, task in CASES if METHODS.get(name).closed_form]
@@ -137,7 +137,7 @@ class TestRepeatable:
 class TestManners:
     def test_settings_survive_the_manifest(self, name, task):
         for method in (METHODS.get(name)(), METHODS.get(name).tiny()):
-            manifest = Manifest.of("run", Parts(method, Plain(), Preparation()))
+            manifest = Manifest.of("run", Components(method, Plain(), Preparation()))
             back = Manifest.from_message(Message.decode(manifest.to_message().encode()))
             assert assemble(back).method == method
             assert back.digest == manifest.digest
@@ -198,7 +198,7 @@ def test_a_task_that_it_cannot_learn_is_refused_before_anything_is_summed(name, 
 def test_it_is_protected_unless_told_otherwise(name, table_of):
     method = METHODS.get(name).tiny()
     training = Federation(spread(table_of(method.tasks[0])), seed=3).train(method)
-    assert training.manifest.parts["protection"]["name"] == method.default_protection != "plain"
+    assert training.manifest.components["protection"]["name"] == method.default_protection != "plain"
 
 
 @pytest.mark.parametrize("name", list(METHODS))

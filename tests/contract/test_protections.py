@@ -6,12 +6,12 @@ import pytest
 
 from tacit.core.errors import OpeningError, QuorumError, TacitError
 from tacit.core.events import Replied, TotalOpened
-from tacit.core.manifest import Manifest, Parts
+from tacit.core.manifest import Components, Manifest
 from tacit.core.message import Message
 from tacit.data.preparation import Preparation
 from tacit.engines.assembly import assemble
 from tacit.methods.fedheonn import FedHEONN
-from tacit.sums import PROTECTIONS
+from tacit.protections import PROTECTIONS
 
 PLACES = ("coordinator", "clients")
 
@@ -30,7 +30,7 @@ def assert_sum(protection, total, rows):
 def assert_shut(scene):
     """No total was opened, and nobody was asked to open one."""
     assert not scene.told_of(TotalOpened)
-    assert not {"protection.open_total", "desk.disclose"} & {step for step, _ in scene.tap.calls}
+    assert not {"protection.open_total", "client.disclose_total"} & {step for step, _ in scene.tap.calls}
     if scene.protection.name == "ring":  # whoever holds the key did not even get the total
         assert not any(b"TPV" in raw for raw in scene.received("coordinator"))
 
@@ -97,13 +97,13 @@ class TestManifest:
         return any_protection
 
     def test_settings_survive(self, protection):
-        parts = Parts(FedHEONN(), protection, Preparation())
-        raw = Manifest.of("run", parts).to_message().encode()
+        components = Components(FedHEONN(), protection, Preparation())
+        raw = Manifest.of("run", components).to_message().encode()
         assert assemble(Manifest.from_message(Message.decode(raw))).protection == protection
 
     def test_another_protection_is_another_agreement(self, protection, protections):
         def digest(chosen):
-            return Manifest.of("run", Parts(FedHEONN(), chosen, Preparation())).digest
+            return Manifest.of("run", Components(FedHEONN(), chosen, Preparation())).digest
 
         same = [other for other in protections if digest(other) == digest(protection)]
         assert same == [protection]

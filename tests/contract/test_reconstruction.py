@@ -93,7 +93,7 @@ def guesses(heard, shared, count, size=65):
     triangle = size * (size + 1) // 2
     units = np.sqrt(16.0 * np.where(shared["norms"] > 0, shared["norms"], 1.0))
     for receiver, sender, step, raw in heard:
-        if receiver != "coordinator" or step != "desk.contribute":
+        if receiver != "coordinator" or step != "client.contribute":
             continue
         for value in itertools.chain.from_iterable(map(readings, Message.decode(raw).values())):
             if value.size < triangle:

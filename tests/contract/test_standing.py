@@ -7,8 +7,8 @@ from tacit.core.errors import OpeningError
 from tacit.federation import Federation
 from tacit.methods import METHODS
 from tacit.methods.fedheonn import FedHEONN
+from tacit.protections import PROTECTIONS
 from tacit.standing import Standing
-from tacit.sums import PROTECTIONS
 
 # Weights of a model that never saw a client: to rounding, or under CKKS to what FedHEONN promises of weights.
 TOLERANCE = {"ckks": 1e-6}

@@ -17,12 +17,12 @@ import pytest
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from tacit.core.desk import Desk
+from tacit.core.client import read_log
+from tacit.core.coordinator import Coordinator
 from tacit.core.errors import TacitError
 from tacit.core.layout import Field, Layout
 from tacit.core.message import Message
 from tacit.core.party import Party, Vault
-from tacit.core.replica import read_log
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import SIGNATURE, pair_key, place, unseal
@@ -34,15 +34,15 @@ from tacit.crypto.rlwe import Header
 from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
-from tacit.sums.dealing import Dealing, from_raw, lines, partial_place, recovered
-from tacit.sums.dealt import OVERHEAD, Dealt
-from tacit.sums.masked import Masked
-from tacit.sums.masked_parts import ELEMENTS, KEY, mask_seeds
-from tacit.sums.noised import Noised
-from tacit.sums.paillier import Paillier
-from tacit.sums.plain import Plain
-from tacit.sums.ring import Ring
-from tacit.sums.schemes import scheme
+from tacit.protections.ckks_schemes import scheme
+from tacit.protections.masked.coordinator import Masked
+from tacit.protections.masked.wire import ELEMENTS, KEY, mask_seeds
+from tacit.protections.noised import Noised
+from tacit.protections.paillier import Paillier
+from tacit.protections.plain import Plain
+from tacit.protections.ring import Ring
+from tacit.protections.secret_sharing.protocol import OVERHEAD, Dealt
+from tacit.protections.secret_sharing.share_round import Dealing, from_raw, lines, partial_place, recovered
 
 COORDINATOR = "coordinator"
 KEY_SERVER = "key-server"
@@ -125,7 +125,7 @@ def remembering(world):
 def keys_of(world, who):
     """Every secret a party holds, by name; the federation's own key among them if it has that."""
     if who == COORDINATOR:
-        return dict(world.desk.vault)
+        return dict(world.coordinator.vault)
     site = world.site(who)
     found = dict(site.vault)
     if "content" in found:
@@ -138,7 +138,7 @@ def keys_ever(world, *who):
     found = {}
     for holder in who:
         found |= {(holder, name): key for name, key in keys_of(world, holder).items()}
-        vault = world.desk.vault if holder == COORDINATOR else world.site(holder).vault
+        vault = world.coordinator.vault if holder == COORDINATOR else world.site(holder).vault
         own = [(name, key) for place, name, key in world.secrets if place is vault]
         found |= {(holder, name, number): key for number, (name, key) in enumerate(own)}
     return found
@@ -155,8 +155,8 @@ def distinct(secrets):
 
 def unsealed(world, keys, found):
     """What opens with any 32 bytes that these keys give, tried at every place where a seal could be."""
-    run = world.desk.manifest.digest
-    publics = [signed[SIGNATURE:] for signed in world.desk.directory.values()]
+    run = world.coordinator.manifest.digest
+    publics = [signed[SIGNATURE:] for signed in world.coordinator.directory.values()]
     tried = [key for key in keys.values() if len(key.reveal()) == 32]
     tried += [
         pair_key(own, public, use, run)
@@ -213,7 +213,7 @@ def fields_of(raw):
 
 def dealt_shares(world, entries, keys):
     """Shares that somebody with these keys unseals, by dealing and dealer and then by the holder's point."""
-    run, publics = world.desk.manifest.digest, world.desk.directory
+    run, publics = world.coordinator.manifest.digest, world.coordinator.directory
     found = {}
     for _, _, step, raw in entries:
         told = fields_of(raw)
@@ -252,7 +252,7 @@ def put_together(shares):
 
 def opened_partials(world, entries, keys):
     """Totals from partial sums: told to the coordinator, or sealed under the key of all clients."""
-    run, scheme, told = world.desk.manifest.digest, world.protection.scheme, {}
+    run, scheme, told = world.coordinator.manifest.digest, world.protection.scheme, {}
     for receiver, sender, step, raw in entries:
         for message in (message for piece in pieces(raw) for message in messages(piece)):
             total = {name[6:]: value for name, value in message.items() if name.startswith("total/")}
@@ -275,12 +275,12 @@ def opened_partials(world, entries, keys):
 
 
 def holders_of(world):
-    return world.desk.memory.get("members", world.clients)
+    return world.coordinator.memory.get("members", world.clients)
 
 
 def unmasked(world, entries, keys):
     """Uploads, freed of all masks that somebody with these keys knows; and what has none left."""
-    run, order = world.desk.manifest.digest, sorted(world.clients)
+    run, order = world.coordinator.manifest.digest, sorted(world.clients)
     threshold = world.protection.sizing(len(order))[1]
     uploads, publics, shares, answers = {}, {}, {}, {}
     for receiver, sender, step, raw in entries:
@@ -506,7 +506,7 @@ class TestSums:
         sent = [
             message
             for receiver, sender, step, raw in world.heard
-            if receiver == COORDINATOR and step == "desk.contribute"
+            if receiver == COORDINATOR and step == "client.contribute"
             for message in messages(raw)
         ]
         assert sent
@@ -586,7 +586,7 @@ class TestCollusion:
                 found = []
                 for helper in helpers:
                     keys = keys_ever(scene, helper)
-                    keys[COORDINATOR, "paillier"] = scene.desk.vault["paillier"]
+                    keys[COORDINATOR, "paillier"] = scene.coordinator.vault["paillier"]
                     found += read_by(scene, entries_of(scene, COORDINATOR), keys)[1]
                 sums[helpers] = [np.asarray(array) for array in found]
         wanted = encodings(scene.protection, ROWS["client-2"], LAYOUT, 4)[1]
@@ -612,20 +612,20 @@ def trained(protection, table_of, keys_once):
         world.vectors.append((party.id, vector.copy(), layout))
         return protect(self, party, ticket, vector, layout)
 
-    class Kept(Desk):
+    class Kept(Coordinator):
         def __init__(self, *args, **settings):
             super().__init__(*args, **settings)
-            world.desk = self
+            world.coordinator = self
             self.events.subscribe(lambda number, event: world.told.append(event))
 
     federation = Federation.embedded(table_of(rows=60), clients=4, test=None, seed=3)
     with remembering(world), keys_once(), mock.patch.object(type(protection), "protect", noting):
-        with mock.patch("tacit.federation.Desk", Kept):
+        with mock.patch("tacit.federation.Coordinator", Kept):
             world.training = federation.train(
                 FedHEONN(), protect=protection, transcript=lambda *received: world.heard.append(received)
             )
-        world.site = world.desk.engine._sites.party
-        world.clients = list(world.desk.parties)
+        world.site = world.coordinator.engine._sites.party
+        world.clients = list(world.coordinator.parties)
         world.read = {who: read_together(world, who) for who in receivers(world)}
     return world
 
@@ -645,8 +645,8 @@ class TestTraining:
         """It makes the model itself where it opens totals; elsewhere only the experimenter reads it."""
         weights = np.asarray(trained.training.model.weights).reshape(-1)
         steps = {step for receiver, _, step, _ in trained.heard if receiver == COORDINATOR}
-        assert ("desk.hand_over" in steps) == (trained.protection.opens == "clients")
-        own = [entry for entry in entries_of(trained, COORDINATOR) if entry[2] != "desk.hand_over"]
+        assert ("client.show_model" in steps) == (trained.protection.opens == "clients")
+        own = [entry for entry in entries_of(trained, COORDINATOR) if entry[2] != "client.show_model"]
         with keys_once():
             read = read_by(trained, own, keys_ever(trained, COORDINATOR))
         assert not shows(weights, [weights], *read)
@@ -704,7 +704,14 @@ class TestSecrets:
 
     def test_none_is_in_an_event_or_in_what_is_printed(self, run):
         sites = [run.site(name) for name in (*run.clients, *run.protection.services)]
-        shown = [*run.told, run.desk, run.protection, run.desk.vault, run.desk.memory, run.desk.directory]
+        shown = [
+            *run.told,
+            run.coordinator,
+            run.protection,
+            run.coordinator.vault,
+            run.coordinator.memory,
+            run.coordinator.directory,
+        ]
         shown += [*sites, *(site.vault for site in sites), *(site.state for site in sites)]
         shown += [dict(site.vault) for site in sites] + [site.cache for site in sites]
         shown += [getattr(run, "training", None)]
@@ -724,7 +731,9 @@ class TestSecrets:
 
     def test_none_is_in_what_the_coordinator_remembers(self, run):
         secrets = secrets_of(run)
-        values = [value.data if isinstance(value, Blob) else value for value in _leaves(run.desk.memory)]
+        values = [
+            value.data if isinstance(value, Blob) else value for value in _leaves(run.coordinator.memory)
+        ]
         everything = b"|".join(value for value in values if isinstance(value, bytes))
         assert [label for label, secret in secrets.items() if secret in everything] == []
 

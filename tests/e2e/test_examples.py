@@ -73,7 +73,7 @@ def test_the_commands_that_are_shown_are_accepted() -> None:
 
     from tacit.cli.app import app
     from tacit.methods import METHODS
-    from tacit.sums import PROTECTIONS
+    from tacit.protections import PROTECTIONS
 
     group = get_command(app)
     known = {"--help", "--version", "--install-completion", "--show-completion"}
@@ -109,7 +109,7 @@ def test_pages_name_every_exposure_class_and_every_option() -> None:
     from typing import get_args
 
     from tacit.core.values import BlobKind
-    from tacit.sums import PROTECTIONS
+    from tacit.protections import PROTECTIONS
 
     page = (ROOT / "docs" / "exposure.md").read_text(encoding="utf-8")
     for kind in ("plain", "aggregate", *get_args(BlobKind)):

@@ -14,7 +14,7 @@ from tacit.crypto.accounting import LARGE_ORDERS, ORDERS
 from tacit.data.preparation import Preparation
 from tacit.data.table import Table
 from tacit.federation import Federation
-from tacit.sums.noised import TAIL_SHARE, Noised
+from tacit.protections.noised import TAIL_SHARE, Noised
 
 HELPERS = Path(__file__).parents[1] / "helpers"
 ROUNDS = 4

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tacit.protections import PROTECTIONS
 from tacit.standing import Standing
 from tacit.standing.book import Book
-from tacit.sums import PROTECTIONS
 
 HELPERS = Path(__file__).parents[1] / "helpers"
 KILLS = 25

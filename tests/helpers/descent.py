@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tacit.core.component import apply, contribution
 from tacit.core.layout import Field, Layout
-from tacit.core.parts import apply, contribution
 from tacit.data.preparation import Inputs
 from tacit.methods.base import Method
 from tacit.models.onelayer import OneLayer
@@ -37,9 +37,9 @@ class Descent(Method):
     def init(self, schema, rng):
         return {"weights": np.zeros((schema.features + 1, schema.outputs))}
 
-    def train(self, desk):
+    def train(self, coordinator):
         for _ in range(self.rounds + self.unannounced):
-            desk.round(self.gradient, self.descend)
+            coordinator.round(self.gradient, self.descend)
 
     def _layout(self, schema):
         return Layout(Field("gradient", (schema.features + 1, schema.outputs)))

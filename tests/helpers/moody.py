@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tacit.core.component import apply, contribution, step
 from tacit.core.layout import Field, Layout
 from tacit.core.message import Message
-from tacit.core.parts import apply, contribution, step
 from tacit.methods.base import Method
 
 

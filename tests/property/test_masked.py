@@ -10,11 +10,11 @@ from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks
-from tacit.sums.masked import Masked
-from tacit.sums.masked_draw import Tree, circle, proves
-from tacit.sums.masked_parts import Encoding
+from tacit.protections.masked.coordinator import Masked
+from tacit.protections.masked.neighbours import Tree, circle, proves
+from tacit.protections.masked.wire import Encoding
 
-STEPS = ("protection.offer", "protection.deal", "desk.contribute", "protection.unmask")
+STEPS = ("protection.offer", "protection.deal", "client.contribute", "protection.unmask")
 UNMASK, NEVER = 3, 4
 
 
@@ -45,7 +45,7 @@ def play(scene_of, protection, fates):
     scene.tap.rewrite = lambda name, party, message: "StepError: lost" if struck(name, party, True) else None
     try:
         scene.begin()
-        return scene, scene.desk.reveal(scene.parts.method.vector)
+        return scene, scene.coordinator.reveal(scene.components.method.vector)
     except (OpeningError, QuorumError):
         return scene, None
 

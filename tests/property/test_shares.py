@@ -8,15 +8,15 @@ from hypothesis.extra import numpy as npst
 
 from tacit.core.errors import FederationError, OpeningError
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.sums.committee import Committee
-from tacit.sums.dealing import Dealing, from_raw, recovered
-from tacit.sums.shares import Shares
+from tacit.protections.secret_sharing.committee import Committee
+from tacit.protections.secret_sharing.share_round import Dealing, from_raw, recovered
+from tacit.protections.secret_sharing.shares import Shares
 
 SCHEMES = ("shamir", "additive")
 PLACES = ("clients", "coordinator")
 VARIANTS = [kind(scheme=s, opens=o) for kind in (Shares, Committee) for s in SCHEMES for o in PLACES]
 CLIENTS = tuple(f"client-{index}" for index in range(1, 7))
-STEPS = ("desk.contribute", "protection.hold", "protection.reveal")
+STEPS = ("client.contribute", "protection.hold", "protection.reveal")
 
 silent = st.fixed_dictionaries({step: st.sets(st.sampled_from(CLIENTS), max_size=5) for step in STEPS})
 
@@ -38,10 +38,10 @@ def test_whoever_vanishes_at_whatever_step(protection, scene_of, silent):
     scene = scene_of(protection, rows, quorum=0.3, min_clients=2)
     scene.begin()
     scene.tap.lose = lambda step, party: party in silent.get(step, ())
-    dealt = [name for name in CLIENTS if name not in silent["desk.contribute"]]
+    dealt = [name for name in CLIENTS if name not in silent["client.contribute"]]
     held = [name for name in dealt if name not in silent["protection.hold"]]
     try:
-        total = scene.desk.reveal(scene.parts.method.vector)
+        total = scene.coordinator.reveal(scene.components.method.vector)
     except (FederationError, OpeningError):
         # Nothing was opened that could have been, and nobody has what it takes to open it.
         assert all(told < 3 - (protection.scheme == "shamir") for told in partials(scene, protection))
@@ -52,7 +52,7 @@ def test_whoever_vanishes_at_whatever_step(protection, scene_of, silent):
     names = dealt
     if protection.name == "committee":
         # With a new committee, those are left out as well that vanished from the old one.
-        names = [reply.party for step, reply in laps(scene)[-1] if step == "desk.contribute"]
+        names = [reply.party for step, reply in laps(scene)[-1] if step == "client.contribute"]
     assert set(names) <= set(dealt)
     assert total.contributors == len(names)
     assert total["vector"].tolist() == exact(rows, names)

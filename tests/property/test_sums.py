@@ -8,10 +8,10 @@ from hypothesis.extra import numpy as npst
 
 from tacit.core.shared import Total
 from tacit.core.values import Blob
-from tacit.sums.ckks import CKKS
-from tacit.sums.plain import Plain
-from tacit.sums.ring import Ring
-from tacit.sums.schemes import scheme
+from tacit.protections.ckks import CKKS
+from tacit.protections.ckks_schemes import scheme
+from tacit.protections.plain import Plain
+from tacit.protections.ring import Ring
 
 QUORUM = 0.5
 BOUND = 7.5
@@ -87,7 +87,7 @@ def test_a_ring_re_forms_whichever_hop_vanishes_in_whichever_lap(scene_of, lost)
     scene.tap.lose = lose
     names = scene.round()
     assert set(names) == {name for name in rows if asked[name] < gone.get(name, 99)}
-    error = scene.desk.shared["vector"] - np.sum([rows[name] for name in names], axis=0)
+    error = scene.coordinator.shared["vector"] - np.sum([rows[name] for name in names], axis=0)
     assert np.abs(error).max() <= len(names) * 2.0**-31
 
 
@@ -127,7 +127,7 @@ def test_ckks_keeps_its_promise_with_twenty_thousand_summands(scene_of, chosen):
     narrow, wide = rng.uniform(-BOUND, BOUND, (2000, 40)), rng.normal(size=(2000, 40)) * 1e6
     rows = named([{"narrow": one, "wide": two} for one, two in zip(narrow[:3], wide[:3], strict=True)])
     scene = scene_of(protection, rows, bound=bounds).begin()
-    layout, holder = scene.parts.method._layout(None), scene.site("client-1")
+    layout, holder = scene.components.method._layout(None), scene.site("client-1")
     cipher = protection.cached(holder, protection._cipher)
     adder = scheme(chosen).adder(cipher.key_id)
     for one, two in zip(narrow, wide, strict=True):

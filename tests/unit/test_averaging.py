@@ -16,7 +16,7 @@ from tacit.data.schema import Schema
 from tacit.data.table import Column, Table
 from tacit.engines.holdings import Holdings
 from tacit.federation import Federation
-from tacit.methods.examples import epsilon_after, rounds_within
+from tacit.methods.example_privacy import epsilon_after, rounds_within
 from tacit.methods.fedavg import FedAvg
 from tacit.methods.fedopt import FedAdagrad, FedAdam, FedYogi
 from tacit.methods.fedprox import FedProx
@@ -24,8 +24,8 @@ from tacit.methods.homogeneity import HWFedAvg, NWFedAvg, concentration
 from tacit.models.local import Descent, ExampleNoise, trained
 from tacit.models.mlp import MLP
 from tacit.models.neural import PREFIX
-from tacit.sums.paillier import Paillier
-from tacit.sums.plain import Plain
+from tacit.protections.paillier import Paillier
+from tacit.protections.plain import Plain
 
 SCHEMA = Schema(tuple(Column(f"x{i}") for i in range(4)), "classification", ("a", "b", "c"), ("y",))
 UNSCALED = Preparation(scale="none")
@@ -447,18 +447,18 @@ class TestClientsGoneWrong:
     def test_where_updates_are_visible_the_coordinator_checks_them_too(self, desk_of, digits, forged, reason):
         method = FedAvg(rounds=1, hidden=4, protect_layers=1)
         held = split(digits, (100, 100, 100))
-        desk = desk_of(method, Plain(), data=held, preparation=UNSCALED, quorum=0.6)
+        coordinator = desk_of(method, Plain(), data=held, preparation=UNSCALED, quorum=0.6)
 
         def rewrite(step, party, message):
-            if step == "desk.contribute" and party == "c2" and "clear/delta/layer1.weight" in message:
+            if step == "client.contribute" and party == "c2" and "clear/delta/layer1.weight" in message:
                 return message | {"clear/delta/layer1.weight": forged(message["clear/delta/layer1.weight"])}
             return None
 
-        desk.enrol()
-        desk.engine.rewrite = rewrite
-        method.train(desk)
-        assert reason in desk.failures["c2"]
-        assert desk.failures.keys() == {"c2"}
+        coordinator.enrol()
+        coordinator.engine.rewrite = rewrite
+        method.train(coordinator)
+        assert reason in coordinator.failures["c2"]
+        assert coordinator.failures.keys() == {"c2"}
 
     def test_who_misses_the_deadline_is_left_out_of_the_round(self, digits, monkeypatch):
         def slow(self, party, shared, labels):
@@ -537,13 +537,13 @@ class TestPrivacyOfExamples:
 
     def test_a_client_counts_for_itself(self, desk_of, digits):
         method = replace(self.METHOD, weighting="equal")
-        desk = desk_of(method, data=split(digits, (100, 100, 100)), preparation=UNSCALED)
-        desk.enrol()
+        coordinator = desk_of(method, data=split(digits, (100, 100, 100)), preparation=UNSCALED)
+        coordinator.enrol()
         for _ in range(rounds_within(method)):
-            desk.round(method.update, method.step)
-        desk.shared = desk.shared | {"round": 0}  # a coordinator that lies about how far it is
+            coordinator.round(method.update, method.step)
+        coordinator.shared = coordinator.shared | {"round": 0}  # a coordinator that lies about how far it is
         with pytest.raises(QuorumError, match="budget of 6 for each row is spent"):
-            desk.round(method.update, method.step)
+            coordinator.round(method.update, method.step)
 
     def test_a_budget_below_one_round_is_refused_beforehand(self, digits):
         with pytest.raises(ConfigError, match="one round costs epsilon"):
@@ -572,7 +572,7 @@ class TestPrivacyOfExamples:
 
 class TestPrivacyOfClients:
     def test_noise_around_sums_spends_its_budget_round_by_round(self, digits):
-        from tacit.sums.noised import Noised
+        from tacit.protections.noised import Noised
 
         held = split(digits, (30,) * 10)
         method = FedAvg(rounds=3, hidden=4, weighting="equal")
@@ -584,7 +584,7 @@ class TestPrivacyOfClients:
         assert not training.failures
 
     def test_with_many_clients_it_still_learns(self, digits):
-        from tacit.sums.noised import Noised
+        from tacit.protections.noised import Noised
 
         table = digits.take(np.tile(np.arange(300), 10))
         held = split(table, (3,) * 1000)
@@ -686,7 +686,7 @@ class TestGoingOn:
             learnt(method, split(narrow, (100, 100, 100)), resume=kept[0])
 
     def test_a_noised_run_goes_on_within_its_budget(self, digits):
-        from tacit.sums.noised import Noised
+        from tacit.protections.noised import Noised
 
         held = split(digits, (30,) * 10)
         method = FedAvg(rounds=6, hidden=4, weighting="equal")

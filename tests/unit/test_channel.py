@@ -10,9 +10,9 @@ from tacit.core.errors import ProtectionError
 from tacit.core.secret import Secret
 from tacit.crypto.channel import (
     _montgomery,
-    acquainted,
     checked_key,
     identity_public,
+    identity_secrets,
     new_exchange,
     pair_key,
     place,
@@ -104,9 +104,9 @@ def test_identities_are_the_same_points_on_both_curves():
     base = (4 * pow(5, -1, prime) % prime).to_bytes(32, "little")  # RFC 8032 has y = 4/5, RFC 7748 u = 9
     assert [int.from_bytes(key, "little") for key in _montgomery([base, base])] == [9, 9]
     ann, *others = (Secret(bytes([number]) * 32) for number in range(1, 8))
-    found = acquainted(ann, [identity_public(other) for other in others])
-    assert found == [acquainted(other, [identity_public(ann)])[0] for other in others]
+    found = identity_secrets(ann, [identity_public(other) for other in others])
+    assert found == [identity_secrets(other, [identity_public(ann)])[0] for other in others]
     assert len({*found}) == len(others)
     for height in (1, 0, prime - 1):  # points of small order
         with pytest.raises(ProtectionError, match="small order"):
-            acquainted(ann, [identity_public(others[0]), height.to_bytes(32, "little")])
+            identity_secrets(ann, [identity_public(others[0]), height.to_bytes(32, "little")])

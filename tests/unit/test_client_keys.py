@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
+from tacit.core.differencing import OpenedTotals
 from tacit.core.errors import ConfigError, ProtectionError, QuorumError
 from tacit.core.events import Noted, Relayed
 from tacit.core.message import Message
-from tacit.core.openings import Openings
 from tacit.core.values import Blob
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
-from tacit.sums.ckks import CKKS
-from tacit.sums.paillier import Paillier
+from tacit.protections.ckks import CKKS
+from tacit.protections.paillier import Paillier
 
 CLIENTS = [f"client-{index + 1}" for index in range(5)]
 ROWS = dict(zip(CLIENTS, np.random.default_rng(6).uniform(-1, 1, size=(5, 4)), strict=True))
@@ -26,24 +26,24 @@ def right(scene, total):
 
 def again(scene):
     """Sum the vectors, as if they were new ones, with whatever the tap loses."""
-    scene.desk.openings = Openings()
-    return scene.desk.reveal(scene.parts.method.vector)
+    scene.coordinator.openings = OpenedTotals()
+    return scene.coordinator.reveal(scene.components.method.vector)
 
 
 def join_late(scene, late):
     """Enrol all but one, and that one once the key is made, as a standing federation does."""
-    everybody, desk = scene.tap.engine.parties, scene.desk
+    everybody, coordinator = scene.tap.engine.parties, scene.coordinator
     scene.tap.engine.parties = lambda role="client": [
         name for name in everybody(role) if name != late or role != "client"
     ]
     scene.begin()
     scene.tap.engine.parties = everybody
-    first = Message.decode(next(raw for step, raw in scene.tap.calls if step == "desk.enrol"))
+    first = Message.decode(next(raw for step, raw in scene.tap.calls if step == "client.enrol"))
     call = {name: first[name] for name in ("manifest", "guard/exchange")}
-    for reply in list(desk._wave("desk.enrol", [late], call, {}, failures=desk.failures)):
-        desk._welcomed(reply)
-    desk._known.pop(late, None)  # it enrolled, and was told neither schema nor totals
-    desk.parties = (*desk.parties, late)
+    for reply in list(coordinator._wave("client.enrol", [late], call, {}, failures=coordinator.failures)):
+        coordinator._welcomed(reply)
+    coordinator._known.pop(late, None)  # it enrolled, and was told neither schema nor totals
+    coordinator.parties = (*coordinator.parties, late)
 
 
 @every_shared_key
@@ -51,9 +51,9 @@ class TestLateJoiners:
     def test_a_late_joiner_gets_the_key_from_another_client_than_its_maker(self, protection, scene_of):
         scene = scene_of(protection, ROWS, min_clients=2, quorum=0.5)
         join_late(scene, "client-5")
-        scene.desk.parties = CLIENTS[:4]
+        scene.coordinator.parties = CLIENTS[:4]
         scene.total()
-        scene.desk.parties = (*CLIENTS[1:], "client-1")
+        scene.coordinator.parties = (*CLIENTS[1:], "client-1")
         scene.tap.lose = lambda step, party: party == "client-1"
         total = again(scene)
         assert total.contributors == 4
@@ -64,9 +64,9 @@ class TestLateJoiners:
     def test_if_one_holder_does_not_answer_the_next_one_hands_it_on(self, protection, scene_of):
         scene = scene_of(protection, ROWS, min_clients=2, quorum=0.5)
         join_late(scene, "client-5")
-        scene.desk.parties = CLIENTS[:4]
+        scene.coordinator.parties = CLIENTS[:4]
         scene.total()
-        scene.desk.parties = tuple(CLIENTS)
+        scene.coordinator.parties = tuple(CLIENTS)
         scene.tap.lose = lambda step, party: step == "protection.share_key" and party != "client-3"
         assert right(scene, again(scene))
         asked = [party for step, party, _ in scene.tap.jobs if step == "protection.share_key"]
@@ -75,22 +75,22 @@ class TestLateJoiners:
     def test_it_opens_totals_from_before_it_came(self, protection, scene_of):
         scene = scene_of(protection, ROWS, min_clients=2, quorum=0.5)
         join_late(scene, "client-5")
-        scene.desk.parties = CLIENTS[:4]
+        scene.coordinator.parties = CLIENTS[:4]
         scene.round()
-        scene.desk.parties = tuple(CLIENTS)
+        scene.coordinator.parties = tuple(CLIENTS)
         scene.round()
         scene.finish()  # all replicas are the same, that of the late one too
-        assert not scene.desk.failures
+        assert not scene.coordinator.failures
 
     def test_nobody_hands_the_key_to_the_coordinator(self, protection, scene_of):
         scene = scene_of(protection, ROWS, min_clients=2).begin()
         scene.total()
-        signed = scene.desk.vault["exchange"]
+        signed = scene.coordinator.vault["exchange"]
         assert signed is not None
-        exchange = np.zeros((1, len(scene.desk.directory["client-1"])), np.uint8)
+        exchange = np.zeros((1, len(scene.coordinator.directory["client-1"])), np.uint8)
         with pytest.raises(QuorumError, match="told to seal for coordinator"):
             list(
-                scene.desk.ask(
+                scene.coordinator.ask(
                     protection.share_key,
                     {"names": b"coordinator", "exchanges": exchange},
                     parties=["client-2"],
@@ -99,10 +99,10 @@ class TestLateJoiners:
 
     def test_who_has_no_key_hands_none_on(self, protection, scene_of):
         scene = scene_of(protection, ROWS, min_clients=2).begin()
-        exchange = np.frombuffer(scene.desk.directory["client-3"], np.uint8)[None]
+        exchange = np.frombuffer(scene.coordinator.directory["client-3"], np.uint8)[None]
         with pytest.raises(QuorumError, match=r"client-2 has no key|it has no key"):
             list(
-                scene.desk.ask(
+                scene.coordinator.ask(
                     protection.share_key, {"names": b"client-3", "exchanges": exchange}, parties=["client-2"]
                 )
             )
@@ -114,23 +114,23 @@ class TestRotation:
         scene = scene_of(protection, ROWS, min_clients=2).begin()
         scene.round()
         old = protection.unlocked(scene.site("client-1"))
-        protection.rotate(scene.desk)
+        protection.rotate(scene.coordinator)
         # The total of the first sum is under the old key, and opens on the ask that brings the new one.
         scene.round()
         assert right(scene, scene.total())
         scene.finish()
-        assert not scene.desk.failures
+        assert not scene.coordinator.failures
         assert {protection.unlocked(scene.site(name)) == old for name in CLIENTS} == {False}
 
     def test_who_is_left_out_cannot_open_what_comes_later(self, protection, scene_of):
         scene = scene_of(protection, ROWS, min_clients=2, quorum=0.5).begin()
         scene.total()
-        scene.desk.parties = tuple(CLIENTS[:4])
-        protection.rotate(scene.desk)
+        scene.coordinator.parties = tuple(CLIENTS[:4])
+        protection.rotate(scene.coordinator)
         scene.total()
-        blob = [raw for step, raw in scene.tap.calls if step == "desk.disclose"][-1]
+        blob = [raw for step, raw in scene.tap.calls if step == "client.disclose_total"][-1]
         entry = {k[6:]: v for k, v in Message.decode(blob).items() if k.startswith("total/")}
-        layout = scene.parts.method._layout(None)
+        layout = scene.components.method._layout(None)
         assert protection.open(scene.site("client-2"), entry, layout).shape == (4,)
         with pytest.raises(ProtectionError):
             protection.open(scene.site("client-5"), entry, layout)
@@ -139,18 +139,18 @@ class TestRotation:
         scene = scene_of(protection, ROWS, min_clients=2, quorum=0.5).begin()
         scene.total()
         scene.tap.lose = lambda step, party: party == "client-1"
-        protection.rotate(scene.desk)
-        assert scene.desk.memory["keys"]["maker"] == "client-2"
+        protection.rotate(scene.coordinator)
+        assert scene.coordinator.memory["keys"]["maker"] == "client-2"
 
     def test_if_nobody_can_the_old_key_stays(self, protection, scene_of):
         scene = scene_of(protection, ROWS, min_clients=2, quorum=0.5).begin()
         scene.total()
-        before = scene.desk.memory["public"]
+        before = scene.coordinator.memory["public"]
         scene.tap.lose = lambda step, party: step == "protection.make_keys"
         with pytest.raises(ProtectionError, match="the old one stays in use"):
-            protection.rotate(scene.desk)
-        assert scene.desk.memory["public"] == before
-        scene.desk.failures.clear()
+            protection.rotate(scene.coordinator)
+        assert scene.coordinator.memory["public"] == before
+        scene.coordinator.failures.clear()
         assert right(scene, scene.total())
 
 
@@ -159,7 +159,7 @@ def test_keys_are_renewed_after_as_many_sums_as_agreed(scene_of):
     seen = []
     for _ in range(5):
         assert right(scene, scene.total())
-        seen.append(scene.desk.memory["public"])
+        seen.append(scene.coordinator.memory["public"])
     assert [seen.index(key) for key in seen] == [0, 0, 2, 2, 4]
 
 
@@ -175,7 +175,7 @@ def test_a_model_learnt_under_changing_keys_is_the_same(table_of):
 
 def test_the_client_that_the_federation_chose_makes_the_key(scene_of):
     scene = scene_of(CKKS(maker="client-4"), ROWS, min_clients=2).begin()
-    assert scene.desk.memory["keys"]["maker"] == "client-4"
+    assert scene.coordinator.memory["keys"]["maker"] == "client-4"
     assert right(scene, scene.total())
 
 
@@ -187,7 +187,11 @@ def test_nobody_else_makes_it(scene_of):
         scene.begin()
     scene.tap.lose = lambda step, party: False
     with pytest.raises(QuorumError, match="the federation chose client-4"):
-        list(scene.desk.ask(protection.make_keys, {"names": b"", "exchanges": b""}, parties=["client-2"]))
+        list(
+            scene.coordinator.ask(
+                protection.make_keys, {"names": b"", "exchanges": b""}, parties=["client-2"]
+            )
+        )
 
 
 def test_a_maker_that_is_not_there_and_a_negative_lifetime_are_refused(scene_of):

@@ -21,11 +21,11 @@ from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.ledger.cost import CostLedger
-from tacit.sums import election
-from tacit.sums.committee import Committee, message_counts, simulate_elections
-from tacit.sums.dealing import Dealing, from_raw, lines
-from tacit.sums.dealt import OVERHEAD, Dealt
-from tacit.sums.election import commitment, elected, seed_of
+from tacit.protections.secret_sharing import election
+from tacit.protections.secret_sharing.committee import Committee, message_counts, simulate_elections
+from tacit.protections.secret_sharing.election import commitment, elected, seed_of
+from tacit.protections.secret_sharing.protocol import OVERHEAD, Dealt
+from tacit.protections.secret_sharing.share_round import Dealing, from_raw, lines
 
 ALL = [
     Committee(scheme=scheme, opens=opens)
@@ -51,11 +51,11 @@ def exact(rows, names):
 
 
 def members_of(scene):
-    return scene.desk.memory["members"]
+    return scene.coordinator.memory["members"]
 
 
 def total_of(scene):
-    return scene.desk.reveal(scene.parts.method.vector)
+    return scene.coordinator.reveal(scene.components.method.vector)
 
 
 @pytest.mark.parametrize("protection", ALL, ids=ids)
@@ -75,8 +75,8 @@ class TestSums:
     def test_members_serve_in_sums_over_others(self, protection, scene_of):
         scene = scene_of(protection, rows_of(7)).begin()
         others = [name for name in scene.rows if name not in members_of(scene)]
-        method = scene.parts.method
-        assert scene.desk.round(method.vector, method.keep, parties=others) == tuple(others)
+        method = scene.components.method
+        assert scene.coordinator.round(method.vector, method.keep, parties=others) == tuple(others)
         assert total_of(scene)["vector"].tolist() == exact(scene.rows, scene.rows)
         scene.finish()
 
@@ -115,7 +115,7 @@ class TestSums:
 
 class TestVanishingMembers:
     @pytest.mark.parametrize("protection", SHAMIR, ids=ids)
-    @pytest.mark.parametrize("step", ["desk.contribute", "protection.hold"])
+    @pytest.mark.parametrize("step", ["client.contribute", "protection.hold"])
     def test_one_of_three_is_not_missed(self, protection, step, scene_of):
         for place in range(3):
             scene = scene_of(protection, rows_of(6)).begin()
@@ -123,10 +123,10 @@ class TestVanishingMembers:
             scene.tap.lose = lambda asked, party, silent=silent: asked == step and party == silent
             left = [name for name in scene.rows if step == "protection.hold" or name != silent]
             assert total_of(scene)["vector"].tolist() == exact(scene.rows, left)
-            assert scene.desk.memory["draw"] == 1
+            assert scene.coordinator.memory["draw"] == 1
 
     @pytest.mark.parametrize("protection", ALL, ids=ids)
-    @pytest.mark.parametrize("step", ["desk.contribute", "protection.hold"])
+    @pytest.mark.parametrize("step", ["client.contribute", "protection.hold"])
     def test_without_two_another_committee_is_elected(self, protection, step, scene_of):
         class Counted(dict):
             asked = 0
@@ -142,7 +142,7 @@ class TestVanishingMembers:
         left = [name for name in scene.rows if name not in silent]
         assert Counted.asked == (8 if step == "protection.hold" else 6)  # nobody computes twice
         assert total["vector"].tolist() == exact(dict(scene.rows), left)
-        assert scene.desk.memory["draw"] == 2
+        assert scene.coordinator.memory["draw"] == 2
         assert not {*members_of(scene)} & {*silent}
 
     def test_when_the_agreed_draws_are_used_up_it_stops(self, scene_of):
@@ -153,10 +153,10 @@ class TestVanishingMembers:
         assert not [reply for _, reply in scene.tap.replies if "partial" in reply.message]
 
     def test_no_member_tells_a_sum_over_fewer_than_agreed(self, scene_of, monkeypatch):
-        monkeypatch.setattr("tacit.core.pending.PendingSum.check", lambda *anything: None)
+        monkeypatch.setattr("tacit.core.pending_sum.PendingSum.check", lambda *anything: None)
         scene = scene_of(ALL[1], rows_of(6), min_clients=4).begin()
         others = [name for name in scene.rows if name not in members_of(scene)]
-        scene.tap.lose = lambda step, party: step == "desk.contribute" and party in others
+        scene.tap.lose = lambda step, party: step == "client.contribute" and party in others
         with pytest.raises(TacitError):
             total_of(scene)
         assert not [reply for _, reply in scene.tap.replies if "partial" in reply.message]
@@ -171,7 +171,7 @@ class TestElection:
 
     def test_it_follows_from_all_numbers(self, scene_of):
         scene = scene_of(ALL[1], rows_of(5)).begin()
-        evidence, run = scene.desk.memory["evidence"], scene.desk.manifest.digest
+        evidence, run = scene.coordinator.memory["evidence"], scene.coordinator.manifest.digest
         nonces = [row.tobytes() for row in evidence["nonces"]]
         assert elected(seed_of(run, 1, nonces), lines(evidence["names"]), 3) == members_of(scene)
         for index in range(5):
@@ -181,12 +181,12 @@ class TestElection:
 
     def test_no_number_is_known_before_all_have_committed(self, scene_of):
         scene = scene_of(ALL[1], rows_of(4))
-        scene.desk.enrol()
+        scene.coordinator.enrol()
         heard = b"".join(scene.received("coordinator"))
         for name in scene.rows:
             nonce = scene.site(name).vault["nonce"].reveal()
             assert nonce not in heard
-            assert commitment(scene.desk.manifest.digest, name, nonce) in heard
+            assert commitment(scene.coordinator.manifest.digest, name, nonce) in heard
 
     def test_who_withholds_is_out_and_the_others_draw_anew(self, scene_of):
         scene = scene_of(ALL[0], rows_of(6), quorum=0.5)
@@ -199,20 +199,20 @@ class TestElection:
         scene.tap.rewrite = rewrite
         scene.tap.lose = lambda step, party: (step, party) == ("protection.reveal", "client-2")
         scene.begin()
-        assert scene.desk.memory["draw"] == 2
-        assert "client-2" not in scene.desk.parties
+        assert scene.coordinator.memory["draw"] == 2
+        assert "client-2" not in scene.coordinator.parties
         assert "client-2" not in members_of(scene)
         # What was heard in the void draw is of no use in the next.
-        second = {row.tobytes() for row in scene.desk.memory["evidence"]["nonces"]}
+        second = {row.tobytes() for row in scene.coordinator.memory["evidence"]["nonces"]}
         assert len(second) == 5
         assert not second & {*first.values()}
         scene.tap.lose = lambda step, party: False
         left = [name for name in scene.rows if name != "client-2"]
         assert total_of(scene)["vector"].tolist() == exact({name: scene.rows[name] for name in left}, left)
-        method = scene.parts.method
+        method = scene.components.method
         asked = ["client-1", "client-2", "client-3"]
-        assert scene.desk.round(method.vector, method.keep, parties=asked) == ("client-1", "client-3")
-        assert "no part in the election" in scene.desk.failures["client-2"]
+        assert scene.coordinator.round(method.vector, method.keep, parties=asked) == ("client-1", "client-3")
+        assert "no part in the election" in scene.coordinator.failures["client-2"]
 
     def test_a_number_that_was_not_committed_to_counts_as_withheld(self, scene_of, monkeypatch):
         proper = Committee.reveal
@@ -226,33 +226,33 @@ class TestElection:
         reveal.__dict__.update(proper.__dict__)
         monkeypatch.setattr(Committee, "reveal", reveal)
         scene = scene_of(ALL[0], rows_of(5), quorum=0.5).begin()
-        assert scene.desk.memory["draw"] == 2
-        assert "client-3" not in scene.desk.parties
+        assert scene.coordinator.memory["draw"] == 2
+        assert "client-3" not in scene.coordinator.parties
 
     def test_nobody_draws_until_it_suits_him(self, scene_of):
         scene = scene_of(Committee(draws=2), rows_of(8), quorum=0.2)
         scene.tap.lose = lambda step, party: (
-            step == "protection.reveal" and party == f"client-{scene.desk.memory['draw']}"
+            step == "protection.reveal" and party == f"client-{scene.coordinator.memory['draw']}"
         )
         with pytest.raises(FederationError, match="after 2 draws"):
             scene.begin()
         # A coordinator that counts differently is refused by every client.
-        scene.desk.memory["draw"] = 2
+        scene.coordinator.memory["draw"] = 2
         scene.tap.lose = lambda step, party: False
         with pytest.raises(QuorumError, match="until the committee suits it"):
             Committee(draws=9)._elect(
-                lambda step, ballot, parties: scene.desk.ask(
+                lambda step, ballot, parties: scene.coordinator.ask(
                     scene.protection.reveal, ballot, parties=parties
                 ),
-                scene.desk.memory,
-                scene.desk.parties,
+                scene.coordinator.memory,
+                scene.coordinator.parties,
             )
 
     @pytest.mark.parametrize("change", ["own", "foreign", "twice", "unsorted"])
     def test_a_list_that_was_tampered_with_gets_no_number(self, change, scene_of):
         scene = scene_of(ALL[1], rows_of(4))
-        scene.desk.enrol()
-        kept = scene.desk.memory["commitments"]
+        scene.coordinator.enrol()
+        kept = scene.coordinator.memory["commitments"]
         names, rows = sorted(kept), [kept[name] for name in sorted(kept)]
         if change == "own":  # one that client-1 made for another run of the draw
             rows[0] = ALL[1]._committed(scene.site("client-1"))
@@ -270,28 +270,28 @@ class TestElection:
 
     def test_a_committee_that_was_not_elected_gets_no_shares(self, scene_of):
         scene = scene_of(ALL[1], rows_of(6)).begin()
-        scene.desk.memory["members"] = tuple(n for n in scene.rows if n not in members_of(scene))
+        scene.coordinator.memory["members"] = tuple(n for n in scene.rows if n not in members_of(scene))
         with pytest.raises(QuorumError, match="did not find elected"):
             scene.total()
 
     def test_an_election_with_another_number_is_refused(self, scene_of):
         scene = scene_of(ALL[1], rows_of(6)).begin()
-        nonces = scene.desk.memory["evidence"]["nonces"].copy()
+        nonces = scene.coordinator.memory["evidence"]["nonces"].copy()
         nonces[2, 0] ^= 1
-        scene.desk.memory["evidence"]["nonces"] = nonces
+        scene.coordinator.memory["evidence"]["nonces"] = nonces
         with pytest.raises(QuorumError, match="not the one that it committed to"):
             scene.total()
 
     def test_an_election_over_another_list_is_refused(self, scene_of):
         scene = scene_of(ALL[1], rows_of(6)).begin()
-        scene.desk.memory["evidence"]["draw"] = 2
+        scene.coordinator.memory["evidence"]["draw"] = 2
         with pytest.raises(QuorumError, match="revealed no number for"):
             scene.total()
 
     def test_of_very_many_clients_some_vote_and_all_can_check(self, scene_of, monkeypatch):
         monkeypatch.setattr(election, "ELECTORATE", 4)
         scene = scene_of(ALL[0], rows_of(9)).begin()
-        voters = lines(scene.desk.memory["evidence"]["names"])
+        voters = lines(scene.coordinator.memory["evidence"]["names"])
         assert len(voters) == 4
         assert {*members_of(scene)} < {*voters}
         assert scene.total()["vector"].tolist() == exact(scene.rows, scene.rows)
@@ -299,10 +299,12 @@ class TestElection:
     def test_who_does_not_vote_is_shown_no_smaller_electorate(self, scene_of, monkeypatch):
         monkeypatch.setattr(election, "ELECTORATE", 4)
         scene = scene_of(ALL[1], rows_of(9)).begin()
-        outsider = next(n for n in scene.rows if n not in lines(scene.desk.memory["evidence"]["names"]))
+        outsider = next(
+            n for n in scene.rows if n not in lines(scene.coordinator.memory["evidence"]["names"])
+        )
         monkeypatch.setattr(election, "ELECTORATE", 5)
         with pytest.raises(ProtectionError, match="no part in the election"):
-            ALL[1]._accept(scene.site(outsider), scene.desk.memory["evidence"])
+            ALL[1]._accept(scene.site(outsider), scene.coordinator.memory["evidence"])
 
     def test_enrolment_without_a_commitment_is_refused(self, scene_of, monkeypatch):
         monkeypatch.setattr(Committee, "introduce", Dealt.introduce)
@@ -369,12 +371,17 @@ class TestTranscript:
 
     def opened(self, scene, friends, victim):
         replies = [
-            r.message for step, r in scene.tap.replies if step == "desk.contribute" and r.party == victim
+            r.message for step, r in scene.tap.replies if step == "client.contribute" and r.party == victim
         ]
-        sealed, members, run = replies[0]["shares"].data, members_of(scene), scene.desk.manifest.digest
+        sealed, members, run = replies[0]["shares"].data, members_of(scene), scene.coordinator.manifest.digest
         deal = Dealing("shamir", 1, 1, members, 2)
-        public = checked_key(scene.desk.directory[victim], scene.desk.pinned(victim), "exchange", victim, run)
-        keys = [scene.desk.vault["exchange"], *(scene.site(name).vault["exchange"] for name in friends)]
+        public = checked_key(
+            scene.coordinator.directory[victim], scene.coordinator.pinned(victim), "exchange", victim, run
+        )
+        keys = [
+            scene.coordinator.vault["exchange"],
+            *(scene.site(name).vault["exchange"] for name in friends),
+        ]
         size, found = 8 * 4 + OVERHEAD, []
         for index, name in enumerate(members):
             for key in keys:
@@ -410,7 +417,7 @@ class TestTampering:
         self.relay(monkeypatch, flip)
         scene = scene_of(ALL[0], rows_of(6)).begin()
         assert scene.total()["vector"].tolist() == exact(scene.rows, scene.rows)
-        assert f"dealt to {members_of(scene)[0]}" in scene.desk.failures[members_of(scene)[0]]
+        assert f"dealt to {members_of(scene)[0]}" in scene.coordinator.failures[members_of(scene)[0]]
 
     def test_shares_of_last_round_do_not_open(self, scene_of, monkeypatch):
         mails = []
@@ -424,7 +431,7 @@ class TestTampering:
         scene.round()
         with pytest.raises(FederationError):
             scene.round()
-        assert any("does not open" in text for text in scene.desk.failures.values())
+        assert any("does not open" in text for text in scene.coordinator.failures.values())
 
     def test_shares_for_another_member_do_not_open(self, scene_of, monkeypatch):
         def swap(mail, members):
@@ -440,7 +447,7 @@ class TestTampering:
     def test_a_swapped_exchange_key_of_a_member_is_noticed(self, scene_of):
         scene = scene_of(ALL[1], rows_of(6)).begin()
         first, second, _ = members_of(scene)
-        scene.desk.directory[first] = scene.desk.directory[second]
+        scene.coordinator.directory[first] = scene.coordinator.directory[second]
         with pytest.raises(QuorumError, match="pinned identity"):
             scene.total()
 

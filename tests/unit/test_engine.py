@@ -24,7 +24,7 @@ from tacit.engines.embedded import EmbeddedEngine
 from tacit.engines.frames import read_frames, write_frames
 from tacit.engines.holdings import Holdings
 from tacit.methods.fedheonn import FedHEONN
-from tacit.sums.plain import Plain
+from tacit.protections.plain import Plain
 
 HELPERS = Path(__file__).parents[1] / "helpers"
 AS_THEY_ARE = Preparation(scale="none")
@@ -49,7 +49,7 @@ def small_blocks(monkeypatch):
 @pytest.fixture
 def moody_desk(desk_of, moody, small_blocks):
     def make(*, clients=8, engine=None, timeout=None, quorum=0.5, subscriber=None, **moods):
-        desk = desk_of(
+        coordinator = desk_of(
             moody(**moods),
             preparation=AS_THEY_ARE,
             clients=clients,
@@ -59,26 +59,31 @@ def moody_desk(desk_of, moody, small_blocks):
             subscriber=subscriber,
         )
         # The tap asks one party at a time; here waves are to reach the engine as they are.
-        desk.engine = desk.engine.engine
-        desk.enrol()
-        return desk
+        coordinator.engine = coordinator.engine.engine
+        coordinator.enrol()
+        return coordinator
 
     return make
 
 
-def trained(desk):
-    desk.enrol()
-    desk.parties = desk.parts.preparation.train(desk)
-    desk.parts.method.train(desk)
-    return desk.finish()
+def trained(coordinator):
+    coordinator.enrol()
+    coordinator.parties = coordinator.components.preparation.train(coordinator)
+    coordinator.components.method.train(coordinator)
+    return coordinator.finish()
 
 
-def wave(desk, word="", parties=None):
+def wave(coordinator, word="", parties=None):
     """Raw call and jobs of one wave of echoes."""
-    desk._serial += 1
-    call = {"$serial": desk._serial, "$step": "method.echo", "$manifest": desk.manifest.digest, "word": word}
-    call["schema"] = desk._schema_raw
-    return Message(call).encode(), [(party, b"") for party in parties or desk.parties]
+    coordinator._serial += 1
+    call = {
+        "$serial": coordinator._serial,
+        "$step": "method.echo",
+        "$manifest": coordinator.manifest.digest,
+        "word": word,
+    }
+    call["schema"] = coordinator._schema_raw
+    return Message(call).encode(), [(party, b"") for party in parties or coordinator.parties]
 
 
 def words(replies):
@@ -94,14 +99,14 @@ def children() -> set[int]:
 class TestSameBytes:
     def run(self, desk_of, table_of, holdings, **engine):
         replies = []
-        desk = desk_of(
+        coordinator = desk_of(
             FedHEONN(),
             data=holdings(table_of(rows=100), 20),
             engine=engine,
             subscriber=lambda number, event: replies.append(event) if isinstance(event, Replied) else None,
         )
-        desk.engine = desk.engine.engine
-        outcome = trained(desk)
+        coordinator.engine = coordinator.engine.engine
+        outcome = trained(coordinator)
         sizes = [(event.wave, event.party, event.bytes_down, event.bytes_up) for event in replies]
         return outcome.shared["weights"].tobytes(), outcome.digest, sizes
 
@@ -133,17 +138,17 @@ class TestSameBytes:
     def test_a_party_draws_the_same_in_any_process_and_each_its_own(self, moody_desk):
         drawn = []
         for workers in (0, 2):
-            desk = moody_desk(engine={"workers": workers, "seed": 5})
-            drawn.append([reply["drawn"] for _, reply in desk.ask(desk.parts.method.echo)])
+            coordinator = moody_desk(engine={"workers": workers, "seed": 5})
+            drawn.append([reply["drawn"] for _, reply in coordinator.ask(coordinator.components.method.echo)])
         assert drawn[0] == drawn[1]
         assert len(set(drawn[0])) == 8
 
     def test_replies_come_in_the_order_of_the_jobs(self, moody_desk):
         for workers in (0, 2):
-            desk = moody_desk(engine={"workers": workers})
+            coordinator = moody_desk(engine={"workers": workers})
             order = [f"client-{i}" for i in (8, 1, 5, 2, 7, 3)]
-            call, jobs = wave(desk, "hi", order)
-            assert [reply.party for reply in desk.engine.ask(call, jobs)] == order
+            call, jobs = wave(coordinator, "hi", order)
+            assert [reply.party for reply in coordinator.engine.ask(call, jobs)] == order
 
 
 class TestTimeout:
@@ -151,39 +156,44 @@ class TestTimeout:
     @pytest.mark.parametrize("mood", ["sleepy", "deaf"])
     def test_a_client_that_sleeps_fails_and_the_run_goes_on(self, moody_desk, workers, mood):
         seconds = 30.0 if mood == "sleepy" else 0.8
-        desk = moody_desk(
+        coordinator = moody_desk(
             **{mood: ("client-2",)}, seconds=seconds, engine={"workers": workers, "timeout": 0.5}
         )
         started = time.monotonic()
-        method = desk.parts.method
-        assert len(desk.round(method.rows, method.take)) == 7
+        method = coordinator.components.method
+        assert len(coordinator.round(method.rows, method.take)) == 7
         assert time.monotonic() - started < 10
-        assert "StepTimeoutError: the step took longer than its 0.5 s" in desk.failures["client-2"]
+        assert "StepTimeoutError: the step took longer than its 0.5 s" in coordinator.failures["client-2"]
 
     @pytest.mark.parametrize("mood", ["sleepy", "deaf"])
     def test_what_a_late_step_did_is_undone(self, moody_desk, mood):
-        desk = moody_desk(**{mood: ("client-2",)}, seconds=0.6, engine={"timeout": 0.3})
-        before = desk.engine._sites.party("client-2").state.to_bytes()
-        desk.round(desk.parts.method.rows, desk.parts.method.take)
-        assert desk.engine._sites.party("client-2").state.to_bytes() == before
-        assert desk.engine._sites.party("client-1").state["begun"] is True
+        coordinator = moody_desk(**{mood: ("client-2",)}, seconds=0.6, engine={"timeout": 0.3})
+        before = coordinator.engine._sites.party("client-2").state.to_bytes()
+        coordinator.round(coordinator.components.method.rows, coordinator.components.method.take)
+        assert coordinator.engine._sites.party("client-2").state.to_bytes() == before
+        assert coordinator.engine._sites.party("client-1").state["begun"] is True
 
     def test_also_where_no_alarm_can_ring(self, moody_desk):
-        desk = moody_desk(sleepy=("client-2",), seconds=0.6, engine={"timeout": 0.3})
-        before = desk.engine._sites.party("client-2").state.to_bytes()
+        coordinator = moody_desk(sleepy=("client-2",), seconds=0.6, engine={"timeout": 0.3})
+        before = coordinator.engine._sites.party("client-2").state.to_bytes()
         got = []
         thread = threading.Thread(
-            target=lambda: got.append(desk.round(desk.parts.method.rows, desk.parts.method.take))
+            target=lambda: got.append(
+                coordinator.round(coordinator.components.method.rows, coordinator.components.method.take)
+            )
         )
         thread.start()
         thread.join()
         assert len(got[0]) == 7
-        assert desk.engine._sites.party("client-2").state.to_bytes() == before
+        assert coordinator.engine._sites.party("client-2").state.to_bytes() == before
 
     @pytest.mark.parametrize("workers", [0, 1])
     def test_the_desk_may_ask_for_less_time_than_the_engine_gives(self, moody_desk, workers):
-        desk = moody_desk(sleepy=("client-2",), engine={"workers": workers}, timeout=0.5)
-        assert len(desk.round(desk.parts.method.rows, desk.parts.method.take)) == 7
+        coordinator = moody_desk(sleepy=("client-2",), engine={"workers": workers}, timeout=0.5)
+        assert (
+            len(coordinator.round(coordinator.components.method.rows, coordinator.components.method.take))
+            == 7
+        )
 
     def test_the_alarm_of_others_is_given_back(self, moody_desk):
         def ours(number, frame):
@@ -191,8 +201,8 @@ class TestTimeout:
 
         before = signal.signal(signal.SIGALRM, ours)
         try:
-            desk = moody_desk(sleepy=("client-2",), seconds=0.6, engine={"timeout": 0.3})
-            desk.round(desk.parts.method.rows, desk.parts.method.take)
+            coordinator = moody_desk(sleepy=("client-2",), seconds=0.6, engine={"timeout": 0.3})
+            coordinator.round(coordinator.components.method.rows, coordinator.components.method.take)
             assert signal.getsignal(signal.SIGALRM) is ours
             assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
         finally:
@@ -201,63 +211,71 @@ class TestTimeout:
 
 class TestWorkersThatEnd:
     def test_a_killed_one_is_a_failure_of_its_clients_and_the_run_goes_on(self, moody_desk):
-        desk = moody_desk(engine={"workers": 2}, quorum=0.3)
-        os.kill(desk.engine._workers[1]._process.pid, signal.SIGKILL)
-        method = desk.parts.method
+        coordinator = moody_desk(engine={"workers": 2}, quorum=0.3)
+        os.kill(coordinator.engine._workers[1]._process.pid, signal.SIGKILL)
+        method = coordinator.components.method
         # Blocks of three take turns: the second worker has clients 4 to 6.
         left = ("client-1", "client-2", "client-3", "client-7", "client-8")
-        assert desk.round(method.rows, method.take) == left
-        assert desk.round(method.rows, method.take) == left
-        assert desk.failures["client-4"] == "StepError: the worker process of this client ended"
-        assert desk.finish().holders == left
+        assert coordinator.round(method.rows, method.take) == left
+        assert coordinator.round(method.rows, method.take) == left
+        assert coordinator.failures["client-4"] == "StepError: the worker process of this client ended"
+        assert coordinator.finish().holders == left
 
     def test_below_the_quorum_the_run_ends_with_their_names(self, moody_desk):
-        desk = moody_desk(engine={"workers": 2}, quorum=0.9)
-        os.kill(desk.engine._workers[1]._process.pid, signal.SIGKILL)
+        coordinator = moody_desk(engine={"workers": 2}, quorum=0.9)
+        os.kill(coordinator.engine._workers[1]._process.pid, signal.SIGKILL)
         with pytest.raises(
             QuorumError, match=r"client-5, client-6: StepError: the worker process of this client ended"
         ):
-            desk.round(desk.parts.method.rows, desk.parts.method.take)
+            coordinator.round(coordinator.components.method.rows, coordinator.components.method.take)
 
     def test_one_that_ends_in_the_middle_of_a_wave(self, moody_desk):
-        desk = moody_desk(dying=("client-1",), engine={"workers": 2}, quorum=0.3)
-        assert desk.round(desk.parts.method.rows, desk.parts.method.take) == (
+        coordinator = moody_desk(dying=("client-1",), engine={"workers": 2}, quorum=0.3)
+        assert coordinator.round(coordinator.components.method.rows, coordinator.components.method.take) == (
             "client-4",
             "client-5",
             "client-6",
         )
 
     def test_one_that_ends_while_replies_are_awaited_without_a_timeout(self, moody_desk):
-        desk = moody_desk(sleepy=("client-4",), engine={"workers": 2}, quorum=0.3)
-        threading.Timer(0.3, desk.engine._workers[1]._process.kill).start()
-        assert len(desk.round(desk.parts.method.rows, desk.parts.method.take)) == 5
+        coordinator = moody_desk(sleepy=("client-4",), engine={"workers": 2}, quorum=0.3)
+        threading.Timer(0.3, coordinator.engine._workers[1]._process.kill).start()
+        assert (
+            len(coordinator.round(coordinator.components.method.rows, coordinator.components.method.take))
+            == 5
+        )
 
 
 class TestWavesGivenUp:
     @pytest.mark.parametrize("workers", [0, 2])
     @pytest.mark.parametrize("taken", [0, 1, 4, 7])
     def test_the_next_wave_gets_its_own_replies(self, moody_desk, workers, taken):
-        desk = moody_desk(engine={"workers": workers})
-        replies = desk.engine.ask(*wave(desk, "first"))
+        coordinator = moody_desk(engine={"workers": workers})
+        replies = coordinator.engine.ask(*wave(coordinator, "first"))
         assert words(next(replies) for _ in range(taken)) == [f"client-{i + 1}:first" for i in range(taken)]
         replies.close()
-        assert words(desk.engine.ask(*wave(desk, "second"))) == [f"client-{i + 1}:second" for i in range(8)]
+        assert words(coordinator.engine.ask(*wave(coordinator, "second"))) == [
+            f"client-{i + 1}:second" for i in range(8)
+        ]
 
     def test_two_waves_that_are_read_by_turns_do_not_mix(self, moody_desk):
-        desk = moody_desk(engine={"workers": 2})
-        list(desk.engine.ask(*wave(desk)))
-        one = desk.engine.ask(*wave(desk, "one", [f"client-{i}" for i in (1, 2, 3, 7, 8)]))
+        coordinator = moody_desk(engine={"workers": 2})
+        list(coordinator.engine.ask(*wave(coordinator)))
+        one = coordinator.engine.ask(*wave(coordinator, "one", [f"client-{i}" for i in (1, 2, 3, 7, 8)]))
         first = words([next(one)])
-        other = words(desk.engine.ask(*wave(desk, "other", [f"client-{i}" for i in (4, 5, 6)])))
+        other = words(coordinator.engine.ask(*wave(coordinator, "other", [f"client-{i}" for i in (4, 5, 6)])))
         assert first + words(one) == [f"client-{i}:one" for i in (1, 2, 3, 7, 8)]
         assert other == [f"client-{i}:other" for i in (4, 5, 6)]
 
     def test_a_method_may_stop_reading(self, moody_desk):
-        desk = moody_desk(engine={"workers": 2})
-        for party, _reply in desk.ask(desk.parts.method.echo):
+        coordinator = moody_desk(engine={"workers": 2})
+        for party, _reply in coordinator.ask(coordinator.components.method.echo):
             assert party == "client-1"
             break
-        assert len(desk.round(desk.parts.method.rows, desk.parts.method.take)) == 8
+        assert (
+            len(coordinator.round(coordinator.components.method.rows, coordinator.components.method.take))
+            == 8
+        )
 
 
 class TestClose:
@@ -270,12 +288,12 @@ class TestClose:
 
     def test_one_that_is_busy_with_a_wave_that_was_given_up_is_not_waited_for(self, moody_desk):
         before = children()
-        desk = moody_desk(sleepy=("client-4",), engine={"workers": 2})
-        replies = desk.engine.ask(*wave(desk))
+        coordinator = moody_desk(sleepy=("client-4",), engine={"workers": 2})
+        replies = coordinator.engine.ask(*wave(coordinator))
         next(replies)
         replies.close()
         started = time.monotonic()
-        desk.engine.close()
+        coordinator.engine.close()
         assert time.monotonic() - started < 5
         assert children() == before
 
@@ -297,50 +315,50 @@ class TestClose:
 class TestLimit:
     @pytest.mark.parametrize("workers", [0, 1])
     def test_a_call_above_it_is_refused_before_anything_is_sent(self, moody_desk, workers):
-        desk = moody_desk(engine={"workers": workers, "limit": 4096})
-        call, jobs = wave(desk, "x" * 5000)
+        coordinator = moody_desk(engine={"workers": workers, "limit": 4096})
+        call, jobs = wave(coordinator, "x" * 5000)
         with pytest.raises(MessageError, match="the limit is 4,096"):
-            list(desk.engine.ask(call, jobs))
-        desk._serial -= 1
-        assert len(list(desk.ask(desk.parts.method.echo))) == 8
+            list(coordinator.engine.ask(call, jobs))
+        coordinator._serial -= 1
+        assert len(list(coordinator.ask(coordinator.components.method.echo))) == 8
 
     @pytest.mark.parametrize("workers", [0, 1])
     def test_a_job_above_it_is_that_clients_failure(self, moody_desk, workers):
-        desk = moody_desk(engine={"workers": workers, "limit": 4096})
-        jobs = {party: {"own": "x" * (5000 if party == "client-3" else 5)} for party in desk.parties}
-        assert len(list(desk.ask(desk.parts.method.echo, jobs=jobs))) == 7
-        assert "the limit is 4,096" in desk.failures["client-3"]
+        coordinator = moody_desk(engine={"workers": workers, "limit": 4096})
+        jobs = {party: {"own": "x" * (5000 if party == "client-3" else 5)} for party in coordinator.parties}
+        assert len(list(coordinator.ask(coordinator.components.method.echo, jobs=jobs))) == 7
+        assert "the limit is 4,096" in coordinator.failures["client-3"]
 
     @pytest.mark.parametrize("workers", [0, 1])
     def test_a_reply_above_it_is_that_clients_failure(self, moody_desk, workers):
-        desk = moody_desk(engine={"workers": workers, "limit": 4096})
-        jobs = {party: {"size": 1000 if party == "client-3" else 10} for party in desk.parties}
-        assert len(list(desk.ask(desk.parts.method.swell, jobs=jobs))) == 7
-        assert "the limit is 4,096" in desk.failures["client-3"]
+        coordinator = moody_desk(engine={"workers": workers, "limit": 4096})
+        jobs = {party: {"size": 1000 if party == "client-3" else 10} for party in coordinator.parties}
+        assert len(list(coordinator.ask(coordinator.components.method.swell, jobs=jobs))) == 7
+        assert "the limit is 4,096" in coordinator.failures["client-3"]
 
 
 class TestKeptReplies:
     @pytest.mark.parametrize("workers", [0, 1])
     def test_a_repeated_ask_gets_the_same_reply_without_being_performed_again(self, moody_desk, workers):
-        desk = moody_desk(engine={"workers": workers, "keep_replies": True})
-        call, jobs = wave(desk, "hi")
-        first, again = (list(desk.engine.ask(call, jobs)) for _ in range(2))
+        coordinator = moody_desk(engine={"workers": workers, "keep_replies": True})
+        call, jobs = wave(coordinator, "hi")
+        first, again = (list(coordinator.engine.ask(call, jobs)) for _ in range(2))
         assert [reply.message for reply in again] == [reply.message for reply in first]
         assert {reply.message["echoes"] for reply in again} == {1}
 
     @pytest.mark.parametrize("workers", [0, 1])
     def test_where_they_are_not_kept_a_repeated_ask_is_refused(self, moody_desk, workers):
-        desk = moody_desk(engine={"workers": workers})
-        call, jobs = wave(desk, "hi")
-        assert all(reply.failure is None for reply in desk.engine.ask(call, jobs))
-        assert all("ReplayError" in reply.failure for reply in desk.engine.ask(call, jobs))
+        coordinator = moody_desk(engine={"workers": workers})
+        call, jobs = wave(coordinator, "hi")
+        assert all(reply.failure is None for reply in coordinator.engine.ask(call, jobs))
+        assert all("ReplayError" in reply.failure for reply in coordinator.engine.ask(call, jobs))
 
 
 def test_two_thousand_clients_are_ordinary(desk_of, table_of, holdings):
-    desk = desk_of(FedHEONN(), data=holdings(table_of(rows=4000), 2000))
-    desk.engine = desk.engine.engine
+    coordinator = desk_of(FedHEONN(), data=holdings(table_of(rows=4000), 2000))
+    coordinator.engine = coordinator.engine.engine
     started = time.process_time()
-    outcome = trained(desk)
+    outcome = trained(coordinator)
     assert len(outcome.holders) == 2000
     assert time.process_time() - started < 10
 

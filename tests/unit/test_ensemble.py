@@ -19,8 +19,8 @@ from tacit.data.preparation import Inputs
 from tacit.methods.heonn.patches import MOST_REPEATS, batches, draw_features, draw_rows
 from tacit.models.ensemble import Ensemble
 from tacit.models.files import load_model
+from tacit.protections.ckks import CKKS
 from tacit.reproduce.ensemble import DRAWS, DRY_BEAN, TABLE_2, cross_validated, phase_seconds
-from tacit.sums.ckks import CKKS
 
 MODES = ("sealed", "paper", "robust")
 every_mode = pytest.mark.parametrize("mode", MODES)
@@ -89,7 +89,9 @@ def test_random_subspace_does_not_depend_on_who_holds_which_rows(mode):
     assert len({tuple(np.flatnonzero(one[1:, 0])) for one in pooled}) > 1
     for parts in (2, 40):
         for order in ("as it is", "random"):
-            np.testing.assert_allclose(weights(table, method, parts, order), pooled, rtol=1e-7, atol=1e-10)
+            np.testing.assert_allclose(
+                weights(table, method, parts, order), pooled, rtol=1e-7, atol=1e-10
+            )
 
 
 def test_random_subspace_is_the_base_method_on_some_columns():

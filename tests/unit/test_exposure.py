@@ -17,8 +17,8 @@ from tacit.core.message import Message
 from tacit.core.values import Blob
 from tacit.ledger.exposure import ExposureLedger
 from tacit.ledger.sentences import exposes_one, saw, sentences
+from tacit.protections import PROTECTIONS
 from tacit.runs.transcript import MAGIC, Frame, TranscriptFolder, read_transcript
-from tacit.sums import PROTECTIONS
 
 SHORT: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -149,7 +149,7 @@ def ledger_of(*events: Any) -> ExposureLedger:
 
 def ciphers(times: int) -> Received:
     seen = (COORDINATOR, EACH, "cipher", "cipher", 1, times, 100, "terms")
-    return Received(2, "desk.contribute", *seen)
+    return Received(2, "client.contribute", *seen)
 
 
 STARTED = RunStarted("r", "m", "fedheonn", "odd", "coordinator", 5, 0)
@@ -186,9 +186,11 @@ def test_sums_over_different_numbers_are_different_rows() -> None:
 
 def test_a_total_is_disclosed_once() -> None:
     opened = TotalOpened(1, "evaluation", "clients", 5, 3)
-    asked = ledger_of(WaveStarted(3, "desk.disclose", 1), opened, WaveStarted(4, "desk.adopt", 5))
+    asked = ledger_of(
+        WaveStarted(3, "client.disclose_total", 1), opened, WaveStarted(4, "client.adopt_model", 5)
+    )
     assert {row["who"] for row in asked.summary()} == {"coordinator", "clients"}
-    assert ledger_of(WaveStarted(3, "desk.contribute", 5), opened).summary() == []
+    assert ledger_of(WaveStarted(3, "client.contribute", 5), opened).summary() == []
 
 
 def test_what_was_received_sealed_is_counted_once() -> None:
@@ -221,7 +223,7 @@ def told(exposure: Exposure) -> dict[str, tuple[str, str, str, int, int]]:
 
 
 def test_replies_are_sorted_by_what_they_are() -> None:
-    exposure = Exposure(1, "desk.contribute")
+    exposure = Exposure(1, "client.contribute")
     fields = {"cipher": Blob("cipher", b"123"), "clear/factor": np.zeros(2), "rows": 7, "$tag": b"t"}
     exposure.asked("client", {"contribution": "terms", "sum": 1})
     exposure.replied("a", Message({**fields, "labels": ["no", "yes"]}), service=False)
@@ -254,12 +256,12 @@ def fedavg_rows() -> list[dict[str, Any]]:
 
 def test_what_was_learnt_before_the_run_has_words() -> None:
     seen = ("client", ALL, "aggregate", "weights", 0, 4, 100)
-    (text,) = ledger_of(Received(1, "desk.restore", *seen)).sentences()
+    (text,) = ledger_of(Received(1, "client.restore", *seen)).sentences()
     assert text == "Clients saw what clients had learnt together before this run began or went on: weights."
 
 
 def test_values_of_a_training_that_goes_on_are_not_public() -> None:
-    exposure = Exposure(1, "desk.contribute", starting=True)
+    exposure = Exposure(1, "client.contribute", starting=True)
     exposure.asked("client", {"shared/weights": np.zeros(3), "total/x": np.zeros(2)}, 5)
     assert told(exposure) == {
         "starting values": ("client", RUN, "public", 5, 120),
@@ -274,7 +276,7 @@ def test_values_of_a_training_that_goes_on_are_not_public() -> None:
 
 
 def test_asks_are_sorted_by_what_they_are() -> None:
-    exposure = Exposure(1, "desk.contribute")
+    exposure = Exposure(1, "client.contribute")
     common = {
         "shared/weights": np.zeros(3),
         "log/entries": b"1234",
@@ -303,7 +305,7 @@ def test_a_transcript_holds_what_each_party_received(tmp_path: Path) -> None:
     ]
     frames = list(read_transcript(transcript.file("client-2")))
     assert {frame.sender for frame in frames} == {"coordinator"}
-    assert [frame.step for frame in frames] == ["desk.enrol", "desk.contribute", "desk.adopt"]
+    assert [frame.step for frame in frames] == ["client.enrol", "client.contribute", "client.adopt_model"]
     common, own = frames[1].messages()
     assert common["contribution"] == "raw_terms"
     assert dict(own) == {}

@@ -49,12 +49,12 @@ from tacit.engines.flower import SMALL, FlowerEngine, pack, unpack
 from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, new_unlock, write_private
 from tacit.engines.store import PartyStore
 from tacit.methods import METHODS
+from tacit.protections import PROTECTIONS
+from tacit.protections.noised import Noised
 from tacit.runs.checkpoint import read_checkpoint
 from tacit.runs.job import execute
 from tacit.runs.settings import OWN_ROWS, Settings
 from tacit.runs.transcript import read_transcript
-from tacit.sums import PROTECTIONS
-from tacit.sums.noised import Noised
 
 CLIENTS = ("client-1", "client-2", "client-3")
 SERVICES = ("key-server",)
@@ -285,7 +285,7 @@ class TestWaves:
 
     def steps(self, finished):
         found = [wave["step"] for wave in finished.result["ledger"]["waves"]]
-        return found[: found.index("desk.adopt") + 1]
+        return found[: found.index("client.adopt_model") + 1]
 
     def test_five_waves(self, sites, job):
         chosen = job(protect={"name": "ckks"})
@@ -295,7 +295,7 @@ class TestWaves:
         self.pinned(sites)
         chosen = job(protect={"name": "ckks"})
         finished = on_grid(sites, chosen)
-        assert self.steps(finished) == ["desk.enrol", *["desk.contribute"] * 2, "desk.adopt"]
+        assert self.steps(finished) == ["client.enrol", *["client.contribute"] * 2, "client.adopt_model"]
         same(finished, execute(chosen), "ckks")
         about_keys = [row for row in finished.result["exposure"] if row["about"] == "the keys"]
         assert {row["class"] for row in about_keys} == {"sealed"}
@@ -495,7 +495,7 @@ class TestOwnRows:
         finished = on_grid(sites, chosen(protect={"name": "ckks"}))
         assert finished.model is None
         assert not (finished.folder.path / "model.safetensors").exists()
-        assert "desk.hand_over" not in [wave["step"] for wave in finished.result["ledger"]["waves"]]
+        assert "client.show_model" not in [wave["step"] for wave in finished.result["ledger"]["waves"]]
         assert finished.result["accuracy"] > 0.42
 
 
@@ -512,7 +512,7 @@ class TestGoingOn:
 
         def counted(name, message, reply):
             call = Message.decode(unpack(message.content)[0])
-            left[0] -= call["$step"] == "desk.contribute" and call["contribution"] == what
+            left[0] -= call["$step"] == "client.contribute" and call["contribution"] == what
             if left[0] < 0:
                 raise KilledError
             return reply
@@ -643,7 +643,7 @@ def test_a_site_that_connects_later_joins(sites, job, protect):
 
     def come(name, message, reply):
         call = Message.decode(unpack(message.content)[0])
-        rounds.append(call["$step"] == "desk.contribute" and call["contribution"] == "update")
+        rounds.append(call["$step"] == "client.contribute" and call["contribution"] == "update")
         if sum(rounds) == 4:  # the second round is done
             grid.sites["client-3"] = path
         return reply

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.conftest import Tap
 
-from tacit.core.desk import MOST_INVITATIONS
+from tacit.core.coordinator import MOST_INVITATIONS
 from tacit.core.events import Events, Noted, TotalOpened, WaveStarted
 from tacit.data.files import load
 from tacit.data.preparation import Preparation
@@ -14,10 +14,10 @@ from tacit.data.table import Table
 from tacit.engines.holdings import Holdings, SeparateHoldings
 from tacit.federation import Federation
 from tacit.methods.fedavg import FedAvg
-from tacit.sums import PROTECTIONS
-from tacit.sums.noised import Noised
-from tacit.sums.paillier import Paillier
-from tacit.sums.plain import Plain
+from tacit.protections import PROTECTIONS
+from tacit.protections.noised import Noised
+from tacit.protections.paillier import Paillier
+from tacit.protections.plain import Plain
 
 UNSCALED = Preparation(scale="none")
 OTHERS = [
@@ -45,8 +45,8 @@ def learnt(monkeypatch):
         seen = []
 
         @contextmanager
-        def engine(self, manifest, parts):
-            with whole(self, manifest, parts) as inner:
+        def engine(self, manifest, components):
+            with whole(self, manifest, components) as inner:
                 tap = Tap(inner)
                 rounds = lambda: sum(1 for event in seen if updated(event))  # noqa: E731
                 tap.lose = lambda step, party: lose(step, party, rounds())
@@ -92,7 +92,7 @@ def test_who_comes_late_takes_part_from_then_on(digits, learnt, protect, first, 
 def test_who_never_comes_costs_nothing(digits, learnt):
     _, seen = learnt(held(digits), FedAvg(rounds=4, hidden=4), lambda step, party, rounds: party == "c2")
     steps = [event.step for event in seen if isinstance(event, WaveStarted)]
-    assert steps.count("desk.enrol") == 1
+    assert steps.count("client.enrol") == 1
 
 
 def test_who_is_there_and_says_nothing_is_not_asked_for_ever(digits, learnt):
@@ -101,7 +101,7 @@ def test_who_is_there_and_says_nothing_is_not_asked_for_ever(digits, learnt):
 
     _, seen = learnt(held(digits), FedAvg(rounds=9, hidden=4), lose, protect="plain")
     steps = [event.step for event in seen if isinstance(event, WaveStarted)]
-    assert steps.count("desk.enrol") == 1 + MOST_INVITATIONS
+    assert steps.count("client.enrol") == 1 + MOST_INVITATIONS
 
 
 @pytest.mark.parametrize("protect", ["plain", "masked", "ckks"])

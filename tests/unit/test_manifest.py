@@ -5,14 +5,14 @@ import dataclasses
 import pytest
 
 from tacit.core.errors import ConfigError, MessageError
-from tacit.core.manifest import Manifest, Parts
+from tacit.core.manifest import Components, Manifest
 from tacit.core.message import Message
 from tacit.data.preparation import Preparation
 from tacit.engines.assembly import assemble
 from tacit.methods.fedheonn import FedHEONN
-from tacit.sums.plain import Plain
+from tacit.protections.plain import Plain
 
-PARTS = Parts(FedHEONN(lam=0.5), Plain(opens="clients"), Preparation(scale="minmax"))
+PARTS = Components(FedHEONN(lam=0.5), Plain(opens="clients"), Preparation(scale="minmax"))
 
 
 @pytest.fixture
@@ -40,9 +40,9 @@ def test_the_parts_it_names_are_built_as_they_were(manifest):
         {"quorum": 0.5},
         {"experiment": True},
         {"declared": {}},
-        {"parts": Manifest.of("r", PARTS._replace(method=FedHEONN(lam=0.6))).parts},
-        {"parts": Manifest.of("r", PARTS._replace(protection=Plain())).parts},
-        {"parts": Manifest.of("r", PARTS._replace(preparation=Preparation())).parts},
+        {"parts": Manifest.of("r", PARTS._replace(method=FedHEONN(lam=0.6))).components},
+        {"parts": Manifest.of("r", PARTS._replace(protection=Plain())).components},
+        {"parts": Manifest.of("r", PARTS._replace(preparation=Preparation())).components},
     ],
     ids=lambda change: next(iter(change)),
 )
@@ -59,12 +59,12 @@ def test_unknown_and_missing_fields_are_refused(manifest, change):
 
 
 def test_a_part_that_is_not_installed_here_is_refused(manifest):
-    parts = {**manifest.parts, "method": {"name": "elsewhere", "config": {}}}
+    components = {**manifest.components, "method": {"name": "elsewhere", "config": {}}}
     with pytest.raises(ConfigError, match="unknown method 'elsewhere'"):
-        assemble(dataclasses.replace(manifest, parts=parts))
+        assemble(dataclasses.replace(manifest, components=components))
 
 
 def test_an_option_that_this_release_does_not_know_is_refused(manifest):
-    parts = {**manifest.parts, "method": {"name": "fedheonn", "config": {"lamda": 1.0}}}
+    components = {**manifest.components, "method": {"name": "fedheonn", "config": {"lamda": 1.0}}}
     with pytest.raises(ConfigError, match="did you mean 'lam'"):
-        assemble(dataclasses.replace(manifest, parts=parts))
+        assemble(dataclasses.replace(manifest, components=components))

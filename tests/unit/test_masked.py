@@ -6,23 +6,23 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tacit.core.authentic import FIELD, ask_context, tagged
+from tacit.core.component import step
+from tacit.core.differencing import OpenedTotals
 from tacit.core.errors import ConfigError, OpeningError, ProtectionError, QuorumError
 from tacit.core.events import Events, Noted, Relayed, WaveStarted
 from tacit.core.message import Message
-from tacit.core.openings import Openings
-from tacit.core.parts import step
 from tacit.core.secret import Secret
+from tacit.core.tags import FIELD, ask_context, tagged
 from tacit.core.values import Blob
-from tacit.crypto.channel import acquainted, identity_public, new_exchange, pair_keys, place, unseal
+from tacit.crypto.channel import identity_public, identity_secrets, new_exchange, pair_keys, place, unseal
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks, sign_for
 from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
-from tacit.sums import masked_keys
-from tacit.sums.masked import Masked
-from tacit.sums.masked_draw import circle, is_drawn
-from tacit.sums.masked_parts import (
+from tacit.protections.masked import keys as masked_keys
+from tacit.protections.masked.coordinator import Masked
+from tacit.protections.masked.neighbours import circle, is_drawn
+from tacit.protections.masked.wire import (
     Encoding,
     hashed,
     listed,
@@ -36,7 +36,7 @@ from tacit.sums.masked_parts import (
 OFFER, DEAL, CONTRIBUTE, UNMASK = (
     "protection.offer",
     "protection.deal",
-    "desk.contribute",
+    "client.contribute",
     "protection.unmask",
 )
 
@@ -59,8 +59,8 @@ def assert_exact(scene, total, without=()):
 
 
 def reveal(scene):
-    scene.desk.openings = Openings()  # as if the vectors were new ones each time
-    return scene.desk.reveal(scene.parts.method.vector)
+    scene.coordinator.openings = OpenedTotals()  # as if the vectors were new ones each time
+    return scene.coordinator.reveal(scene.components.method.vector)
 
 
 def steps(scene):
@@ -77,12 +77,12 @@ def forged(scene, party, call, job, told=None, **changes):
     message = Message.decode(job).without(FIELD) | changes
     serial = Message.decode(call)["$serial"]
     context = ask_context(serial, party, hashlib.sha256(call).digest())
-    return call, tagged(message, scene.desk.vault[f"channel/{party}"], *context).encode()
+    return call, tagged(message, scene.coordinator.vault[f"channel/{party}"], *context).encode()
 
 
 def unmask_ask(scene, slot, party, vanished=(), arrived=None):
     """An ask to unmask, as the coordinator would put it."""
-    order = scene.desk.memory["batch"].order[party]
+    order = scene.coordinator.memory["batch"].order[party]
     arrived = sorted(set(order) - set(vanished)) if arrived is None else arrived
     common = {"slot": slot, "survivors": len(arrived), "list": listed(arrived)}
     return common, {party: {"alive": to_flags([name not in vanished for name in order])}}
@@ -90,7 +90,7 @@ def unmask_ask(scene, slot, party, vanished=(), arrived=None):
 
 def asked_again(scene, *args, **kwargs):
     common, jobs = unmask_ask(scene, *args, **kwargs)
-    return dict(scene.desk.ask(scene.protection.unmask, common, jobs))
+    return dict(scene.coordinator.ask(scene.protection.unmask, common, jobs))
 
 
 class TestTotals:
@@ -132,19 +132,19 @@ class TestTotals:
 
     def test_many_sums_are_prepared_in_two_waves(self, scene_of):
         scene = scene_of(Masked(), rows_of(4), quorum=0.5)
-        scene.desk.enrol()
-        scene.protection.prepare(scene.desk, 5)
+        scene.coordinator.enrol()
+        scene.protection.prepare(scene.coordinator, 5)
         for lost in ((), (1,), (), (2,), ()):
             assert_exact(scene, scene.total(some(*lost)), some(*lost))
         assert steps(scene)[1:] == [OFFER, DEAL] + [CONTRIBUTE, UNMASK] * 5
 
     def test_a_cohort_that_its_graph_joins_needs_no_new_keys(self, scene_of):
         scene = scene_of(Masked(), rows_of(8))
-        scene.desk.enrol()
-        scene.protection.prepare(scene.desk, 3)
+        scene.coordinator.enrol()
+        scene.protection.prepare(scene.coordinator, 3)
         for cohort, agreed in ((6, 1), (3, 2), (8, 3)):
             names = tuple(scene.rows)[:cohort]
-            total = scene.desk.reveal(scene.parts.method.vector, names)
+            total = scene.coordinator.reveal(scene.components.method.vector, names)
             np.testing.assert_allclose(
                 total["vector"], scene.expected(set(scene.rows) - set(names)), atol=1e-8
             )
@@ -173,8 +173,8 @@ class TestCosts:
 
     def test_relayed_shares_are_told_of_once(self, scene_of):
         scene = scene_of(Masked(), rows_of(4))
-        scene.desk.enrol()
-        scene.protection.prepare(scene.desk, 2)
+        scene.coordinator.enrol()
+        scene.protection.prepare(scene.coordinator, 2)
         scene.total()
         scene.total()
         told = scene.told_of(Relayed)
@@ -229,7 +229,7 @@ class TestDropouts:
         scene.tap.lose = lambda name, party: name == UNMASK and party in some(1, 2, 3)
         with pytest.raises(OpeningError, match=r"2 shares of the masks of client-1, 3 are needed"):
             reveal(scene)
-        batch = scene.desk.memory["batch"]
+        batch = scene.coordinator.memory["batch"]
         given = {
             party: np.frombuffer(message["shares"].data, "<u8").reshape(-1, 5)
             for party, message in replies(scene, UNMASK).items()
@@ -244,7 +244,7 @@ class TestDropouts:
             assert guess.tolist() != to_elements(SECRETS[1, owner][32:])[0].tolist()
         for message in replies(scene, DEAL).values():
             sealed = message["shares"].data
-            for key in scene.desk.vault.values():
+            for key in scene.coordinator.vault.values():
                 with pytest.raises(ProtectionError):
                     unseal(key, sealed[: len(sealed) // 4], b"")
 
@@ -299,7 +299,7 @@ def noted_secrets(monkeypatch):
 
 def stripped(scene, slot, owner, upload, key, seed=None):
     """An upload without the masks that a key and a seed give: what a curious coordinator computes."""
-    batch, encoding = scene.desk.memory["batch"], Encoding(FixedPoint(np.ones(5), 32, len(scene.rows)))
+    batch, encoding = scene.coordinator.memory["batch"], Encoding(FixedPoint(np.ones(5), 32, len(scene.rows)))
     words, call = encoding.read(upload, batch.run, slot)
     masks = [] if seed is None else [(Secret(seed), -1)]
     for name in batch.neighbours(owner):
@@ -314,8 +314,8 @@ def stripped(scene, slot, owner, upload, key, seed=None):
 def key_in_transcript(scene, owner):
     """Private key of a client that vanished, from what its neighbours gave in the last sum."""
     batch, slot = (
-        scene.desk.memory["batch"],
-        scene.desk.memory["batch"].first + scene.desk.memory["batch"].used - 1,
+        scene.coordinator.memory["batch"],
+        scene.coordinator.memory["batch"].first + scene.coordinator.memory["batch"].used - 1,
     )
     asked = set(batch.commits)
     shares = []
@@ -331,8 +331,8 @@ def key_in_transcript(scene, owner):
 class TestSecrets:
     def test_the_key_of_a_later_sum_does_not_unmask_an_earlier_one(self, scene_of):
         scene = scene_of(Masked(), rows_of(5), quorum=0.5)
-        scene.desk.enrol()
-        scene.protection.prepare(scene.desk, 9)
+        scene.coordinator.enrol()
+        scene.protection.prepare(scene.coordinator, 9)
         for _ in range(8):
             reveal(scene)
         uploads = [reply.message["masked"] for name, reply in scene.tap.replies if name == CONTRIBUTE]
@@ -378,16 +378,16 @@ class TestSecrets:
                 return found["first"]
 
         scene = scene_of(Replaying(), rows_of(4))
-        scene.desk.enrol()
-        scene.protection.prepare(scene.desk, 2)
+        scene.coordinator.enrol()
+        scene.protection.prepare(scene.coordinator, 2)
         assert_exact(scene, reveal(scene))
         with pytest.raises(ProtectionError, match="do not give what it committed to"):
             reveal(scene)
 
     def test_secrets_of_a_sum_are_gone_when_it_is_over(self, scene_of):
         scene = scene_of(Masked(), rows_of(4), quorum=0.5)
-        scene.desk.enrol()
-        scene.protection.prepare(scene.desk, 2)
+        scene.coordinator.enrol()
+        scene.protection.prepare(scene.coordinator, 2)
         assert f"mask/own/{1}" in scene.site("client-1").vault
         scene.total(some(2))
         for name in ("client-1", "client-3"):
@@ -399,8 +399,8 @@ class TestSecrets:
 
     def test_secrets_of_sums_that_did_not_come_are_gone_when_the_run_is_over(self, scene_of):
         scene = scene_of(Masked(), rows_of(4))
-        scene.desk.enrol()
-        scene.protection.prepare(scene.desk, 5)
+        scene.coordinator.enrol()
+        scene.protection.prepare(scene.coordinator, 5)
         scene.round()
         assert {f"mask/own/{slot}" for slot in (2, 3, 4, 5)} <= set(scene.site("client-1").vault)
         scene.finish()
@@ -461,35 +461,35 @@ class TestRefusals:
         scene = self.begun(scene_of)
         common, jobs = unmask_ask(scene, 1, "client-1")
         with pytest.raises(QuorumError, match="not a whole number"):
-            list(scene.desk.ask(scene.protection.unmask, common | {"survivors": float("nan")}, jobs))
+            list(scene.coordinator.ask(scene.protection.unmask, common | {"survivors": float("nan")}, jobs))
 
     def test_of_a_second_deal_offer_or_upload(self, scene_of):
         scene = scene_of(Masked(), rows_of(3)).begin()
         job = {"client-1": {"names": b"client-2\nclient-3", "offers": b""}}
         with pytest.raises(QuorumError, match="deals them once"):
-            list(scene.desk.ask(scene.protection.deal, None, job))
+            list(scene.coordinator.ask(scene.protection.deal, None, job))
         common = {"first": 1, "sums": 1, "clients": 3, "root": bytes(32)}
         with pytest.raises(QuorumError, match="prepared before"):
-            list(scene.desk.ask(scene.protection.offer, common, None, ["client-1"]))
-        scene.desk.memory["batch"].count = 2  # as if masks could be used twice
+            list(scene.coordinator.ask(scene.protection.offer, common, None, ["client-1"]))
+        scene.coordinator.memory["batch"].count = 2  # as if masks could be used twice
         reveal(scene)
-        scene.desk.memory["batch"].used = 0
+        scene.coordinator.memory["batch"].used = 0
         with pytest.raises(QuorumError, match="no masks for sum 1"):
             reveal(scene)
 
     def test_of_too_few_clients_or_neighbours(self, scene_of):
         scene = scene_of(Masked(), rows_of(5), min_clients=4)
-        scene.desk.enrol()
+        scene.coordinator.enrol()
         common = {"first": 1, "sums": 1, "clients": 3, "root": bytes(32)}
         with pytest.raises(QuorumError, match="agreed were at least 4"):
-            list(scene.desk.ask(scene.protection.offer, common))
+            list(scene.coordinator.ask(scene.protection.offer, common))
         scene.tap.recall = lambda name, party, call, job: (
             forged(scene, party, call, job, names=b"client-2", offers=Message.decode(job)["offers"][:248])
             if (name, party) == (DEAL, "client-1")
             else None
         )
-        scene.protection.prepare(scene.desk, 1)
-        assert "1 neighbours among 5 clients" in scene.desk.failures["client-1"]
+        scene.protection.prepare(scene.coordinator, 1)
+        assert "1 neighbours among 5 clients" in scene.coordinator.failures["client-1"]
 
     @pytest.mark.parametrize(
         "settings",
@@ -501,7 +501,7 @@ class TestRefusals:
 
     def test_of_sums_that_nobody_prepared(self, scene_of):
         scene = scene_of(Masked(), rows_of(3))
-        scene.desk.enrol()
+        scene.coordinator.enrol()
         with pytest.raises(ProtectionError, match="prepare"):
             reveal(scene)
 
@@ -537,7 +537,7 @@ class TestLies:
         scene.begin()
         scene.tap.recall = lambda *ask: None
         assert reveal(scene).contributors == 3  # nor does the one whose key it was open shares of client-1
-        assert "do not open" in scene.desk.failures["client-1"]
+        assert "do not open" in scene.coordinator.failures["client-1"]
         assert_exact(scene, reveal(scene))
 
     def test_whoever_swaps_an_exchange_key_reads_nothing(self, scene_of):
@@ -555,7 +555,7 @@ class TestLies:
 
         scene.tap.recall = swap
         scene.begin()
-        batch, first = scene.desk.memory["batch"], replies(scene, OFFER)["client-1"]["offer"].data
+        batch, first = scene.coordinator.memory["batch"], replies(scene, OFFER)["client-1"]["offer"].data
         both, where = hashed(first, shown["offer"]), place(batch.run, 1, "shares", "client-1", "client-2")
 
         def opened(known):
@@ -563,20 +563,20 @@ class TestLies:
             return unseal(key, batch.sealed["client-2"]["client-1"], where)
 
         pinned = [identity_public(scene.site("client-1").identity)]
-        for known in (b"", *acquainted(scene.desk.identity, pinned)):
+        for known in (b"", *identity_secrets(scene.coordinator.identity, pinned)):
             with pytest.raises(ProtectionError):
                 opened(known)
-        assert opened(*acquainted(scene.site("client-2").identity, pinned))  # and only with that one
+        assert opened(*identity_secrets(scene.site("client-2").identity, pinned))  # and only with that one
 
     def test_relayed_shares_of_another_are_refused(self, scene_of):
         scene = scene_of(Masked(), rows_of(5), quorum=0.5).begin()
-        sealed = scene.desk.memory["batch"].sealed
+        sealed = scene.coordinator.memory["batch"].sealed
         sealed["client-1"]["client-2"], sealed["client-1"]["client-3"] = (
             sealed["client-1"]["client-3"],
             sealed["client-1"]["client-2"],
         )
         assert_exact(scene, reveal(scene), some(1))
-        assert "client-2 dealt to client-1 do not open" in scene.desk.failures["client-1"]
+        assert "client-2 dealt to client-1 do not open" in scene.coordinator.failures["client-1"]
 
     def other_model(self, scene, victims):
         def recall(name, party, call, job):
@@ -646,18 +646,18 @@ class TestDraw:
 
     def test_neighbours_that_were_chosen_are_refused(self, scene_of, monkeypatch):
         scene = scene_of(Masked(neighbours=4), rows_of(90), quorum=0.5)
-        scene.desk.enrol()
+        scene.coordinator.enrol()
         by_name = {name: index for index, name in enumerate(scene.rows)}
         monkeypatch.setattr(masked_keys, "circle", lambda places, count: circle(by_name, count))
         with pytest.raises(QuorumError, match="further away than chance explains"):
-            scene.protection.prepare(scene.desk, 1)
+            scene.protection.prepare(scene.coordinator, 1)
 
     def test_a_number_that_was_not_committed_to_is_refused(self, scene_of):
         scene = scene_of(Masked(neighbours=4), rows_of(20), quorum=0.5)
-        scene.desk.enrol()
+        scene.coordinator.enrol()
         scene.site("client-7").vault["mask/number"] = Secret(bytes(32))  # a better place on the circle
-        scene.protection.prepare(scene.desk, 1)
-        assert "not the one that it committed to" in scene.desk.failures["client-7"]
+        scene.protection.prepare(scene.coordinator, 1)
+        assert "not the one that it committed to" in scene.coordinator.failures["client-7"]
         assert_exact(scene, reveal(scene), some(7))
         assert_exact(scene, reveal(scene))
 
@@ -681,7 +681,7 @@ class TestThresholds:
 
     def test_an_active_coordinator_has_to_find_more(self, scene_of):
         scene = scene_of(Masked(active=True), rows_of(12), quorum=0.5).begin()
-        assert scene.desk.memory["batch"].threshold == 8
+        assert scene.coordinator.memory["batch"].threshold == 8
         assert_exact(scene, scene.total(some(1, 2)), some(1, 2))
 
     def test_promises_say_what_it_takes(self):

@@ -6,22 +6,22 @@ import dp_accounting
 import numpy as np
 import pytest
 
+from tacit.core.component import contribution
 from tacit.core.errors import ConfigError, DataError, OpeningError, ProtectionError, QuorumError
 from tacit.core.events import BudgetSpent, Noted, TotalOpened, WaveStarted
 from tacit.core.layout import Field, Layout
-from tacit.core.manifest import Manifest, Parts
+from tacit.core.manifest import Components, Manifest
 from tacit.core.message import Message
-from tacit.core.parts import contribution
 from tacit.core.protection import Protection
 from tacit.crypto.accounting import LARGE_ORDERS, ORDERS, sigma_for
 from tacit.data.preparation import Preparation
 from tacit.federation import Federation
 from tacit.methods.base import Method
 from tacit.methods.fedheonn import FedHEONN
-from tacit.sums import noised as module
-from tacit.sums.noised import TAIL_SHARE, Noised
-from tacit.sums.plain import Plain
-from tacit.sums.wrapping import Wrapping
+from tacit.protections import noised as module
+from tacit.protections.noised import TAIL_SHARE, Noised
+from tacit.protections.plain import Plain
+from tacit.protections.wrapping import Wrapping
 
 CLIENTS = [f"client-{index}" for index in range(1, 5)]
 HUGE = 1e7  # an epsilon that leaves noise of a thousandth of the clip
@@ -35,8 +35,8 @@ DISTRIBUTED = {
     "paillier": PAILLIER,
     "paillier-clients": {"inner": "paillier", "inner_options": {"key_bits": 2048, "holder": "clients"}},
     "ring": {"inner": "ring", "inner_options": {"key_bits": 2048}},
-    "masked": {"inner": "tacit.sums.masked:Masked"},
-    "shares": {"inner": "tacit.sums.shares:Shares"},
+    "masked": {"inner": "tacit.protections.masked.coordinator:Masked"},
+    "shares": {"inner": "tacit.protections.secret_sharing.shares:Shares"},
 }
 VARIANTS = {
     **{f"central-{name}": Noised(epsilon=HUGE, **chosen) for name, chosen in CENTRAL.items()},
@@ -61,8 +61,8 @@ def prepared(scene_of, keys_once):
     def make(protection, rows, sums=1, **settings):
         scene = scene_of(protection, rows, **{"bound": None, "min_clients": 3, "quorum": 0.5, **settings})
         with keys_once():
-            scene.desk.enrol()
-            protection.prepare(scene.desk, sums)
+            scene.coordinator.enrol()
+            protection.prepare(scene.coordinator, sums)
         return scene
 
     return make
@@ -87,7 +87,7 @@ class TestNoise:
         protection = Noised(epsilon=2.0, clip=3.0, where="distributed", **DISTRIBUTED[name])
         scene = prepared(protection, rows_of(size), sums=5)
         error = scene.total()["vector"] - scene.expected()
-        # Two of the three clients over which a total opens at least have it all; four add their parts.
+        # Two of the three clients over which a total opens at least have it all; four add their components.
         accounted = (sigma_for(2.0, 1e-5 * (1 - TAIL_SHARE), 5, mechanism="discrete") * 3.0) ** 2
         # A coarser inner protection has a coarser grid, whose rounding counts as sensitivity.
         grid = protection.grid(Layout(Field("vector", (size,))), 4, 5, 3)
@@ -165,10 +165,10 @@ class TestSum:
 
     def test_weights_count_before_clipping(self, prepared):
         scene = prepared(VARIANTS["central-plain"], rows_of(10), bound=1.0)
-        method = scene.parts.method
-        scene.desk.round(method.vector, method.keep, weights=dict.fromkeys(CLIENTS, 10.0))
+        method = scene.components.method
+        scene.coordinator.round(method.vector, method.keep, weights=dict.fromkeys(CLIENTS, 10.0))
         expected = np.sum([row / np.linalg.norm(row) for row in scene.rows.values()], axis=0)
-        assert scene.desk.shared["vector"] == pytest.approx(expected, abs=0.01)
+        assert scene.coordinator.shared["vector"] == pytest.approx(expected, abs=0.01)
 
     @pytest.mark.parametrize("name", ["plain-clients", "ckks", "paillier-clients", "shares"])
     def test_replicas_are_equal_where_clients_open(self, name, prepared):
@@ -219,12 +219,12 @@ class TestBudget:
         delta = 1e-5 * (1 if where == "central" else 1 - TAIL_SHARE)
         noise = sigma_for(2.5, delta, 3, mechanism="discrete")
         theirs = dp_accounting.rdp.RdpAccountant(ORDERS + LARGE_ORDERS)
-        assert protection.spent(scene.desk) == 0
+        assert protection.spent(scene.coordinator) == 0
         for number in (1, 2, 3):
             scene.total()
             theirs.compose(dp_accounting.GaussianDpEvent(noise))
             spent = scene.told_of(BudgetSpent)[-1]
-            assert spent.epsilon == protection.spent(scene.desk) == theirs.get_epsilon(delta)
+            assert spent.epsilon == protection.spent(scene.coordinator) == theirs.get_epsilon(delta)
             assert (spent.sum, spent.budget, spent.left) == (number, 2.5, 3 - number)
         assert 2.49 < spent.epsilon <= 2.5
         assert len(scene.told_of(TotalOpened)) == 3
@@ -249,14 +249,14 @@ class TestBudget:
     def test_clients_count_for_themselves(self, prepared):
         scene = prepared(Noised(epsilon=1.0, where="distributed"), rows_of(5))
         scene.total()
-        scene.desk.memory["noise"].used = 0
+        scene.coordinator.memory["noise"].used = 0
         with pytest.raises(QuorumError, match="the privacy budget is spent: it took part in 1 sums"):
             scene.total()
 
     def test_clients_are_told_once_how_many_sums_there_will_be(self, prepared):
         scene = prepared(Noised(epsilon=1.0, where="distributed"), rows_of(5), sums=3)
         scene.total()
-        scene.desk.memory["noise"].sums = 2
+        scene.coordinator.memory["noise"].sums = 2
         with pytest.raises(QuorumError, match="noise for 2 sums, it was told 3 at first"):
             scene.total()
 
@@ -271,11 +271,11 @@ class TestBudget:
     def test_a_run_has_one_budget(self, prepared):
         scene = prepared(Noised(epsilon=1.0), rows_of(5))
         with pytest.raises(ProtectionError, match="sized already"):
-            scene.protection.prepare(scene.desk, 5)
+            scene.protection.prepare(scene.coordinator, 5)
 
     def test_noise_is_sized_before_the_first_sum(self, scene_of):
         scene = scene_of(Noised(epsilon=1.0), rows_of(5))
-        scene.desk.enrol()
+        scene.coordinator.enrol()
         with pytest.raises(ProtectionError, match="prepare the protection before"):
             scene.total()
 
@@ -301,7 +301,7 @@ class TestRefusals:
             ({"colluding": -1}, "colluding is -1"),
             ({"inner": "plane"}, "did you mean 'plain'"),
             ({"inner": "noised"}, "inner is 'noised'"),
-            ({"inner": "tacit.sums.noised:Noised"}, "inner is 'noised'"),
+            ({"inner": "tacit.protections.noised:Noised"}, "inner is 'noised'"),
             ({"inner": "ckks", "inner_options": {"parameter": "sum"}}, "did you mean 'parameters'"),
         ],
         ids=str,
@@ -340,15 +340,15 @@ class TestRefusals:
                 return {"vector": np.zeros(1), "beside": np.zeros(1)}
 
         method, protection, seen = Sly(), Noised(), []
-        desk = desk_of(method, protection, subscriber=lambda number, event: seen.append(event))
-        desk.enrol()
-        protection.prepare(desk, 1)
+        coordinator = desk_of(method, protection, subscriber=lambda number, event: seen.append(event))
+        coordinator.enrol()
+        protection.prepare(coordinator, 1)
         with pytest.raises(ProtectionError, match="vector sends 'beside' in the clear"):
-            desk.reveal(method.vector)
-        party = desk.engine.engine._sites.party("client-1")
+            coordinator.reveal(method.vector)
+        party = coordinator.engine.engine._sites.party("client-1")
         with pytest.raises(ProtectionError, match="in the clear"):
-            protection.protect(party, {"sum": 1}, np.zeros(1), method._layout(desk.schema))
-        assert [event.step for event in seen if isinstance(event, WaveStarted)] == ["desk.enrol"]
+            protection.protect(party, {"sum": 1}, np.zeros(1), method._layout(coordinator.schema))
+        assert [event.step for event in seen if isinstance(event, WaveStarted)] == ["client.enrol"]
 
     def test_too_few_clients_for_noise_that_some_know(self, prepared):
         with pytest.raises(ConfigError, match="set min_clients to 4 or more"):
@@ -369,7 +369,7 @@ class TestRefusals:
         rows = rows_of(5) | {"client-2": np.full(5, np.nan)}
         scene = prepared(Noised(), rows)
         assert np.isfinite(scene.total()["vector"]).all()
-        assert "DataError" in scene.desk.failures["client-2"]
+        assert "DataError" in scene.coordinator.failures["client-2"]
         with pytest.raises(DataError, match="cannot be clipped"):
             ticket = {"sum": 9, "noise_asked": 4, "noise_sums": 1}
             scene.protection.protect(
@@ -386,12 +386,14 @@ class TestWrapping:
 
     def test_settings_round_trip_through_a_manifest(self):
         protection = VARIANTS["distributed-paillier"]
-        parts = Parts(FedHEONN(), protection, Preparation())
-        manifest = Manifest.of("run", parts, min_clients=3)
+        components = Components(FedHEONN(), protection, Preparation())
+        manifest = Manifest.of("run", components, min_clients=3)
         read = Manifest.from_message(Message.decode(manifest.to_message().encode()))
-        again = Noised.from_config(read.parts["protection"]["config"])
+        again = Noised.from_config(read.components["protection"]["config"])
         assert (again, again.wrapped) == (protection, protection.wrapped)
-        assert Manifest.of("run", parts._replace(protection=again), min_clients=3).digest == manifest.digest
+        assert (
+            Manifest.of("run", components._replace(protection=again), min_clients=3).digest == manifest.digest
+        )
         assert hash(again) == hash(protection)
 
     def test_cold_parties_give_the_same(self, prepared):

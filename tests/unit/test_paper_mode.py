@@ -6,23 +6,23 @@ import numpy as np
 import pytest
 
 from tacit import Federation, FedHEONN, Preparation, Table
+from tacit.core.client import opened, read_log
+from tacit.core.component import apply, contribution
 from tacit.core.errors import ConfigError, ProtectionError, QuorumError, TacitError
 from tacit.core.events import Events, Noted, TotalOpened
 from tacit.core.layout import Field, Layout
 from tacit.core.message import Message
-from tacit.core.parts import apply, contribution
-from tacit.core.replica import opened, read_log
 from tacit.core.values import Blob
 from tacit.methods.base import Method
 from tacit.models.leastsquares import factor, operator
-from tacit.sums.ckks import CKKS
-from tacit.sums.schemes import CoefficientColumns
+from tacit.protections.ckks import CKKS
+from tacit.protections.ckks_schemes import CoefficientColumns
 
 CLASSES = {"classes": ["blue", "green", "red"]}
 
 
-def federation(table, parts=4, **settings):
-    rows = np.array_split(np.arange(table.rows), parts)
+def federation(table, components=4, **settings):
+    rows = np.array_split(np.arange(table.rows), components)
     return Federation.of({f"client-{i + 1}": table.take(r) for i, r in enumerate(rows)}, **settings)
 
 
@@ -63,11 +63,11 @@ class Columns(Method):
 
 
 def round_of(desk_of, method, protection, clients=6):
-    desk = desk_of(method, protection, clients=clients, min_clients=2)
-    desk.enrol()
-    protection.prepare(desk, 1)
-    desk.round(method.part, method.keep)
-    return desk
+    coordinator = desk_of(method, protection, clients=clients, min_clients=2)
+    coordinator.enrol()
+    protection.prepare(coordinator, 1)
+    coordinator.round(method.part, method.keep)
+    return coordinator
 
 
 class TestProduct:
@@ -77,10 +77,15 @@ class TestProduct:
     @pytest.mark.parametrize("chosen", ["auto", "product", "product-small"])
     def test_clients_open_the_product_as_exactly_as_the_total_says(self, desk_of, own, chosen):
         method, protection = Columns(own=own), CKKS(parameters=chosen)
-        desk = round_of(desk_of, method, protection)
-        entry = Message.decode(desk._log[0])
-        total = opened(desk.parts, desk.engine.engine._sites.party("client-2"), desk.schema, entry)
-        desk.finish()
+        coordinator = round_of(desk_of, method, protection)
+        entry = Message.decode(coordinator._log[0])
+        total = opened(
+            coordinator.components,
+            coordinator.engine.engine._sites.party("client-2"),
+            coordinator.schema,
+            entry,
+        )
+        coordinator.finish()
         assert total.mapped
         assert "seed" not in total
         m, A = sum(method.matrix(i + 1) for i in range(6)), method.operator({"seed": [6]})
@@ -92,24 +97,24 @@ class TestProduct:
     @pytest.mark.parametrize("protection", [CKKS(parameters="sum"), CKKS(parameters="sum-compact")])
     def test_a_set_without_a_level_leaves_it_to_the_clients(self, desk_of, protection):
         method = Columns()
-        desk = round_of(desk_of, method, protection)
-        entry = Message.decode(desk._log[0])
+        coordinator = round_of(desk_of, method, protection)
+        entry = Message.decode(coordinator._log[0])
         assert "total/mapped" not in entry
         assert np.asarray(entry["clear/seed"]).tolist() == [6.0]
-        assert not desk.peek()["mapped"]
+        assert not coordinator.peek()["mapped"]
 
     def test_one_secret_serves_both_sets_under_different_keys(self, desk_of):
-        desk = round_of(desk_of, Columns(), CKKS())
-        assert desk.memory["public"] != desk.memory["columns"]
-        site = desk.engine.engine._sites.party("client-3")
+        coordinator = round_of(desk_of, Columns(), CKKS())
+        assert coordinator.memory["public"] != coordinator.memory["columns"]
+        site = coordinator.engine.engine._sites.party("client-3")
         assert len(CKKS().unlocked(site).reveal()) == 32
 
     def test_columns_of_another_shape_are_refused_by_name(self, desk_of):
         method, protection = Columns(), CKKS()
-        desk = desk_of(method, protection, clients=6, min_clients=2)
-        desk.enrol()
-        protection.prepare(desk, 1)
-        site = desk.engine.engine._sites.party("client-1")
+        coordinator = desk_of(method, protection, clients=6, min_clients=2)
+        coordinator.enrol()
+        protection.prepare(coordinator, 1)
+        site = coordinator.engine.engine._sites.party("client-1")
         cipher = protection.cached(site, CoefficientColumns().cipher)
         wrong = cipher.encrypt_columns(np.zeros((4, 2)), bound=1.0, summands=6)
         genuine, fake = protection.protect, Message(cipher=Blob("cipher", wrong))
@@ -118,18 +123,18 @@ class TestProduct:
             "protect",
             lambda party, *rest: fake if party.id == "client-4" else genuine(party, *rest),
         )
-        desk.round(method.part, method.keep)
-        assert "4 × 2 values" in desk.failures["client-4"]
-        assert "agreed were 5 × 2" in desk.failures["client-4"]
+        coordinator.round(method.part, method.keep)
+        assert "4 × 2 values" in coordinator.failures["client-4"]
+        assert "agreed were 5 × 2" in coordinator.failures["client-4"]
 
     def test_a_product_is_no_sum_and_a_sum_no_product(self, desk_of):
         method, protection = Columns(), CKKS()
-        desk = round_of(desk_of, method, protection)
-        entry = dict(Message.decode(desk._log[0]))
-        site = desk.engine.engine._sites.party("client-2")
+        coordinator = round_of(desk_of, method, protection)
+        entry = dict(Message.decode(coordinator._log[0]))
+        site = coordinator.engine.engine._sites.party("client-2")
         del entry["total/mapped"]
         with pytest.raises(ProtectionError, match="blob of kind product, expected was columns"):
-            opened(desk.parts, site, desk.schema, entry)
+            opened(coordinator.components, site, coordinator.schema, entry)
 
 
 @pytest.mark.parametrize("activation", ["logistic", "softplus", "linear"])
@@ -168,7 +173,7 @@ class TestFallback:
         logs = [
             entry
             for receiver, _, step, raw in heard
-            if receiver != "coordinator" and step == "desk.adopt"
+            if receiver != "coordinator" and step == "client.adopt_model"
             for _, entry in read_log(Message.decode(raw[: raw.rfind(b"TCT\1")] or raw))
         ]
         assert logs
@@ -228,14 +233,14 @@ class TestLater:
 
     def test_to_weights_that_came_unopened_nothing_is_added(self, desk_of):
         protection, method = CKKS(), FedHEONN(mode="paper")
-        desk = desk_of(method, protection, clients=4, min_clients=2)
-        desk.enrol()
-        protection.prepare(desk, 2)
-        desk.parts.preparation.train(desk)
-        desk.round(method.terms, method.solve)
-        desk.round(method.terms, method.solve)
+        coordinator = desk_of(method, protection, clients=4, min_clients=2)
+        coordinator.enrol()
+        protection.prepare(coordinator, 2)
+        coordinator.components.preparation.train(coordinator)
+        coordinator.round(method.terms, method.solve)
+        coordinator.round(method.terms, method.solve)
         with pytest.raises(QuorumError, match="nobody kept m: train all together, or set mode = 'sealed'"):
-            desk.finish()
+            coordinator.finish()
 
     def test_continuing_under_ckks_is_refused(self, table):
         first = federation(table, 4, declared=CLASSES).train(FedHEONN(mode="paper"), protect="ckks")
@@ -265,14 +270,14 @@ class TestBadInput:
     )
     def test_a_factor_that_cannot_be_is_refused_and_the_rest_goes_on(self, desk_of, change, reason):
         method = FedHEONN(mode="paper")
-        desk = desk_of(method, clients=5, quorum=0.5)
-        desk.enrol()
-        desk.parts.preparation.train(desk)
-        desk.engine.rewrite = lambda step, party, message: (
+        coordinator = desk_of(method, clients=5, quorum=0.5)
+        coordinator.enrol()
+        coordinator.components.preparation.train(coordinator)
+        coordinator.engine.rewrite = lambda step, party, message: (
             Message({**message, "clear/factor": change(message["clear/factor"])})
             if party == "client-3" and "clear/factor" in message
             else None
         )
-        assert "client-3" not in desk.round(method.terms, method.solve)
-        assert reason in desk.failures["client-3"]
-        assert np.isfinite(desk.shared["weights"]).all()
+        assert "client-3" not in coordinator.round(method.terms, method.solve)
+        assert reason in coordinator.failures["client-3"]
+        assert np.isfinite(coordinator.shared["weights"]).all()

@@ -13,7 +13,7 @@ from tacit.core.errors import QuorumError
 from tacit.core.message import Message
 from tacit.core.secret import Secret
 from tacit.data.partition import PARTITIONERS
-from tacit.sums.ckks import CKKS
+from tacit.protections.ckks import CKKS
 
 MODES = pytest.mark.parametrize("mode", ["sealed", "paper", "robust"])
 
@@ -29,8 +29,8 @@ def numbers(low, high, rows=40):
     return Table.of(rng.normal(size=(rows, 3)), rng.uniform(low, high, size=(rows, 1)), task="regression")
 
 
-def federation(table, parts=1):
-    rows = np.array_split(np.arange(table.rows), parts)
+def federation(table, components=1):
+    rows = np.array_split(np.arange(table.rows), components)
     return Federation.of({f"site {i}": table.take(r) for i, r in enumerate(rows)})
 
 
@@ -110,7 +110,7 @@ def test_keys_are_small():
     (reply,) = made
     assert len(reply["public"].data) == len(reply["columns"].data) == 16
     assert "evaluation" not in reply
-    rides = [raw for who, _, step, raw in heard if step == "desk.contribute" and b"ticket/wrap" in raw]
+    rides = [raw for who, _, step, raw in heard if step == "client.contribute" and b"ticket/wrap" in raw]
     assert len(rides) == 4
     assert max(map(len, rides)) < 10_000
 
@@ -151,5 +151,5 @@ def test_the_secret_key_is_in_no_module_and_never_at_the_coordinator(scene_of):
             found = [label for label, value in vars(module).items() if holds(value, key)]
             assert not found, f"{name}: {found}"
     assert not any(key in raw for _, _, _, raw in scene.heard)
-    assert not holds(scene.desk.memory, key)
-    assert not holds(dict(scene.desk.vault), key)
+    assert not holds(scene.coordinator.memory, key)
+    assert not holds(dict(scene.coordinator.vault), key)

@@ -16,9 +16,9 @@ from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.ledger.cost import CostLedger
-from tacit.sums.dealing import Dealing, from_raw, lines, recovered, to_raw
-from tacit.sums.dealt import OVERHEAD, Dealt
-from tacit.sums.shares import Shares
+from tacit.protections.secret_sharing.protocol import OVERHEAD, Dealt
+from tacit.protections.secret_sharing.share_round import Dealing, from_raw, lines, recovered, to_raw
+from tacit.protections.secret_sharing.shares import Shares
 
 BOTH = [
     Shares(scheme=scheme, opens=opens)
@@ -77,7 +77,7 @@ class TestSums:
         scene.tap.lose = lambda step, party: (
             (step, party) == ("protection.hold", "client-2") and next(asked) == 1
         )
-        total = scene.desk.reveal(scene.parts.method.vector)
+        total = scene.coordinator.reveal(scene.components.method.vector)
         names = [name for name in rows if name != "client-2" or protection.scheme == "shamir"]
         assert total["vector"].tolist() == exact(rows, names).tolist()
 
@@ -127,7 +127,7 @@ class TestVanishing:
         for silent in itertools.combinations(rows, 2):
             scene = scene_of(protection, rows).begin()
             scene.tap.lose = lambda step, party, silent=silent: step == "protection.hold" and party in silent
-            total = scene.desk.reveal(scene.parts.method.vector)
+            total = scene.coordinator.reveal(scene.components.method.vector)
             assert total["vector"].tolist() == exact(rows, rows).tolist()
 
     @pytest.mark.parametrize(
@@ -137,16 +137,16 @@ class TestVanishing:
         scene = scene_of(protection, rows_of(6), quorum=0.5).begin()
         scene.tap.lose = lambda step, party: step == "protection.hold" and party > f"client-{6 - silent}"
         with pytest.raises(QuorumError, match="client-6 did not"):
-            scene.desk.reveal(scene.parts.method.vector)
+            scene.coordinator.reveal(scene.components.method.vector)
 
     @pytest.mark.parametrize("protection", BOTH, ids=ids)
     def test_no_holder_tells_a_sum_over_fewer_than_agreed(self, protection, scene_of, monkeypatch):
-        monkeypatch.setattr("tacit.core.pending.PendingSum.check", lambda *anything: None)
+        monkeypatch.setattr("tacit.core.pending_sum.PendingSum.check", lambda *anything: None)
         scene = scene_of(protection, rows_of(5), min_clients=3).begin()
         with pytest.raises(QuorumError):
             scene.total(lost=("client-1", "client-2", "client-3"))
         assert not [reply for step, reply in scene.tap.replies if "partial" in reply.message]
-        assert any("at least 3" in text for text in scene.desk.failures.values())
+        assert any("at least 3" in text for text in scene.coordinator.failures.values())
 
     @pytest.mark.parametrize("protection", BOTH, ids=ids)
     def test_a_partial_sum_is_told_once(self, protection, scene_of):
@@ -168,7 +168,7 @@ class TestVanishing:
         scene = scene_of(SHAMIR[1], rows_of(4)).begin()
         with pytest.raises(QuorumError):
             scene.total()
-        assert any("count double" in text for text in scene.desk.failures.values())
+        assert any("count double" in text for text in scene.coordinator.failures.values())
 
 
 class TestTranscript:
@@ -213,32 +213,32 @@ class TestTranscript:
         assert kinds == {"sealed" if protection.opens == "clients" else "share"}
         if protection.opens == "clients":
             assert protection.unlocked(scene.site("client-1")).reveal() not in heard
-            assert "content" not in scene.desk.vault
-            assert scene.desk.shared is None
+            assert "content" not in scene.coordinator.vault
+            assert scene.coordinator.shared is None
 
     def raws(self, scene, friends, victim):
         """Shares of a client that its peers' keys open in what passed the coordinator."""
         replies = [
-            r.message for step, r in scene.tap.replies if step == "desk.contribute" and r.party == victim
+            r.message for step, r in scene.tap.replies if step == "client.contribute" and r.party == victim
         ]
         sealed, names = replies[0]["shares"].data, list(scene.rows)
         deal = Dealing(scene.protection.scheme, 1, 1, tuple(names), scene.protection.needed(len(names)))
-        run, found, position = scene.desk.manifest.digest, [], 0
+        run, found, position = scene.coordinator.manifest.digest, [], 0
         slots = len(scene.rows[victim])
         for index, name in enumerate(names):
             if name == victim:
                 continue
             size = deal.length(victim, index, slots) + OVERHEAD
             piece, position = sealed[position : position + size], position + size
-            signed = scene.desk.directory[victim]
-            public = checked_key(signed, scene.desk.pinned(victim), "exchange", victim, run)
+            signed = scene.coordinator.directory[victim]
+            public = checked_key(signed, scene.coordinator.pinned(victim), "exchange", victim, run)
             for friend in friends:
                 key = pair_key(scene.site(friend).vault["exchange"], public, "seal", run)
                 try:
                     found.append(unseal(key, piece, deal.share_place(run, victim, name)))
                 except ProtectionError:
                     continue
-            key = pair_key(scene.desk.vault["exchange"], public, "seal", run)
+            key = pair_key(scene.coordinator.vault["exchange"], public, "seal", run)
             with pytest.raises(ProtectionError):
                 unseal(key, piece, deal.share_place(run, victim, name))
         return found
@@ -278,7 +278,7 @@ class TestTampering:
         else:
             with pytest.raises(QuorumError):
                 scene.total()
-        assert "client-1 dealt to client-3" in scene.desk.failures["client-3"]
+        assert "client-1 dealt to client-3" in scene.coordinator.failures["client-3"]
 
     @pytest.mark.parametrize("protection", BOTH, ids=ids)
     def test_a_share_of_last_round_is_refused(self, protection, scene_of, monkeypatch):
@@ -297,7 +297,7 @@ class TestTampering:
     @pytest.mark.parametrize("protection", BOTH, ids=ids)
     def test_a_swapped_exchange_key_is_noticed_before_anything_is_sealed_for_it(self, protection, scene_of):
         scene = scene_of(protection, rows_of(4)).begin()
-        scene.desk.directory["client-2"] = scene.desk.directory["client-1"]
+        scene.coordinator.directory["client-2"] = scene.coordinator.directory["client-1"]
         with pytest.raises(QuorumError, match="pinned identity"):
             scene.round()
 
@@ -306,10 +306,10 @@ class TestTampering:
         scene.round()
         entry = {
             name[6:]: value
-            for name, value in Message.decode(scene.desk._log[0]).items()
+            for name, value in Message.decode(scene.coordinator._log[0]).items()
             if name[:6] == "total/"
         }
-        layout, party = scene.parts.method._layout(None), scene.site("client-1")
+        layout, party = scene.components.method._layout(None), scene.site("client-1")
         raw = bytearray(entry["partials"].data)
         raw[40] ^= 1
         changes = {
@@ -336,9 +336,9 @@ class TestTampering:
             recovered("shamir", [1, 2, 3, 4], rows, 3)
 
     @pytest.mark.parametrize("protection", BOTH, ids=ids)
-    @pytest.mark.parametrize("step", ["desk.contribute", "protection.hold"])
+    @pytest.mark.parametrize("step", ["client.contribute", "protection.hold"])
     def test_replies_that_are_nonsense_are_refused(self, protection, step, scene_of, monkeypatch):
-        function = "protect" if step == "desk.contribute" else "hold"
+        function = "protect" if step == "client.contribute" else "hold"
         proper = getattr(Dealt, function)
 
         def odd(self, party, *more):

@@ -17,14 +17,14 @@ from tacit.core.errors import (
     StepError,
     UnavailableError,
 )
-from tacit.core.standing import LEDGER
+from tacit.core.standing_client import LEDGER
 from tacit.data.table import Column, Table
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
+from tacit.protections.ckks import CKKS
+from tacit.protections.plain import Plain
 from tacit.standing import Standing, book, changes, read
 from tacit.standing.folder import shell
-from tacit.sums.ckks import CKKS
-from tacit.sums.plain import Plain
 
 CLASSES = ["class_0", "class_1", "class_2"]
 
@@ -207,8 +207,10 @@ class TestOpenings:
         standing = start(protect="ckks")
         standing.add([f"client-{i}" for i in range(1, 5)])
         entry = {"clients": 4, "changed": 1, "part": "method", "contribution": "terms", "apply": "solve"}
-        desk, failures = standing._desk(), {}
-        assert not list(desk._wave("desk.reopen", ("client-1",), entry, {}, failures=failures))
+        coordinator, failures = standing._coordinator(), {}
+        assert not list(
+            coordinator._wave("client.open_standing_total", ("client-1",), entry, {}, failures=failures)
+        )
         assert "OpeningError: total over 4 clients of which 1 changed" in failures["client-1"]
 
     @pytest.mark.parametrize("protect", ["plain", "ckks"])
@@ -428,7 +430,7 @@ class TestWhatTheCoordinatorKeeps:
             with standing.folder.store.step(run, shell(name)) as party:
                 secrets += [secret.reveal() for secret in party.vault.values()]
                 if name == "client-1":
-                    secrets.append(standing.parts.protection.unlocked(party).reveal())
+                    secrets.append(standing.components.protection.unlocked(party).reveal())
                     assert party.state["bundle"].data in raw  # sealed, it is there: the search works
         keys = [secret for secret in secrets if len(secret) >= 16]
         assert len(keys) > 12

@@ -19,11 +19,11 @@ from tacit.core.errors import (
     StepError,
     UnavailableError,
 )
-from tacit.core.standing import LEDGER
+from tacit.core.standing_client import LEDGER
 from tacit.data.table import Column
 from tacit.federation import Federation
 from tacit.standing import Standing, changes
-from tacit.standing.apart import Line, differing, nearest, shown
+from tacit.standing.differencing import Line, differing, nearest, shown
 from tacit.standing.folder import shell
 
 CLASSES = ["class_0", "class_1", "class_2"]

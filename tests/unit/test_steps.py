@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from tacit.core.component import step
 from tacit.core.errors import DataError
-from tacit.core.manifest import Manifest, Parts
+from tacit.core.manifest import Components, Manifest
 from tacit.core.message import Message
-from tacit.core.parts import step
 from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.core.steps import perform
@@ -17,7 +17,7 @@ from tacit.data.preparation import Preparation
 from tacit.data.schema import Schema
 from tacit.data.table import Table
 from tacit.methods.base import Method
-from tacit.sums.plain import Plain
+from tacit.protections.plain import Plain
 
 executions = Counter()
 
@@ -73,7 +73,7 @@ class Deeds(Method):
         raise AssertionError("an unmarked function was called from outside")
 
 
-PARTS = Parts(Deeds(), Plain(), Preparation())
+PARTS = Components(Deeds(), Plain(), Preparation())
 MANIFEST = Manifest.of("run-1", PARTS)
 
 
@@ -92,7 +92,7 @@ class Site:
         self.serial = 0
 
     def assemble(self, manifest):
-        return PARTS._replace(method=Deeds.from_config(manifest.parts["method"]["config"]))
+        return PARTS._replace(method=Deeds.from_config(manifest.components["method"]["config"]))
 
     def send(self, call, job=b""):
         raw = perform(self.party, Message(call), job, self.assemble, keep_reply=self.keep_reply)
@@ -106,7 +106,7 @@ class Site:
         return self.send(self.call(name, **fields))
 
     def enrol(self, manifest=MANIFEST):
-        reply = self.ask("desk.enrol", manifest=manifest.to_message().encode())
+        reply = self.ask("client.enrol", manifest=manifest.to_message().encode())
         assert "$failure" not in reply
         return reply
 
@@ -149,7 +149,7 @@ class TestCommit:
             ("method.overflow", {}),
             ("method.nonsense", {}),
             ("method.quiet", {}),
-            ("desk.contribute", {"part": "method", "contribution": "count", "sum": 1}),
+            ("client.contribute", {"part": "method", "contribution": "count", "sum": 1}),
         ],
     )
     def test_a_step_that_fails_leaves_state_vault_and_serial_as_they_were(self, site, name, fields):
@@ -238,7 +238,7 @@ class TestKeptReplies:
         assert executions["north"] == 1
 
     def test_enrolling_twice_with_the_same_bytes_is_a_repeated_ask(self, keeping):
-        call = {**keeping.call("desk.enrol", manifest=MANIFEST.to_message().encode()), "$serial": 1}
+        call = {**keeping.call("client.enrol", manifest=MANIFEST.to_message().encode()), "$serial": 1}
         assert "signature" in keeping.send(call)
 
     def test_a_step_that_failed_is_performed_again(self, keeping):
@@ -251,7 +251,7 @@ class TestKeptReplies:
 class TestEnrolment:
     def test_nothing_is_done_for_a_manifest_that_nobody_agreed_to(self):
         site = Site()
-        for name in ("method.count", "desk.adopt", "desk.hand_over", "desk.contribute"):
+        for name in ("method.count", "client.adopt_model", "client.show_model", "client.contribute"):
             failed(site.ask(name), "did not agree to manifest")
         assert executions["north"] == 0
         assert len(site.party.state) == 0
@@ -259,7 +259,9 @@ class TestEnrolment:
     def test_a_second_enrolment_is_refused(self, site):
         before = site.snapshot()
         other = replace(MANIFEST, run="run-2")
-        failed(site.ask("desk.enrol", manifest=other.to_message().encode()), "enrolled already, in run run-1")
+        failed(
+            site.ask("client.enrol", manifest=other.to_message().encode()), "enrolled already, in run run-1"
+        )
         assert site.snapshot() == before
 
     @pytest.mark.parametrize(
@@ -278,7 +280,7 @@ class TestEnrolment:
     @pytest.mark.parametrize("raw", [b"", b"noise", "text", 5, None, Message(run="only").encode()])
     def test_a_manifest_that_cannot_be_read_leaves_the_party_free(self, raw):
         site = Site()
-        assert "$failure" in site.ask("desk.enrol", manifest=raw)
+        assert "$failure" in site.ask("client.enrol", manifest=raw)
         assert len(site.party.state) == 0
         site.enrol()
         assert site.ask("method.count")["count"] == 1
@@ -286,7 +288,7 @@ class TestEnrolment:
     def test_a_party_whose_rows_cannot_be_learnt_from_does_not_enrol(self):
         site = Site()
         site.party._data = lambda: Table.of(np.array([[1.0], [np.nan]]), ["no", "yes"])
-        failed(site.ask("desk.enrol", manifest=MANIFEST.to_message().encode()), "column 'x0' holds missing")
+        failed(site.ask("client.enrol", manifest=MANIFEST.to_message().encode()), "column 'x0' holds missing")
         assert len(site.party.state) == 0
 
 
@@ -321,8 +323,8 @@ class TestWhatCanBeAsked:
         assert site.snapshot() == before
 
     @pytest.mark.parametrize("name", ["enroll", "follow", "opened", "__class__", ""])
-    def test_only_the_steps_of_the_desk(self, site, name):
-        failed(site.ask(f"desk.{name}", schema=site.schema), "StepError: the desk has no step")
+    def test_only_known_steps(self, site, name):
+        failed(site.ask(f"client.{name}", schema=site.schema), "StepError: clients have no step")
 
     @pytest.mark.parametrize(
         "part", ["method", "protection", "preparation", "_asdict", "__class__", "index", ""]
@@ -330,10 +332,10 @@ class TestWhatCanBeAsked:
     @pytest.mark.parametrize("contribution", ["count", "__init__", "_replace", "train", "solve", ""])
     def test_only_marked_contributions(self, site, part, contribution):
         asked = {"part": part, "contribution": contribution, "sum": 1, "schema": site.schema}
-        assert "$failure" in site.ask("desk.contribute", **asked)
+        assert "$failure" in site.ask("client.contribute", **asked)
 
     def test_no_desk_step_before_the_schema_is_known(self, site):
-        failed(site.ask("desk.adopt"), "has not been told the agreed schema")
+        failed(site.ask("client.adopt_model"), "has not been told the agreed schema")
 
 
 class TestWhatLeaves:

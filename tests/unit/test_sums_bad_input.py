@@ -9,22 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.core.authentic import reply_context, tagged
 from tacit.core.engine import Reply
 from tacit.core.errors import FederationError, ProtectionError, QuorumError
 from tacit.core.events import Noted, TotalOpened
 from tacit.core.layout import Layout
 from tacit.core.message import Message
-from tacit.core.pending import PendingSum
+from tacit.core.pending_sum import PendingSum
 from tacit.core.secret import Secret
+from tacit.core.tags import reply_context, tagged
 from tacit.core.values import Blob
 from tacit.crypto.channel import new_exchange, pair_key, place, seal, sign_key
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.paillier import Packing, add_blobs
-from tacit.sums.ckks import CKKS
-from tacit.sums.paillier import KEY_SERVER, Paillier
-from tacit.sums.ring import Ring
-from tacit.sums.schemes import scheme
+from tacit.protections.ckks import CKKS
+from tacit.protections.ckks_schemes import scheme
+from tacit.protections.paillier import KEY_SERVER, Paillier
+from tacit.protections.ring import Ring
 
 CLIENTS = [f"client-{index + 1}" for index in range(5)]
 ROWS = dict(zip(CLIENTS, np.random.default_rng(3).uniform(-1, 1, size=(5, 6)), strict=True))
@@ -43,7 +43,7 @@ def lasting(guarded, scene_of):
 
 @pytest.fixture
 def scene(lasting):
-    lasting.desk.failures.clear()
+    lasting.coordinator.failures.clear()
     lasting.told.clear()
     yield lasting
     unwired(lasting)
@@ -64,9 +64,9 @@ def made(scene_of, protection, **settings):
 def assert_without(scene, *refused, reason=""):
     """The sum is that of the others, and who was refused is named with a reason that tells."""
     total = scene.total()
-    assert set(scene.desk.failures) == set(refused)
+    assert set(scene.coordinator.failures) == set(refused)
     for name in refused:
-        assert reason in scene.desk.failures[name]
+        assert reason in scene.coordinator.failures[name]
     assert total.contributors == len(CLIENTS) - len(refused)
     allowed = 5 * (scene.protection.promises.precision + 1e-14)
     assert np.abs(total["vector"] - scene.expected(without=refused)).max() <= allowed
@@ -78,14 +78,14 @@ def forged(scene, party, fields):
     message = Message({"$cpu": 0.0, **fields})
     if key is None:
         return message
-    return tagged(message, key, *reply_context(scene.desk._serial, party))
+    return tagged(message, key, *reply_context(scene.coordinator._serial, party))
 
 
 def lying(scene, party, change):
     """Let one client say something else whenever it contributes."""
 
     def rewrite(step, name, message):
-        if step != "desk.contribute" or name != party:
+        if step != "client.contribute" or name != party:
             return None
         fields = {key: value for key, value in message.items() if key[0] != "$"}
         return forged(scene, party, change(fields))
@@ -96,14 +96,19 @@ def lying(scene, party, change):
 def asked(scene, party, ticket, common=None, number=None):
     """One crafted ask of a coordinator that does not follow the protocol: the reply, or why not."""
     pending = PendingSum(
-        scene.desk, number or scene.desk._sums + 1, "method", "vector", layout_of(scene), tuple(CLIENTS)
+        scene.coordinator,
+        number or scene.coordinator._sums + 1,
+        "method",
+        "vector",
+        layout_of(scene),
+        tuple(CLIENTS),
     )
     found = dict(pending.contributions({party: ticket}, common, [party]))
     return found.get(party), pending.failures.get(party, "")
 
 
 def layout_of(scene):
-    return scene.parts.method._layout(None)
+    return scene.components.method._layout(None)
 
 
 # -- values ------------------------------------------------------------------------------------------
@@ -128,20 +133,20 @@ class TestValues:
         with mock.patch.dict(scene.rows, {culprit: bad}), mock.patch.object(scene, "expected") as expected:
             expected.return_value = np.sum([row for name, row in ROWS.items() if name != culprit], axis=0)
             assert_without(scene, culprit, reason=f"DataError: 'vector' {reason}")
-        assert str(good[2]) not in scene.desk.failures[culprit]
+        assert str(good[2]) not in scene.coordinator.failures[culprit]
 
     @pytest.mark.parametrize("value", [np.nan, np.inf, 1.5], ids=["nan", "infinity", "range"])
     def test_what_the_layout_lets_through_the_protection_refuses(self, guarded, scene_of, value):
         scene = made(scene_of, guarded)
         pack, culprit = Layout.pack, ROWS["client-2"]
 
-        def careless(self, parts):
-            vector = pack(self, parts)
+        def careless(self, components):
+            vector = pack(self, components)
             return np.full(6, value) if np.array_equal(vector, culprit) else vector
 
         with mock.patch.object(Layout, "pack", careless):
             assert_without(scene, "client-2", reason="Error: ")
-        assert any(word in scene.desk.failures["client-2"] for word in ("NaN", "bound"))
+        assert any(word in scene.coordinator.failures["client-2"] for word in ("NaN", "bound"))
 
 
 # -- what a client with a valid channel may say --------------------------------------------------------
@@ -155,7 +160,7 @@ def ckks_blob(scene, values, **settings):
 def paillier_key(scene):
     from tacit.crypto.paillier import PublicKey
 
-    return PublicKey.from_bytes(scene.desk.memory["public"])
+    return PublicKey.from_bytes(scene.coordinator.memory["public"])
 
 
 def paillier_blob(scene, values, bits=32, guard=3, key=None):
@@ -235,7 +240,7 @@ def foreign_ckks(name):
 
 
 def several_ckks(scene):
-    adder = scheme(scene.protection.parameters).adder(scene.desk.memory["public"])
+    adder = scheme(scene.protection.parameters).adder(scene.coordinator.memory["public"])
     for _ in range(2):
         adder.add(ckks_blob(scene, np.zeros(6)))
     return adder.total()
@@ -276,20 +281,25 @@ class TestRing:
 
     def test_a_foreign_key_in_the_running_sum_is_noticed(self, scene_of):
         scene = made(scene_of, Ring(key_bits=2048))
-        desk, site = scene.desk, scene.site("client-2")
+        coordinator, site = scene.coordinator, scene.site("client-2")
 
         def foreign(own):
             key = pair_key(
-                site.vault["exchange"], desk.directory["client-3"][64:], "seal", desk.manifest.digest
+                site.vault["exchange"],
+                coordinator.directory["client-3"][64:],
+                "seal",
+                coordinator.manifest.digest,
             )
-            where = place(desk.manifest.digest, desk._sums, "hop, lap 1", "client-2", "client-3")
+            where = place(
+                coordinator.manifest.digest, coordinator._sums, "hop, lap 1", "client-2", "client-3"
+            )
             blob = paillier_blob(scene, np.zeros(6), key=foreign_paillier())
             return {"hop": Blob("sealed", seal(key, blob, where))} if "hop" in own else own
 
         lying(scene, "client-2", foreign)
         with pytest.raises(QuorumError):  # in every lap it kills its neighbour
             scene.total()
-        assert "encrypted under key" in desk.failures["client-3"]
+        assert "encrypted under key" in coordinator.failures["client-3"]
 
 
 # -- the wire ------------------------------------------------------------------------------------------
@@ -310,32 +320,32 @@ class TestFlippedBits:
     @given(where=positions, bit=bits, victim=st.sampled_from(CLIENTS))
     @settings(max_examples=25, deadline=None)
     def test_in_a_contribution(self, lasting, where, bit, victim):
-        lasting.desk.failures.clear()
+        lasting.coordinator.failures.clear()
 
         def rewrite(step, party, message):
-            if step == "desk.contribute" and party == victim:
+            if step == "client.contribute" and party == victim:
                 return flipped(message.encode(), where, bit)
             return None
 
         lasting.tap.rewrite = rewrite
         assert_without(lasting, victim)
-        failure = lasting.desk.failures[victim]
+        failure = lasting.coordinator.failures[victim]
         assert NOT_AUTHENTIC in failure or failure.startswith("MessageError")
         unwired(lasting)
 
     @given(where=positions, bit=bits, victim=st.sampled_from(CLIENTS), job=st.booleans())
     @settings(max_examples=25, deadline=None)
     def test_in_an_ask(self, lasting, where, bit, victim, job):
-        lasting.desk.failures.clear()
+        lasting.coordinator.failures.clear()
 
         def recall(step, party, call, own):
-            if step == "desk.contribute" and party == victim:
+            if step == "client.contribute" and party == victim:
                 return (call, flipped(own, where, bit)) if job else (flipped(call, where, bit), own)
             return None
 
         lasting.tap.recall = recall
         assert_without(lasting, victim)
-        failure = lasting.desk.failures[victim]
+        failure = lasting.coordinator.failures[victim]
         assert NOT_AUTHENTIC in failure or "MessageError" in failure or "in the client's step" in failure
         unwired(lasting)
 
@@ -346,23 +356,23 @@ class TestFlippedBits:
         scene = scene_of(guarded, ROWS, quorum=0.5, min_clients=2)
         if ask:
             scene.tap.recall = lambda step, party, call, job: (
-                (flipped(call, where, bit), job) if step == "desk.enrol" and party == "client-2" else None
+                (flipped(call, where, bit), job) if step == "client.enrol" and party == "client-2" else None
             )
         else:
             scene.tap.rewrite = lambda step, party, message: (
                 flipped(message.encode(), where, bit)
-                if step == "desk.enrol" and party == "client-2"
+                if step == "client.enrol" and party == "client-2"
                 else None
             )
         scene.begin()
         unwired(scene)
-        if "client-2" in scene.desk.parties:  # a bit that an enrolment does not use
+        if "client-2" in scene.coordinator.parties:  # a bit that an enrolment does not use
             assert ask
-            scene.desk.failures.clear()
+            scene.coordinator.failures.clear()
             assert_without(scene)
             return
-        assert set(scene.desk.parties) == set(CLIENTS) - {"client-2"}
-        assert "client-2" in scene.desk.failures
+        assert set(scene.coordinator.parties) == set(CLIENTS) - {"client-2"}
+        assert "client-2" in scene.coordinator.failures
 
     @given(where=positions, bit=bits)
     @settings(max_examples=15, deadline=None)
@@ -370,12 +380,14 @@ class TestFlippedBits:
         """Another client discloses it."""
         if lasting.protection.opens != "clients":
             return
-        lasting.desk.failures.clear()
+        lasting.coordinator.failures.clear()
         lasting.tap.rewrite = lambda step, party, message: (
-            flipped(message.encode(), where, bit) if (step, party) == ("desk.disclose", "client-1") else None
+            flipped(message.encode(), where, bit)
+            if (step, party) == ("client.disclose_total", "client-1")
+            else None
         )
         total = lasting.total()
-        assert set(lasting.desk.failures) == {"client-1"}
+        assert set(lasting.coordinator.failures) == {"client-1"}
         assert np.abs(total["vector"] - lasting.expected()).max() < 1e-4
         unwired(lasting)
 
@@ -401,7 +413,7 @@ class TestReplays:
         scene.tap.rewrite = keep
         scene.total()
         scene.tap.rewrite = lambda step, party, message: (
-            kept[step, party] if (step, party) == ("desk.contribute", "client-2") else None
+            kept[step, party] if (step, party) == ("client.contribute", "client-2") else None
         )
         assert_without(scene, "client-2", reason=NOT_AUTHENTIC)
 
@@ -409,9 +421,9 @@ class TestReplays:
         kept = {}
         scene.tap.recall = lambda step, party, call, job: kept.setdefault((step, party), (call, job))
         scene.total()
-        scene.desk.failures.clear()
+        scene.coordinator.failures.clear()
         scene.tap.recall = lambda step, party, call, job: (
-            kept[step, party] if (step, party) == ("desk.contribute", "client-2") else None
+            kept[step, party] if (step, party) == ("client.contribute", "client-2") else None
         )
         assert_without(scene, "client-2", reason="replay")
 
@@ -439,7 +451,7 @@ class TestReplays:
         other = {"client-2": "client-3", "client-3": "client-2"}
 
         def swap(step, replies):
-            if step != "desk.contribute" or len(replies) < 2:
+            if step != "client.contribute" or len(replies) < 2:
                 return replies
             found = {reply.party: reply for reply in replies}
             return [replace(found[other.get(name, name)], party=name) for name in found]
@@ -465,12 +477,12 @@ class TestReplays:
     def test_a_failure_of_the_client_itself_is_confirmed(self, scene):
         with mock.patch.dict(scene.rows, {"client-2": np.full(6, np.nan)}):
             scene.total()
-        assert "unconfirmed" not in scene.desk.failures["client-2"]
+        assert "unconfirmed" not in scene.coordinator.failures["client-2"]
 
     def test_notes_of_a_reply_that_is_not_authentic_are_not_told(self, scene):
         scene.tap.rewrite = lambda step, party, message: (
             Message({**message, "$notes": [("all is well", "info")]})
-            if (step, party) == ("desk.contribute", "client-2")
+            if (step, party) == ("client.contribute", "client-2")
             else None
         )
         assert_without(scene, "client-2", reason=NOT_AUTHENTIC)
@@ -483,7 +495,7 @@ class TestReplays:
 def stranger(scene, owner):
     """An exchange key signed by somebody whom nobody has pinned."""
     _, public = new_exchange()
-    return sign_key(Secret(b"s" * 32), "exchange", owner, scene.desk.manifest.digest, public)
+    return sign_key(Secret(b"s" * 32), "exchange", owner, scene.coordinator.manifest.digest, public)
 
 
 class TestSwappedKeys:
@@ -493,7 +505,7 @@ class TestSwappedKeys:
         shown = {}
 
         def rewrite(step, party, message):
-            if step != "desk.enrol":
+            if step != "client.enrol":
                 return None
             shown[party] = message["guard/exchange"]
             if party != "client-2":
@@ -510,51 +522,51 @@ class TestSwappedKeys:
         telling = (
             "not signed by its pinned identity" if how in ("stranger", "another client") else "showed no"
         )
-        assert telling in scene.desk.failures["client-2"]
-        assert scene.desk.parties == tuple(name for name in CLIENTS if name != "client-2")
+        assert telling in scene.coordinator.failures["client-2"]
+        assert scene.coordinator.parties == tuple(name for name in CLIENTS if name != "client-2")
         assert scene.total().contributors == 4
 
     def test_the_coordinators_own_at_enrolment(self, guarded, scene_of):
         scene = scene_of(guarded, ROWS, quorum=0.5, min_clients=2)
 
         def recall(step, party, call, job):
-            if step != "desk.enrol" or party != "client-2":
+            if step != "client.enrol" or party != "client-2":
                 return None
             fields = dict(Message.decode(call)) | {"guard/exchange": stranger(scene, "coordinator")}
             return Message(fields).encode(), job
 
         scene.tap.recall = recall
         scene.begin()
-        assert "not signed by its pinned identity" in scene.desk.failures["client-2"]
+        assert "not signed by its pinned identity" in scene.coordinator.failures["client-2"]
         assert "channel" not in scene.site("client-2").vault
 
     def test_another_manifest_under_the_same_signature(self, guarded, scene_of):
         """Nobody can lower what was agreed on the way: the signature is over the manifest's digest."""
         scene = scene_of(guarded, ROWS, quorum=0.5, min_clients=3)
-        weaker = replace(scene.desk.manifest, min_clients=1).to_message().encode()
+        weaker = replace(scene.coordinator.manifest, min_clients=1).to_message().encode()
         scene.tap.recall = lambda step, party, call, job: (
             (Message(dict(Message.decode(call)) | {"manifest": weaker}).encode(), job)
-            if step == "desk.enrol" and party == "client-2"
+            if step == "client.enrol" and party == "client-2"
             else None
         )
         scene.begin()
-        assert "not signed by its pinned identity" in scene.desk.failures["client-2"]
+        assert "not signed by its pinned identity" in scene.coordinator.failures["client-2"]
 
     @every_shared_key
     def test_a_relayed_exchange_key_that_the_maker_of_keys_gets(self, protection, scene_of):
         scene = scene_of(protection, ROWS, quorum=1.0, min_clients=2)
-        scene.desk.enrol()
-        scene.desk.directory["client-3"] = stranger(scene, "client-3")
+        scene.coordinator.enrol()
+        scene.coordinator.directory["client-3"] = stranger(scene, "client-3")
         with pytest.raises(QuorumError, match="exchange key of client-3 is not signed"):
-            protection.prepare(scene.desk, 1)
+            protection.prepare(scene.coordinator, 1)
 
     def test_a_relayed_exchange_key_in_a_ring(self, scene_of):
         scene = made(scene_of, Ring(key_bits=2048), quorum=0.4)
-        scene.desk.directory["client-3"] = stranger(scene, "client-3")
+        scene.coordinator.directory["client-3"] = stranger(scene, "client-3")
         # Those before and after it refuse, one after the other, until it stands alone.
         with pytest.raises(QuorumError, match="exchange key of client-3 is not signed"):
             scene.total()
-        assert set(scene.desk.failures) == set(CLIENTS) - {"client-3"}
+        assert set(scene.coordinator.failures) == set(CLIENTS) - {"client-3"}
 
     def test_the_key_servers_public_key_on_its_way_to_the_coordinator(self, scene_of):
         scene = scene_of(SERVED, ROWS, min_clients=2)
@@ -570,12 +582,12 @@ class TestSwappedKeys:
     def test_the_key_servers_public_key_by_the_coordinator(self, scene_of):
         """It makes a key of its own, with which it could open every contribution."""
         scene = made(scene_of, SERVED, quorum=0.2)
-        desk = scene.desk
-        for signer in (desk.identity, Secret(b"s" * 32)):
+        coordinator = scene.coordinator
+        for signer in (coordinator.identity, Secret(b"s" * 32)):
             signed = sign_key(
-                signer, "paillier", KEY_SERVER, desk.manifest.digest, foreign_paillier().to_bytes()
+                signer, "paillier", KEY_SERVER, coordinator.manifest.digest, foreign_paillier().to_bytes()
             )
-            desk.memory["signed"] = Blob("public", signed)
+            coordinator.memory["signed"] = Blob("public", signed)
             with pytest.raises(QuorumError, match="paillier key of key-server is not signed"):
                 scene.total()
         assert not any(b"TPV" in raw for raw in scene.received("coordinator"))
@@ -584,7 +596,7 @@ class TestSwappedKeys:
     @pytest.mark.parametrize("what", ["wrap", "somebody's wrap", "cut wrap", "bundle", "cut bundle"])
     def test_the_federations_key_on_its_way_to_a_client(self, protection, scene_of, what):
         scene = made(scene_of, protection)
-        memory = scene.desk.memory
+        memory = scene.coordinator.memory
         wraps, bundle = memory["wraps"], memory["keys"]["bundle"].data
         if "wrap" in what:
             changed = {
@@ -615,9 +627,9 @@ class TestSwappedKeys:
 
         scene.tap.rewrite = rewrite
         scene.begin()
-        assert scene.desk.memory["keys"]["maker"] == "client-2"
+        assert scene.coordinator.memory["keys"]["maker"] == "client-2"
         unwired(scene)
-        scene.desk.failures.clear()
+        scene.coordinator.failures.clear()
         assert_without(scene)
 
     @every_shared_key
@@ -625,8 +637,8 @@ class TestSwappedKeys:
         scene = scene_of(protection, ROWS, quorum=0.5, min_clients=2)
         scene.tap.lose = lambda step, party: step == "protection.make_keys" and party != "client-3"
         scene.begin()
-        assert scene.desk.memory["keys"]["maker"] == "client-3"
-        scene.desk.failures.clear()
+        assert scene.coordinator.memory["keys"]["maker"] == "client-3"
+        scene.coordinator.failures.clear()
         assert_without(scene)
 
     @every_shared_key
@@ -643,17 +655,17 @@ class TestSwappedKeys:
 
 
 def hop_common(scene, lap=1):
-    return {"public": scene.desk.memory["public"], "summands": 5, "lap": lap}
+    return {"public": scene.coordinator.memory["public"], "summands": 5, "lap": lap}
 
 
 def sealed_by_coordinator(scene, party, summands=3):
     """A running sum of zeros that the coordinator made up, sealed with its own exchange key."""
-    desk = scene.desk
-    run, number = desk.manifest.digest, desk._sums + 1
+    coordinator = scene.coordinator
+    run, number = coordinator.manifest.digest, coordinator._sums + 1
     blob = paillier_blob(scene, np.zeros(6))
     for _ in range(summands - 1):
         blob = add_blobs(paillier_key(scene), blob, paillier_blob(scene, np.zeros(6)))
-    key = pair_key(desk.vault["exchange"], desk.directory[party][64:], "seal", run)
+    key = pair_key(coordinator.vault["exchange"], coordinator.directory[party][64:], "seal", run)
     return Blob("sealed", seal(key, blob, place(run, number, "hop, lap 1", "coordinator", party)))
 
 
@@ -668,7 +680,7 @@ class TestDishonestCoordinator:
         reply, failure = asked(scene, "client-1", {}, hop_common(scene))
         assert reply is None
         assert "OpeningError: running sum of 1 contributions, agreed were at least 3" in failure
-        directory = scene.desk.directory
+        directory = scene.coordinator.directory
         first, _ = asked(
             scene, "client-2", {"next": "client-3", "next_exchange": directory["client-3"]}, hop_common(scene)
         )
@@ -702,7 +714,7 @@ class TestDishonestCoordinator:
 
     def test_it_sends_the_ring_through_one_client_again_and_again(self, scene_of):
         scene = made(scene_of, Ring(key_bits=2048))
-        mine = scene.desk.directory["client-1"]
+        mine = scene.coordinator.directory["client-1"]
         reply, failure = asked(
             scene, "client-1", {"next": "client-1", "next_exchange": mine}, hop_common(scene)
         )
@@ -712,7 +724,7 @@ class TestDishonestCoordinator:
     def test_it_sends_the_ring_back_and_forth(self, scene_of):
         """Two clients that count as four would tell each other's vectors."""
         scene = made(scene_of, Ring(key_bits=2048), min_clients=3)
-        directory = scene.desk.directory
+        directory = scene.coordinator.directory
         there = {"next": "client-2", "next_exchange": directory["client-2"]}
         first, _ = asked(scene, "client-1", there, hop_common(scene))
         back = {
@@ -734,7 +746,7 @@ class TestDishonestCoordinator:
 
     def test_an_old_hop_does_not_open_in_another_lap_or_sum(self, scene_of):
         scene = made(scene_of, Ring(key_bits=2048))
-        directory = scene.desk.directory
+        directory = scene.coordinator.directory
         first, _ = asked(
             scene, "client-1", {"next": "client-2", "next_exchange": directory["client-2"]}, hop_common(scene)
         )
@@ -752,25 +764,29 @@ class TestDishonestCoordinator:
         scene = made(scene_of, SERVED, min_clients=3)
         scene.total()
         single = next(
-            reply.message["cipher"] for step, reply in scene.tap.replies if step == "desk.contribute"
+            reply.message["cipher"] for step, reply in scene.tap.replies if step == "client.contribute"
         )
         with pytest.raises(FederationError, match="total over 1 contributions, agreed were at least 3"):
-            list(scene.desk.ask(scene.protection.open_total, {"cipher": single}, parties=[KEY_SERVER]))
+            list(scene.coordinator.ask(scene.protection.open_total, {"cipher": single}, parties=[KEY_SERVER]))
 
     @every_shared_key
     def test_a_client_is_asked_to_disclose_one_contribution(self, protection, scene_of):
         """Whatever the ask says of it: the ciphertext itself is no total."""
         scene = made(scene_of, protection, min_clients=3)
         scene.total()
-        entry = next(dict(Message.decode(raw)) for step, raw in scene.tap.calls if step == "desk.disclose")
+        entry = next(
+            dict(Message.decode(raw)) for step, raw in scene.tap.calls if step == "client.disclose_total"
+        )
         fields = {name: value for name, value in entry.items() if name[0] != "$"}
         single = next(
-            reply.message["cipher"] for step, reply in scene.tap.replies if step == "desk.contribute"
+            reply.message["cipher"] for step, reply in scene.tap.replies if step == "client.contribute"
         )
         for contributors, reason in ((1, "too few to disclose"), (5, "total over 1 contributions")):
             failures = {}
             asks = {**fields, "total/cipher": single, "contributors": contributors}
-            assert not list(scene.desk._wave("desk.disclose", ("client-2",), asks, {}, failures=failures))
+            assert not list(
+                scene.coordinator._wave("client.disclose_total", ("client-2",), asks, {}, failures=failures)
+            )
             assert reason in failures["client-2"]
 
     @every_shared_key
@@ -778,21 +794,21 @@ class TestDishonestCoordinator:
         scene = made(scene_of, protection, min_clients=3, quorum=0.2)
         scene.round()
         single = next(
-            reply.message["cipher"] for step, reply in scene.tap.replies if step == "desk.contribute"
+            reply.message["cipher"] for step, reply in scene.tap.replies if step == "client.contribute"
         )
-        entry = dict(Message.decode(scene.desk._log[0])) | {"total/cipher": single}
-        scene.desk._log[0] = Message(entry).encode()
+        entry = dict(Message.decode(scene.coordinator._log[0])) | {"total/cipher": single}
+        scene.coordinator._log[0] = Message(entry).encode()
         with pytest.raises(QuorumError, match="total over 1 contributions, agreed were at least 3"):
             scene.finish()
 
     @every_shared_key
     def test_it_wants_the_federations_key_sealed_for_itself(self, protection, scene_of):
         scene = scene_of(protection, ROWS, min_clients=2)
-        scene.desk.enrol()
+        scene.coordinator.enrol()
         signed = np.frombuffer(own_exchange(scene), dtype=np.uint8)[None]
         with pytest.raises(QuorumError, match="told to seal for coordinator"):
             list(
-                scene.desk.ask(
+                scene.coordinator.ask(
                     protection.make_keys,
                     {"names": b"coordinator", "exchanges": signed},
                     parties=["client-1"],
@@ -802,13 +818,13 @@ class TestDishonestCoordinator:
     @every_shared_key
     def test_it_hands_out_a_key_of_its_own(self, protection, scene_of):
         scene = made(scene_of, protection, quorum=0.2)
-        desk = scene.desk
-        run = desk.manifest.digest
-        key = pair_key(desk.vault["exchange"], desk.directory["client-2"][64:], "seal", run)
+        coordinator = scene.coordinator
+        run = coordinator.manifest.digest
+        key = pair_key(coordinator.vault["exchange"], coordinator.directory["client-2"][64:], "seal", run)
         wrap = seal(key, b"c" * 32, place(run, 0, "key", "coordinator", "client-2"))
         ticket = {
             "wrap": Blob("sealed", wrap),
-            "bundle": desk.memory["keys"]["bundle"],
+            "bundle": coordinator.memory["keys"]["bundle"],
             "maker": "coordinator",
             "exchange": own_exchange(scene),
         }

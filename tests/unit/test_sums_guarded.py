@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from tacit.core.desk import Desk
+from tacit.core.coordinator import Coordinator
 from tacit.core.engine import Reply
 from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.events import Received, Relayed, WaveEnded, WaveStarted
-from tacit.core.manifest import Manifest, Parts
+from tacit.core.manifest import Components, Manifest
 from tacit.core.message import Message
 from tacit.core.values import Blob
 from tacit.data.preparation import Preparation
@@ -17,10 +17,10 @@ from tacit.engines.holdings import Holdings
 from tacit.engines.sites import pinned_identity, site_secret
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
-from tacit.sums.ckks import CKKS
-from tacit.sums.guarded import WRAPPED, run_of, sealing_key
-from tacit.sums.paillier import KEY_SERVER, Paillier
-from tacit.sums.ring import Ring
+from tacit.protections.ckks import CKKS
+from tacit.protections.keys.authenticated import WRAPPED, run_of, sealing_key
+from tacit.protections.paillier import KEY_SERVER, Paillier
+from tacit.protections.ring import Ring
 
 CLIENTS = [f"client-{index + 1}" for index in range(4)]
 ROWS = dict(zip(CLIENTS, np.random.default_rng(5).uniform(-1, 1, size=(4, 5)), strict=True))
@@ -29,7 +29,7 @@ SHARED = [CKKS(), Paillier(holder="clients", key_bits=2048)]
 every_shared_key = pytest.mark.parametrize("protection", SHARED, ids=["ckks", "paillier"])
 
 
-def asks(scene, step="desk.contribute"):
+def asks(scene, step="client.contribute"):
     """What each party was asked in the last wave of a step, by party."""
     found = {}
     for receiver, _, name, raw in scene.heard:
@@ -43,22 +43,22 @@ class TestChannels:
         scene = scene_of(guarded, ROWS, min_clients=2).begin()
         keys = {name: scene.site(name).vault["channel"] for name in CLIENTS}
         for name in CLIENTS:
-            assert scene.desk.vault[f"channel/{name}"] == keys[name]
+            assert scene.coordinator.vault[f"channel/{name}"] == keys[name]
         assert len({key.reveal() for key in keys.values()}) == len(CLIENTS)
 
     def test_two_clients_share_a_sealing_key_that_the_coordinator_cannot_make(self, guarded, scene_of):
         scene = scene_of(guarded, ROWS, min_clients=2).begin()
-        one, other, directory = scene.site("client-1"), scene.site("client-2"), scene.desk.directory
+        one, other, directory = scene.site("client-1"), scene.site("client-2"), scene.coordinator.directory
         shared = sealing_key(one, "client-2", directory["client-2"])
         assert shared == sealing_key(other, "client-1", directory["client-1"])
         third = sealing_key(scene.site("client-3"), "client-1", directory["client-1"])
         assert shared != third
-        assert shared not in (*scene.desk.vault.values(), *one.vault.values())
+        assert shared not in (*scene.coordinator.vault.values(), *one.vault.values())
 
     @pytest.mark.parametrize("name", ["coordinator", "client-1"])
     def test_nothing_is_sealed_for_the_relay_or_for_oneself(self, guarded, scene_of, name):
         scene = scene_of(guarded, ROWS, min_clients=2).begin()
-        signed = scene.desk.directory["client-1"]
+        signed = scene.coordinator.directory["client-1"]
         with pytest.raises(ProtectionError, match=f"told to seal for {name}"):
             sealing_key(scene.site("client-1"), name, signed)
 
@@ -72,7 +72,7 @@ class TestChannels:
         scene = scene_of(guarded, ROWS, min_clients=2).begin()
         scene.total()
         scene.total()
-        sent = [reply.message for step, reply in scene.tap.replies if step == "desk.contribute"]
+        sent = [reply.message for step, reply in scene.tap.replies if step == "client.contribute"]
         blobs = [value.data for message in sent for value in message.values() if isinstance(value, Blob)]
         assert len(blobs) == len(set(blobs)) == 2 * len(CLIENTS)
 
@@ -83,8 +83,8 @@ class TestChannels:
 
     def test_a_coordinator_without_an_identity_cannot_begin(self, guarded, scene_of):
         scene = scene_of(guarded, ROWS, min_clients=2)
-        scene.desk._secret = None
-        with pytest.raises(ConfigError, match="give the desk its secret"):
+        scene.coordinator._secret = None
+        with pytest.raises(ConfigError, match="give the coordinator its secret"):
             scene.begin()
 
 
@@ -97,12 +97,12 @@ class TestClientKeys:
         assert {name for name, raw in first.items() if b"ticket/wrap" in raw} == set(CLIENTS[1:])
         scene.total()
         assert not any(b"ticket/wrap" in raw for raw in asks(scene).values())
-        assert not scene.desk.memory["wraps"]
+        assert not scene.coordinator.memory["wraps"]
 
     def test_who_missed_the_first_sum_gets_the_key_with_the_next(self, protection, scene_of):
         scene = scene_of(protection, ROWS, min_clients=2, quorum=0.5).begin()
         scene.total(lost=("client-3",))
-        assert set(scene.desk.memory["wraps"]) == {"client-3"}
+        assert set(scene.coordinator.memory["wraps"]) == {"client-3"}
         total = scene.total()
         assert total.contributors == 4
         assert np.abs(total["vector"] - scene.expected()).max() < 1e-6
@@ -129,7 +129,7 @@ class TestClientKeys:
         scene.total()
         keys = [protection.unlocked(scene.site(name)) for name in CLIENTS]
         assert all(key == keys[0] for key in keys)
-        assert keys[0].reveal() not in scene.desk.memory["public"]
+        assert keys[0].reveal() not in scene.coordinator.memory["public"]
 
     def test_a_single_client_is_refused_before_a_key_is_made(self, protection, scene_of):
         scene = scene_of(protection, {"client-1": ROWS["client-1"]})
@@ -159,7 +159,7 @@ class TestWaves:
         scene.total()
         scene.total()
         steps = [step for step, party, _ in scene.tap.jobs if party == KEY_SERVER]
-        assert steps == ["desk.serve", "protection.serve_key", *2 * ["protection.open_total"]]
+        assert steps == ["client.enrol_service", "protection.serve_key", *2 * ["protection.open_total"]]
 
     def test_without_a_key_server_the_run_does_not_begin(self, scene_of):
         scene = scene_of(Paillier(key_bits=2048), ROWS, min_clients=2, engine={"services": ()})
@@ -176,11 +176,11 @@ class TestWaves:
                 return ROWS[name]
 
         scene.tap.lose = lambda step, party: party == "client-3"
-        method = type(scene.parts.method)
+        method = type(scene.components.method)
         cells = dict(zip(method.vector.__code__.co_freevars, method.vector.__closure__, strict=True))
         cells["rows"].cell_contents = Counting()
         scene.round()
-        asked = [party for step, party, _ in scene.tap.jobs if step == "desk.contribute"]
+        asked = [party for step, party, _ in scene.tap.jobs if step == "client.contribute"]
         assert asked == ["client-1", "client-2", "client-3", "client-1", "client-2", "client-4"]
         assert computed == ["client-1", "client-2", "client-4"]
 
@@ -238,18 +238,18 @@ class Lossy(EmbeddedEngine):
 def test_a_client_first_asked_in_a_later_round_gets_its_key_with_the_totals(protection):
     table = Table.of(np.arange(24.0).reshape(12, 2) % 7, np.arange(12) % 2)
     held = Holdings(table, np.arange(0, 13, 3), [f"site {index}" for index in range(4)])
-    parts = Parts(FedHEONN(), protection, Preparation())
-    manifest = Manifest.of("run", parts, min_clients=2, quorum=0.5, experiment=True)
-    engine = Lossy(held, assemble=lambda asked: parts)
-    desk = Desk(
+    components = Components(FedHEONN(), protection, Preparation())
+    manifest = Manifest.of("run", components, min_clients=2, quorum=0.5, experiment=True)
+    engine = Lossy(held, assemble=lambda asked: components)
+    coordinator = Coordinator(
         engine,
         manifest,
-        parts,
+        components,
         secret=site_secret(0, "coordinator"),
         pinned=lambda name: pinned_identity(0, name),
     )
-    desk.enrol()
-    protection.prepare(desk, 2)
-    assert parts.preparation.train(desk) == ("site 0", "site 1", "site 2")
-    assert desk.round(parts.method.terms, parts.method.solve) == desk.parties
-    assert desk.finish().holders == desk.parties
+    coordinator.enrol()
+    protection.prepare(coordinator, 2)
+    assert components.preparation.train(coordinator) == ("site 0", "site 1", "site 2")
+    assert coordinator.round(components.method.terms, components.method.solve) == coordinator.parties
+    assert coordinator.finish().holders == coordinator.parties

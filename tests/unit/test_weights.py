@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from tacit import Federation, Plain, Table
+from tacit.core.component import apply, contribution
 from tacit.core.errors import ConfigError
 from tacit.core.layout import Field, Layout
-from tacit.core.parts import apply, contribution
 from tacit.data.preparation import Preparation
 from tacit.methods.base import Method
-from tacit.sums.ckks import CKKS
-from tacit.sums.paillier import Paillier
+from tacit.protections.ckks import CKKS
+from tacit.protections.paillier import Paillier
 
 ROWS = {f"site {i}": np.array([0.1 * i, -0.05 * i, 1.0]) for i in range(1, 5)}
 WEIGHTS = {"site 1": 0.5, "site 2": 3.0, "site 3": -1.0, "site 4": 0.0}
@@ -40,8 +40,8 @@ class Weighted(Method):
     def keep(self, total, shared):
         return shared | {"vector": total["vector"], "weight": np.asarray(total["weight"])}
 
-    def train(self, desk) -> None:
-        desk.round(self.vector, self.keep, weights=WEIGHTS if self.public else None)
+    def train(self, coordinator) -> None:
+        coordinator.round(self.vector, self.keep, weights=WEIGHTS if self.public else None)
 
     def model(self, shared):
         return shared

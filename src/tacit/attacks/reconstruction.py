@@ -23,7 +23,7 @@ from tacit.core.errors import ConfigError, DataError
 from tacit.core.message import Message
 
 Matrix = NDArray[np.float64]
-Received = tuple[str, str, str, bytes]  # receiver, sender, step, what was received: see Desk
+Received = tuple[str, str, str, bytes]  # receiver, sender, step, what was received: see Coordinator
 MOST_ROWS = 5  # whole-number columns of more rows are too many to list
 MOST_COLUMNS = 1 << 22
 CLOSE = 1e-6  # to a whole number, in units of the largest inner product

@@ -88,7 +88,7 @@ def new_site(
     as_json: Json = False,
 ) -> None:
     """Make a site's folder with keys of its own; the identity it prints goes into everybody's roster."""
-    from tacit.core.parts import from_plain
+    from tacit.core.component import from_plain
     from tacit.deploy.site import new_site as make
     from tacit.engines.sitefolder import SiteSettings
 

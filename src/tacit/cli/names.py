@@ -15,7 +15,7 @@ def methods(incomplete: str) -> list[str]:
 
 def protections(incomplete: str) -> list[str]:
     """Protections."""
-    from tacit.sums import PROTECTIONS
+    from tacit.protections import PROTECTIONS
 
     return _starting(incomplete, PROTECTIONS)
 

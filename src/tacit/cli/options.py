@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tacit.core.component import Component
 from tacit.core.errors import ConfigError, nearest
-from tacit.core.parts import Part
 from tacit.data.files import is_data
 from tacit.data.partition import PARTITIONERS, options_of
 from tacit.methods import METHODS
-from tacit.sums import PROTECTIONS
+from tacit.protections import PROTECTIONS
 
 
 def extra_flags(
@@ -55,7 +55,7 @@ def switches(chosen: Mapping[str, str] | None = None) -> list[str]:
     >>> switches({"method": "fedheonn", "protect": "ring"}), switches({"protect": "noised"})
     (['clip'], [])
     """
-    parts: list[type[Part]] = []
+    parts: list[type[Component]] = []
     for section, registry in (("method", METHODS), ("protect", PROTECTIONS)):
         names = registry if chosen is None else [chosen[section]] if section in chosen else []
         parts += [registry.get(name) for name in names]

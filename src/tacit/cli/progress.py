@@ -11,12 +11,12 @@ from tacit.cli.output import stderr
 from tacit.core.events import Event, Noted, Replied, RunStarted, WaveEnded, WaveStarted
 
 WORDS = {
-    "desk.enrol": "enrol",
-    "desk.contribute": "contribute",
-    "desk.disclose": "disclose",
-    "desk.adopt": "adopt the model",
-    "desk.serve": "services",
-    "desk.hand_over": "read the model",
+    "client.enrol": "enrol",
+    "client.contribute": "contribute",
+    "client.disclose_total": "disclose",
+    "client.adopt_model": "adopt the model",
+    "client.enrol_service": "services",
+    "client.show_model": "read the model",
     "protection.make_keys": "make keys",
     "protection.serve_key": "make keys",
     "protection.open_total": "open the total",

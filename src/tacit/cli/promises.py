@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tacit.core.protection import Promises, Protection
-from tacit.sums import PROTECTIONS
+from tacit.protections import PROTECTIONS
 
 NOISE = 0.01  # a precision from here on is no error of fixed point: noise is added on purpose
 
@@ -14,7 +14,7 @@ NOISE = 0.01  # a precision from here on is no error of fixed point: noise is ad
 def variants(kind: type[Protection]) -> Iterator[tuple[dict[str, Any], Promises]]:
     """Options that change what is promised to whom, the defaults first, with the promises.
 
-    >>> from tacit.sums.plain import Plain
+    >>> from tacit.protections.plain import Plain
     >>> [options for options, _ in variants(Plain)]
     [{'opens': 'coordinator'}, {'opens': 'clients'}]
     """
@@ -63,7 +63,7 @@ def described() -> list[dict[str, Any]]:
 def lines(promises: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Promises as pairs of words, in the order in which one asks for them.
 
-    >>> from tacit.sums.plain import Plain
+    >>> from tacit.protections.plain import Plain
     >>> lines(Plain().promises.as_dict())[0]
     ('totals open at', 'the coordinator')
     """

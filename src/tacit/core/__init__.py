@@ -1,1 +1,1 @@
-"""The innermost room: messages, parties, the desk, engines as an interface, events, errors."""
+"""The innermost room: messages, parties, the coordinator, engines as an interface, events, errors."""

@@ -1,6 +1,6 @@
 """Events say what happened; ledgers, progress bars, run folders and web pages only read them.
 
-No method prints, times or counts anything: engine and desk emit events, numbered in the order in
+No method prints, times or counts anything: engine and coordinator emit events, numbered in the order in
 which replies are folded, and whoever is interested subscribes.
 """
 

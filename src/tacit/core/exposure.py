@@ -1,4 +1,4 @@
-"""Who received what: messages sorted into exposure classes as they pass the desk.
+"""Who received what: messages sorted into exposure classes as they pass the coordinator.
 
 ``plain`` can be read as it is; ``cipher``, ``sealed``, ``masked`` and ``share`` are blobs of that kind;
 ``aggregate`` is a total over several clients, or what was made of one; ``public`` was never a secret.
@@ -23,7 +23,7 @@ OTHER = "another client"
 KEYS = "the keys"
 RUN = "the run"
 STARTING = "starting values"
-AGGREGATES = ("desk.disclose", "protection.open_total")
+AGGREGATES = ("client.disclose_total", "protection.open_total")
 KEY_FIELDS = ("bundle", "wrap", "wraps")
 
 
@@ -47,7 +47,9 @@ class Exposure:
 
     def replied(self, party: str, fields: Mapping[str, Any], service: bool) -> None:
         """Count what the coordinator received in a reply."""
-        receiver = EXPERIMENTER if self._step in ("desk.hand_over", "desk.reopen") else COORDINATOR
+        receiver = (
+            EXPERIMENTER if self._step in ("client.show_model", "client.open_standing_total") else COORDINATOR
+        )
         for name, value in fields.items():
             if name[0] == "$":
                 continue
@@ -59,7 +61,7 @@ class Exposure:
                 self._add(receiver, ALL, "aggregate", name, size)
             elif kind == "sealed" and name.removeprefix("guard/") in KEY_FIELDS:
                 self._add(receiver, KEYS, kind, name.removeprefix("guard/"), size)
-            elif self._step == "desk.adopt" or name.startswith("guard/"):
+            elif self._step == "client.adopt_model" or name.startswith("guard/"):
                 # A digest that all must agree on; a key that was made to be shown.
                 self._add(receiver, party if service else EACH, "public", name, size)
             else:

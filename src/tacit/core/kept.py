@@ -15,17 +15,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tacit.core.client import attempts, manifest_of, over, remember, replica_at, under, write_log
 from tacit.core.errors import ConfigError, DataError, FederationError, StepError
 from tacit.core.events import Events, Noted
-from tacit.core.manifest import Parts
+from tacit.core.manifest import Components
 from tacit.core.message import Message
 from tacit.core.party import Party
-from tacit.core.replica import attempts, manifest_of, over, remember, replica_at, under, write_log
 from tacit.core.shared import Shared
-from tacit.core.waves import some
+from tacit.core.transport import some
 
 if TYPE_CHECKING:
-    from tacit.core.desk import Desk
+    from tacit.core.coordinator import Coordinator
 
 EARLIER = "earlier/"
 
@@ -67,73 +67,79 @@ class Kept:
 # -- coordinator ---------------------------------------------------------------------------------------
 
 
-def point(desk: Desk) -> Kept | None:
-    """What a desk can go on from, now that a round is complete; None if nobody has a whole round yet."""
-    shared, progress, log = desk.shared, desk.progress, Message()
+def point(coordinator: Coordinator) -> Kept | None:
+    """What a coordinator can go on from, now that a round is complete; None if nobody has a whole round yet."""
+    shared, progress, log = coordinator.shared, coordinator.progress, Message()
     if shared is None:
-        desk._marks[len(desk._log)] = desk.progress
-        if desk.engine.recalls:
-            least = min(desk._known.get(party, 0) for party in desk.parties)
-            log = Message(write_log(least + 1, desk._log[least:]))
-        elif (found := _read(desk)) is not None:
+        coordinator._marks[len(coordinator._log)] = coordinator.progress
+        if coordinator.engine.recalls:
+            least = min(coordinator._known.get(party, 0) for party in coordinator.parties)
+            log = Message(write_log(least + 1, coordinator._log[least:]))
+        elif (found := _read(coordinator)) is not None:
             shared, progress = found
         else:
             return None
-    return _kept(desk, progress, shared, log)
+    return _kept(coordinator, progress, shared, log)
 
 
-def last_point(desk: Desk, shared: Shared) -> Kept:
+def last_point(coordinator: Coordinator, shared: Shared) -> Kept:
     """The same after the last round, when the experimenter has read what was learnt."""
-    return _kept(desk, desk.progress, shared, Message())
+    return _kept(coordinator, coordinator.progress, shared, Message())
 
 
-def _kept(desk: Desk, progress: Mapping[str, Any], shared: Shared | None, log: Message) -> Kept:
-    lag = int(desk.progress["round"]) - int(progress["round"])
-    attempt, sums = desk.manifest.attempt, desk.begun + desk._sums
-    return Kept(desk.schema, progress, shared, log, attempt, attempt + 1, sums, desk.repeats + lag)
+def _kept(coordinator: Coordinator, progress: Mapping[str, Any], shared: Shared | None, log: Message) -> Kept:
+    lag = int(coordinator.progress["round"]) - int(progress["round"])
+    attempt, sums = coordinator.manifest.attempt, coordinator.begun + coordinator._sums
+    return Kept(
+        coordinator.schema, progress, shared, log, attempt, attempt + 1, sums, coordinator.repeats + lag
+    )
 
 
-def _read(desk: Desk) -> tuple[Shared, Mapping[str, Any]] | None:
+def _read(coordinator: Coordinator) -> tuple[Shared, Mapping[str, Any]] | None:
     """A client's replica after a round that it has opened, which may be the one before the last.
 
     It is asked for nothing else: the last total would be opened out of turn. The experimenter's reading is
     no traffic of the federation.
     """
-    whole = [party for party in desk.parties if desk._known.get(party) in desk._marks]
+    whole = [party for party in coordinator.parties if coordinator._known.get(party) in coordinator._marks]
     if not whole:
         return None
-    chosen = max(whole, key=lambda party: desk._known[party])
-    if not desk.read:
+    chosen = max(whole, key=lambda party: coordinator._known[party])
+    if not coordinator.read:
         text = f"checkpoints hold the model: the experimenter reads it at {chosen} after each round"
-        desk.events.emit(Noted("run", text, "warning"))
-        desk.read = True
-    position, told = desk._known[chosen], desk.events
-    desk._marks = {at: progress for at, progress in desk._marks.items() if at >= position}
-    desk.events = Events()
+        coordinator.events.emit(Noted("run", text, "warning"))
+        coordinator.read = True
+    position, told = coordinator._known[chosen], coordinator.events
+    coordinator._marks = {at: progress for at, progress in coordinator._marks.items() if at >= position}
+    coordinator.events = Events()
     try:
-        replies = list(desk._wave("desk.hand_over", (chosen,), {}, {}, failures={}, news=False))
+        replies = list(coordinator._wave("client.show_model", (chosen,), {}, {}, failures={}, news=False))
     finally:
-        desk.events = told
+        coordinator.events = told
     if not replies:
         return None
-    return Shared(desk.schema, under("shared/", replies[0].message)), desk._marks[position]
+    return Shared(coordinator.schema, under("shared/", replies[0].message)), coordinator._marks[position]
 
 
-def resume(desk: Desk, kept: Kept, sums: int) -> None:
-    """Let a desk whose parties are enrolled go on.
+def resume(coordinator: Coordinator, kept: Kept, sums: int) -> None:
+    """Let a coordinator whose parties are enrolled go on.
 
     Whatever is spent by being computed counts as spent: in each attempt since, one round of so many ``sums``
     may have begun.
     """
-    if desk.schema != kept.schema:
+    if coordinator.schema != kept.schema:
         raise DataError("the clients' schema is not that of the run they go on with: bring the same columns")
-    since = desk.manifest.attempt - kept.attempt
-    desk.progress, desk.repeats, desk.begun = kept.progress, kept.repeats + since, kept.sums + since * sums
-    desk.parts.protection.resume(desk, desk.begun)
-    if desk.shared is not None:
+    since = coordinator.manifest.attempt - kept.attempt
+    coordinator.progress, coordinator.repeats, coordinator.begun = (
+        kept.progress,
+        kept.repeats + since,
+        kept.sums + since * sums,
+    )
+    coordinator.components.protection.resume(coordinator, coordinator.begun)
+    if coordinator.shared is not None:
         if kept.shared is None:
             raise ConfigError("this run opened its totals at the clients, and cannot go on opening them here")
-        desk.shared = desk.shared | kept.shared
+        coordinator.shared = coordinator.shared | kept.shared
         return
     if kept.shared is not None:
         call = over("shared/", kept.shared)
@@ -142,24 +148,24 @@ def resume(desk: Desk, kept: Kept, sums: int) -> None:
     failures: dict[str, str] = {}
     digests = {
         reply.party: str(reply.message.get("digest"))
-        for reply in desk._wave("desk.restore", desk.parties, call, {}, failures=failures)
+        for reply in coordinator._wave("client.restore", coordinator.parties, call, {}, failures=failures)
     }
-    desk._check_quorum("going on", desk.parties, list(digests), failures)
+    coordinator._check_quorum("going on", coordinator.parties, list(digests), failures)
     expected = Counter(digests.values()).most_common(1)[0][0]
     if odd := [party for party, digest in digests.items() if digest != expected]:
         raise FederationError(
             f"{len(odd)} of {len(digests)} replicas differ from the rest ({some(odd)}): the run cannot go on"
         )
-    desk.parties = tuple(party for party in desk.parties if party in digests)
+    coordinator.parties = tuple(party for party in coordinator.parties if party in digests)
 
 
 # -- client --------------------------------------------------------------------------------------------
 
 
-def restore(party: Party, message: Message, parts: Parts, shared: Shared) -> Message:
+def restore(party: Party, message: Message, components: Components, shared: Shared) -> Message:
     """Take up what was learnt before the run was stopped: one's own replica; in experiments a given one."""
     if EARLIER + "attempt" in message:
-        replica = _own(party, under(EARLIER, message), parts, shared.schema)
+        replica = _own(party, under(EARLIER, message), components, shared.schema)
     elif manifest_of(party).experiment:
         replica = Shared(shared.schema, under("shared/", message))
     else:
@@ -169,7 +175,7 @@ def restore(party: Party, message: Message, parts: Parts, shared: Shared) -> Mes
     return Message(digest=replica.digest())
 
 
-def _own(party: Party, earlier: Mapping[str, Any], parts: Parts, schema: Any) -> Shared:
+def _own(party: Party, earlier: Mapping[str, Any], components: Components, schema: Any) -> Shared:
     """This site's own replica, brought to where the earlier attempt stood."""
     manifest, attempt = manifest_of(party), earlier["attempt"]
     known = attempts(party).get(attempt)
@@ -178,4 +184,4 @@ def _own(party: Party, earlier: Mapping[str, Any], parts: Parts, schema: Any) ->
     if known.state.get("schema") != party.state["schema"]:
         raise DataError(f"{party.id} learnt under another schema in attempt {attempt} at run {manifest.run}")
     log = Message(earlier)
-    return replica_at(known, parts, schema, log, log["log/first"] + len(log["log/lengths"]) - 1)
+    return replica_at(known, components, schema, log, log["log/first"] + len(log["log/lengths"]) - 1)

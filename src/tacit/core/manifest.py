@@ -20,7 +20,7 @@ from tacit.core.values import thawed
 MOST_ATTEMPTS = 1000
 
 
-class Parts(NamedTuple):
+class Components(NamedTuple):
     """The parts that a manifest names, built at this party."""
 
     method: Any
@@ -55,7 +55,7 @@ class Manifest:
     """
 
     run: str
-    parts: Mapping[str, Any]
+    components: Mapping[str, Any]
     seed: int = 0
     min_clients: int = 1
     quorum: float = 0.8
@@ -64,11 +64,11 @@ class Manifest:
     declared: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, run: str, parts: Parts, **settings: Any) -> Manifest:
+    def of(cls, run: str, components: Components, **settings: Any) -> Manifest:
         """Write down built parts by name and settings."""
         described = {
             kind: {"name": part.registered_name(), "config": part.config()}
-            for kind, part in parts._asdict().items()
+            for kind, part in components._asdict().items()
         }
         return cls(run, described, **settings)
 

@@ -1,4 +1,4 @@
-"""Protections: how a sum is formed without showing its parts. This is their interface.
+"""Protections: how a sum is formed without showing its components. This is their interface.
 
 Each protection says in ``promises`` who holds which key, who sees what, which collusion breaks it,
 what a dropout does, and what it costs. Docs, exposure report and contract tests read the same data.
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.component import Component
 from tacit.core.layout import Layout
 from tacit.core.message import Message
-from tacit.core.parts import Part
 from tacit.core.party import Party
 
 Place = Literal["coordinator", "clients"]
@@ -131,7 +131,7 @@ class Sum(Protocol):
 
 
 @dataclass(frozen=True)
-class Protection(Part):
+class Protection(Component):
     """Base of all protected sums."""
 
     # A ring may have to start again without a hop: then clients keep their vector until the next
@@ -160,7 +160,7 @@ class Protection(Part):
 
     # -- enrolment: how coordinator and parties come to trust each other; plain has nothing to trust ---
 
-    def greet(self, desk: Any) -> Mapping[str, Any]:
+    def greet(self, coordinator: Any) -> Mapping[str, Any]:
         """Coordinator half: what rides on the first ask."""
         return {}
 
@@ -168,7 +168,7 @@ class Protection(Part):
         """Party half: what goes back with the introduction."""
         return {}
 
-    def welcome(self, desk: Any, party: str, fields: Mapping[str, Any]) -> None:
+    def welcome(self, coordinator: Any, party: str, fields: Mapping[str, Any]) -> None:
         """Coordinator half: check what came back."""
 
     def receive(self, party: Party, ticket: Mapping[str, Any]) -> None:
@@ -176,7 +176,7 @@ class Protection(Part):
 
     # -- sums --------------------------------------------------------------------------------------
 
-    def fewest(self, agreed: int) -> int:
+    def min_contributions(self, agreed: int) -> int:
         """Fewest contributions over which a total opens: as agreed, but one alone hides nothing."""
         return max(agreed, 1 if self.promises.single else 2)
 
@@ -190,21 +190,21 @@ class Protection(Part):
         bounded = np.isfinite(layout.bounds)
         return min(rounding, FINE) if layout.fine[bounded].all() else rounding
 
-    def fits(self, method: Part) -> str | None:
+    def fits(self, method: Component) -> str | None:
         """Why this protection cannot serve a method, if so; asked before anything is sent."""
         return None
 
-    def prepare(self, desk: Any, sums: int) -> None:
+    def prepare(self, coordinator: Any, sums: int) -> None:
         """Agree keys and shares for that many sums, in as few waves as possible; plain needs none."""
 
-    def resume(self, desk: Any, sums: int) -> None:
+    def resume(self, coordinator: Any, sums: int) -> None:
         """Count as spent that many of the prepared sums: the run was stopped and goes on."""
 
-    def spent(self, desk: Any) -> float:
+    def spent(self, coordinator: Any) -> float:
         """Epsilon that the sums have cost so far; 0 where there is no noise."""
         return 0.0
 
-    def left(self, desk: Any) -> int | None:
+    def left(self, coordinator: Any) -> int | None:
         """How many sums may still be formed, where there is a limit."""
         return None
 
@@ -217,7 +217,7 @@ class Protection(Part):
         raise TypeError(f"{type(self).__name__} must say how contributions are gathered")
 
     def settle(self, holder: Any) -> None:
-        """Forget, at a party or at the desk, what was prepared for sums that never came: a run is over."""
+        """Forget, at a party or at the coordinator, what was prepared for sums that never came: a run is over."""
 
     def map(
         self, pending: Sum, total: Mapping[str, Any], operator: Callable[[], Any]
@@ -230,7 +230,7 @@ class Protection(Part):
 
     # -- standing totals: only of protections that ``joins`` -------------------------------------------
 
-    def admit(self, desk: Any, names: Sequence[str]) -> None:
+    def admit(self, coordinator: Any, names: Sequence[str]) -> None:
         """Give parties that come later the keys they need."""
 
     def arriving(self, pending: Sum, summands: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -244,5 +244,5 @@ class Protection(Part):
         raise TypeError(f"{type(self).__name__} forms totals of whole batches only")
 
     def open(self, holder: Any, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Open a protected total with the keys of a party or of the desk; only meaningful digits leave."""
+        """Open a protected total with the keys of a party or of the coordinator; only meaningful digits leave."""
         raise TypeError(f"{type(self).__name__} must say how a total is opened")

@@ -11,15 +11,15 @@ import hashlib
 import logging
 from typing import Any
 
-from tacit.core.authentic import ask_context, reply_context, tagged, untagged
+from tacit.core.client import STEPS, Assemble, agreed, enrol, enrolled_digest, follow, serve
+from tacit.core.component import marked
 from tacit.core.errors import MessageError, ReplayError, StepError, TacitError, nearest
-from tacit.core.helpers import cpu_seconds
 from tacit.core.kept import restore
 from tacit.core.message import DEFAULT_LIMIT, Message
-from tacit.core.parts import marked
+from tacit.core.parallel import cpu_seconds
 from tacit.core.party import Party
-from tacit.core.replica import STEPS, Assemble, agreed, enrol, enrolled_digest, follow, serve
-from tacit.core.standing import STANDING
+from tacit.core.standing_client import STANDING
+from tacit.core.tags import ask_context, reply_context, tagged, untagged
 
 log = logging.getLogger("tacit.site")
 
@@ -45,7 +45,7 @@ def perform(
     job : bytes
         Encoded message for this party alone; may be empty.
     assemble : callable
-        Builds the parts that a manifest names from what this site has installed.
+        Builds the components that a manifest names from what this site has installed.
     keep_reply : bool
         Store the reply, so that a repeated ask gets it again (deployed engines).
     limit : int
@@ -126,20 +126,20 @@ def _check_serial(party: Party, serial: object) -> None:
 
 def _deed(party: Party, message: Message, assemble: Assemble) -> Message:
     kind, _, name = message["$step"].partition(".")
-    if kind == "desk" and name in ("enrol", "serve"):
+    if kind == "client" and name in ("enrol", "enrol_service"):
         return (enrol if name == "enrol" else serve)(party, message, assemble)
     # The digest names method, protection and thresholds: nobody can be asked for less later.
     if message["$manifest"] != enrolled_digest(party):
         raise StepError(f"{party.id} did not agree to manifest {message['$manifest'][:12]}…: enrol it first")
-    parts = agreed(party, assemble)
-    shared = follow(party, parts, message)
-    if kind == "desk":
+    components = agreed(party, assemble)
+    shared = follow(party, components, message)
+    if kind == "client":
         if shared is None:
             raise StepError(f"{party.id} has not been told the agreed schema")
         if name not in (steps := STEPS | STANDING | {"restore": restore}):
-            raise StepError(f"the desk has no step '{name}': {nearest(name, steps)}")
-        return steps[name](party, message, parts, shared)
-    function, _ = marked(getattr(parts, kind, None), name, "step")
+            raise StepError(f"clients have no step '{name}': {nearest(name, steps)}")
+        return steps[name](party, message, components, shared)
+    function, _ = marked(getattr(components, kind, None), name, "step")
     reply: Message = function(party, message, shared)
     return reply
 

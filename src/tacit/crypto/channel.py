@@ -90,7 +90,7 @@ def pair_keys(
 ) -> list[Secret]:
     """Derive what one party shares with each of several others: its key is read once, not for each.
 
-    ``known`` are secrets that go into the keys as well, one for each of the others: see :func:`acquainted`.
+    ``known`` are secrets that go into the keys as well, one for each of the others: see :func:`identity_secrets`.
     """
     info, more = bound(purpose, run), known or [b""] * len(peers)
     return [
@@ -108,7 +108,7 @@ def exchanged(private: Secret, peers: Iterable[bytes]) -> list[Secret]:
         raise ProtectionError("an exchange key that gives no secret (a point of small order)") from None
 
 
-def acquainted(identity: Secret, pinned: Sequence[bytes]) -> list[bytes]:
+def identity_secrets(identity: Secret, pinned: Sequence[bytes]) -> list[bytes]:
     """What a party shares with others by their identities alone, by X25519 on the curve of Ed25519.
 
     A key that this goes into is known only to the two sites that have pinned each other, whatever exchange
@@ -117,7 +117,7 @@ def acquainted(identity: Secret, pinned: Sequence[bytes]) -> list[bytes]:
     the SHA-512 of its seed. Exchange keys must go into the key as well, or the past opens with an identity.
 
     >>> ann, bob = Secret(bytes(32)), Secret(bytes([1] * 32))
-    >>> acquainted(ann, [identity_public(bob)]) == acquainted(bob, [identity_public(ann)])
+    >>> identity_secrets(ann, [identity_public(bob)]) == identity_secrets(bob, [identity_public(ann)])
     True
     """
     scalar = Secret(sha512(identity.reveal()).digest()[:32])

@@ -25,7 +25,7 @@ def majority_counts(sizes: Counts, totals: Counts, share: float, each: int) -> C
     totals : ndarray of shape (classes,)
         Rows of every class; the same sum.
     share : float
-        Part of a skewed client's rows that is of its majority classes, as far as these have rows enough.
+        Component of a skewed client's rows that is of its majority classes, as far as these have rows enough.
     each : int
         Majority classes of one skewed client: client i has the classes i·each to i·each + each − 1.
 

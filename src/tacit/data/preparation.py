@@ -24,11 +24,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.desk import Desk
+from tacit.core.component import Component, apply, contribution
+from tacit.core.coordinator import Coordinator
 from tacit.core.errors import DataError
 from tacit.core.layout import Field, Layout
 from tacit.core.message import Message
-from tacit.core.parts import Part, apply, contribution
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Agreement, Schema, introduce
@@ -42,7 +42,7 @@ DIGITS = 8  # hexadecimal digits of a 32-bit image
 
 
 @dataclass(frozen=True)
-class Preparation(Part):
+class Preparation(Component):
     """How the federation agrees on schema, scale and missing values.
 
     Parameters
@@ -85,14 +85,14 @@ class Preparation(Part):
 
     # -- scaling -----------------------------------------------------------------------------------
 
-    def train(self, desk: Desk) -> tuple[str, ...]:
+    def train(self, coordinator: Coordinator) -> tuple[str, ...]:
         """Agree on scale and fill values; gives the parties that took part."""
-        if self.idle(desk.parts.method):
-            return desk.parties
-        parties = desk.round(self.moments, self.settle)
+        if self.idle(coordinator.components.method):
+            return coordinator.parties
+        parties = coordinator.round(self.moments, self.settle)
         if self.scale == "minmax":
             for _ in range(DIGITS):
-                parties = desk.round(self.probe, self.narrow, parties)
+                parties = coordinator.round(self.probe, self.narrow, parties)
         return parties
 
     def _moments_layout(self, schema: Schema) -> Layout:

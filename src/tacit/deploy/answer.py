@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from tacit.core.errors import ConfigError, TacitError
-from tacit.core.manifest import Manifest, Parts
+from tacit.core.manifest import Components, Manifest
 from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.party import Party, identity_of
 from tacit.data.files import load
@@ -63,10 +63,10 @@ def refusal(kind: str, text: str) -> bytes:
     return Message({"$failure": f"{kind}: {text}", "$cpu": 0.0}).encode()
 
 
-def _agreed(folder: SiteFolder) -> Callable[[Manifest], Parts]:
+def _agreed(folder: SiteFolder) -> Callable[[Manifest], Components]:
     """Build what a manifest names, unless it asks for what this site does not do."""
 
-    def build(manifest: Manifest) -> Parts:
+    def build(manifest: Manifest) -> Components:
         if manifest.experiment and not folder.settings.experiment:
             raise ConfigError(f"{folder.name} takes part in no experiments, where models are read at sites")
         return assemble(manifest)

@@ -12,7 +12,7 @@ from flwr.app import Message as FlowerMessage
 from flwr.clientapp import ClientApp
 
 from tacit.core.errors import ConfigError, TacitError
-from tacit.core.helpers import one_thread
+from tacit.core.parallel import one_thread
 from tacit.deploy.answer import answer, refusal
 from tacit.engines.flower import pack, unpack
 from tacit.engines.sitefolder import SiteFolder

@@ -11,16 +11,16 @@ import numpy as np
 
 from tacit.core.engine import Engine
 from tacit.core.errors import ConfigError
-from tacit.core.manifest import Manifest, Parts
+from tacit.core.manifest import Components, Manifest
 from tacit.core.secret import Secret
 from tacit.data.table import Table
 from tacit.engines.flower import FlowerEngine
 from tacit.engines.holdings import Holdings
 from tacit.engines.sitefolder import Roster, SiteFolder
 from tacit.federation import Federation
+from tacit.protections import PROTECTIONS
 from tacit.runs.experiment import build_federation
 from tacit.runs.settings import OWN_ROWS, Settings
-from tacit.sums import PROTECTIONS
 
 
 class DeployedFederation(Federation):
@@ -67,10 +67,10 @@ class DeployedFederation(Federation):
         return self._settings.data.holdout > 0
 
     @contextmanager
-    def _engine(self, manifest: Manifest, parts: Parts) -> Iterator[Engine]:
+    def _engine(self, manifest: Manifest, components: Components) -> Iterator[Engine]:
         engine = FlowerEngine(self._grid, self._roster, timeout=self._settings.run.timeout)
         try:
-            engine.wait(self._settings.flower.wait, parts.protection.services)
+            engine.wait(self._settings.flower.wait, components.protection.services)
             yield engine
         finally:
             self.transport = engine.facts()

@@ -56,8 +56,8 @@ def learnt(folder: SiteFolder, run: str = "latest") -> tuple[str, Model]:
     if chosen not in found:
         raise ConfigError(f"{folder.name} remembers no run '{run}': {nearest(run, found)}")
     state = found[chosen]
-    parts = assemble(Manifest.from_message(Message.decode(state["manifest"])))
-    schema = parts.preparation.read_schema(Message.decode(state["schema"]))
+    components = assemble(Manifest.from_message(Message.decode(state["manifest"])))
+    schema = components.preparation.read_schema(Message.decode(state["schema"]))
     values = {name[7:]: value for name, value in state.items() if name.startswith("shared/")}
-    model: Model = parts.method.model(Shared(schema, values))
+    model: Model = components.method.model(Shared(schema, values))
     return chosen, model

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from tacit.core.client import Assemble
 from tacit.core.engine import Job, Reply, read_reply
-from tacit.core.helpers import cpu_seconds
 from tacit.core.message import DEFAULT_LIMIT, Message
+from tacit.core.parallel import cpu_seconds
 from tacit.core.party import Party, State, Vault
-from tacit.core.replica import Assemble
-from tacit.core.standing import LEDGER
+from tacit.core.standing_client import LEDGER
 from tacit.core.steps import perform
 from tacit.engines.holdings import Holdings
 from tacit.engines.sites import Sites
@@ -84,7 +84,7 @@ class DurableEngine:
     def _kept(self, party: Party, call: Message, job: bytes) -> bytes:
         with self._store.step(self._run, party):
             # Who enrolled, but never contributed because a process ended, has nothing to lose.
-            if call["$step"] == "desk.enrol" and not party.state.get(LEDGER):
+            if call["$step"] == "client.enrol" and not party.state.get(LEDGER):
                 party.state, party.vault = State(), Vault()
             return perform(party, call, job, self._assemble)
 

@@ -20,11 +20,11 @@ from typing import BinaryIO, cast
 
 import numpy as np
 
+from tacit.core.client import Assemble
 from tacit.core.engine import Job, Reply, read_reply
 from tacit.core.errors import ConfigError, MessageError
-from tacit.core.helpers import cpu_seconds
 from tacit.core.message import DEFAULT_LIMIT, Message
-from tacit.core.replica import Assemble
+from tacit.core.parallel import cpu_seconds
 from tacit.engines.assembly import assemble as assemble_installed
 from tacit.engines.frames import read_frames, write_frames
 from tacit.engines.holdings import Holdings

@@ -20,9 +20,9 @@ from typing import Any
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
+from tacit.core.component import from_plain
 from tacit.core.errors import ConfigError, ProtectionError, nearest
 from tacit.core.exposure import COORDINATOR
-from tacit.core.parts import from_plain
 from tacit.core.party import identity_of
 from tacit.core.random import derive
 from tacit.core.secret import Secret

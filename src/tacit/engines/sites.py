@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from tacit.core.client import Assemble
 from tacit.core.errors import ConfigError, StepTimeoutError
 from tacit.core.message import Message
 from tacit.core.party import Party, identity_of
 from tacit.core.random import derive
-from tacit.core.replica import Assemble
 from tacit.core.secret import Secret
 from tacit.core.steps import perform
 from tacit.crypto.channel import identity_public

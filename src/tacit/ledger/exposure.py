@@ -24,7 +24,11 @@ from tacit.core.exposure import ALL, CLIENT, COORDINATOR, EACH, EXPERIMENTER, KE
 CLIENTS = "clients"
 INTRODUCTION = "introduction"
 RELAYED = "messages between clients"
-OPENING = ("desk.disclose", "desk.hand_over", "protection.open_total")  # their totals: see TotalOpened
+OPENING = (
+    "client.disclose_total",
+    "client.show_model",
+    "protection.open_total",
+)  # their totals: see TotalOpened
 NAMES = {
     "signature": f"{INTRODUCTION}: columns",
     "vocabulary": f"{INTRODUCTION}: labels and categories",
@@ -85,7 +89,7 @@ class ExposureLedger:
     >>> ledger = ExposureLedger()
     >>> events = Events(ledger)
     >>> seen = (COORDINATOR, EACH, "plain", "clear/factor", 1, 5, 1000, "terms")
-    >>> events.emit(Received(3, "desk.contribute", *seen))
+    >>> events.emit(Received(3, "client.contribute", *seen))
     >>> events.emit(TotalOpened(2, "terms", "clients", 5, 15))
     >>> row = ledger.summary()[0]
     >>> row["who"], row["what"], row["about"], row["class"], row["over"], row["openable"]
@@ -110,8 +114,8 @@ class ExposureLedger:
                 self._opens = event.opens
             case WaveStarted():
                 self._steps = {event.wave: event.step}
-                self._disclosing = event.step == "desk.disclose"
-            case Replied() if self._steps.get(event.wave) == "desk.hand_over" and not event.failure:
+                self._disclosing = event.step == "client.disclose_total"
+            case Replied() if self._steps.get(event.wave) == "client.show_model" and not event.failure:
                 self._add(EXPERIMENTER, "the model", ALL, "aggregate", self._over, 1, event.bytes_up)
             case Relayed():
                 self._relayed.add(1, event.bytes)

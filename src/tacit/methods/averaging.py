@@ -9,18 +9,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tacit.core.desk import Desk
+from tacit.core.client import over, under
+from tacit.core.component import Component, apply, contribution
+from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.events import BudgetSpent, Noted
 from tacit.core.layout import Field, Layout
-from tacit.core.parts import Part, apply, contribution
 from tacit.core.party import Party
-from tacit.core.replica import over, under
 from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Inputs
 from tacit.data.schema import Schema, vocabulary
 from tacit.methods.base import Method
-from tacit.methods.examples import ROUNDS, epsilon_after, rounds_within
+from tacit.methods.example_privacy import ROUNDS, epsilon_after, rounds_within
 from tacit.models.local import Descent, ExampleNoise, Optimiser
 from tacit.models.mlp import HiddenActivation, Initialisation
 from tacit.models.network import Network, Vector
@@ -106,7 +106,7 @@ class Averaging(Method):
                 "raise example_noise, lower example_sampling or epochs, or raise example_epsilon"
             )
 
-    def suits(self, protection: Part) -> str | None:
+    def suits(self, protection: Component) -> str | None:
         """Refuse noise on weights: their squares would be clipped, and the mean divided by noise."""
         if protection.name == "noised" and self.weighting != "equal":
             return "clients count by weights, which noise and clipping would spoil: set weighting = 'equal'"
@@ -177,48 +177,52 @@ class Averaging(Method):
 
     # -- rounds ------------------------------------------------------------------------------------
 
-    def span(self, desk: Desk) -> range:
+    def span(self, coordinator: Coordinator) -> range:
         """Rounds that are still to do."""
-        known: Mapping[str, Any] = desk.shared or {}
-        done = int(desk.progress.get("round", known.get("round", 0)))
-        return range(done, done if desk.progress.get("over") else int(known.get("until", self.rounds)))
+        known: Mapping[str, Any] = coordinator.shared or {}
+        done = int(coordinator.progress.get("round", known.get("round", 0)))
+        return range(done, done if coordinator.progress.get("over") else int(known.get("until", self.rounds)))
 
-    def welcome_late(self, desk: Desk, number: int) -> None:
+    def welcome_late(self, coordinator: Coordinator, number: int) -> None:
         """Let clients that were not there when the run began take part from now on."""
-        if not (late := desk.late()):
+        if not (late := coordinator.late()):
             return
         try:
-            admitted = desk.admit(late, desk.parts.preparation.agreement(vocabulary(desk.schema)))
+            admitted = coordinator.admit(
+                late, coordinator.components.preparation.agreement(vocabulary(coordinator.schema))
+            )
         except TacitError as error:
-            desk.events.emit(Noted("enrolment", f"nobody joins late: {error}", "warning"))
+            coordinator.events.emit(Noted("enrolment", f"nobody joins late: {error}", "warning"))
             return
         for name in admitted:
-            desk.events.emit(Noted(name, f"joined late, in round {number + 1}"))
+            coordinator.events.emit(Noted(name, f"joined late, in round {number + 1}"))
 
-    def affordable(self, desk: Desk, number: int) -> bool:
+    def affordable(self, coordinator: Coordinator, number: int) -> bool:
         """Whether the budgets allow another round; tells what the examples' is by then."""
-        left = desk.parts.protection.left(desk)
-        if left is not None and left < self.round_sums + desk.reserved:
+        left = coordinator.components.protection.left(coordinator)
+        if left is not None and left < self.round_sums + coordinator.reserved:
             text = f"noise was sized for {left} more sums, too few for a round: training ends here"
-            desk.events.emit(Noted("privacy", text, "warning"))
+            coordinator.events.emit(Noted("privacy", text, "warning"))
             return False
         if self.private is None:
             return True
-        allowed, computed = rounds_within(self), number + desk.repeats
+        allowed, computed = rounds_within(self), number + coordinator.repeats
         if computed >= allowed:
             text = f"example_epsilon {self.example_epsilon:g} allows {allowed} rounds: training ends here"
-            desk.events.emit(Noted("privacy", text, "warning"))
+            coordinator.events.emit(Noted("privacy", text, "warning"))
             return False
         spent = epsilon_after(self, computed + 1)
         left = allowed - computed - 1
-        desk.events.emit(BudgetSpent(number + 1, spent, self.example_epsilon, self.example_delta, left))
+        coordinator.events.emit(
+            BudgetSpent(number + 1, spent, self.example_epsilon, self.example_delta, left)
+        )
         return True
 
-    def spent(self, desk: Desk, number: int) -> float:
+    def spent(self, coordinator: Coordinator, number: int) -> float:
         """Epsilon after so many rounds: of the examples, or of the clients; 0 where there is no noise."""
         if self.private is not None:
-            return epsilon_after(self, number + desk.repeats)
-        return float(desk.parts.protection.spent(desk))
+            return epsilon_after(self, number + coordinator.repeats)
+        return float(coordinator.components.protection.spent(coordinator))
 
     def carry(self, party: Party, known: Party) -> None:
         """Go on counting the rounds that cost the examples' budget."""
@@ -257,11 +261,11 @@ class Averaging(Method):
         return over(PREVIOUS, kept) if self.collapse else {}
 
 
-def cohort(desk: Desk, fraction: float, number: int) -> tuple[str, ...] | None:
+def cohort(coordinator: Coordinator, fraction: float, number: int) -> tuple[str, ...] | None:
     """Clients of a round: a share of them drawn by public randomness, but never too few to open a total."""
-    fewest = desk.parts.protection.fewest(desk.manifest.min_clients)
-    wanted = max(round(fraction * len(desk.parties)), fewest)
-    if wanted >= len(desk.parties):
+    fewest = coordinator.components.protection.min_contributions(coordinator.manifest.min_clients)
+    wanted = max(round(fraction * len(coordinator.parties)), fewest)
+    if wanted >= len(coordinator.parties):
         return None
-    drawn = desk.rng("cohort", number).choice(len(desk.parties), size=wanted, replace=False)
-    return tuple(desk.parties[index] for index in sorted(drawn.tolist()))
+    drawn = coordinator.rng("cohort", number).choice(len(coordinator.parties), size=wanted, replace=False)
+    return tuple(coordinator.parties[index] for index in sorted(drawn.tolist()))

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from tacit.core.desk import Desk
+from tacit.core.component import Component, contribution
+from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError
 from tacit.core.layout import Field, Layout
-from tacit.core.parts import Part, contribution
 from tacit.core.party import Party
 from tacit.core.shared import Shared
 from tacit.data.schema import Schema
@@ -57,10 +57,10 @@ class Trainer(Protocol):
 
 
 @dataclass(frozen=True)
-class Method(Part):
+class Method(Component):
     """Base of all methods.
 
-    A method's ``train(desk)`` says which sums are formed in which order; its contributions and applies
+    A method's ``train(coordinator)`` says which sums are formed in which order; its contributions and applies
     are pure functions, so that it does not matter who runs them where.
     """
 
@@ -93,7 +93,7 @@ class Method(Part):
         if schema.task not in self.tasks:
             raise ConfigError(f"{self.name} cannot learn {schema.task}: it does {' and '.join(self.tasks)}")
 
-    def suits(self, protection: Part) -> str | None:
+    def suits(self, protection: Component) -> str | None:
         """Why a protection makes no sense for this method, if so; asked before anything is sent."""
         return None
 
@@ -107,7 +107,7 @@ class Method(Part):
         """How many of them at the most between two marks, for methods that have rounds."""
         return 1
 
-    def at_once(self, desk: Desk) -> bool:
+    def at_once(self, coordinator: Coordinator) -> bool:
         """Whether :meth:`train` finds the scale in its own sums, so that none has to be agreed before."""
         return False
 
@@ -142,7 +142,7 @@ class Method(Part):
         """What people should know of the folded clear fields, such as what a truncation left out."""
         return ()
 
-    def train(self, desk: Desk) -> None:
+    def train(self, coordinator: Coordinator) -> None:
         """Learn: the coordinator's view of the paper."""
         raise TypeError(f"{type(self).__name__} must say how it trains")
 

@@ -27,12 +27,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.desk import Desk
+from tacit.core.component import Component, apply, contribution
+from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, DataError
 from tacit.core.events import Noted
-from tacit.core.helpers import each
 from tacit.core.layout import Layout
-from tacit.core.parts import Part, apply, contribution
+from tacit.core.parallel import each
 from tacit.core.party import Party
 from tacit.core.random import generator
 from tacit.core.shared import Shared, Total
@@ -144,7 +144,7 @@ class FedHEONNEnsemble(Method):
         """As the base method does; a client draws the same rows whenever it computes its terms."""
         return self._base.standing
 
-    def suits(self, protection: Part) -> str | None:
+    def suits(self, protection: Component) -> str | None:
         """As the base method does."""
         return self._base.suits(protection)
 
@@ -159,12 +159,12 @@ class FedHEONNEnsemble(Method):
         columns, factors = zip(*drawn, strict=True)
         return {"columns": np.stack(columns), "factors": np.stack(factors)}
 
-    def train(self, desk: Desk) -> None:
+    def train(self, coordinator: Coordinator) -> None:
         """One round: every client's terms for all estimators, then their solutions."""
-        desk.round(self.terms, self.solve)
-        if self.mode == "sealed" and desk.shared is not None and "empty" in desk.shared:
-            for remark in self._blank(desk.shared["empty"]):
-                desk.events.emit(Noted(self.name, remark, "warning"))
+        coordinator.round(self.terms, self.solve)
+        if self.mode == "sealed" and coordinator.shared is not None and "empty" in coordinator.shared:
+            for remark in self._blank(coordinator.shared["empty"]):
+                coordinator.events.emit(Noted(self.name, remark, "warning"))
 
     # -- client ------------------------------------------------------------------------------------
 

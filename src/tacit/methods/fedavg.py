@@ -27,17 +27,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.desk import Desk
+from tacit.core.component import apply, contribution
+from tacit.core.coordinator import Coordinator
 from tacit.core.errors import DataError
 from tacit.core.layout import Field, Layout
-from tacit.core.parts import apply, contribution
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Inputs
 from tacit.data.schema import Schema
 from tacit.methods.averaging import Averaging, cohort
-from tacit.methods.examples import check_budget
-from tacit.methods.watch import Watch
+from tacit.methods.early_stopping import Watch
+from tacit.methods.example_privacy import check_budget
 from tacit.models.local import trained
 from tacit.models.neural import PREFIX
 
@@ -113,27 +113,27 @@ class FedAvg(Averaging):
         "Networks from Decentralized Data, 2017"
     )
 
-    def train(self, desk: Desk) -> None:
+    def train(self, coordinator: Coordinator) -> None:
         """Agree on weights, then rounds of local training and averaging."""
-        rounds = self.span(desk)
-        if not desk.progress and (desk.shared is None or "scale" not in desk.shared):
-            self.agree(desk)
-        watch = Watch(self, desk)
+        rounds = self.span(coordinator)
+        if not coordinator.progress and (coordinator.shared is None or "scale" not in coordinator.shared):
+            self.agree(coordinator)
+        watch = Watch(self, coordinator)
         for number in rounds:
-            if not self.affordable(desk, number):
+            if not self.affordable(coordinator, number):
                 break
-            self.welcome_late(desk, number)
-            desk.round(self.update, self.step, cohort(desk, self.fraction, number))
+            self.welcome_late(coordinator, number)
+            coordinator.round(self.update, self.step, cohort(coordinator, self.fraction, number))
             going_on = watch.goes_on(number)
-            spent = self.spent(desk, number + 1)
-            desk.mark(number + 1, best=watch.best, over=not going_on, epsilon=spent)
+            spent = self.spent(coordinator, number + 1)
+            coordinator.mark(number + 1, best=watch.best, over=not going_on, epsilon=spent)
             if not going_on:
                 break
 
-    def agree(self, desk: Desk) -> None:
+    def agree(self, coordinator: Coordinator) -> None:
         """Find the norm of all weights, by which each becomes a number up to 1."""
         if self.weighting == "rows":
-            desk.round(self.squares, self.norm)
+            coordinator.round(self.squares, self.norm)
 
     # -- client ------------------------------------------------------------------------------------
 

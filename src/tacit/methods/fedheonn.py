@@ -37,16 +37,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.desk import Desk
+from tacit.core.component import Component, apply, contribution
+from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, DataError
 from tacit.core.layout import Field, Layout
-from tacit.core.parts import Part, apply, contribution
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Inputs
 from tacit.data.schema import Schema
 from tacit.methods.base import Method
-from tacit.methods.heonn import raw
+from tacit.methods.heonn import unscaled
 from tacit.methods.heonn.paper import Paper
 from tacit.methods.heonn.robust import Robust
 from tacit.methods.heonn.sealed import Sealed
@@ -156,7 +156,7 @@ class FedHEONN(Method):
         """Sums add and subtract; factors and triangles only merge."""
         return ("terms", "solve") if self.mode == "sealed" and not self.finalists else None
 
-    def suits(self, protection: Part) -> str | None:
+    def suits(self, protection: Component) -> str | None:
         """Triangles travel in the clear: that is no protection."""
         if self.mode != "robust" or protection.name == "plain":
             return None
@@ -169,25 +169,27 @@ class FedHEONN(Method):
         """Seed of the random layer, the same for all."""
         return {"layer_seed": int(rng.integers(2**62))} if self.hidden else {}
 
-    def at_once(self, desk: Desk) -> bool:
+    def at_once(self, coordinator: Coordinator) -> bool:
         """Whether one sum can serve preparation and training: it must keep all digits, and open here."""
-        protection, preparation = desk.parts.protection, desk.parts.preparation
+        protection, preparation = coordinator.components.protection, coordinator.components.preparation
         exact = protection.promises.precision == 0 and protection.opens == "coordinator"
         usual = preparation.scale == "standard" and preparation.missing == "refuse"
         plain = self.mode == "sealed" and not self.hidden and not self._folds
-        return exact and usual and plain and constant_slope(self.activation, desk.schema)
+        return exact and usual and plain and constant_slope(self.activation, coordinator.schema)
 
-    def train(self, desk: Desk) -> None:
+    def train(self, coordinator: Coordinator) -> None:
         """One round: every client's terms, then the solution; another if finalists are compared."""
-        if desk.shared is not None and "norms" not in desk.shared and self.at_once(desk):
-            desk.round(self.raw_terms, self.solve_raw)
-            if "weights" in desk.shared:
+        if coordinator.shared is not None and "norms" not in coordinator.shared and self.at_once(coordinator):
+            coordinator.round(self.raw_terms, self.solve_raw)
+            if "weights" in coordinator.shared:
                 return
-            desk.parties = desk.parts.preparation.train(desk)
-        chosen = desk.shared is not None and "chosen" in desk.shared  # by those whom these clients join
-        desk.round(self.terms, self.solve)
+            coordinator.parties = coordinator.components.preparation.train(coordinator)
+        chosen = (
+            coordinator.shared is not None and "chosen" in coordinator.shared
+        )  # by those whom these clients join
+        coordinator.round(self.terms, self.solve)
         if self.finalists and not chosen:
-            desk.round(self.trial, self.choose)
+            coordinator.round(self.trial, self.choose)
 
     def joined(self, shared: Shared) -> Shared:
         """Those who join take over which finalist was chosen, not all that were compared."""
@@ -224,13 +226,13 @@ class FedHEONN(Method):
         return self._way.terms(rows, self._units(shared), self._grams(shared.schema))
 
     def _raw_layout(self, schema: Schema) -> Layout:
-        return raw.layout(schema)
+        return unscaled.layout(schema)
 
     @contribution(_raw_layout)
     def raw_terms(self, party: Party, shared: Shared) -> dict[str, Any]:
         """The same of rows that are not scaled: the scale is found in their sum."""
         d_bar, _ = targets(self.activation, party.data, shared.schema)
-        return raw.terms(Inputs.of(shared).matrix(party.data, bias=True), d_bar)
+        return unscaled.terms(Inputs.of(shared).matrix(party.data, bias=True), d_bar)
 
     def _size(self, schema: Schema) -> int:
         return (self.hidden or schema.features) + 1
@@ -293,7 +295,7 @@ class FedHEONN(Method):
     @apply
     def solve_raw(self, total: Total, shared: Shared) -> Shared:
         """Scale and weights; nothing if the sum has not enough digits, and a scale must be agreed first."""
-        if (found := raw.standardised(total, shared)) is None:
+        if (found := unscaled.standardised(total, shared)) is None:
             return shared
         scaled, gram, m, error = found
         units = self._units(scaled)

@@ -25,10 +25,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.desk import Desk
+from tacit.core.component import Component, apply, contribution
+from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError
 from tacit.core.layout import Field, Layout
-from tacit.core.parts import Part, apply, contribution
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
@@ -94,7 +94,7 @@ class HomogeneityWeighted(FedAvg):
                 f"threshold is {self.threshold}: give 1 or more; 1 is as even as all rows together"
             )
 
-    def suits(self, protection: Part) -> str | None:
+    def suits(self, protection: Component) -> str | None:
         """Refuse noise on weights, which are the whole point here."""
         if super().suits(protection):
             return "its weights and class counts are sums that noise and clipping would spoil: use fedavg"
@@ -105,10 +105,10 @@ class HomogeneityWeighted(FedAvg):
         """FedAvg's, and the class counts."""
         return super().sums + 1
 
-    def agree(self, desk: Desk) -> None:
+    def agree(self, coordinator: Coordinator) -> None:
         """Find P_j, then the norm of the weights."""
-        desk.round(self.classes, self.share)
-        super().agree(desk)
+        coordinator.round(self.classes, self.share)
+        super().agree(coordinator)
 
     def _classes_layout(self, schema: Schema) -> Layout:
         return Layout(Field("counts", (schema.outputs,)))

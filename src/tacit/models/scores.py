@@ -39,7 +39,7 @@ def classification_counts(truth: NDArray[np.int64], probabilities: Matrix) -> di
 def regression_counts(truth: Matrix, predicted: Matrix, centre: Matrix | None = None) -> dict[str, Any]:
     """Count, squared and absolute errors, Σ(y - c) and Σ(y - c)² of every target.
 
-    Parts of a sum need one centre c that all of them know. It makes no difference to the scores but for
+    Components of a sum need one centre c that all of them know. It makes no difference to the scores but for
     rounding: the nearer it is to the mean, the fewer digits are lost. By default it is the mean itself.
     """
     error = predicted - truth

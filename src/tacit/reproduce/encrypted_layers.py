@@ -1,4 +1,4 @@
-"""Part of a model, or all of it, under encryption: figure 4 of the paper on aggregation strategies.
+"""Component of a model, or all of it, under encryption: figure 4 of the paper on aggregation strategies.
 
 The paper encrypts the output layer and the two outermost layers with Paillier, sees a drop of F1 in the
 second case, and could not encrypt whole models for lack of memory.

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.core.helpers import one_thread
+from tacit.core.parallel import one_thread
 from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.core.shared import Shared, Total

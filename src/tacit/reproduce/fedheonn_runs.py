@@ -69,7 +69,7 @@ def trained(
     assert federation.test is not None
     training = federation.train(FedHEONN(lam=LAM, activation="logistic", mode=mode), protect=protect)
     cost = training.ledger.summary()
-    terms = [wave for wave in cost["waves"] if wave["step"] == "desk.contribute"][-1]
+    terms = [wave for wave in cost["waves"] if wave["step"] == "client.contribute"][-1]
     weights = np.asarray(training.model.weights)  # type: ignore[attr-defined]
     return Run(
         100.0 * float(training.model.scores(federation.test)["accuracy"]),

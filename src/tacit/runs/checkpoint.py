@@ -16,11 +16,11 @@ from typing import Any
 
 import msgspec
 
+from tacit.core.client import over, under
 from tacit.core.errors import ConfigError, MessageError, nearest
 from tacit.core.events import Evaluated, Events
 from tacit.core.kept import Kept
 from tacit.core.message import Message
-from tacit.core.replica import over, under
 from tacit.core.shared import Shared
 from tacit.data.schema import Schema
 from tacit.data.table import Table

@@ -1,7 +1,7 @@
 """The report of a run: one HTML file for people, without scripts, network or outside fonts.
 
 It reads the result as written into the run folder and nothing else, so that a report can be made again from
-any run. Parts for which the result holds nothing are left out.
+any run. Components for which the result holds nothing are left out.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from tacit.core.component import from_plain
 from tacit.core.errors import ConfigError, nearest
-from tacit.core.parts import from_plain
 from tacit.core.protection import Protection
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.data.files import is_data
@@ -23,7 +23,7 @@ from tacit.data.preparation import Preparation
 from tacit.data.table import Task
 from tacit.methods import METHODS
 from tacit.methods.base import Method
-from tacit.sums import PROTECTIONS
+from tacit.protections import PROTECTIONS
 
 SHARE = "give a share from 0 up to, but below, 1"
 SECONDS = "give the seconds a client may take, above 0, or leave it out"

@@ -36,7 +36,7 @@ class Frame(NamedTuple):
         """Decode what was received: one message, or the two of an ask.
 
         >>> raw = Message(sum=1).encode()
-        >>> [dict(found) for found in Frame("coordinator", "desk.contribute", raw + raw).messages()]
+        >>> [dict(found) for found in Frame("coordinator", "client.contribute", raw + raw).messages()]
         [{'sum': 1}, {'sum': 1}]
         """
         place = 0
@@ -91,9 +91,9 @@ def read_transcript(path: Path | str) -> Iterator[Frame]:
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     transcript = TranscriptFolder(Path(folder, "transcript"))
-    ...     transcript("client-1", "coordinator", "desk.enrol", b"hello")
+    ...     transcript("client-1", "coordinator", "client.enrol", b"hello")
     ...     list(read_transcript(transcript.file("client-1")))
-    [Frame(sender='coordinator', step='desk.enrol', raw=b'hello')]
+    [Frame(sender='coordinator', step='client.enrol', raw=b'hello')]
     """
     if not Path(path).is_file():
         raise UnavailableError(f"no transcript {path}: keep one with `tacit run --transcript`")

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.core.desk import Outcome
+from tacit.core.coordinator import Outcome
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.manifest import new_run
 from tacit.core.shared import Shared

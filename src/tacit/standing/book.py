@@ -4,7 +4,7 @@ A contribution and the total it joined are one transaction, so that a process th
 leaves a total and a list that belong together. The book holds protected totals, public values and names:
 no secret, and no client's vector where the protection hides it.
 
-What was opened can be added to and subtracted from what is opened next (:mod:`tacit.standing.apart`). So the
+What was opened can be added to and subtracted from what is opened next (:mod:`tacit.standing.differencing`). So the
 book keeps of every total that was opened, or may have been, which contributions were in it.
 """
 
@@ -22,7 +22,7 @@ import msgspec
 from tacit.core.errors import ConfigError, TacitError, UnavailableError
 from tacit.core.memo import Enrolled
 from tacit.core.message import DEFAULT_LIMIT, Message
-from tacit.standing.apart import Line, Lines
+from tacit.standing.differencing import Line, Lines
 
 FORMAT = 2
 MARK = 0x7461_6369  # SQLite's application id of a book

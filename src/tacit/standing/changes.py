@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tacit.core.desk import Desk
+from tacit.core.client import layout_of, opened
+from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, ProtectionError, QuorumError, SchemaError
 from tacit.core.events import Events
-from tacit.core.manifest import Manifest, Parts
-from tacit.core.pending import PendingSum
-from tacit.core.replica import layout_of, opened
+from tacit.core.manifest import Components, Manifest
+from tacit.core.pending_sum import PendingSum
 from tacit.core.shared import Shared
 from tacit.data.schema import vocabulary
 from tacit.standing.book import Book, Contribution
@@ -34,25 +34,29 @@ class Change(NamedTuple):
 
 
 def pending_sum(
-    kind: type[PendingSum], desk: Desk, contribution: str, changes: Mapping[str, Change], book: Book
+    kind: type[PendingSum],
+    coordinator: Coordinator,
+    contribution: str,
+    changes: Mapping[str, Change],
+    book: Book,
 ) -> Any:
     """A sum of these clients' changes."""
-    desk._sums += 1
-    layout = layout_of(desk.parts.method, contribution, desk.schema)
+    coordinator._sums += 1
+    layout = layout_of(coordinator.components.method, contribution, coordinator.schema)
     more = {
         name: {"id": change.line.id, "rows": change.line.rows, "accepted": book.of(name)}
         for name, change in changes.items()
     }
     weights = {name: change.sign for name, change in changes.items()}
     return kind(
-        desk,
-        desk._sums,
+        coordinator,
+        coordinator._sums,
         "method",
         contribution,
         layout,
         tuple(changes),
         weights,
-        step="desk.change",
+        step="client.change_contribution",
         more=more,
     )
 
@@ -60,9 +64,11 @@ def pending_sum(
 # -- one by one ------------------------------------------------------------------------------------
 
 
-def join_each(folder: Folder, desk: Desk, changes: Sequence[Change], capacity: int) -> Iterator[Change]:
+def join_each(
+    folder: Folder, coordinator: Coordinator, changes: Sequence[Change], capacity: int
+) -> Iterator[Change]:
     """Let contributions join or leave one by one; each is a transaction, and given once it is committed."""
-    book, protection = folder.book, desk.parts.protection
+    book, protection = folder.book, coordinator.components.protection
     total = dict(book.fact("total"))
     count = total.pop("$count", 0)
     if count + len(changes) > capacity:
@@ -70,12 +76,12 @@ def join_each(folder: Folder, desk: Desk, changes: Sequence[Change], capacity: i
             f"{count + len(changes):,} changes, but the total was made for {capacity:,}: start again, with a "
             "larger capacity"
         )
-    failures = _admit(folder, desk, changes)
+    failures = _admit(folder, coordinator, changes)
     for wave in _waves([change for change in changes if change.line.client not in failures]):
-        pending = pending_sum(PendingSum, desk, desk.parts.method.standing[0], wave, book)
+        pending = pending_sum(PendingSum, coordinator, coordinator.components.method.standing[0], wave, book)
         for party, protected in protection.arriving(pending, capacity):
             try:
-                grown = dict(protection.joined(desk.memory, total or None, protected))
+                grown = dict(protection.joined(coordinator.memory, total or None, protected))
             except ProtectionError as error:
                 pending.refuse(party, str(error))
                 continue
@@ -86,7 +92,7 @@ def join_each(folder: Folder, desk: Desk, changes: Sequence[Change], capacity: i
             yield wave[party]
         failures |= pending.failures
     with book.writing():
-        folder.save(desk)
+        folder.save(coordinator)
     if failures:
         raise failed(failures)
 
@@ -102,19 +108,19 @@ def _waves(changes: Sequence[Change]) -> Iterator[dict[str, Change]]:
         left = [change for change in left if wave[change.line.client] is not change]
 
 
-def _admit(folder: Folder, desk: Desk, changes: Sequence[Change]) -> dict[str, str]:
+def _admit(folder: Folder, coordinator: Coordinator, changes: Sequence[Change]) -> dict[str, str]:
     """Enrol clients that are seen for the first time; gives those that cannot be, with the reason."""
-    known = set(desk.parties)
+    known = set(coordinator.parties)
     new = list(dict.fromkeys(c.line.client for c in changes if c.line.client not in known))
     if not new:
         return {}
-    before = dict(desk.failures)
-    desk.admit(new, desk.parts.preparation.agreement(vocabulary(desk.schema)))
-    folder.save_channels(desk)
+    before = dict(coordinator.failures)
+    coordinator.admit(new, coordinator.components.preparation.agreement(vocabulary(coordinator.schema)))
+    folder.save_channels(coordinator)
     with folder.book.writing():
-        folder.save(desk)
-    lost = {name: desk.failures[name] for name in new if name not in desk.parties}
-    desk.failures = before
+        folder.save(coordinator)
+    lost = {name: coordinator.failures[name] for name in new if name not in coordinator.parties}
+    coordinator.failures = before
     return lost
 
 
@@ -134,7 +140,7 @@ class BatchSum(PendingSum):
 
 
 def join_batch(
-    folder: Folder, manifest: Manifest, parts: Parts, changes: Sequence[Change], events: Events
+    folder: Folder, manifest: Manifest, components: Components, changes: Sequence[Change], events: Events
 ) -> Iterator[Change]:
     """Sum a batch under keys of its own, and add the opened sum to the total, in one transaction.
 
@@ -143,14 +149,14 @@ def join_batch(
     book, wave = folder.book, {change.line.client: change for change in changes}
     if len(wave) < len(changes):
         raise ConfigError(
-            f"{parts.protection.name} sums a batch with one change for each client: do the others in the next"
+            f"{components.protection.name} sums a batch with one change for each client: do the others in the next"
         )
-    contribution = parts.method.standing[0]
+    contribution = components.method.standing[0]
     base, number = book.fact("memo"), book.openings + 1
-    desk = folder.desk(
-        replace(manifest, run=f"{manifest.run}.{number}"), parts, tuple(wave), events, batch=True
+    coordinator = folder.coordinator(
+        replace(manifest, run=f"{manifest.run}.{number}"), components, tuple(wave), events, batch=True
     )
-    least = parts.protection.fewest(manifest.min_clients)
+    least = components.protection.min_contributions(manifest.min_clients)
 
     def guard(contributors: Sequence[str]) -> None:
         check_apart(book, least, [wave[name].line for name in contributors])
@@ -162,20 +168,24 @@ def join_batch(
 
     book.settle()
     guard(tuple(wave))
-    desk.enrol()
-    if desk.schema.to_message().encode() != base["schema"]:
+    coordinator.enrol()
+    if coordinator.schema.to_message().encode() != base["schema"]:
         raise SchemaError("these clients have other columns or targets than the federation agreed on")
-    parts.protection.prepare(desk, 1)
-    desk.shared = Shared(desk.schema, {name[7:]: base[name] for name in base if name.startswith("shared/")})
-    pending = pending_sum(BatchSum, desk, contribution, {name: wave[name] for name in desk.parties}, book)
+    components.protection.prepare(coordinator, 1)
+    coordinator.shared = Shared(
+        coordinator.schema, {name[7:]: base[name] for name in base if name.startswith("shared/")}
+    )
+    pending = pending_sum(
+        BatchSum, coordinator, contribution, {name: wave[name] for name in coordinator.parties}, book
+    )
     pending.guard = announce
     try:
-        entry = pending.finished(parts.protection.gather(pending))
+        entry = pending.finished(components.protection.gather(pending))
     except QuorumError:
         if pending.failures:  # whose reasons say more than that they were too many
             raise failed(pending.failures) from None
         raise
-    total = opened(parts, desk, desk.schema, entry)
+    total = opened(components, coordinator, coordinator.schema, entry)
     vector = np.concatenate([np.ravel(total[f.name]) for f in pending.layout.fields])
     before = book.fact("total")
     done = [wave[name] for name in pending.contributors]
@@ -188,10 +198,10 @@ def join_batch(
         book.note("announced", {})
         book.note("interrupted", {})
     yield from done
-    if lost := {name: _why(name, desk, pending) for name in wave if name not in pending.contributors}:
+    if lost := {name: _why(name, coordinator, pending) for name in wave if name not in pending.contributors}:
         raise failed(lost)
 
 
-def _why(name: str, desk: Desk, pending: PendingSum) -> str:
+def _why(name: str, coordinator: Coordinator, pending: PendingSum) -> str:
     """Why a client's change is not in the batch that opened."""
-    return pending.failures.get(name) or desk.failures.get(name) or "StepError: it did not answer"
+    return pending.failures.get(name) or coordinator.failures.get(name) or "StepError: it did not answer"

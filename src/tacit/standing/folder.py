@@ -1,4 +1,4 @@
-"""The folder of a standing federation, and how its desk comes to life again.
+"""The folder of a standing federation, and how its coordinator comes to life again.
 
 ``coordinator.db`` is the coordinator's book; ``parties.db`` holds what each party remembers, its vault
 encrypted under ``unlock.key``, which only its owner can read. All parties live on this machine; across
@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tacit.core.desk import Desk
+from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, UnavailableError
 from tacit.core.events import Events
 from tacit.core.exposure import COORDINATOR
-from tacit.core.manifest import Manifest, Parts
+from tacit.core.manifest import Components, Manifest
 from tacit.core.memo import enrolled, recall, written
 from tacit.core.party import Party
 from tacit.core.secret import Secret
@@ -60,8 +60,10 @@ class Folder:
                 raise UnavailableError(f"{path} cannot be used: {error}") from None
             raise
 
-    def desk(self, manifest: Manifest, parts: Parts, names: Any, events: Events, *, batch: bool) -> Desk:
-        """A desk for these clients; with ``batch`` only their ledgers outlive it."""
+    def coordinator(
+        self, manifest: Manifest, components: Components, names: Any, events: Events, *, batch: bool
+    ) -> Coordinator:
+        """A coordinator for these clients; with ``batch`` only their ledgers outlive it."""
         seed = manifest.seed
         engine = DurableEngine(
             self.holdings,
@@ -69,12 +71,14 @@ class Folder:
             self.run(manifest),
             names,
             seed=seed,
-            services=parts.protection.services,
-            assemble=lambda _: parts,  # the one manifest that these parties enrol under
+            services=components.protection.services,
+            assemble=lambda _: components,  # the one manifest that these parties enrol under
             batch=batch,
         )
         pinned = partial(pinned_identity, seed)
-        return Desk(engine, manifest, parts, events, secret=site_secret(seed, COORDINATOR), pinned=pinned)
+        return Coordinator(
+            engine, manifest, components, events, secret=site_secret(seed, COORDINATOR), pinned=pinned
+        )
 
     @staticmethod
     def run(manifest: Manifest) -> str:
@@ -88,15 +92,15 @@ class Folder:
                 f"{self.path / 'parties.db'} belongs to another federation: it knows no {manifest.run}"
             )
 
-    def save(self, desk: Desk) -> None:
-        """Write down what the desk needs to go on; within a transaction of the book."""
-        self.book.note("memo", written(desk))
-        self.book.note_parties(enrolled(desk))
+    def save(self, coordinator: Coordinator) -> None:
+        """Write down what the coordinator needs to go on; within a transaction of the book."""
+        self.book.note("memo", written(coordinator))
+        self.book.note_parties(enrolled(coordinator))
 
-    def save_channels(self, desk: Desk) -> None:
+    def save_channels(self, coordinator: Coordinator) -> None:
         """Keep the coordinator's channel keys; before the parties they belong to are written down."""
-        found = {name: key for name, key in desk.vault.items() if name.startswith(CHANNEL)}
-        self.keep_channels(desk.manifest, found)
+        found = {name: key for name, key in coordinator.vault.items() if name.startswith(CHANNEL)}
+        self.keep_channels(coordinator.manifest, found)
 
     def keep_channels(self, manifest: Manifest, keys: Mapping[str, Secret]) -> None:
         """Keep these channel keys and no others."""
@@ -106,16 +110,16 @@ class Folder:
             keeper.vault["names"] = Secret("\n".join(keys).encode())
             keeper.vault["keys"] = Secret(b"".join(key.reveal() for key in keys.values()))
 
-    def recalled(self, manifest: Manifest, parts: Parts, events: Events) -> Desk:
-        """The desk of a federation that stands, as an earlier process left it."""
-        desk = self.desk(manifest, parts, (), events, batch=False)
+    def recalled(self, manifest: Manifest, components: Components, events: Events) -> Coordinator:
+        """The coordinator of a federation that stands, as an earlier process left it."""
+        coordinator = self.coordinator(manifest, components, (), events, batch=False)
         with self.book.writing():
             block = self.book.fact("session").get("count", 1) + 1
             self.book.note("session", {"count": block})
-        recall(desk, self.book.fact("memo"), self.book.parties(), block)
+        recall(coordinator, self.book.fact("memo"), self.book.parties(), block)
         for name, key in self.channels(manifest).items():
-            desk.vault[name] = key
-        return desk
+            coordinator.vault[name] = key
+        return coordinator
 
     def channels(self, manifest: Manifest) -> dict[str, Secret]:
         """The coordinator's channel keys."""

@@ -13,8 +13,8 @@ import msgspec
 import tacit
 from tacit.core.errors import ConfigError
 from tacit.core.events import Events
-from tacit.core.helpers import one_thread
-from tacit.core.manifest import Manifest, Parts, new_run
+from tacit.core.manifest import Components, Manifest, new_run
+from tacit.core.parallel import one_thread
 from tacit.data.schema import vocabulary
 from tacit.federation import Federation
 from tacit.standing.folder import Folder
@@ -24,9 +24,9 @@ LEAST_ROOM = 1024
 MOST_ROOM = 1 << 24  # summands of an encrypted total
 
 
-def check_parts(parts: Parts, founders: int, least: int) -> None:
+def check_parts(components: Components, founders: int, least: int) -> None:
     """Refuse what cannot stand, before anything is sent."""
-    method, protection, _ = parts
+    method, protection, _ = components
     if method.standing is None:
         raise ConfigError(
             f"{method.name} with these settings does not learn from one sum that can grow and shrink: a "
@@ -59,7 +59,7 @@ def check_parts(parts: Parts, founders: int, least: int) -> None:
 def begun(
     path: Path,
     federation: Federation,
-    parts: Parts,
+    components: Components,
     min_clients: int | None,
     founders: int | None,
     capacity: int | None,
@@ -71,14 +71,14 @@ def begun(
     if founders is not None and not 1 <= founders <= len(names):
         raise ConfigError(f"founders is {founders}: give 1 to {len(names)}, the number of clients")
     first = names[:founders]
-    least = min_clients or (1 if parts.protection.promises.single else 3)
-    check_parts(parts, len(first), least)
+    least = min_clients or (1 if components.protection.promises.single else 3)
+    check_parts(components, len(first), least)
     room = max(LEAST_ROOM, ROOM * len(names)) if capacity is None else capacity
     if not 1 <= room <= MOST_ROOM:
         raise ConfigError(f"capacity is {capacity}: give 1 to {MOST_ROOM:,} changes")
     manifest = Manifest.of(
         new_run(),
-        parts,
+        components,
         seed=federation.seed,
         min_clients=least,
         quorum=federation.quorum,
@@ -88,7 +88,7 @@ def begun(
     folder = Folder(path, federation.holdings, new=True)
     try:
         with one_thread():
-            return folder, _found(folder, manifest, parts, first, room, settings, events)
+            return folder, _found(folder, manifest, components, first, room, settings, events)
     except BaseException:
         folder.close()
         raise
@@ -97,28 +97,28 @@ def begun(
 def _found(
     folder: Folder,
     manifest: Manifest,
-    parts: Parts,
+    components: Components,
     names: Sequence[str],
     capacity: int,
     settings: Mapping[str, Any],
     events: Events,
 ) -> Manifest:
     """Settle schema, scale and keys, and write the book's first page in one transaction."""
-    joins = parts.protection.joins
-    desk = folder.desk(manifest, parts, names, events, batch=not joins)
-    desk.enrol()
-    parts.method.check(desk.schema)
-    parts.protection.prepare(desk, parts.preparation.sums)
-    settled = parts.preparation.train(desk)
+    joins = components.protection.joins
+    coordinator = folder.coordinator(manifest, components, names, events, batch=not joins)
+    coordinator.enrol()
+    components.method.check(coordinator.schema)
+    components.protection.prepare(coordinator, components.preparation.sums)
+    settled = components.preparation.train(coordinator)
     if joins:
-        folder.save_channels(desk)
+        folder.save_channels(coordinator)
     else:
         # Keys are made anew for each batch; what stays is the schema, as the vocabulary of all batches.
-        desk.memory.clear()
-        desk.parties = ()
-        manifest = replace(manifest, declared=vocabulary(desk.schema))
+        coordinator.memory.clear()
+        coordinator.parties = ()
+        manifest = replace(manifest, declared=vocabulary(coordinator.schema))
     with folder.book.writing():
-        folder.save(desk)
+        folder.save(coordinator)
         folder.book.note(
             "federation",
             {

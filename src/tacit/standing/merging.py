@@ -16,7 +16,7 @@ from typing import Any
 
 from tacit.core.errors import ConfigError, FederationError, ReplayError, UnavailableError
 from tacit.core.message import Message
-from tacit.core.standing import LEDGER
+from tacit.core.standing_client import LEDGER
 from tacit.standing.book import Book
 from tacit.standing.folder import CHANNEL, Folder, shell
 from tacit.standing.opening import MERGED
@@ -99,7 +99,7 @@ def merge(standing: Standing, path: Path | str) -> int:
             )
             sessions = [book.fact("session").get("count", 1) for book in (ours.book, theirs.book)]
             ours.book.note("session", {"count": max(sessions)})
-        standing.forget_desk()
+        standing.forget_coordinator()
         return sum(line.present for line in lines)
     finally:
         theirs.close()
@@ -141,7 +141,7 @@ def _total(standing: Standing, theirs: Folder) -> dict[str, Any]:
     count = one.pop("$count", 0) + two.pop("$count", 0)
     if not one or not two:
         return {**(one or two), "$count": count}
-    protection = standing.parts.protection
+    protection = standing.components.protection
     if not protection.joins:
         return {"vector": one["vector"] + two["vector"], "$count": count}
     capacity = standing.folder.book.fact("federation")["capacity"]

@@ -9,17 +9,17 @@ from typing import Any
 import msgspec
 
 from tacit.core import errors
-from tacit.core.desk import Desk
+from tacit.core.client import layout_of, opened
+from tacit.core.coordinator import Coordinator
 from tacit.core.errors import FederationError, OpeningError, ProtectionError, StepError, TacitError
 from tacit.core.events import TotalOpened
-from tacit.core.manifest import Manifest, Parts
+from tacit.core.manifest import Components, Manifest
 from tacit.core.message import Message
-from tacit.core.replica import layout_of, opened
 from tacit.core.shared import Shared, Total
-from tacit.core.standing import solved
+from tacit.core.standing_client import solved
 from tacit.engines.assembly import assemble
-from tacit.standing.apart import differing, nearest, shown
 from tacit.standing.book import Book, Contribution
+from tacit.standing.differencing import differing, nearest, shown
 
 MERGED = "merged into "  # why a state is closed that another has taken over
 
@@ -73,12 +73,12 @@ def _can_open(book: Book, least: int) -> bool:
     return True
 
 
-def solution(book: Book, desk: Desk, changed: int) -> Shared:
+def solution(book: Book, coordinator: Coordinator, changed: int) -> Shared:
     """What the method makes of the present total: here, or at a client that the experimenter may ask."""
-    parts, joins = desk.parts, desk.parts.protection.joins
+    components, joins = coordinator.components, coordinator.components.protection.joins
     total = dict(book.fact("total"))
     count = total.pop("$count")
-    contribution, apply = parts.method.standing
+    contribution, apply = components.method.standing
     entry = {
         "part": "method",
         "contribution": contribution,
@@ -89,14 +89,21 @@ def solution(book: Book, desk: Desk, changed: int) -> Shared:
         "summands": book.fact("federation")["capacity"] if joins else count,
         **{f"total/{name}": value for name, value in total.items()},
     }
-    layout, place = layout_of(parts.method, contribution, desk.schema), parts.protection.opens
-    desk.events.emit(TotalOpened(desk._sums, contribution, place, entry["clients"], layout.size))
+    layout, place = (
+        layout_of(components.method, contribution, coordinator.schema),
+        components.protection.opens,
+    )
+    coordinator.events.emit(
+        TotalOpened(coordinator._sums, contribution, place, entry["clients"], layout.size)
+    )
     if place == "clients":
-        return _asked(desk, entry)
-    assert desk.shared is not None
+        return _asked(coordinator, entry)
+    assert coordinator.shared is not None
     if joins:
-        return solved(parts, entry, opened(parts, desk, desk.schema, entry), desk.shared)
-    return solved(parts, entry, Total(layout.unpack(total["vector"]), count), desk.shared)
+        return solved(
+            components, entry, opened(components, coordinator, coordinator.schema, entry), coordinator.shared
+        )
+    return solved(components, entry, Total(layout.unpack(total["vector"]), count), coordinator.shared)
 
 
 def failed(failures: Mapping[str, str]) -> TacitError:
@@ -116,13 +123,15 @@ def _kind(reason: str) -> type[TacitError]:
     return StepError if reason.endswith("in the client's step") else ProtectionError
 
 
-def _asked(desk: Desk, entry: Mapping[str, Any]) -> Shared:
+def _asked(coordinator: Coordinator, entry: Mapping[str, Any]) -> Shared:
     """Have a client open the total: any will do, and what one refuses for a reason, no other is asked."""
     failures: dict[str, str] = {}
-    for name in desk.parties:
-        for reply in list(desk._wave("desk.reopen", (name,), entry, {}, failures=failures)):
+    for name in coordinator.parties:
+        for reply in list(
+            coordinator._wave("client.open_standing_total", (name,), entry, {}, failures=failures)
+        ):
             values = {k[7:]: v for k, v in reply.message.items() if k.startswith("shared/")}
-            return Shared(desk.schema, values)
+            return Shared(coordinator.schema, values)
         if not issubclass(_kind(failures[name]), FederationError):
             raise failed({name: failures[name]})
     raise failed(failures)
@@ -140,15 +149,15 @@ def read(path: Path | str) -> tuple[dict[str, Any], dict[str, Any]]:
         book.close()
 
 
-def status(book: Book, manifest: Manifest, parts: Parts) -> dict[str, Any]:
+def status(book: Book, manifest: Manifest, components: Components) -> dict[str, Any]:
     """Where a federation stands, as plain values."""
-    lines, about, joins = book.contributions(), book.fact("federation"), parts.protection.joins
+    lines, about, joins = book.contributions(), book.fact("federation"), components.protection.joins
     present, clients = sum(line.present for line in lines), clients_in(book)
-    least, opened = parts.protection.fewest(manifest.min_clients), book.opened()
+    least, opened = components.protection.min_contributions(manifest.min_clients), book.opened()
     return {
         "run": manifest.run,
-        "method": manifest.parts["method"]["name"],
-        "protect": manifest.parts["protection"]["name"],
+        "method": manifest.components["method"]["name"],
+        "protect": manifest.components["protection"]["name"],
         "unit": "contribution" if joins else "batch",
         "release": about["release"],
         "founders": about["founders"],

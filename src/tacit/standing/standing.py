@@ -6,24 +6,24 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from tacit.core.desk import Desk
+from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, FederationError
 from tacit.core.events import Events
-from tacit.core.helpers import one_thread
-from tacit.core.manifest import Manifest, Parts
+from tacit.core.manifest import Components, Manifest
 from tacit.core.message import Message
+from tacit.core.parallel import one_thread
 from tacit.core.protection import Protection
 from tacit.data.preparation import Preparation
 from tacit.engines.assembly import assemble
 from tacit.federation import Federation
 from tacit.methods import METHODS
 from tacit.methods.base import Method, Model
+from tacit.protections import PROTECTIONS
 from tacit.standing.changes import Change, join_batch, join_each
 from tacit.standing.folder import Folder
 from tacit.standing.founding import begun
-from tacit.standing.lines import entering, leaving
 from tacit.standing.opening import check_opening, solution, status
-from tacit.sums import PROTECTIONS
+from tacit.standing.resolve import entering, leaving
 
 
 class Receipt(NamedTuple):
@@ -57,11 +57,11 @@ class Standing:
     """
 
     def __init__(
-        self, folder: Folder, manifest: Manifest, parts: Parts, events: Events | None = None
+        self, folder: Folder, manifest: Manifest, components: Components, events: Events | None = None
     ) -> None:
-        self.folder, self.manifest, self.parts = folder, manifest, parts
+        self.folder, self.manifest, self.components = folder, manifest, components
         self._events = events or Events()
-        self._recalled: Desk | None = None
+        self._recalled: Coordinator | None = None
 
     # -- begin and end -----------------------------------------------------------------------------
 
@@ -104,16 +104,16 @@ class Standing:
         events : Events, optional
             Where to tell what happens.
         """
-        parts = Parts(
+        components = Components(
             METHODS.build(method) if isinstance(method, str) else method,
             PROTECTIONS.build(protect) if isinstance(protect, str) else protect,
             preparation or Preparation(),
         )
         events = events or Events()
         folder, manifest = begun(
-            Path(path), federation, parts, min_clients, founders, capacity, settings or {}, events
+            Path(path), federation, components, min_clients, founders, capacity, settings or {}, events
         )
-        return cls(folder, manifest, parts, events)
+        return cls(folder, manifest, components, events)
 
     @classmethod
     def open(cls, path: Path | str, federation: Federation, events: Events | None = None) -> Self:
@@ -127,9 +127,9 @@ class Standing:
             if federation.seed != manifest.seed or odd:
                 what = f"it knows {sorted(odd)[0]}" if odd else f"its seed is {manifest.seed}"
                 raise ConfigError(f"{path} is the state of another federation: {what}")
-            parts = assemble(manifest)
-            folder.check_parties(manifest, parts.protection.joins)
-            return cls(folder, manifest, parts, events)
+            components = assemble(manifest)
+            folder.check_parties(manifest, components.protection.joins)
+            return cls(folder, manifest, components, events)
         except BaseException:
             folder.close()
             raise
@@ -214,10 +214,10 @@ class Standing:
 
     def _changed(self, changes: list[Change]) -> Iterable[Change]:
         with one_thread():
-            if not self.parts.protection.joins:
-                return list(join_batch(self.folder, self.manifest, self.parts, changes, self._events))
+            if not self.components.protection.joins:
+                return list(join_batch(self.folder, self.manifest, self.components, changes, self._events))
             capacity = self.folder.book.fact("federation")["capacity"]
-            return list(join_each(self.folder, self._desk(), changes, capacity))
+            return list(join_each(self.folder, self._coordinator(), changes, capacity))
 
     # -- weights -----------------------------------------------------------------------------------
 
@@ -235,22 +235,22 @@ class Standing:
         with book.writing():  # before anything is seen: what may have been seen counts
             book.mark_opening()
         with one_thread():
-            model: Model = self.parts.method.model(solution(book, self._desk(), changed))
+            model: Model = self.components.method.model(solution(book, self._coordinator(), changed))
         return model
 
     @property
     def _least(self) -> int:
         """Fewest clients by which two totals that open differ."""
-        least: int = self.parts.protection.fewest(self.manifest.min_clients)
+        least: int = self.components.protection.min_contributions(self.manifest.min_clients)
         return least
 
-    def _desk(self) -> Desk:
+    def _coordinator(self) -> Coordinator:
         if self._recalled is None:
-            self._recalled = self.folder.recalled(self.manifest, self.parts, self._events)
+            self._recalled = self.folder.recalled(self.manifest, self.components, self._events)
         return self._recalled
 
-    def forget_desk(self) -> None:
-        """Have the desk recalled from the book when it is needed next."""
+    def forget_coordinator(self) -> None:
+        """Have the coordinator recalled from the book when it is needed next."""
         self._recalled = None
 
     def branch(self, path: Path | str) -> None:
@@ -269,4 +269,4 @@ class Standing:
 
     def status(self) -> dict[str, Any]:
         """Where the federation stands, as plain values."""
-        return status(self.folder.book, self.manifest, self.parts)
+        return status(self.folder.book, self.manifest, self.components)

@@ -1,0 +1,294 @@
+"""The client half of the coordinator: enrol, follow what the federation has learnt, contribute, adopt.
+
+These are the steps every party can take whatever the method; the coordinator half is
+:mod:`tacit.core.coordinator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from tacit.core.component import marked
+from tacit.core.errors import ConfigError, MessageError, OpeningError, StepError
+from tacit.core.manifest import Components, Manifest
+from tacit.core.message import Message
+from tacit.core.party import Party
+from tacit.core.shared import Shared, Total
+
+Assemble = Callable[[Manifest], Components]
+BEFORE = "before/"
+
+
+def enrol(party: Party, message: Message, assemble: Assemble) -> Message:
+    """Check the manifest against what this site has, remember it, and introduce the party's data."""
+    components, guard = _joined(party, message, assemble)
+    introduction: Message = components.preparation.introduce(party, manifest_of(party).declared)
+    return Message({**introduction, **guard})
+
+
+def serve(party: Party, message: Message, assemble: Assemble) -> Message:
+    """Enrol a party that holds no rows, such as a key server."""
+    _, guard = _joined(party, message, assemble)
+    return Message(guard)
+
+
+def _joined(party: Party, message: Message, assemble: Assemble) -> tuple[Components, dict[str, Any]]:
+    if "manifest" in party.state:
+        raise StepError(f"{party.id} is enrolled already, in run {manifest_of(party).run}")
+    party.state["manifest"] = message["manifest"]
+    components = agreed(party, assemble)
+    for known in attempts(party).values():
+        for part in components:
+            part.carry(party, known)
+    guard = components.protection.introduce(party, under("guard/", message))
+    return components, over("guard/", guard)
+
+
+def agreed(party: Party, assemble: Assemble) -> Components:
+    """Components of the manifest this party enrolled under, built once per process."""
+    raw = party.state.get("manifest")
+    if raw is None:
+        raise StepError(f"{party.id} has not enrolled: ask it to enrol first")
+    key = ("components", raw)
+    if key not in party.cache:
+        party.cache[key] = assemble(manifest_of(party))
+    components: Components = party.cache[key]
+    return components
+
+
+def manifest_of(party: Party) -> Manifest:
+    """The manifest this party enrolled under."""
+    key = ("manifest", party.state["manifest"])
+    if key not in party.cache:
+        party.cache[key] = Manifest.from_message(Message.decode(party.state["manifest"]))
+    manifest: Manifest = party.cache[key]
+    return manifest
+
+
+def attempts(party: Party) -> dict[int, Party]:
+    """The same party as it was in earlier attempts at this run, on the same terms."""
+    manifest = manifest_of(party)
+    digests = {n: replace(manifest, attempt=n).digest for n in range(manifest.attempt)}
+    found = {number: party.earlier(digest) for number, digest in digests.items()}
+    return {number: known for number, known in found.items() if known is not None}
+
+
+def enrolled_digest(party: Party) -> str | None:
+    """Digest of the manifest this party enrolled under."""
+    return manifest_of(party).digest if "manifest" in party.state else None
+
+
+def agreed_minimum(party: Party) -> int:
+    """Fewest contributions over which this party agreed to open a total."""
+    return manifest_of(party).min_clients
+
+
+def follow(party: Party, components: Components, message: Message) -> Shared | None:
+    """Catch up: take the agreed schema, then the shared values or the totals to open."""
+    if "schema" in message:
+        party.state["schema"] = message["schema"]
+    raw = party.state.get("schema")
+    if raw is None:
+        return None
+    key = ("schema", raw)
+    if key not in party.cache:
+        party.cache[key] = components.preparation.read_schema(Message.decode(raw))
+    schema = party.cache[key]
+    if components.protection.opens == "clients":
+        # A client that joins late gets its key with the totals that it opens.
+        components.protection.receive(party, under("ticket/", message))
+        return open_log(party, components, schema, message)
+    # All parties of a wave in this process get the same message object: read it once.
+    found: tuple[Message, Shared] | None = party.cache.get("shared")
+    if found is None or found[0] is not message or found[1].schema is not schema:
+        found = message, Shared(schema, under("shared/", message))
+        party.cache["shared"] = found
+    return found[1]
+
+
+def open_log(party: Party, components: Components, schema: Any, message: Message) -> Shared:
+    """Open and apply, in order, every total that this replica has not seen yet."""
+    entries = read_log(message)
+    position: int = party.state.get("position", 0)
+    if "position" in party.state:
+        shared = Shared(schema, under("shared/", party.state))
+    else:
+        shared = initial(components, schema, manifest_of(party))
+    if party.recalls and any(number > position for number, _ in entries):
+        _keep_before(party, position, shared)
+    for number, raw in entries:
+        if number <= position:
+            continue
+        if number != position + 1:
+            raise StepError(
+                f"{party.id} knows {position} totals and was handed number {number}: one is missing"
+            )
+        entry = Message.decode(raw)
+        shared = _applied(party, components, shared, entry)
+        position = number
+    if entries:
+        party.state["position"] = position
+        remember(party, shared)
+    return shared
+
+
+def _keep_before(party: Party, position: int, shared: Shared) -> None:
+    """Keep the replica from before some totals: a coordinator that is stopped may not know of them later."""
+    for name in [name for name in party.state if name.startswith(BEFORE)]:
+        del party.state[name]
+    party.state.update(over(BEFORE, {"position": position, **over("shared/", shared)}))
+
+
+def replica_at(party: Party, components: Components, schema: Any, log: Message, end: int) -> Shared:
+    """A party's replica after so many totals: as it is, or was before the last ones, and brought there."""
+    if party.state.get("position", 0) > end:
+        before = under(BEFORE, party.state)
+        party.state["position"] = before.pop("position", end + 1)
+        remember(party, Shared(schema, under("shared/", before)))
+    if party.state.get("position", 0) > end:
+        raise StepError(f"{party.id} has opened more than the {end} totals that the coordinator knows of")
+    return open_log(party, components, schema, log)
+
+
+def write_log(first: int, entries: Sequence[bytes]) -> dict[str, Any]:
+    """Fields of an ask that carry log entries, the first of them with its number."""
+    lengths = np.array([len(entry) for entry in entries], dtype=np.int64)
+    return {"log/first": first, "log/lengths": lengths, "log/entries": b"".join(entries)}
+
+
+def read_log(message: Message) -> list[tuple[int, bytes]]:
+    """Numbered log entries that an ask carries."""
+    if "log/entries" not in message:
+        return []
+    lengths: list[int] = message["log/lengths"].tolist()
+    raw: bytes = message["log/entries"]
+    if min(lengths, default=0) < 0 or sum(lengths) != len(raw):
+        raise MessageError("log entries do not have the lengths that were announced")
+    starts = [0, *accumulate(lengths)]
+    return [(message["log/first"] + i, raw[starts[i] : starts[i + 1]]) for i in range(len(lengths))]
+
+
+def remember(party: Party, shared: Shared) -> None:
+    """Keep these shared values and no others: a name that an apply dropped must not come back."""
+    for name in [name for name in party.state if name.startswith("shared/") and name[7:] not in shared]:
+        del party.state[name]
+    party.state.update(over("shared/", shared))
+
+
+def initial(components: Components, schema: Any, manifest: Manifest) -> Shared:
+    """Shared values before the first total: the same at every replica."""
+    return Shared(schema, components.method.init(schema, manifest.rng("init")))
+
+
+def _applied(party: Party, components: Components, shared: Shared, entry: Message) -> Shared:
+    """Open one logged total and apply it."""
+    if entry["contributors"] < (least := components.protection.min_contributions(agreed_minimum(party))):
+        raise OpeningError(
+            f"total over {entry['contributors']} contributions, agreed were at least {least}: "
+            f"{party.id} does not open it"
+        )
+    total = opened(components, party, shared.schema, entry)
+    function, _ = marked(getattr(components, entry["part"]), entry["apply"], "apply")
+    result: Shared = function(total, shared)
+    return result
+
+
+def opened(components: Components, holder: Any, schema: Any, entry: Mapping[str, Any]) -> Total:
+    """Open a protected total, at whichever party holds the keys."""
+    part = getattr(components, entry["part"])
+    layout = layout_of(part, entry["contribution"], schema, getattr(holder, "cache", None))
+    layout = layout.scaled(entry.get("largest_weight", 1.0))
+    total = under("total/", entry)
+    vector = components.protection.open(holder, total, layout)
+    fields = {**layout.unpack(vector), **under("clear/", entry)}
+    contributors = entry["contributors"]
+    error = components.protection.error(layout, contributors, total)
+    exact = components.protection.promises.precision == 0
+    return Total(fields, contributors, error, bool(total.get("mapped")), exact)
+
+
+def layout_of(part: Any, contribution: str, schema: Any, cache: dict[Any, Any] | None = None) -> Any:
+    """Layout of a part's contribution under the agreed schema; one object for all who share a cache."""
+    if cache is not None:
+        key = ("layout", id(part), contribution, id(schema))
+        # The entry keeps part and schema, so that their ids stay theirs.
+        if key not in cache:
+            cache[key] = layout_of(part, contribution, schema), part, schema
+        return cache[key][0]
+    _, mark = marked(part, contribution, "contribution")
+    assert mark.layout
+    return mark.layout(part, schema)
+
+
+def contribute(party: Party, message: Message, components: Components, shared: Shared) -> Message:
+    """Compute this party's term of a sum, and protect it."""
+    part = getattr(components, message["part"])
+    function, _ = marked(part, message["contribution"], "contribution")
+    layout = layout_of(part, message["contribution"], shared.schema, party.cache)
+    weight, largest = message.get("weight", 1.0), message.get("largest_weight", 1.0)
+    if not abs(weight) <= largest:
+        raise MessageError(f"weight {weight} beyond the announced largest one of {largest}")
+    number = message["sum"]
+    clear: Mapping[str, Any]
+    if components.protection.restarts and party.state.get("sum") == number:
+        vector, clear = party.state["vector"], under("clear/", party.state)
+    else:
+        named = function(party, shared)
+        vector = layout.pack(named)
+        vector = vector if weight == 1 else vector * weight
+        clear = {field.name: named[field.name] for field in layout.clear}
+        if components.protection.restarts:
+            party.state.update({"sum": number, "vector": vector, **over("clear/", clear)})
+    ticket = {**under("ticket/", message), "sum": number}
+    protected = components.protection.protect(party, ticket, vector, layout.scaled(largest))
+    return Message({**protected, **over("clear/", clear)}) if clear else protected
+
+
+def disclose(party: Party, message: Message, components: Components, shared: Shared) -> Message:
+    """Open an aggregate that is meant for the coordinator, and hand it over."""
+    if message["contributors"] < components.protection.min_contributions(agreed_minimum(party)):
+        raise OpeningError(f"{message['contributors']} contributions are too few to disclose their total")
+    # Opening rounds to the digits that mean something: the rest of a decryption tells of the key.
+    return Message(dict(opened(components, party, shared.schema, message)))
+
+
+def adopt(party: Party, message: Message, components: Components, shared: Shared) -> Message:
+    """Keep what was learnt, and say by digest which replica this is; unused secrets go."""
+    remember(party, shared)
+    components.protection.settle(party)
+    return Message(digest=viewed(components, shared).digest())
+
+
+def viewed(components: Components, shared: Shared) -> Shared:
+    """What of the shared values the clients need: the part that travels and that replicas compare."""
+    return Shared(shared.schema, components.method.view(shared))
+
+
+def hand_over(party: Party, message: Message, components: Components, shared: Shared) -> Message:
+    """Show the experimenter this party's replica; no deployed site does."""
+    if not manifest_of(party).experiment:
+        raise ConfigError(f"{party.id} shows its replica in experiments only: export the model at the site")
+    return Message(over("shared/", shared))
+
+
+STEPS: dict[str, Callable[[Party, Message, Components, Shared], Message]] = {
+    "contribute": contribute,
+    "disclose_total": disclose,
+    "adopt_model": adopt,
+    "show_model": hand_over,
+}
+
+
+def under(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields whose names start with a prefix, without it."""
+    return {name[len(prefix) :]: value for name, value in fields.items() if name.startswith(prefix)}
+
+
+def over(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields with a prefix before their names."""
+    return {prefix + name: value for name, value in fields.items()}

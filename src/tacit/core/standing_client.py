@@ -1,0 +1,148 @@
+"""The client half of a standing federation: bring rows, take them back, open the total when asked.
+
+A standing total stays shut while contributions join and leave it one by one. A client keeps a small ledger
+of what it brought: the name of each contribution, its rows, and a digest of its vector. It withdraws by
+sending the negative of the same vector, computed again from the same rows; the ledger refuses rows that
+were brought already, and notices rows that have changed since.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tacit.core.client import agreed_minimum, layout_of, opened
+from tacit.core.component import marked
+from tacit.core.errors import DataError, MessageError, OpeningError, ReplayError, SchemaError, StepError
+from tacit.core.layout import Layout
+from tacit.core.manifest import Components, Manifest
+from tacit.core.message import Message
+from tacit.core.party import Party
+from tacit.core.shared import Shared, Total
+
+LEDGER = "standing/ledger"  # what of a party's state outlives a run in which keys are made for one batch
+TERMS = "standing/terms"
+
+
+def change(party: Party, message: Message, components: Components, shared: Shared) -> Message:
+    """Bring a contribution, or withdraw it, as the coordinator's standing total asks for it."""
+    _same_terms(party)
+    name, sign = message["id"], message.get("weight", 1.0)
+    if sign not in (1.0, -1.0):
+        raise MessageError(f"a contribution is brought (1) or withdrawn (-1), not taken {sign} times")
+    # What the coordinator never acknowledged was lost on the way, and what it no longer lists is withdrawn.
+    listed = {*message["accepted"], name}
+    ledger = {key: entry for key, entry in party.state.get(LEDGER, {}).items() if key in listed}
+    known = ledger.get(name)
+    if sign < 0 and known is None:
+        raise StepError(f"{party.id} never contributed '{name}', or has withdrawn it: nothing to take back")
+    _same_columns(party, shared)
+    # "All" are those that it brought, if it did: a client may have more rows by now.
+    start, stop = message.get("rows") or (known[:2] if known else (0, party.data.rows))
+    _check_rows(party, name, (start, stop), ledger)
+    with _only(party, start, stop):
+        function, _ = marked(components.method, message["contribution"], "contribution")
+        layout: Layout = layout_of(components.method, message["contribution"], shared.schema)
+        vector = layout.pack(function(party, shared))
+    digest = hashlib.sha256(vector.tobytes()).hexdigest()
+    if known is not None and known[2] != digest:
+        raise ReplayError(
+            f"'{name}' is no longer what {party.id} contributed: its rows have changed since. Put the same "
+            "rows back, then withdraw them"
+        )
+    party.state[LEDGER] = {**ledger, name: (start, stop, digest)}
+    ticket = {k[7:]: v for k, v in message.items() if k.startswith("ticket/")}
+    ticket["sum"] = message["sum"]
+    protected: Message = components.protection.protect(party, ticket, sign * vector, layout)
+    return protected
+
+
+def _same_terms(party: Party) -> None:
+    """Each batch may be a run of its own, but on the terms of the first one."""
+    manifest = Manifest.from_message(Message.decode(party.state["manifest"]))
+    terms = replace(manifest, run="").digest
+    if party.state.setdefault(TERMS, terms) != terms:
+        raise StepError(
+            f"{party.id} agreed to other terms (method, protection, thresholds) for this standing federation"
+        )
+
+
+def _same_columns(party: Party, shared: Shared) -> None:
+    """A client's file may have changed since it enrolled."""
+    agreed, own = ({c.name: c.kind for c in held.columns} for held in (shared.schema, party.data))
+    if list(agreed.items()) == list(own.items()) and shared.schema.task == party.data.task:
+        return
+    odd = [name for name in {**agreed, **own} if agreed.get(name) != own.get(name)]
+    what = f"'{odd[0]}' is not the same in both" if odd else "their order or the task differs"
+    raise SchemaError(f"{party.id} has other columns than the federation agreed on: {what}")
+
+
+def _check_rows(party: Party, name: str, rows: tuple[int, int], ledger: Mapping[str, Any]) -> None:
+    start, stop = rows
+    if not 0 <= start < stop <= party.data.rows:
+        raise DataError(
+            f"{party.id} has no rows {start}:{stop}: give a part of those that it holds",
+            private=f"it holds {party.data.rows}",
+        )
+    for other, (first, last, _) in ledger.items():
+        if other == name and (first, last) != (start, stop):
+            raise ReplayError(
+                f"'{name}' of {party.id} has other rows: give the new contribution another name"
+            )
+        if other != name and start < last and first < stop:
+            raise ReplayError(
+                f"rows {start}:{stop} of {party.id} overlap with its contribution '{other}', rows "
+                f"{first}:{last}: bring other rows, or withdraw that one first"
+            )
+
+
+@contextmanager
+def _only(party: Party, start: int, stop: int) -> Iterator[None]:
+    """Let the party see only some of its rows."""
+    whole = party._data
+    party._data = lambda: whole().take(slice(start, stop))
+    try:
+        yield
+    finally:
+        party._data = whole
+
+
+def reopen(party: Party, message: Message, components: Components, shared: Shared) -> Message:
+    """Open the standing total, make a model of it, and show it to the experimenter if there is one."""
+    least = components.protection.min_contributions(agreed_minimum(party))
+    if message["clients"] < least or 0 < message["changed"] < least:
+        raise OpeningError(
+            f"total over {message['clients']} clients of which {message['changed']} changed, agreed were at "
+            f"least {least}: {party.id} does not open it"
+        )
+    total = opened(components, party, shared.schema, message)
+    result = solved(components, message, total, shared)
+    manifest = Manifest.from_message(Message.decode(party.state["manifest"]))
+    shown = {f"shared/{name}": value for name, value in result.items()} if manifest.experiment else {}
+    return Message(digest=result.digest(), **shown)
+
+
+def solved(components: Components, entry: Mapping[str, Any], total: Total, shared: Shared) -> Shared:
+    """Apply a standing total to what was settled at the start; ``entry`` says how many could be in it."""
+    layout: Layout = layout_of(components.method, entry["contribution"], shared.schema)
+    for field in layout.fields:
+        if field.total is not None and np.abs(total[field.name]).max(initial=0.0) > field.total * (1 + 1e-6):
+            raise DataError(
+                f"'{field.name}' of all clients exceeds {field.total:g}, the room left at the start: "
+                "later clients brought too many rows or too large values; start again with all of them"
+            )
+    total.error = components.protection.error(layout, entry["summands"])
+    function, _ = marked(components.method, entry["apply"], "apply")
+    result: Shared = function(total, shared)
+    return result
+
+
+STANDING: dict[str, Callable[[Party, Message, Components, Shared], Message]] = {
+    "change_contribution": change,
+    "open_standing_total": reopen,
+}

@@ -1,0 +1,1 @@
+"""Keys that protections share: authenticated channels, and a key that all clients hold."""

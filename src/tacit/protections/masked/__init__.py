@@ -1,0 +1,1 @@
+"""Sums whose contributions are hidden by masks that cancel."""

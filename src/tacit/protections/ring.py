@@ -1,0 +1,194 @@
+"""The ring: a running encrypted sum that goes from client to client, and opens at the server.
+
+The protocol was published for training multilayer perceptrons with federated learning and homomorphic
+encryption: the server makes Paillier keys; the first client encrypts its vector, each next one adds its
+own, and the last hands the total to the server, which decrypts it. The server holds the secret key, so
+what goes from hop to hop is sealed against it: it relays bytes that it cannot read. If a hop vanishes,
+the ring re-forms without it and the sum starts again; nobody computes a contribution twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tacit.core.client import agreed_minimum
+from tacit.core.errors import OpeningError, ProtectionError
+from tacit.core.layout import Layout
+from tacit.core.message import Message
+from tacit.core.party import Party
+from tacit.core.protection import Place, Promises, Sum, Vector
+from tacit.core.secret import Secret
+from tacit.core.values import Blob
+from tacit.crypto.channel import place, seal, unseal
+from tacit.crypto.fixedpoint import FixedPoint
+from tacit.protections.keys.authenticated import Guarded, run_of, sealing_key
+from tacit.protections.paillier import check_key_bits, cipher_of
+
+
+@dataclass(frozen=True)
+class Ring(Guarded):
+    """A running Paillier sum that goes from client to client; the server sees only the total.
+
+    Parameters
+    ----------
+    key_bits : int
+        Size of the modulus: 3072 (about 128-bit security), 2048 (about 112) or 4096.
+    bits : int
+        Bits of a value in fixed point, its sign included.
+    clip : bool
+        Cut values at their bound instead of refusing them.
+    """
+
+    name = "ring"
+    restarts: ClassVar[bool] = True
+
+    key_bits: int = 3072
+    bits: int = 32
+    clip: bool = False
+
+    def __post_init__(self) -> None:
+        check_key_bits(self.name, self.key_bits)
+
+    @property
+    def opens(self) -> Place:
+        """At the coordinator, which is the protocol's server."""
+        return "coordinator"
+
+    @property
+    def promises(self) -> Promises:
+        """What the ring promises."""
+        return Promises(
+            opens="coordinator",
+            keys={"coordinator": "the secret key", "client": "the public key"},
+            sees={
+                "coordinator": "sealed hops it cannot read, and the total",
+                "client": "the running sum of those before it, encrypted under a key it does not hold",
+                "outsider": "nothing",
+            },
+            collusion="the coordinator with the clients before and after one in the ring isolate that client",
+            dropout="the ring re-forms without the client and the sum starts again, down to the quorum",
+            precision=2.0 ** -(self.bits - 1),
+            bytes_per_value=(self.bits + 16) / 4,
+        )
+
+    def prepare(self, coordinator: Any, sums: int) -> None:
+        """Make the server's key."""
+        from tacit.crypto.paillier import make_keys
+
+        private = make_keys(self.key_bits)
+        coordinator.vault["paillier"] = private.to_secret()
+        coordinator.memory["public"] = private.public.to_bytes()
+
+    # -- a hop -------------------------------------------------------------------------------------
+
+    def protect(self, party: Party, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
+        """Add one's own to the running sum, and seal it for the next; the last hands it to the server."""
+        from tacit.crypto.paillier import Packing, PublicKey, add_blobs, read_header
+
+        self._take_turn(party, ticket)
+        code = FixedPoint.of(layout, self.bits, ticket["summands"], self.clip)
+        integers = code.encode(vector)
+        raw: bytes = ticket["public"]
+        if ("ring", raw) not in party.cache:
+            party.cache["ring", raw] = PublicKey.from_bytes(raw)
+        key = party.cache["ring", raw]
+        running = key.encrypt(integers, Packing(self.bits, code.guard_bits))
+        if "incoming" in ticket:
+            channel = sealing_key(party, ticket["previous"], ticket["previous_exchange"])
+            where = _hop(party, ticket, ticket["previous"], party.id)
+            running = add_blobs(key, unseal(channel, ticket["incoming"].data, where), running)
+        if "next" in ticket:
+            channel = sealing_key(party, ticket["next"], ticket["next_exchange"])
+            sealed = seal(channel, running, _hop(party, ticket, party.id, ticket["next"]))
+            return Message(hop=Blob("sealed", sealed))
+        least = self.min_contributions(agreed_minimum(party))
+        if (found := read_header(key, running).summands) < least:
+            raise OpeningError(
+                f"running sum of {found} contributions, agreed were at least {least}: "
+                f"{party.id} does not hand it to the server"
+            )
+        return Message(cipher=Blob("cipher", running))
+
+    @staticmethod
+    def _take_turn(party: Party, ticket: Mapping[str, Any]) -> None:
+        """Take part once per lap: a lap that passes a client twice counts it as two."""
+        turn = (ticket["sum"], ticket["lap"])
+        if turn <= party.state.get("turn", (0, 0)):
+            raise OpeningError(f"{party.id} took its turn in lap {turn[1]} of sum {turn[0]} already")
+        party.state["turn"] = turn
+
+    # -- the server --------------------------------------------------------------------------------
+
+    def gather(self, pending: Sum) -> dict[str, Any]:
+        """Send the sum around until it comes back whole."""
+        lap = 0
+        while True:
+            lap += 1
+            alive = [party for party in pending.parties if party not in pending.failures]
+            pending.check(alive)  # no lap whose total could not be opened; names those that failed
+            pending.restart()
+            total = self._lap(pending, alive, lap)
+            if total is not None:
+                return {"cipher": Blob("cipher", total), "summands": len(pending.parties)}
+
+    def _lap(self, pending: Sum, alive: Sequence[str], lap: int) -> bytes | None:
+        """One time around; None if a hop vanished."""
+        common = {"public": pending.memory["public"], "summands": len(pending.parties), "lap": lap}
+        incoming: Blob | None = None
+        for position, party in enumerate(alive):
+            ticket = self._ticket(pending, alive, position, incoming)
+            reply = dict(pending.contributions({party: ticket}, common, [party])).get(party)
+            if reply is None:
+                return None
+            if position == len(alive) - 1:
+                return self._whole(pending, party, reply, len(alive))
+            incoming = reply.get("hop")
+            if not isinstance(incoming, Blob) or incoming.kind != "sealed":
+                pending.refuse(party, "no sealed hop where one was agreed")
+                return None
+            pending.relayed(party, alive[position + 1], len(incoming.data))
+        return None
+
+    @staticmethod
+    def _ticket(pending: Sum, alive: Sequence[str], position: int, incoming: Blob | None) -> dict[str, Any]:
+        ticket: dict[str, Any] = {}
+        if incoming is not None:
+            before = alive[position - 1]
+            ticket |= {
+                "incoming": incoming,
+                "previous": before,
+                "previous_exchange": pending.directory[before],
+            }
+        if position + 1 < len(alive):
+            after = alive[position + 1]
+            ticket |= {"next": after, "next_exchange": pending.directory[after]}
+        return ticket
+
+    def _whole(self, pending: Sum, party: str, reply: Message, hops: int) -> bytes | None:
+        """The total that the last client handed over, if it is one."""
+        from tacit.crypto.paillier import PublicKey, read_header
+
+        try:
+            blob = cipher_of(reply)
+            header = read_header(PublicKey.from_bytes(pending.memory["public"]), blob)
+        except ProtectionError as error:
+            pending.refuse(party, str(error))
+            return None
+        if header.summands != hops:
+            pending.refuse(party, f"a total of {header.summands} contributions after {hops} hops")
+            return None
+        return blob
+
+    def open(self, holder: Any, total: Mapping[str, Any], layout: Layout) -> Vector:
+        """Open the total with the server's key."""
+        from tacit.crypto.paillier import PrivateKey
+
+        secret: Secret = holder.vault["paillier"]
+        code = FixedPoint.of(layout, self.bits, total["summands"], self.clip)
+        return code.decode(PrivateKey.from_secret(secret).decrypt(cipher_of(total)))
+
+
+def _hop(party: Party, ticket: Mapping[str, Any], sender: str, receiver: str) -> bytes:
+    return place(run_of(party), ticket["sum"], f"hop, lap {ticket['lap']}", sender, receiver)

@@ -1,0 +1,1 @@
+"""Sums by secret sharing: among all clients, or among an elected committee."""
