@@ -22,12 +22,12 @@ from functools import partial
 import numpy as np
 
 from tacit.bench import Row, peak_megabytes
-from tacit.core.component import apply, contribution
 from tacit.core.coordinator import Coordinator
 from tacit.core.events import Events, Replied
 from tacit.core.exposure import COORDINATOR
 from tacit.core.layout import Field, Layout
 from tacit.core.manifest import Components, Manifest
+from tacit.core.marks import apply, contribution
 from tacit.core.parallel import one_thread
 from tacit.data.preparation import Preparation
 from tacit.data.table import Table

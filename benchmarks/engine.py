@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.bench import Row, peak_megabytes
-from tacit.core.component import step
 from tacit.core.coordinator import Coordinator
 from tacit.core.manifest import Components, Manifest
+from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.data.preparation import Preparation
 from tacit.data.table import Table

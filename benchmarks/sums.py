@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from tacit.bench import Row, cpu
-from tacit.core.component import contribution
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import DataError
 from tacit.core.events import Events, Replied
 from tacit.core.exposure import COORDINATOR
 from tacit.core.layout import Field, Layout
 from tacit.core.manifest import Components, Manifest
+from tacit.core.marks import contribution
 from tacit.core.secret import Secret
 from tacit.crypto.masking import add_mask, expand
 from tacit.data.preparation import Preparation

@@ -13,7 +13,6 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from tacit.core.component import apply, contribution
 from tacit.core.coordinator import Coordinator
 from tacit.core.differencing import OpenedTotals
 from tacit.core.engine import Reply, read_reply
@@ -22,6 +21,7 @@ from tacit.core.events import Event, Events
 from tacit.core.exposure import COORDINATOR
 from tacit.core.layout import Field, Layout
 from tacit.core.manifest import Components, Manifest
+from tacit.core.marks import apply, contribution
 from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.secret import Secret

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tacit import Federation, Table
-from tacit.core.component import contribution
 from tacit.core.errors import OpeningError
 from tacit.core.layout import Field, Layout
+from tacit.core.marks import contribution
 from tacit.methods.base import Method
 from tacit.models.onelayer import OneLayer
 from tacit.protections.plain import Plain

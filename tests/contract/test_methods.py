@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from tacit.core.component import Mark
 from tacit.core.errors import ConfigError
 from tacit.core.manifest import Components, Manifest
+from tacit.core.marks import Mark
 from tacit.core.message import Message
 from tacit.data.preparation import Preparation
 from tacit.engines.assembly import assemble

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.core.component import apply, contribution
 from tacit.core.layout import Field, Layout
+from tacit.core.marks import apply, contribution
 from tacit.data.preparation import Inputs
 from tacit.methods.base import Method
 from tacit.models.onelayer import OneLayer

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.core.component import apply, contribution, step
 from tacit.core.layout import Field, Layout
+from tacit.core.marks import apply, contribution, step
 from tacit.core.message import Message
 from tacit.methods.base import Method
 

@@ -5,8 +5,10 @@ from typing import Literal
 
 import pytest
 
-from tacit.core.component import Component, Registry, apply, contribution, marked, step
+from tacit.core.component import Component
 from tacit.core.errors import ConfigError
+from tacit.core.marks import apply, contribution, marked, step
+from tacit.core.registry import Registry
 from tacit.data.preparation import Preparation
 from tacit.methods import METHODS
 from tacit.methods.ensemble import FedHEONNEnsemble

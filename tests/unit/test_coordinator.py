@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tacit.core.client import read_log
-from tacit.core.component import apply, contribution, step
 from tacit.core.errors import FederationError, OpeningError, QuorumError
 from tacit.core.events import Noted, Replied, RunStarted, TotalOpened, WaveEnded, WaveStarted
 from tacit.core.layout import Field, Layout
+from tacit.core.marks import apply, contribution, step
 from tacit.core.message import Message
 from tacit.core.shared import Shared
 from tacit.data.preparation import Preparation

@@ -89,9 +89,7 @@ def test_random_subspace_does_not_depend_on_who_holds_which_rows(mode):
     assert len({tuple(np.flatnonzero(one[1:, 0])) for one in pooled}) > 1
     for parts in (2, 40):
         for order in ("as it is", "random"):
-            np.testing.assert_allclose(
-                weights(table, method, parts, order), pooled, rtol=1e-7, atol=1e-10
-            )
+            np.testing.assert_allclose(weights(table, method, parts, order), pooled, rtol=1e-7, atol=1e-10)
 
 
 def test_random_subspace_is_the_base_method_on_some_columns():

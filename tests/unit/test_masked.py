@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tacit.core.component import step
 from tacit.core.differencing import OpenedTotals
 from tacit.core.errors import ConfigError, OpeningError, ProtectionError, QuorumError
 from tacit.core.events import Events, Noted, Relayed, WaveStarted
+from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.secret import Secret
 from tacit.core.tags import FIELD, ask_context, tagged

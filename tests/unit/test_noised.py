@@ -6,11 +6,11 @@ import dp_accounting
 import numpy as np
 import pytest
 
-from tacit.core.component import contribution
 from tacit.core.errors import ConfigError, DataError, OpeningError, ProtectionError, QuorumError
 from tacit.core.events import BudgetSpent, Noted, TotalOpened, WaveStarted
 from tacit.core.layout import Field, Layout
 from tacit.core.manifest import Components, Manifest
+from tacit.core.marks import contribution
 from tacit.core.message import Message
 from tacit.core.protection import Protection
 from tacit.crypto.accounting import LARGE_ORDERS, ORDERS, sigma_for

@@ -7,10 +7,10 @@ import pytest
 
 from tacit import Federation, FedHEONN, Preparation, Table
 from tacit.core.client import opened, read_log
-from tacit.core.component import apply, contribution
 from tacit.core.errors import ConfigError, ProtectionError, QuorumError, TacitError
 from tacit.core.events import Events, Noted, TotalOpened
 from tacit.core.layout import Field, Layout
+from tacit.core.marks import apply, contribution
 from tacit.core.message import Message
 from tacit.core.values import Blob
 from tacit.methods.base import Method

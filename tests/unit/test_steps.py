@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from tacit.core.component import step
 from tacit.core.errors import DataError
 from tacit.core.manifest import Components, Manifest
+from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.secret import Secret

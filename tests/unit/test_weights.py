@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tacit import Federation, Plain, Table
-from tacit.core.component import apply, contribution
 from tacit.core.errors import ConfigError
 from tacit.core.layout import Field, Layout
+from tacit.core.marks import apply, contribution
 from tacit.data.preparation import Preparation
 from tacit.methods.base import Method
 from tacit.protections.ckks import CKKS

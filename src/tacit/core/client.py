@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from tacit.core.component import marked
 from tacit.core.errors import ConfigError, MessageError, OpeningError, StepError
 from tacit.core.manifest import Components, Manifest
+from tacit.core.marks import marked
 from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total

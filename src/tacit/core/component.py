@@ -1,86 +1,26 @@
 """Components: what a federation agrees to run, rebuilt from names and settings at every party.
 
-A method, a protection and a preparation are *parts*: frozen dataclasses whose fields are their
+A method, a protection and a preparation are *components*: frozen dataclasses whose fields are their
 settings. The manifest carries their names and settings, never their code; each party builds its own
-copy from what it has installed. What a party can be asked to do is marked:
-
-* ``@step`` ``(self, party, message) -> message``: any deed of a client;
-* ``@contribution(layout)`` ``(self, party, shared) -> named arrays``: a client's term of a sum; pure;
-* ``@apply`` ``(self, total, shared) -> shared``: what is made of the total; pure, and run wherever
-  the protection lets the total open.
+copy from what it has installed. What a party can be asked to do is marked (:mod:`tacit.core.marks`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
+import inspect
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import metadata
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
 from tacit.core.errors import ConfigError, nearest
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 Built = TypeVar("Built")
-
-
-@dataclass(frozen=True)
-class Mark:
-    """What a marked function of a part is for."""
-
-    kind: str
-    layout: Callable[..., Any] | None = None
-
-
-def _mark(function: Function, mark: Mark) -> Function:
-    function.__dict__["tacit"] = mark
-    return function
-
-
-def step(function: Function) -> Function:
-    """Mark a function that a client performs when asked."""
-    return _mark(function, Mark("step"))
-
-
-def contribution(layout: Callable[..., Any]) -> Callable[[Function], Function]:
-    """Mark a function that computes a client's term of a sum laid out by ``layout(self, schema)``."""
-    return lambda function: _mark(function, Mark("contribution", layout))
-
-
-def apply(function: Function) -> Function:
-    """Mark a function that turns an opened total into the next shared state."""
-    return _mark(function, Mark("apply"))
-
-
-def marked(part: object, name: str, kind: str) -> tuple[Callable[..., Any], Mark]:
-    """Find a marked function of a part by name; nothing else can be called from outside.
-
-    Raises
-    ------
-    ConfigError
-        If the part has no such function of that kind.
-    """
-    function = getattr(part, name, None)
-    mark = getattr(function, "tacit", None)
-    if function is None or not isinstance(mark, Mark) or mark.kind != kind:
-        valid = [
-            n for n in dir(type(part)) if getattr(getattr(part, n, None), "tacit", Mark("")).kind == kind
-        ]
-        raise ConfigError(f"{type(part).__name__} has no {kind} '{name}': {nearest(name, valid)}")
-    return function, mark
-
-
-def layouts_of(part: object, schema: Any) -> list[Any]:
-    """Layouts of all contributions of a part under the agreed schema."""
-    found = (getattr(getattr(type(part), name, None), "tacit", None) for name in dir(type(part)))
-    marks = [mark for mark in found if isinstance(mark, Mark) and mark.kind == "contribution"]
-    return [mark.layout(part, schema) for mark in marks if mark.layout]
 
 
 @dataclass(frozen=True)
@@ -233,8 +173,6 @@ def _words(hint: Any) -> list[str]:
 
 def _described(docstring: str) -> dict[str, str]:
     """Descriptions under the Parameters heading of a numpy-form docstring."""
-    import inspect
-
     lines = inspect.cleandoc(docstring).split("\n")
     found: dict[str, str] = {}
     if "Parameters" not in lines:
@@ -251,46 +189,3 @@ def _described(docstring: str) -> dict[str, str]:
         elif current and line.strip():
             found[current] = f"{found[current]} {line.strip()}".strip()
     return found
-
-
-P = TypeVar("P", bound=Component)
-
-
-class Registry(Generic[P]):
-    """Components of one kind by name: Tacit's own, and those that installed packages bring.
-
-    Classes are imported when first asked for, so that listing names costs nothing.
-    """
-
-    def __init__(self, kind: str, own: Mapping[str, str], group: str) -> None:
-        self.kind = kind
-        self._own = dict(own)
-        self._group = group
-
-    def names(self) -> list[str]:
-        """All names, sorted."""
-        return sorted({*self._own, *(point.name for point in metadata.entry_points(group=self._group))})
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.names())
-
-    def get(self, name: str) -> type[P]:
-        """Import the class of that name, or refuse with the nearest one."""
-        target = self._own.get(name)
-        if target is None:
-            points = {point.name: point.value for point in metadata.entry_points(group=self._group)}
-            target = points.get(name) or (name if ":" in name else None)
-        if target is None:
-            raise ConfigError(f"unknown {self.kind} '{name}': {nearest(name, self.names())}")
-        module, _, attribute = target.partition(":")
-        try:
-            found = getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError, TypeError, ValueError) as error:
-            raise ConfigError(f"{self.kind} '{name}' cannot be imported here: {error}") from None
-        if not (isinstance(found, type) and issubclass(found, Component)):
-            raise ConfigError(f"{self.kind} '{name}' is no part of a federation: name a class of that kind")
-        return typing.cast(type[P], found)
-
-    def build(self, name: str, config: Mapping[str, Any] | None = None) -> P:
-        """Build a part from its name and settings."""
-        return self.get(name).from_config(config or {})

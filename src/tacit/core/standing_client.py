@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from tacit.core.client import agreed_minimum, layout_of, opened
-from tacit.core.component import marked
 from tacit.core.errors import DataError, MessageError, OpeningError, ReplayError, SchemaError, StepError
 from tacit.core.layout import Layout
 from tacit.core.manifest import Components, Manifest
+from tacit.core.marks import marked
 from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total

@@ -12,9 +12,9 @@ import logging
 from typing import Any
 
 from tacit.core.client import STEPS, Assemble, agreed, enrol, enrolled_digest, follow, serve
-from tacit.core.component import marked
 from tacit.core.errors import MessageError, ReplayError, StepError, TacitError, nearest
 from tacit.core.kept import restore
+from tacit.core.marks import marked
 from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.parallel import cpu_seconds
 from tacit.core.party import Party

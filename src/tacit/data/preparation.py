@@ -24,10 +24,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.component import Component, apply, contribution
+from tacit.core.component import Component
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import DataError
 from tacit.core.layout import Field, Layout
+from tacit.core.marks import apply, contribution
 from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total

@@ -10,11 +10,12 @@ from typing import Any, Literal
 import numpy as np
 
 from tacit.core.client import over, under
-from tacit.core.component import Component, apply, contribution
+from tacit.core.component import Component
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.events import BudgetSpent, Noted
 from tacit.core.layout import Field, Layout
+from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Inputs

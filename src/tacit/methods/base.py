@@ -8,10 +8,11 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from tacit.core.component import Component, contribution
+from tacit.core.component import Component
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError
 from tacit.core.layout import Field, Layout
+from tacit.core.marks import contribution
 from tacit.core.party import Party
 from tacit.core.shared import Shared
 from tacit.data.schema import Schema

@@ -27,11 +27,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.component import Component, apply, contribution
+from tacit.core.component import Component
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, DataError
 from tacit.core.events import Noted
 from tacit.core.layout import Layout
+from tacit.core.marks import apply, contribution
 from tacit.core.parallel import each
 from tacit.core.party import Party
 from tacit.core.random import generator

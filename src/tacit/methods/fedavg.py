@@ -27,10 +27,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.component import apply, contribution
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import DataError
 from tacit.core.layout import Field, Layout
+from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Inputs

@@ -25,10 +25,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.component import Component, apply, contribution
+from tacit.core.component import Component
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError
 from tacit.core.layout import Field, Layout
+from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema

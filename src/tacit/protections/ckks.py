@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any, ClassVar, Literal
 
-from tacit.core.component import layouts_of
 from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.layout import Field, Layout
+from tacit.core.marks import layouts_of
 from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.protection import FINE, Place, Promises, Sum, Vector

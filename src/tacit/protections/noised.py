@@ -26,10 +26,11 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from tacit.core.client import agreed_minimum
-from tacit.core.component import Component, Mark
+from tacit.core.component import Component
 from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.events import BudgetSpent, Noted
 from tacit.core.layout import Layout
+from tacit.core.marks import Mark
 from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.protection import Promises, Sum, Vector

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tacit.core.component import step
 from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.layout import Layout
+from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.protection import Place, Promises, Sum, Vector

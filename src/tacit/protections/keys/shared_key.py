@@ -21,8 +21,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from tacit.core.client import agreed_minimum
-from tacit.core.component import step
 from tacit.core.errors import ConfigError, MessageError, OpeningError, ProtectionError, QuorumError
+from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.protection import Sum

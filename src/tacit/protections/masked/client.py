@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from tacit.core.client import agreed_minimum
-from tacit.core.component import step
 from tacit.core.errors import OpeningError, ProtectionError
 from tacit.core.layout import Layout
+from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.protection import Vector

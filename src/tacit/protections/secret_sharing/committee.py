@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.component import step
 from tacit.core.errors import ConfigError, FederationError, OpeningError, ProtectionError
+from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.protection import Promises, Sum

@@ -16,10 +16,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tacit.core.client import over
-from tacit.core.component import step
 from tacit.core.errors import ConfigError, OpeningError, ProtectionError
 from tacit.core.events import Relayed
 from tacit.core.layout import Layout
+from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.protection import Place, Sum, Vector

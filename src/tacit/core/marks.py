@@ -1,0 +1,72 @@
+"""Marks: which functions of a component a party may be asked to run.
+
+* ``@step`` ``(self, party, message, shared) -> message``: anything else that a client does;
+* ``@contribution(layout)`` ``(self, party, shared) -> named arrays``: a client's term of a sum; pure;
+* ``@apply`` ``(self, total, shared) -> shared``: what is made of the total; pure, and run wherever
+  the protection lets the total open.
+
+Nothing without a mark can be called from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from tacit.core.errors import ConfigError, nearest
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a marked function of a part is for."""
+
+    kind: str
+    layout: Callable[..., Any] | None = None
+
+
+def _mark(function: Function, mark: Mark) -> Function:
+    function.__dict__["tacit"] = mark
+    return function
+
+
+def step(function: Function) -> Function:
+    """Mark a function that a client performs when asked."""
+    return _mark(function, Mark("step"))
+
+
+def contribution(layout: Callable[..., Any]) -> Callable[[Function], Function]:
+    """Mark a function that computes a client's term of a sum laid out by ``layout(self, schema)``."""
+    return lambda function: _mark(function, Mark("contribution", layout))
+
+
+def apply(function: Function) -> Function:
+    """Mark a function that turns an opened total into the next shared state."""
+    return _mark(function, Mark("apply"))
+
+
+def marked(part: object, name: str, kind: str) -> tuple[Callable[..., Any], Mark]:
+    """Find a marked function of a part by name; nothing else can be called from outside.
+
+    Raises
+    ------
+    ConfigError
+        If the part has no such function of that kind.
+    """
+    function = getattr(part, name, None)
+    mark = getattr(function, "tacit", None)
+    if function is None or not isinstance(mark, Mark) or mark.kind != kind:
+        valid = [
+            n for n in dir(type(part)) if getattr(getattr(part, n, None), "tacit", Mark("")).kind == kind
+        ]
+        raise ConfigError(f"{type(part).__name__} has no {kind} '{name}': {nearest(name, valid)}")
+    return function, mark
+
+
+def layouts_of(part: object, schema: Any) -> list[Any]:
+    """Layouts of all contributions of a part under the agreed schema."""
+    found = (getattr(getattr(type(part), name, None), "tacit", None) for name in dir(type(part)))
+    marks = [mark for mark in found if isinstance(mark, Mark) and mark.kind == "contribution"]
+    return [mark.layout(part, schema) for mark in marks if mark.layout]
