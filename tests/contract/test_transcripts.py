@@ -125,7 +125,7 @@ def remembering(world):
 def keys_of(world, who):
     """Every secret a party holds, by name; the federation's own key among them if it has that."""
     if who == COORDINATOR:
-        return dict(world.coordinator.vault)
+        return dict(world.coordinator.link.vault)
     site = world.site(who)
     found = dict(site.vault)
     if "content" in found:
@@ -138,7 +138,7 @@ def keys_ever(world, *who):
     found = {}
     for holder in who:
         found |= {(holder, name): key for name, key in keys_of(world, holder).items()}
-        vault = world.coordinator.vault if holder == COORDINATOR else world.site(holder).vault
+        vault = world.coordinator.link.vault if holder == COORDINATOR else world.site(holder).vault
         own = [(name, key) for place, name, key in world.secrets if place is vault]
         found |= {(holder, name, number): key for number, (name, key) in enumerate(own)}
     return found
@@ -586,7 +586,7 @@ class TestCollusion:
                 found = []
                 for helper in helpers:
                     keys = keys_ever(scene, helper)
-                    keys[COORDINATOR, "paillier"] = scene.coordinator.vault["paillier"]
+                    keys[COORDINATOR, "paillier"] = scene.coordinator.link.vault["paillier"]
                     found += read_by(scene, entries_of(scene, COORDINATOR), keys)[1]
                 sums[helpers] = [np.asarray(array) for array in found]
         wanted = encodings(scene.protection, ROWS["client-2"], LAYOUT, 4)[1]
@@ -624,7 +624,7 @@ def trained(protection, table_of, keys_once):
             world.training = federation.train(
                 FedHEONN(), protect=protection, transcript=lambda *received: world.heard.append(received)
             )
-        world.site = world.coordinator.engine._sites.party
+        world.site = world.coordinator.link.transport.engine._sites.party
         world.clients = list(world.coordinator.parties)
         world.read = {who: read_together(world, who) for who in receivers(world)}
     return world
@@ -708,7 +708,7 @@ class TestSecrets:
             *run.told,
             run.coordinator,
             run.protection,
-            run.coordinator.vault,
+            run.coordinator.link.vault,
             run.coordinator.memory,
             run.coordinator.directory,
         ]

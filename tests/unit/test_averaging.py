@@ -444,10 +444,12 @@ class TestClientsGoneWrong:
         ],
         ids=["nan", "shape", "norm"],
     )
-    def test_where_updates_are_visible_the_coordinator_checks_them_too(self, desk_of, digits, forged, reason):
+    def test_where_updates_are_visible_the_coordinator_checks_them_too(
+        self, coordinator_of, digits, forged, reason
+    ):
         method = FedAvg(rounds=1, hidden=4, protect_layers=1)
         held = split(digits, (100, 100, 100))
-        coordinator = desk_of(method, Plain(), data=held, preparation=UNSCALED, quorum=0.6)
+        coordinator = coordinator_of(method, Plain(), data=held, preparation=UNSCALED, quorum=0.6)
 
         def rewrite(step, party, message):
             if step == "client.contribute" and party == "c2" and "clear/delta/layer1.weight" in message:
@@ -455,7 +457,7 @@ class TestClientsGoneWrong:
             return None
 
         coordinator.enrol()
-        coordinator.engine.rewrite = rewrite
+        coordinator.link.transport.engine.rewrite = rewrite
         method.train(coordinator)
         assert reason in coordinator.failures["c2"]
         assert coordinator.failures.keys() == {"c2"}
@@ -535,9 +537,9 @@ class TestPrivacyOfExamples:
         assert epsilons == sorted(epsilons)
         assert epsilons[-1] <= 6.0 < epsilon_after(self.METHOD, allowed + 1)
 
-    def test_a_client_counts_for_itself(self, desk_of, digits):
+    def test_a_client_counts_for_itself(self, coordinator_of, digits):
         method = replace(self.METHOD, weighting="equal")
-        coordinator = desk_of(method, data=split(digits, (100, 100, 100)), preparation=UNSCALED)
+        coordinator = coordinator_of(method, data=split(digits, (100, 100, 100)), preparation=UNSCALED)
         coordinator.enrol()
         for _ in range(rounds_within(method)):
             coordinator.round(method.update, method.step)

@@ -376,10 +376,14 @@ class TestTranscript:
         sealed, members, run = replies[0]["shares"].data, members_of(scene), scene.coordinator.manifest.digest
         deal = Dealing("shamir", 1, 1, members, 2)
         public = checked_key(
-            scene.coordinator.directory[victim], scene.coordinator.pinned(victim), "exchange", victim, run
+            scene.coordinator.directory[victim],
+            scene.coordinator.link.pinned(victim),
+            "exchange",
+            victim,
+            run,
         )
         keys = [
-            scene.coordinator.vault["exchange"],
+            scene.coordinator.link.vault["exchange"],
             *(scene.site(name).vault["exchange"] for name in friends),
         ]
         size, found = 8 * 4 + OVERHEAD, []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.conftest import Tap
 
-from tacit.core.coordinator import MOST_INVITATIONS
+from tacit.core.enrolment import MOST_INVITATIONS
 from tacit.core.events import Events, Noted, TotalOpened, WaveStarted
 from tacit.data.files import load
 from tacit.data.preparation import Preparation

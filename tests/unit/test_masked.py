@@ -59,7 +59,7 @@ def assert_exact(scene, total, without=()):
 
 
 def reveal(scene):
-    scene.coordinator.openings = OpenedTotals()  # as if the vectors were new ones each time
+    scene.coordinator.link.opened_totals = OpenedTotals()  # as if the vectors were new ones each time
     return scene.coordinator.reveal(scene.components.method.vector)
 
 
@@ -77,7 +77,7 @@ def forged(scene, party, call, job, told=None, **changes):
     message = Message.decode(job).without(FIELD) | changes
     serial = Message.decode(call)["$serial"]
     context = ask_context(serial, party, hashlib.sha256(call).digest())
-    return call, tagged(message, scene.coordinator.vault[f"channel/{party}"], *context).encode()
+    return call, tagged(message, scene.coordinator.link.vault[f"channel/{party}"], *context).encode()
 
 
 def unmask_ask(scene, slot, party, vanished=(), arrived=None):
@@ -244,7 +244,7 @@ class TestDropouts:
             assert guess.tolist() != to_elements(SECRETS[1, owner][32:])[0].tolist()
         for message in replies(scene, DEAL).values():
             sealed = message["shares"].data
-            for key in scene.coordinator.vault.values():
+            for key in scene.coordinator.link.vault.values():
                 with pytest.raises(ProtectionError):
                     unseal(key, sealed[: len(sealed) // 4], b"")
 
@@ -563,7 +563,7 @@ class TestLies:
             return unseal(key, batch.sealed["client-2"]["client-1"], where)
 
         pinned = [identity_public(scene.site("client-1").identity)]
-        for known in (b"", *identity_secrets(scene.coordinator.identity, pinned)):
+        for known in (b"", *identity_secrets(scene.coordinator.link.identity, pinned)):
             with pytest.raises(ProtectionError):
                 opened(known)
         assert opened(*identity_secrets(scene.site("client-2").identity, pinned))  # and only with that one

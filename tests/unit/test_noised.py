@@ -329,7 +329,7 @@ class TestRefusals:
         with pytest.raises(ConfigError, match=re.escape(said)):
             federation.train(FedHEONN(mode=mode), protect=Noised(**chosen))
 
-    def test_a_layout_that_hid_its_clear_field(self, desk_of):
+    def test_a_layout_that_hid_its_clear_field(self, coordinator_of):
         class Sly(Method):
             def _layout(self, schema):
                 beside = [] if schema.features == 1 else [Field("beside", (1,), clear=True)]
@@ -340,12 +340,12 @@ class TestRefusals:
                 return {"vector": np.zeros(1), "beside": np.zeros(1)}
 
         method, protection, seen = Sly(), Noised(), []
-        coordinator = desk_of(method, protection, subscriber=lambda number, event: seen.append(event))
+        coordinator = coordinator_of(method, protection, subscriber=lambda number, event: seen.append(event))
         coordinator.enrol()
-        protection.prepare(coordinator, 1)
+        coordinator.protection.prepare(1)
         with pytest.raises(ProtectionError, match="vector sends 'beside' in the clear"):
             coordinator.reveal(method.vector)
-        party = coordinator.engine.engine._sites.party("client-1")
+        party = coordinator.link.transport.engine.engine._sites.party("client-1")
         with pytest.raises(ProtectionError, match="in the clear"):
             protection.protect(party, {"sum": 1}, np.zeros(1), method._layout(coordinator.schema))
         assert [event.step for event in seen if isinstance(event, WaveStarted)] == ["client.enrol"]

@@ -213,7 +213,7 @@ class TestTranscript:
         assert kinds == {"sealed" if protection.opens == "clients" else "share"}
         if protection.opens == "clients":
             assert protection.unlocked(scene.site("client-1")).reveal() not in heard
-            assert "content" not in scene.coordinator.vault
+            assert "content" not in scene.coordinator.link.vault
             assert scene.coordinator.shared is None
 
     def raws(self, scene, friends, victim):
@@ -231,14 +231,14 @@ class TestTranscript:
             size = deal.length(victim, index, slots) + OVERHEAD
             piece, position = sealed[position : position + size], position + size
             signed = scene.coordinator.directory[victim]
-            public = checked_key(signed, scene.coordinator.pinned(victim), "exchange", victim, run)
+            public = checked_key(signed, scene.coordinator.link.pinned(victim), "exchange", victim, run)
             for friend in friends:
                 key = pair_key(scene.site(friend).vault["exchange"], public, "seal", run)
                 try:
                     found.append(unseal(key, piece, deal.share_place(run, victim, name)))
                 except ProtectionError:
                     continue
-            key = pair_key(scene.coordinator.vault["exchange"], public, "seal", run)
+            key = pair_key(scene.coordinator.link.vault["exchange"], public, "seal", run)
             with pytest.raises(ProtectionError):
                 unseal(key, piece, deal.share_place(run, victim, name))
         return found
@@ -306,7 +306,7 @@ class TestTampering:
         scene.round()
         entry = {
             name[6:]: value
-            for name, value in Message.decode(scene.coordinator._log[0]).items()
+            for name, value in Message.decode(scene.coordinator.link.briefing.log[0]).items()
             if name[:6] == "total/"
         }
         layout, party = scene.components.method._layout(None), scene.site("client-1")

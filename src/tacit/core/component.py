@@ -20,6 +20,9 @@ import msgspec
 
 from tacit.core.errors import ConfigError, nearest
 
+if typing.TYPE_CHECKING:
+    from tacit.core.party import Party
+
 Built = TypeVar("Built")
 
 
@@ -68,7 +71,7 @@ class Component:
         """Give the settings as plain values."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
-    def carry(self, party: typing.Any, known: typing.Any) -> None:
+    def carry_over(self, party: Party, earlier: Party) -> None:
         """Take over what a client must not count anew from an earlier attempt at the same run."""
 
     @classmethod

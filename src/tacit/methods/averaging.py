@@ -200,7 +200,7 @@ class Averaging(Method):
 
     def affordable(self, coordinator: Coordinator, number: int) -> bool:
         """Whether the budgets allow another round; tells what the examples' is by then."""
-        left = coordinator.components.protection.left(coordinator)
+        left = coordinator.protection.left()
         if left is not None and left < self.round_sums + coordinator.reserved:
             text = f"noise was sized for {left} more sums, too few for a round: training ends here"
             coordinator.events.emit(Noted("privacy", text, "warning"))
@@ -223,11 +223,11 @@ class Averaging(Method):
         """Epsilon after so many rounds: of the examples, or of the clients; 0 where there is no noise."""
         if self.private is not None:
             return epsilon_after(self, number + coordinator.repeats)
-        return float(coordinator.components.protection.spent(coordinator))
+        return coordinator.protection.spent()
 
-    def carry(self, party: Party, known: Party) -> None:
+    def carry_over(self, party: Party, earlier: Party) -> None:
         """Go on counting the rounds that cost the examples' budget."""
-        party.state[ROUNDS] = max(known.state.get(ROUNDS, 0), party.state.get(ROUNDS, 0))
+        party.state[ROUNDS] = max(earlier.state.get(ROUNDS, 0), party.state.get(ROUNDS, 0))
 
     # -- hold-outs ---------------------------------------------------------------------------------
 
