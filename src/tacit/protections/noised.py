@@ -33,7 +33,8 @@ from tacit.core.layout import Layout
 from tacit.core.marks import Mark
 from tacit.core.message import Message
 from tacit.core.party import Party
-from tacit.core.protection import Promises, Sum, Vector
+from tacit.core.promises import Promises
+from tacit.core.protection import Sum, Vector
 from tacit.crypto.accounting import Accountant, sigma_for
 from tacit.crypto.noise import LEAST_PART, clip_l2, discrete_gaussian, integer_sensitivity
 from tacit.data.schema import Schema

@@ -27,7 +27,8 @@ from tacit.core.errors import ConfigError, FederationError, OpeningError, Protec
 from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.party import Party
-from tacit.core.protection import Promises, Sum
+from tacit.core.promises import Promises
+from tacit.core.protection import Sum
 from tacit.core.secret import Secret
 from tacit.core.shared import Shared
 from tacit.core.values import Blob

@@ -24,7 +24,8 @@ from typing import Any
 
 from tacit.core.errors import ConfigError, OpeningError, ProtectionError, QuorumError
 from tacit.core.party import Party
-from tacit.core.protection import Promises, Sum
+from tacit.core.promises import Promises
+from tacit.core.protection import Sum
 from tacit.protections.secret_sharing.protocol import Dealt
 from tacit.protections.secret_sharing.share_round import Dealing, lines
 
