@@ -36,7 +36,7 @@ from tacit.crypto.rlwe import Header
 from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
-from tacit.protections.ckks_schemes import scheme
+from tacit.protections.ckks.schemes import scheme
 from tacit.protections.masked import Masked
 from tacit.protections.masked.wire import ELEMENTS, KEY, derive_mask_seeds
 from tacit.protections.noised import Noised
