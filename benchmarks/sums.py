@@ -19,6 +19,7 @@ from tacit.core.errors import DataError
 from tacit.core.events import Events, Replied
 from tacit.core.exposure import COORDINATOR
 from tacit.core.layout import Field, Layout
+from tacit.core.link import Link
 from tacit.core.manifest import Components, Manifest
 from tacit.core.marks import contribution
 from tacit.core.secret import Secret
@@ -29,7 +30,7 @@ from tacit.engines.embedded import EmbeddedEngine
 from tacit.engines.holdings import Holdings
 from tacit.engines.sites import pinned_identity, site_secret
 from tacit.methods.base import Method
-from tacit.protections.masked.coordinator import Masked
+from tacit.protections.masked import Masked
 from tacit.protections.secret_sharing.election import simulate_elections
 
 CLIENTS, DROPOUTS, VALUES, BITS = 100, 10, 100_000, 24  # of the comparison with SecAgg+
@@ -92,7 +93,7 @@ def masked_sum(clients: int, values: int, dropouts: int, neighbours: int | None)
     table = Table.of(np.zeros((clients, 1)), np.zeros(clients), task="regression")
     holdings = Holdings(table, np.arange(clients + 1), list(rows))
     sent: list[int] = []
-    coordinator = Coordinator(
+    link = Link(
         EmbeddedEngine(holdings, assemble=lambda _: components),
         manifest,
         components,
@@ -100,10 +101,11 @@ def masked_sum(clients: int, values: int, dropouts: int, neighbours: int | None)
         secret=site_secret(0, COORDINATOR),
         pinned=partial(pinned_identity, 0),
     )
+    coordinator = Coordinator(link)
     coordinator.enrol()
     sent.clear()
     started = time.process_time()
-    components.protection.prepare(coordinator, 1)
+    coordinator.protection.prepare(1)
     total = coordinator.reveal(components.method.update)
     seconds = time.process_time() - started
     expected = np.sum([row for name, row in rows.items() if name not in gone], axis=0, dtype=float)

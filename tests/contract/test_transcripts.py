@@ -7,6 +7,7 @@ The plain sum is the control: there the same search finds them.
 
 import itertools
 import struct
+from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from unittest import mock
@@ -17,10 +18,11 @@ import pytest
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from tacit.core.client import read_log
+from tacit.core.client import protection_half, read_log
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import TacitError
 from tacit.core.layout import Field, Layout
+from tacit.core.link import Link
 from tacit.core.message import Message
 from tacit.core.party import Party, Vault
 from tacit.core.secret import Secret
@@ -35,8 +37,8 @@ from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
 from tacit.protections.ckks.schemes import scheme
-from tacit.protections.masked.coordinator import Masked
-from tacit.protections.masked.wire import ELEMENTS, KEY, mask_seeds
+from tacit.protections.masked import Masked
+from tacit.protections.masked.wire import ELEMENTS, KEY, derive_mask_seeds
 from tacit.protections.noised import Noised
 from tacit.protections.paillier import Paillier
 from tacit.protections.plain import Plain
@@ -125,7 +127,8 @@ def remembering(world):
 def keys_of(world, who):
     """Every secret a party holds, by name; the federation's own key among them if it has that."""
     if who == COORDINATOR:
-        return dict(world.coordinator.link.vault)
+        link = world.coordinator.link
+        return {**link.vault, **{f"channel/{name}": key for name, key in link.transport.channels.items()}}
     site = world.site(who)
     found = dict(site.vault)
     if "content" in found:
@@ -156,7 +159,7 @@ def distinct(secrets):
 def unsealed(world, keys, found):
     """What opens with any 32 bytes that these keys give, tried at every place where a seal could be."""
     run = world.coordinator.manifest.digest
-    publics = [signed[SIGNATURE:] for signed in world.coordinator.directory.values()]
+    publics = [signed[SIGNATURE:] for signed in directory_of(world).values()]
     tried = [key for key in keys.values() if len(key.reveal()) == 32]
     tried += [
         pair_key(own, public, use, run)
@@ -177,6 +180,13 @@ def unsealed(world, keys, found):
         for key, where in itertools.product(tried, places):
             with suppress(InvalidTag, ValueError):
                 yield ChaCha20Poly1305(key.reveal()).decrypt(piece[:12], piece[12:], where)
+
+
+def directory_of(world):
+    """Signed exchange keys of the parties, where the protection has any."""
+    half = world.coordinator.protection
+    half = getattr(half, "inner", half)
+    return half.channels.directory if hasattr(half, "channels") else {}
 
 
 def read_by(world, entries, keys):
@@ -213,7 +223,7 @@ def fields_of(raw):
 
 def dealt_shares(world, entries, keys):
     """Shares that somebody with these keys unseals, by dealing and dealer and then by the holder's point."""
-    run, publics = world.coordinator.manifest.digest, world.coordinator.directory
+    run, publics = world.coordinator.manifest.digest, directory_of(world)
     found = {}
     for _, _, step, raw in entries:
         told = fields_of(raw)
@@ -330,7 +340,7 @@ def unmasked(world, entries, keys):
                     continue
                 public = publics[slot, other if ends[0] == owner else owner]
                 private = Secret(secrets[slot, ends[0], "key"])
-                seed = mask_seeds(private, {other: public}, run, call, slot, owner)[other]
+                seed = derive_mask_seeds(private, {other: public}, run, call, slot, owner)[other]
                 pairs.append((seed, -sign_for(owner, other)))
         words = words.copy()
         add_masks(words, masks)
@@ -606,11 +616,17 @@ class TestCollusion:
 def trained(protection, table_of, keys_once):
     """A whole training on a federation; vectors are taken down as clients hand them to the protection."""
     world = SimpleNamespace(protection=protection, heard=[], told=[], vectors=[], clients=[])
-    protect = type(protection).protect
 
-    def noting(self, party, ticket, vector, layout):
-        world.vectors.append((party.id, vector.copy(), layout))
-        return protect(self, party, ticket, vector, layout)
+    def noting(party, components):
+        half = protection_half(party, components)
+        protect = half.protect
+
+        def noted(ticket, vector, layout):
+            world.vectors.append((party.id, vector.copy(), layout))
+            return protect(ticket, vector, layout)
+
+        half.protect = noted
+        return half
 
     class Kept(Coordinator):
         def __init__(self, *args, **settings):
@@ -619,7 +635,7 @@ def trained(protection, table_of, keys_once):
             self.events.subscribe(lambda number, event: world.told.append(event))
 
     federation = Federation.embedded(table_of(rows=60), clients=4, test=None, seed=3)
-    with remembering(world), keys_once(), mock.patch.object(type(protection), "protect", noting):
+    with remembering(world), keys_once(), mock.patch("tacit.core.client.protection_half", noting):
         with mock.patch("tacit.federation.Coordinator", Kept):
             world.training = federation.train(
                 FedHEONN(), protect=protection, transcript=lambda *received: world.heard.append(received)
@@ -709,8 +725,8 @@ class TestSecrets:
             run.coordinator,
             run.protection,
             run.coordinator.link.vault,
-            run.coordinator.memory,
-            run.coordinator.directory,
+            run.coordinator.protection,
+            remembered(run),
         ]
         shown += [*sites, *(site.vault for site in sites), *(site.state for site in sites)]
         shown += [dict(site.vault) for site in sites] + [site.cache for site in sites]
@@ -731,19 +747,29 @@ class TestSecrets:
 
     def test_none_is_in_what_the_coordinator_remembers(self, run):
         secrets = secrets_of(run)
-        values = [
-            value.data if isinstance(value, Blob) else value for value in _leaves(run.coordinator.memory)
-        ]
-        everything = b"|".join(value for value in values if isinstance(value, bytes))
+        found = list(_leaves(remembered(run)))
+        assert bool(found) == bool(directory_of(run))
+        everything = b"|".join(value for value in found if isinstance(value, bytes))
         assert [label for label, secret in secrets.items() if secret in everything] == []
 
 
+def remembered(run):
+    """All that the protection's half at the coordinator has by itself."""
+    return {name: value for name, value in vars(run.coordinator.protection).items() if name != "link"}
+
+
 def _leaves(value):
-    if isinstance(value, dict):
+    """Everything in nested mappings, sequences and objects of the protections' own."""
+    if type(value).__module__.startswith("tacit.protections"):
+        value = {name: own for name, own in vars(value).items() if not isinstance(own, Link)}
+    if isinstance(value, Mapping):
         for item in value.values():
             yield from _leaves(item)
+    elif isinstance(value, list | tuple | set):
+        for item in value:
+            yield from _leaves(item)
     else:
-        yield value
+        yield value.data if isinstance(value, Blob) else value
 
 
 def test_the_search_itself_finds_what_there_is():

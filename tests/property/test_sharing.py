@@ -1,14 +1,13 @@
-"""Sharing and neighbourhoods hold for whatever values, parties and thresholds."""
+"""Sharing holds for whatever values, parties and thresholds."""
 
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.core.secret import Secret
 from tacit.crypto.field import PRIME, from_field, multiply, to_field
-from tacit.crypto.neighbours import neighbourhood
 from tacit.crypto.sharing import (
     Share,
     add_shares,
@@ -68,22 +67,3 @@ def test_additive_shares_add_up(values, parties):
     shares = additive_shares(as_ring(np.array(values, np.int64)), parties)
     assert shares.shape == (parties, len(values))
     assert as_signed(additive_total(shares)).tolist() == values
-
-
-@settings(deadline=None)
-@given(st.integers(2, 80), st.integers(1, 90), st.integers(0, 2**32))
-def test_neighbourhoods_are_regular_symmetric_and_connected(size, count, seed):
-    names = [f"client-{number}" for number in range(size)]
-    count = max(count, min(2, size - 1))
-    graph = neighbourhood(names, count, np.random.default_rng(seed))
-    expected = min(count + (count % 2 and size % 2), size - 1)
-    assert set(graph) == set(names)
-    assert all(len(set(friends)) == len(friends) == expected for friends in graph.values())
-    assert all(name in graph[friend] and friend != name for name in names for friend in graph[name])
-    seen, frontier = {names[0]}, [names[0]]
-    while frontier:
-        fresh = set(graph[frontier.pop()]) - seen
-        seen |= fresh
-        frontier += fresh
-    assert seen == set(names)
-    assert graph == neighbourhood(names[::-1], count, np.random.default_rng(seed))

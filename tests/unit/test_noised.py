@@ -35,7 +35,7 @@ DISTRIBUTED = {
     "paillier": PAILLIER,
     "paillier-clients": {"inner": "paillier", "inner_options": {"key_bits": 2048, "holder": "clients"}},
     "ring": {"inner": "ring", "inner_options": {"key_bits": 2048}},
-    "masked": {"inner": "tacit.protections.masked.coordinator:Masked"},
+    "masked": {"inner": "tacit.protections.masked:Masked"},
     "shares": {"inner": "tacit.protections.secret_sharing.shares:Shares"},
 }
 VARIANTS = {
