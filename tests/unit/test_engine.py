@@ -82,7 +82,7 @@ def wave(coordinator, word="", parties=None):
         "$manifest": coordinator.manifest.digest,
         "word": word,
     }
-    call["schema"] = coordinator._schema_raw
+    call["schema"] = coordinator.link.briefing.schema_raw
     return Message(call).encode(), [(party, b"") for party in parties or coordinator.parties]
 
 

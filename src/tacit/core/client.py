@@ -17,7 +17,7 @@ from tacit.core.manifest import Components, Manifest
 from tacit.core.marks import marked
 from tacit.core.message import Message
 from tacit.core.party import Party
-from tacit.core.protection import ClientHalf, Vector
+from tacit.core.protection import ClientHalf, Protection, Vector
 from tacit.core.shared import Shared, Total
 
 Assemble = Callable[[Manifest], Components]
@@ -99,6 +99,14 @@ def enrolled_digest(party: Party) -> str | None:
 def agreed_minimum(party: Party) -> int:
     """Fewest contributions over which this party agreed to open a total."""
     return manifest_of(party).min_clients
+
+
+def check_opening(party: Party, protection: Protection, contributions: int) -> None:
+    """Refuse to open what says of itself that it is no total over enough contributions."""
+    if contributions < (least := protection.min_contributions(agreed_minimum(party))):
+        raise OpeningError(
+            f"total over {contributions} contributions, agreed were at least {least}: it stays shut"
+        )
 
 
 def follow(party: Party, components: Components, message: Message) -> Shared | None:

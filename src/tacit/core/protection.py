@@ -211,6 +211,12 @@ class ClientHalf:
     def settle(self) -> None:
         """Forget what was prepared for sums that never came: the run is over."""
 
+    @property
+    def step_owners(self) -> tuple[object, ...]:
+        """Objects whose marked steps can be asked for: this half, and parts of it that have steps."""
+        return (self,)
+
     def find_step(self, name: str) -> Callable[[Message], Message]:
         """Return the step of that name; nothing without a mark can be called from outside."""
-        return marked(self, name, "step")[0]
+        owner = next((one for one in self.step_owners if hasattr(type(one), name)), self)
+        return marked(owner, name, "step")[0]
