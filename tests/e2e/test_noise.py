@@ -14,8 +14,8 @@ from tacit.crypto.accounting import LARGE_ORDERS, ORDERS
 from tacit.data.preparation import Preparation
 from tacit.data.table import Table
 from tacit.federation import Federation
-from tacit.protections.noise_sizing import TAIL_SHARE, noise_multiplier
 from tacit.protections.noised import Noised
+from tacit.protections.noised.grid import TAIL_SHARE, noise_multiplier
 
 HELPERS = Path(__file__).parents[1] / "helpers"
 ROUNDS = 4

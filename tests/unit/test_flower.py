@@ -50,7 +50,7 @@ from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, new_unloc
 from tacit.engines.store import PartyStore
 from tacit.methods import METHODS
 from tacit.protections import PROTECTIONS
-from tacit.protections.noised_halves import NoisedCoordinator
+from tacit.protections.noised.coordinator import NoisedCoordinator
 from tacit.runs.checkpoint import read_checkpoint
 from tacit.runs.job import execute
 from tacit.runs.settings import OWN_ROWS, Settings

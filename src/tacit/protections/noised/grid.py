@@ -13,6 +13,7 @@ survivors, more noise. A part is cut where the tails of the whole run cost a tho
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, log, log2, sqrt
@@ -20,10 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tacit.core.client import Opener
 from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.layout import Layout
+from tacit.core.protection import Vector
 from tacit.crypto.accounting import sigma_for
-from tacit.crypto.noise import LEAST_PART, integer_sensitivity
+from tacit.crypto.noise import LEAST_PART, discrete_gaussian, integer_sensitivity
 
 if TYPE_CHECKING:
     from tacit.protections.noised import Noised
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 TAIL_SHARE = 1e-3  # of delta, for the tails that are cut
 FINEST = 2.0**-40  # precision of an inner protection beyond which a finer grid gains nothing
 FINEST_NOISE = 2.0**-36  # unit over the noise, likewise
+ASKED, SUMS = "noise_asked", "noise_sums"  # ride on asks and totals: the grid follows from them
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,19 @@ def choose_grid(settings: Noised, layout: Layout, asked: Any, sums: Any, min_cli
         for field in without_columns(layout).fields
     )
     return Grid(unit, variance, cut, Layout(*fields))
+
+
+def open_total(
+    settings: Noised, inner: Opener, total: Mapping[str, Any], layout: Layout, min_clients: int
+) -> Vector:
+    """Open a total with a half of the inner protection, round it to the grid, and add central noise."""
+    grid = choose_grid(settings, layout, total.get(ASKED), total.get(SUMS), min_clients)
+    rest = {name: value for name, value in total.items() if name not in (ASKED, SUMS)}
+    integers = np.rint(inner.open(rest, grid.layout) / grid.unit)
+    if settings.where == "central":
+        integers += discrete_gaussian(grid.variance, layout.size)
+    opened: Vector = integers * grid.unit
+    return opened
 
 
 def without_columns(layout: Layout) -> Layout:

@@ -1,7 +1,7 @@
 """Sums with noise: differential privacy of clients, around any other protection.
 
 Every client clips its vector and rounds it to a grid; the noise is a discrete Gaussian on that grid
-(:mod:`tacit.protections.noise_sizing` says how much). Either the coordinator draws it once it has opened the
+(:mod:`tacit.protections.noised.grid` says how much). Either the coordinator draws it once it has opened the
 total, or every client adds a part (Kairouz, Liu and Steinke, "The Distributed Discrete Gaussian Mechanism
 for Federated Learning", 2021), and only totals with noise exist. Opened totals are rounded to the grid,
 which takes away what error the inner protection made: what is accounted is what is released.
@@ -10,8 +10,9 @@ A client sizes its part by what the manifest pins, not by what a coordinator say
 and refuses more than were announced at first. ε covers totals: not who took part, nor the schema that
 clients introduce.
 
-This is also the example of a protection around another: the settings name it and hand on what it promises,
-and each half (:mod:`tacit.protections.noised_halves`) *has* the inner protection's half.
+This is also the example of a protection around another: the settings name the inner one and hand on what it
+promises; each half *has* the inner protection's half, calls it for all that it does not change, and works on
+what goes in and comes out where it does.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ from tacit.core.roles import Described
 from tacit.data.schema import Schema
 from tacit.data.table import Column
 from tacit.protections import PROTECTIONS
-from tacit.protections.noise_sizing import find_unfit, without_columns
-from tacit.protections.noised_halves import NoisedClient, NoisedCoordinator
+from tacit.protections.noised.client import NoisedClient
+from tacit.protections.noised.coordinator import NoisedCoordinator
+from tacit.protections.noised.grid import find_unfit, without_columns
 
 
 @dataclass(frozen=True)
