@@ -577,7 +577,7 @@ class TestCollusion:
         scene = scene_of(Noised(inner=inner, epsilon=3.0, clip=4.0), ROWS, min_clients=3)
         with remembering(scene):
             scene.begin().total()
-        scene.clients, scene.protection = CLIENTS, scene.protection.wrapped
+        scene.clients, scene.protection = CLIENTS, scene.protection.inner_protection
         entries = entries_of(scene, COORDINATOR)
         raws, numbers = read_by(scene, entries, keys_ever(scene, COORDINATOR))
         numbers += [np.frombuffer(raw, "<f8") for raw in raws if len(raw) == TOTAL.nbytes]

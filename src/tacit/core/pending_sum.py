@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -71,9 +70,8 @@ class PendingSum:
 
     def telling(self, layout: Layout, told: Mapping[str, Any]) -> PendingSum:
         """Return the same sum with other bounds, and with more fields on every ask."""
-        other = copy.copy(self)  # contributors and failures stay those of this sum
-        other.layout, other._told = layout, told
-        return other
+        # Contributors and failures stay those of this sum.
+        return replace(self, layout=layout, _told={**self._told, **told})
 
     def contributions(
         self,

@@ -48,6 +48,9 @@ class Protection(Component):
     # Whether asks and replies carry tags, under keys that enrolment has agreed on.
     authenticated: ClassVar[bool] = False
 
+    # What others must know of it, so that nobody has to ask for its name.
+    adds_noise: ClassVar[bool] = False  # totals are not exact, and every run spends a privacy budget
+
     if TYPE_CHECKING:
 
         @property
