@@ -11,8 +11,8 @@ from tacit.core.marks import apply, contribution, marked, step
 from tacit.core.registry import Registry
 from tacit.data.preparation import Preparation
 from tacit.methods import METHODS
+from tacit.methods.averaging.weighting import Weighting
 from tacit.methods.ensemble import FedHEONNEnsemble
-from tacit.methods.fedavg import FedAvg
 from tacit.methods.fedheonn import FedHEONN
 from tacit.protections import PROTECTIONS
 from tacit.protections.plain import Plain
@@ -197,7 +197,7 @@ class TestWords:
             (FedHEONNEnsemble, {"mode": "Paper"}, "did you mean 'paper'"),
             (Preparation, {"scale": "Standard"}, "did you mean 'standard'"),
             (Plain, {"opens": "client"}, "did you mean 'clients'"),
-            (FedAvg, {"weighting": "row"}, "did you mean 'rows'"),
+            (Weighting, {"weighting": "row"}, "did you mean 'rows'"),
         ],
         ids=str,
     )
