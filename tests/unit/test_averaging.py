@@ -590,7 +590,7 @@ class TestPrivacyOfExamples:
 
     def test_training_stops_at_its_budget(self, digits):
         training, seen = learnt(self.METHOD, split(digits, (100, 100, 100)))
-        allowed = self.METHOD.privacy.rounds_within(self.METHOD.rounds, self.METHOD.local.epochs)
+        allowed = self.METHOD.privacy.count_affordable_rounds(self.METHOD.rounds, self.METHOD.local.epochs)
         assert 1 < allowed < 8
         spent = [e for e in seen if isinstance(e, BudgetSpent)]
         assert len(spent) == allowed
@@ -598,13 +598,13 @@ class TestPrivacyOfExamples:
         assert training.outcome.shared["round"] == allowed
         epsilons = [e.epsilon for e in spent]
         assert epsilons == sorted(epsilons)
-        assert epsilons[-1] <= 6.0 < self.METHOD.privacy.epsilon_after(allowed + 1, epochs=1)
+        assert epsilons[-1] <= 6.0 < self.METHOD.privacy.compute_epsilon(allowed + 1, epochs=1)
 
     def test_a_client_counts_for_itself(self, desk_of, digits):
         method = replace(self.METHOD, weighting=EQUAL)
         coordinator = desk_of(method, data=split(digits, (100, 100, 100)), preparation=UNSCALED)
         coordinator.enrol()
-        for _ in range(method.privacy.rounds_within(method.rounds, method.local.epochs)):
+        for _ in range(method.privacy.count_affordable_rounds(method.rounds, method.local.epochs)):
             coordinator.round(method.update, method.step)
         coordinator.shared = coordinator.shared | {"round": 0}  # a coordinator that lies about how far it is
         with pytest.raises(QuorumError, match="budget of 6 for each row is spent"):
@@ -636,7 +636,7 @@ class TestPrivacyOfExamples:
 
     def test_more_noise_costs_less(self):
         noisier = replace(self.METHOD.privacy, noise=2.0)
-        assert noisier.epsilon_after(5, epochs=1) < self.METHOD.privacy.epsilon_after(5, epochs=1)
+        assert noisier.compute_epsilon(5, epochs=1) < self.METHOD.privacy.compute_epsilon(5, epochs=1)
 
 
 class TestPrivacyOfClients:
@@ -788,13 +788,13 @@ class TestGoingOn:
 
     def test_rows_are_as_private_in_a_run_that_was_stopped(self, digits):
         held, method = split(digits, (100, 100, 100)), TestPrivacyOfExamples.METHOD
-        kept, allowed = [], method.privacy.rounds_within(method.rounds, method.local.epochs)
+        kept, allowed = [], method.privacy.count_affordable_rounds(method.rounds, method.local.epochs)
         learnt(method, held, keep=kept.append)
         resumed, seen = learnt(method, held, resume=kept[0])
         spent = [event.epsilon for event in seen if isinstance(event, BudgetSpent)]
         assert resumed.outcome.shared["round"] == allowed - 1  # one round was computed twice
-        assert spent[0] == method.privacy.epsilon_after(3, epochs=1)
-        assert spent[-1] == method.privacy.epsilon_after(allowed, epochs=1) <= method.privacy.epsilon
+        assert spent[0] == method.privacy.compute_epsilon(3, epochs=1)
+        assert spent[-1] == method.privacy.compute_epsilon(allowed, epochs=1) <= method.privacy.epsilon
 
 
 class TestSettings:

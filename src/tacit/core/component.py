@@ -46,12 +46,17 @@ class Component:
     name: ClassVar[str] = ""
 
     def __new__(cls, *values: Any, **settings: Any) -> typing.Self:
-        """Refuse a setting that is in a group, and say how to write it."""
-        fields = {field.name for field in dataclasses.fields(cls)}
-        for name in settings.keys() - fields:
-            if (found := settings_of(cls).get(name)) is not None:
-                new = f"{found.group}={found.owner.__name__}({found.field.name}={settings[name]!r})"
-                raise ConfigError(f"{cls.__name__} has {name} in a group: write {cls.__name__}({new})")
+        """Refuse settings that are in a group, and say how to write them."""
+        known, moved = settings_of(cls), dict[str, list[str]]()
+        for name in settings.keys() & (known.keys() - groups_of(cls)):
+            if group := known[name].group:
+                word = f"{known[name].field.name}={settings[name]!r}"
+                moved.setdefault(f"{group}={known[name].owner.__name__}", []).append(word)
+        if moved:
+            words = ", ".join(
+                f"{group}({', '.join(sorted(inner))})" for group, inner in sorted(moved.items())
+            )
+            raise ConfigError(f"{cls.__name__} has these settings in groups: write {cls.__name__}({words})")
         return super().__new__(cls)
 
     def __init_subclass__(cls) -> None:

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -56,28 +56,38 @@ class Setting(NamedTuple):
         return _hints(self.owner)[self.field.name]
 
 
-def settings_of(kind: type) -> dict[str, Setting]:
+def settings_of(kind: type) -> Mapping[str, Setting]:
     """Return all settings of a dataclass by their flat names, those of its groups among them."""
-    found: dict[str, Setting] = {}
-    for field in dataclasses.fields(kind):
-        default = default_of(field)
-        if not isinstance(default, SettingsGroup):
-            found[field.name] = Setting(field, kind, default, "")
-            continue
-        for inner in dataclasses.fields(default):
-            value = getattr(default, inner.name)
-            found[default.prefix + inner.name] = Setting(inner, type(default), value, field.name)
-    return found
+    return _inspect(kind)[0]
 
 
-def groups_of(kind: type) -> dict[str, SettingsGroup]:
+def groups_of(kind: type) -> Mapping[str, SettingsGroup]:
     """Return the default groups of a dataclass by the names of their fields."""
-    defaults = {field.name: default_of(field) for field in dataclasses.fields(kind)}
-    return {name: value for name, value in defaults.items() if isinstance(value, SettingsGroup)}
+    return _inspect(kind)[1]
 
 
-def default_of(field: dataclasses.Field[Any]) -> Any:
-    """Return the default of a field; None if it has none."""
+@functools.cache
+def _inspect(kind: type) -> tuple[dict[str, Setting], dict[str, SettingsGroup]]:
+    settings: dict[str, Setting] = {}
+    groups: dict[str, SettingsGroup] = {}
+    for field in dataclasses.fields(kind):
+        default = _default(field)
+        found = {field.name: Setting(field, kind, default, "")}
+        if isinstance(default, SettingsGroup):
+            groups[field.name] = default
+            found = {
+                default.prefix + inner.name: Setting(
+                    inner, type(default), getattr(default, inner.name), field.name
+                )
+                for inner in dataclasses.fields(default)
+            }
+        if twice := settings.keys() & found:
+            raise TypeError(f"{kind.__name__} has two settings called {sorted(twice)}: names must be unique")
+        settings |= found
+    return settings, groups
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return None if field.default is dataclasses.MISSING else field.default

@@ -126,7 +126,7 @@ class FedAvg(Method):
 
     def train(self, coordinator: Coordinator) -> None:
         """Agree on weights, then rounds of local training and averaging."""
-        remaining = rounds.remaining_rounds(coordinator, self.rounds)
+        remaining = rounds.find_remaining(coordinator, self.rounds)
         if not coordinator.progress and (coordinator.shared is None or "scale" not in coordinator.shared):
             self.agree(coordinator)
         monitor = HoldOutMonitor(self.stopping, coordinator, self.hold_out, self.consent, self.take_back)
@@ -137,7 +137,7 @@ class FedAvg(Method):
             cohort = rounds.draw_cohort(coordinator, self.fraction, number)
             coordinator.round(self.update, self.step, cohort)
             going_on = monitor.judge_round(number)
-            spent = self.epsilon_after(coordinator, number + 1)
+            spent = self.compute_epsilon(coordinator, number + 1)
             coordinator.mark(number + 1, best=monitor.best, over=not going_on, epsilon=spent)
             if not going_on:
                 break
@@ -153,10 +153,10 @@ class FedAvg(Method):
             coordinator, number, self.rounds, self.local.epochs
         )
 
-    def epsilon_after(self, coordinator: Coordinator, number: int) -> float:
+    def compute_epsilon(self, coordinator: Coordinator, number: int) -> float:
         """Return epsilon after so many rounds: of the examples, or of the clients; 0 without noise."""
         if self.privacy.noise:
-            return self.privacy.epsilon_after(number + coordinator.repeats, self.local.epochs)
+            return self.privacy.compute_epsilon(number + coordinator.repeats, self.local.epochs)
         return rounds.epsilon_spent(coordinator)
 
     # -- a client ----------------------------------------------------------------------------------
@@ -175,23 +175,23 @@ class FedAvg(Method):
     def update(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return u_k Δ_k and u_k after local training (ClientUpdate of algorithm 1)."""
         network, number = self.architecture.build(shared.schema), int(shared["round"])
-        X, labels = self.rows(party, shared)
+        X, labels = self.read_rows(party, shared)
         self.privacy.count_round(party, number, self.rounds, self.local.epochs)
         start = self.architecture.flatten_weights(party, shared)
-        rng, correct = party.rng("descent", number), self.correction(start, party, shared)
+        rng, correct = party.rng("descent", number), self.make_correction(start, party, shared)
         with np.errstate(all="ignore"):  # what overflows is refused when it is packed
             delta = self.local.train(network, start, X, labels, rng, self.privacy, correct) - start
         share = self.weighting.share(labels, shared)
         packed = self.change.pack(delta, share, network, party)
         return packed if self.weighting.equal else {**packed, "weight": np.array(share)}
 
-    def rows(self, party: Party, shared: Shared) -> tuple[Matrix, Labels]:
+    def read_rows(self, party: Party, shared: Shared) -> tuple[Matrix, Labels]:
         """Return the prepared rows of a client that take part in a round, and their labels."""
         X, labels = Inputs.of(shared).matrix(party.data), shared.schema.labels(party.data)
         chosen = self.weighting.choose_rows(party, shared, labels)
         return (X, labels) if chosen is None else (X[chosen], labels[chosen])
 
-    def correction(self, start: Vector, party: Party, shared: Shared) -> Correction | None:
+    def make_correction(self, start: Vector, party: Party, shared: Shared) -> Correction | None:
         """Return what is made of a local gradient before it is followed; None for nothing, as here."""
         return None
 
@@ -264,7 +264,7 @@ class FedAvg(Method):
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
         """Return the first weights, the same everywhere."""
-        return {**self.architecture.start(schema, rng), "round": 0, "until": self.rounds}
+        return {**self.architecture.start_weights(schema, rng), "round": 0, "until": self.rounds}
 
     def joined(self, shared: Shared) -> Shared:
         """Go on from a finished training, as many rounds again; weights are agreed anew."""

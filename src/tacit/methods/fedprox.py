@@ -53,6 +53,6 @@ class FedProx(FedAvg):
 
     local: ProximalTraining = field(default_factory=ProximalTraining)
 
-    def correction(self, start: Vector, party: Party, shared: Shared) -> Correction | None:
+    def make_correction(self, start: Vector, party: Party, shared: Shared) -> Correction | None:
         """Return the pull towards the weights w_t that the round started from (eq. 2)."""
         return self.local.pull_towards(start)

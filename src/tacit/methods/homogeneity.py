@@ -161,6 +161,8 @@ class HWFedAvg(FedAvg):
         coordinator.round(self.classes, self.share)
         super().agree(coordinator)
 
+    # Any FedAvg will do as self: NWFedAvg has the same two functions.
+
     @contribution(lambda method, schema: Layout(Field("counts", (schema.outputs,))))
     def classes(self: FedAvg, party: Party, shared: Shared) -> dict[str, Any]:
         """Return N_ij of this client."""
@@ -182,7 +184,7 @@ class NWFedAvg(FedAvg):
 
     weighting: InverseHomogeneityWeighting = field(default_factory=InverseHomogeneityWeighting)
 
-    classes, share = HWFedAvg.classes, HWFedAvg.share
+    classes, share = HWFedAvg.classes, HWFedAvg.share  # the same sum
 
     def agree(self, coordinator: Coordinator) -> None:
         """Find P_j, then the norm of the weights."""

@@ -60,7 +60,7 @@ class Architecture(SettingsGroup):
         """Return the network for a schema, made once per process."""
         return network_of(features=schema.features, outputs=schema.outputs, **super().config())
 
-    def start(self, schema: Schema, rng: np.random.Generator) -> dict[str, Any]:
+    def start_weights(self, schema: Schema, rng: np.random.Generator) -> dict[str, Any]:
         """Return the first weights, as shared values."""
         network = self.build(schema)
         return over(PREFIX, network.named(network.initial(rng)))

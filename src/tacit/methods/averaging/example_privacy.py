@@ -80,13 +80,13 @@ class ExamplePrivacy(SettingsGroup):
         rng: np.random.Generator,
     ) -> Iterator[Vector]:
         """Yield the clipped and noised mean gradient of each drawn batch, at the weights of that moment."""
-        for _ in range(self.steps(epochs)):
+        for _ in range(self.count_steps(epochs)):
             rows = np.flatnonzero(rng.random(len(labels)) < self.sampling)
             total = network.clipped_gradients(weights, X[rows], labels[rows], self.clip)
             total += gaussian(self.noise * self.clip, len(total))
             yield total / (self.sampling * len(labels))
 
-    def steps(self, epochs: int) -> int:
+    def count_steps(self, epochs: int) -> int:
         """Return how many steps look at as many rows as so many epochs."""
         return max(1, round(epochs / self.sampling))
 
@@ -95,7 +95,7 @@ class ExamplePrivacy(SettingsGroup):
         if not self.noise:
             return
         used = max(party.state.get(ROUNDS, 0), number)
-        if used >= self.rounds_within(rounds, epochs):
+        if used >= self.count_affordable_rounds(rounds, epochs):
             raise ProtectionError(
                 f"the budget of {self.epsilon:g} for each row is spent after {used} rounds: "
                 f"{party.id} takes part in no more"
@@ -104,16 +104,16 @@ class ExamplePrivacy(SettingsGroup):
 
     # -- what it costs -----------------------------------------------------------------------------
 
-    def epsilon_after(self, rounds: int, epochs: int) -> float:
+    def compute_epsilon(self, rounds: int, epochs: int) -> float:
         """Return the epsilon that so many rounds of so many epochs cost any one row."""
-        return _epsilon(self.noise, self.sampling, self.delta, rounds * self.steps(epochs))
+        return _epsilon(self.noise, self.sampling, self.delta, rounds * self.count_steps(epochs))
 
-    def rounds_within(self, rounds: int, epochs: int) -> int:
+    def count_affordable_rounds(self, rounds: int, epochs: int) -> int:
         """Return how many rounds the budget allows, up to those that are asked for."""
         low, high = 0, rounds
         while low < high:
             middle = (low + high + 1) // 2
-            if self.epsilon_after(middle, epochs) <= self.epsilon:
+            if self.compute_epsilon(middle, epochs) <= self.epsilon:
                 low = middle
             else:
                 high = middle - 1
@@ -121,9 +121,9 @@ class ExamplePrivacy(SettingsGroup):
 
     def check_budget(self, epochs: int) -> None:
         """Refuse a budget that does not allow a single round."""
-        if self.noise and not self.rounds_within(1, epochs):
+        if self.noise and not self.count_affordable_rounds(1, epochs):
             raise ConfigError(
-                f"one round costs epsilon {self.epsilon_after(1, epochs):.3g}, the budget is "
+                f"one round costs epsilon {self.compute_epsilon(1, epochs):.3g}, the budget is "
                 f"{self.epsilon:g}: "
                 "raise example_noise, lower example_sampling or epochs, or raise example_epsilon"
             )
@@ -132,12 +132,12 @@ class ExamplePrivacy(SettingsGroup):
         """Return whether the budget allows another round; tell what it is by then."""
         if not self.noise:
             return True
-        allowed, computed = self.rounds_within(rounds, epochs), number + coordinator.repeats
+        allowed, computed = self.count_affordable_rounds(rounds, epochs), number + coordinator.repeats
         if computed >= allowed:
             text = f"example_epsilon {self.epsilon:g} allows {allowed} rounds: training ends here"
             coordinator.events.emit(Noted("privacy", text, "warning"))
             return False
-        spent = self.epsilon_after(computed + 1, epochs)
+        spent = self.compute_epsilon(computed + 1, epochs)
         left = allowed - computed - 1
         coordinator.events.emit(BudgetSpent(number + 1, spent, self.epsilon, self.delta, left))
         return True

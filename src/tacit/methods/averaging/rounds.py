@@ -11,7 +11,7 @@ from tacit.core.events import Noted
 from tacit.data.schema import vocabulary
 
 
-def remaining_rounds(coordinator: Coordinator, rounds: int) -> range:
+def find_remaining(coordinator: Coordinator, rounds: int) -> range:
     """Return the numbers of the rounds that are still to do."""
     known: Mapping[str, Any] = coordinator.shared or {}
     done = int(coordinator.progress.get("round", known.get("round", 0)))
