@@ -34,7 +34,7 @@ from tacit.crypto.rlwe import Header
 from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
-from tacit.protections.ckks_schemes import scheme
+from tacit.protections.ckks.schemes import scheme
 from tacit.protections.masked.coordinator import Masked
 from tacit.protections.masked.wire import ELEMENTS, KEY, mask_seeds
 from tacit.protections.noised import Noised

@@ -16,7 +16,7 @@ from tacit.core.values import Blob
 from tacit.methods.base import Method
 from tacit.models.leastsquares import factor, operator
 from tacit.protections.ckks import CKKS
-from tacit.protections.ckks_schemes import CoefficientColumns
+from tacit.protections.ckks.schemes import CoefficientColumns
 
 CLASSES = {"classes": ["blue", "green", "red"]}
 

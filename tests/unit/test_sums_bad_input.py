@@ -22,7 +22,7 @@ from tacit.crypto.channel import new_exchange, pair_key, place, seal, sign_key
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.paillier import Packing, add_blobs
 from tacit.protections.ckks import CKKS
-from tacit.protections.ckks_schemes import scheme
+from tacit.protections.ckks.schemes import scheme
 from tacit.protections.paillier import KEY_SERVER, Paillier
 from tacit.protections.ring import Ring
 

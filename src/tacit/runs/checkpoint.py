@@ -20,6 +20,7 @@ from tacit.core.errors import ConfigError, MessageError, nearest
 from tacit.core.events import Evaluated, Events
 from tacit.core.message import Message
 from tacit.core.snapshot import Snapshot
+from tacit.data.schema import Schema
 from tacit.data.table import Table
 from tacit.runs.folder import CHECKPOINT, RESULT, RunFolder
 from tacit.runs.settings import Settings
