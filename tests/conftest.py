@@ -60,7 +60,7 @@ VARIANTS = {
 }
 # Whoever promises an error of a percent or more adds noise on purpose: its totals equal no other sum's.
 EXACT = [name for name, protection in VARIANTS.items() if protection.promises.precision < 0.01]
-GUARDED = [name for name in EXACT if getattr(VARIANTS[name], "guarded", False)]
+GUARDED = [name for name in EXACT if VARIANTS[name].authenticated]
 
 
 def make_table(task: str = "classification", rows: int = 90, features: int = 3, seed: int = 0) -> Table:
