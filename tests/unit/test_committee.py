@@ -2,6 +2,7 @@
 
 import itertools
 from math import comb, sqrt
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -264,6 +265,19 @@ class TestElection:
 
         reveal.__dict__.update(proper.__dict__)
         monkeypatch.setattr(Voter, "reveal", reveal)
+        scene = scene_of(ALL[0], rows_of(5), quorum=0.5).begin()
+        assert election_of(scene).draw == 2
+        assert "client-3" not in scene.coordinator.parties
+
+    def test_a_number_of_another_length_counts_as_withheld(self, scene_of, monkeypatch):
+        """Numbers travel as rows of a table: a longer one would shift those of all others."""
+        proper = Voter.commit
+
+        def commit(self):
+            with mock.patch.object(election, "NONCE", 35 if self._party.id == "client-3" else 32):
+                return proper(self)
+
+        monkeypatch.setattr(Voter, "commit", commit)
         scene = scene_of(ALL[0], rows_of(5), quorum=0.5).begin()
         assert election_of(scene).draw == 2
         assert "client-3" not in scene.coordinator.parties

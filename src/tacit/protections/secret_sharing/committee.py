@@ -68,7 +68,7 @@ class Committee(SecretSharing):
     def __post_init__(self) -> None:
         if not self.members >= 2:
             raise ConfigError(f"members is {self.members}: a committee has at least two")
-        if not self.members < 2 * self.threshold <= 2 * self.members:  # or it could be told two tales
+        if not self.members < 2 * self.threshold <= 2 * self.members:  # else two groups could open one each
             raise ConfigError(
                 f"threshold is {self.threshold}: of {self.members} members more than half, and at most all, "
                 "open a total"
@@ -148,7 +148,7 @@ class CommitteeCoordinator(CoordinatorHalf):
             formed = self.shares.form(pending, share_round, gone)
             if formed is not None and len(formed.by_holder) >= threshold:
                 election.informed.update(formed.dealers, formed.by_holder)
-                return self.shares.total(pending, share_round, formed)
+                return self.shares.make_total(pending, share_round, formed)
             gone.update(set(members) - (formed.by_holder.keys() if formed else set(members)))
             voters = [name for name in election.voters if name not in gone]
             gone.update(set(voters) - set(election.elect(pending.ask, voters)))

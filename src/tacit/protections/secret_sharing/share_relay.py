@@ -1,10 +1,8 @@
 """What sums by secret sharing have in common at the coordinator: it relays what it cannot read.
 
-Clients deal sealed shares, holders add them, and partial sums give the total. Shares are sealed for their
-holder, and partial sums, where totals open at the clients, under a key that all clients have and the
-coordinator has not. What clients do is in :mod:`tacit.protections.secret_sharing.share_holder`; who holds
-shares is up to :mod:`tacit.protections.secret_sharing.shares` and
-:mod:`tacit.protections.secret_sharing.committee`.
+Clients deal sealed shares, holders add them, and partial sums give the total (what they do is in
+:mod:`tacit.protections.secret_sharing.share_holder`). Shares are sealed for their holder, and partial sums,
+where totals open at the clients, under a key that all clients have and the coordinator has not.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ class ShareRelay:
         evidence: Callable[[str], Mapping[str, Any]] = lambda party: {},
     ) -> None:
         self.channels = Channels(link)
-        self.relay = KeyRelay(settings.terms, link, self.channels)
+        self.key_relay = KeyRelay(settings.terms, link, self.channels)
         self._settings, self._link, self._evidence = settings, link, evidence
 
     # -- the clients' key ----------------------------------------------------------------------------
@@ -68,19 +66,19 @@ class ShareRelay:
             name = self._settings.name
             raise ProtectionError(f"{name} protects nothing with a single client: have at least two")
         if self._settings.opens == "clients":
-            self.relay.prepare({})
+            self.key_relay.prepare({})
             taken = self._hand_out(self._link.parties)
-            self._link.keep_only([self.relay.made.maker, *taken])
+            self._link.keep_only([self.key_relay.made.maker, *taken])
 
     def admit(self, names: Sequence[str]) -> None:
         """Give the clients' key to those that come later."""
         if self._settings.opens == "clients":
-            self.relay.admit(names)
+            self.key_relay.admit(names)
             self._hand_out(names)
 
     def _hand_out(self, names: Sequence[str]) -> list[str]:
         """Give the clients' key to those that lack it, and return who took it."""
-        key = self.relay.made
+        key = self.key_relay.made
         lacking = [name for name in names if name in key.wraps]
         sealer = key.sealers.get(lacking[0], key.maker)
         for name in lacking:
@@ -91,7 +89,7 @@ class ShareRelay:
         jobs = {name: {"ticket/wrap": key.wraps[name]} for name in lacking}
         taken = [name for name, _ in self._link.ask(ShareHolder.take_key, call, jobs)]
         for name in taken:
-            self.relay.delivered(name)
+            self.key_relay.delivered(name)
         return taken
 
     # -- a sum ---------------------------------------------------------------------------------------
@@ -100,7 +98,7 @@ class ShareRelay:
         """Let clients deal and holders add, as many clients at a time as fit.
 
         Returns None, before any partial sum was told, if fewer holders are left than can open the total.
-        Clients that vanished join ``gone``.
+        Clients that vanished are added to ``gone``.
         """
         slots = self._settings.code(pending.layout, len(pending.parties)).slots
         asked = [name for name in pending.parties if name not in gone]
@@ -184,7 +182,7 @@ class ShareRelay:
                 pending.refuse(holder, f"no partial sum of {slots} values")
         return found
 
-    def total(self, pending: PendingSum, share_round: ShareRound, formed: PartialSums) -> dict[str, Any]:
+    def make_total(self, pending: PendingSum, share_round: ShareRound, formed: PartialSums) -> dict[str, Any]:
         """Return the total, where the coordinator opens it; else what clients open it with."""
         points = [share_round.holders.index(name) + 1 for name in formed.by_holder]
         raws, summands = list(formed.by_holder.values()), len(pending.parties)

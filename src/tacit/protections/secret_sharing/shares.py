@@ -149,7 +149,7 @@ class SharesCoordinator(CoordinatorHalf):
                     f"{pending.contribution}: {len(formed.by_holder)} of {len(left)} holders told their "
                     f"partial sum, {threshold} open the total ({silent} did not): run again without them"
                 )
-            return self.shares.total(pending, share_round, formed)
+            return self.shares.make_total(pending, share_round, formed)
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Return the total's values."""
