@@ -37,14 +37,22 @@ from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
 from tacit.protections.ckks.schemes import scheme
+from tacit.protections.keys.shared_key import SharedKey
 from tacit.protections.masked import Masked
 from tacit.protections.masked.wire import ELEMENTS, KEY, derive_mask_seeds
 from tacit.protections.noised import Noised
 from tacit.protections.paillier import Paillier
 from tacit.protections.plain import Plain
 from tacit.protections.ring import Ring
-from tacit.protections.secret_sharing.protocol import OVERHEAD, Dealt
-from tacit.protections.secret_sharing.share_round import Dealing, from_raw, lines, partial_place, recovered
+from tacit.protections.secret_sharing.settings import SecretSharing
+from tacit.protections.secret_sharing.share_holder import OVERHEAD
+from tacit.protections.secret_sharing.share_round import (
+    ShareRound,
+    names_from_bytes,
+    partial_place,
+    recover_total,
+    words_from_bytes,
+)
 
 COORDINATOR = "coordinator"
 KEY_SERVER = "key-server"
@@ -132,7 +140,8 @@ def keys_of(world, who):
     site = world.site(who)
     found = dict(site.vault)
     if "content" in found:
-        found["federation"] = world.protection.unlocked(site)
+        owners = world.protection.at_client(site).step_owners
+        found["federation"] = next(owner for owner in owners if isinstance(owner, SharedKey)).newest()
     return found
 
 
@@ -205,7 +214,7 @@ def read_by(world, entries, keys):
             for blob in ckks_blobs(raw):
                 with suppress(TacitError):
                     numbers.append(cipher.decrypt(blob))
-    if isinstance(world.protection, Dealt):
+    if isinstance(world.protection, SecretSharing):
         shares = dealt_shares(world, entries, keys)
         raws += [raw for held in shares.values() for raw in held.values()]
         numbers += [*put_together(shares), *opened_partials(world, entries, keys)]
@@ -222,42 +231,39 @@ def fields_of(raw):
 
 
 def dealt_shares(world, entries, keys):
-    """Shares that somebody with these keys unseals, by dealing and dealer and then by the holder's point."""
+    """Shares that somebody with these keys unseals, by round and dealer and then by the holder's point."""
     run, publics = world.coordinator.manifest.digest, directory_of(world)
     found = {}
     for _, _, step, raw in entries:
         told = fields_of(raw)
         if step != "protection.hold" or not {"dealers", "shares"} <= told.keys():
             continue
-        holders, dealers, sealed = lines(told["holders"]), lines(told["dealers"]), told["shares"].data
-        deal = Dealing(
-            world.protection.scheme, told["sum"], told["lap"], tuple(holders), needed(world, len(holders))
-        )
+        holders, dealers = names_from_bytes(told["holders"]), names_from_bytes(told["dealers"])
+        sealed = told["shares"].data
+        threshold = world.protection.min_holders(len(holders))
+        share_round = ShareRound(world.protection.scheme, told["sum"], told["lap"], tuple(holders), threshold)
         for holder, own in named(keys, "exchange"):
             position = 0
             for dealer in dealers if holder in holders else ():
                 if dealer == holder:
                     continue
-                size = deal.length(dealer, holders.index(holder), told["slots"]) + OVERHEAD
+                size = share_round.share_size(dealer, holders.index(holder), told["slots"]) + OVERHEAD
                 piece, position = sealed[position : position + size], position + size
                 key = pair_key(own, publics[dealer][SIGNATURE:], "seal", run)
                 with suppress(TacitError):
-                    share = unseal(key, piece, deal.share_place(run, dealer, holder))
-                    found.setdefault((deal, dealer), {})[holders.index(holder) + 1] = share
+                    share = unseal(key, piece, share_round.share_place(run, dealer, holder))
+                    found.setdefault((share_round, dealer), {})[holders.index(holder) + 1] = share
     return found
-
-
-def needed(world, holders):
-    protection = world.protection
-    return protection.needed(holders) if protection.name == "shares" else protection._needed(holders)
 
 
 def put_together(shares):
     """Vectors of whose shares there are enough; of additive ones the dealer keeps the last."""
-    for (deal, _), held in shares.items():
-        if deal.scheme == "shamir" and len(held) >= deal.threshold:
-            some = [Share(point, from_raw(raw)) for point, raw in held.items()][: deal.threshold]
-            yield from_field(recover_vector(some, deal.threshold))
+    for (share_round, _), held in shares.items():
+        if share_round.scheme == "shamir" and len(held) >= share_round.threshold:
+            some = [Share(point, words_from_bytes(raw)) for point, raw in held.items()][
+                : share_round.threshold
+            ]
+            yield from_field(recover_vector(some, share_round.threshold))
 
 
 def opened_partials(world, entries, keys):
@@ -275,17 +281,20 @@ def opened_partials(world, entries, keys):
                             unseal(key, sealed[i * size : (i + 1) * size], partial_place(run, total, point))
                             for i, point in enumerate(points)
                         ]
-                        yield recovered(scheme, points, [*map(from_raw, rows)], total["threshold"])
+                        yield recover_total(
+                            scheme, points, [*map(words_from_bytes, rows)], total["threshold"]
+                        )
         partial = fields_of(raw).get("partial") if receiver == COORDINATOR else None
         if step == "protection.hold" and partial is not None and partial.kind == "share":
-            told.setdefault(sender, []).append(from_raw(partial.data))
+            told.setdefault(sender, []).append(words_from_bytes(partial.data))
     holders = [name for name in holders_of(world) if name in told]
     for rows in zip(*(told[name] for name in holders), strict=True):  # nobody vanishes in these runs
-        yield recovered(scheme, range(1, len(rows) + 1), rows, needed(world, len(holders)))
+        yield recover_total(scheme, range(1, len(rows) + 1), rows, world.protection.min_holders(len(holders)))
 
 
 def holders_of(world):
-    return world.coordinator.memory.get("members", world.clients)
+    half = world.coordinator.protection
+    return half.election.members if world.protection.name == "committee" else world.clients
 
 
 def unmasked(world, entries, keys):
@@ -374,7 +383,7 @@ def signed(words, size):
 def encodings(protection, vector, layout, clients):
     """A vector as the numbers that the protection works on, and as they are."""
     forms = [vector]
-    if isinstance(protection, Paillier | Ring | Dealt | Masked):
+    if isinstance(protection, Paillier | Ring | SecretSharing | Masked):
         forms.append(FixedPoint.of(layout, protection.bits, clients).encode(vector))
     elif protection.name == "ckks":
         forms.append(protection._slots(layout, clients).encode(vector))
@@ -532,7 +541,7 @@ class TestCollusion:
     def test_together_they_read_a_vector(self, world, keys_once):
         """Coordinator and any one client where clients share a key; coordinator and key server."""
         said = world.protection.promises.collusion
-        if "open every contribution" not in said or isinstance(world.protection, Dealt | Masked):
+        if "open every contribution" not in said or isinstance(world.protection, SecretSharing | Masked):
             assert "coordinator" in said or "clients" in said
             return
         helper = KEY_SERVER if world.protection.services else "client-3"
@@ -545,7 +554,7 @@ class TestCollusion:
     def test_enough_holders_read_a_vector_and_one_fewer_do_not(self, world):
         """Masks and Shamir's shares: t of the holders, with all that the coordinator has, and not t - 1."""
         if getattr(world.protection, "scheme", "") == "additive" or not isinstance(
-            world.protection, Dealt | Masked
+            world.protection, SecretSharing | Masked
         ):
             return
         said = world.protection.promises.collusion
@@ -554,7 +563,7 @@ class TestCollusion:
             assert "t of the clients that hold shares" in said
         else:
             holders = list(holders_of(world))
-            threshold = needed(world, len(holders))
+            threshold = world.protection.min_holders(len(holders))
             assert "(t of n) together open every" in said or f"{threshold} of 3 members together open" in said
         assert len(holders) // 2 < threshold < 4
         victim = [client for client in CLIENTS if client not in holders[:threshold]][-1]

@@ -112,7 +112,8 @@ class Link:
 
     def keep_only(self, names: Sequence[str]) -> None:
         """Go on with these of the parties only."""
-        self.parties = tuple(name for name in self.parties if name in names)
+        kept = set(names)
+        self.parties = tuple(name for name in self.parties if name in kept)
 
     def record_failure(self, party: str, reason: str) -> None:
         """Record that what a party sent cannot be used."""

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tacit.core.roles import Described
 
 Vector = NDArray[np.float64]
-Sum = Any  # TEMPORARY: until all protections have halves
 FINE = 2.0**-40  # of its bound: how exact a total of a fine field is, with any protection
 
 

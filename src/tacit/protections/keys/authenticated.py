@@ -84,20 +84,3 @@ def run_of(party: Party) -> str:
     if run is None:
         raise ProtectionError(f"{party.id} has not enrolled")
     return run
-
-
-# TEMPORARY: imported by files that are still to be rewritten.
-from dataclasses import dataclass  # noqa: E402
-
-from tacit.core.protection import Protection  # noqa: E402
-
-WRAPPED = 12 + 32 + 16
-SHARED_KEY = (
-    "all clients share one decryption key: the coordinator together with any single client opens every "
-    "client's contribution; 'masked' hides it from that pair, too"
-)
-
-
-@dataclass(frozen=True)
-class Guarded(Protection):
-    """TEMPORARY."""

@@ -203,6 +203,3 @@ class SharedKey:
 
 def _key_place(run: str, maker: str, receiver: str) -> bytes:
     return place(run, 0, "key", maker, receiver)
-
-
-from tacit.protections.keys.authenticated import Guarded as ClientKeys  # noqa: E402, F401  # TEMPORARY
