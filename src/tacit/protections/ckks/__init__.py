@@ -9,31 +9,24 @@ coordinator multiplies what it cannot read, and the clients open the product.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any, ClassVar, Literal
 
-from tacit.core.client import check_opening
-from tacit.core.errors import ConfigError, ProtectionError
+from tacit.core.errors import ConfigError
 from tacit.core.layout import Field, Layout
 from tacit.core.link import Link
-from tacit.core.marks import layouts_of
-from tacit.core.message import Message
 from tacit.core.party import Party
-from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Place, Promises
-from tacit.core.protection import FINE, ClientHalf, CoordinatorHalf, Protection, Vector
+from tacit.core.protection import FINE, Protection
 from tacit.core.secret import Secret
-from tacit.core.values import Blob
 from tacit.protections.blobs import cipher_of
 from tacit.protections.ckks.client import CKKSClient
 from tacit.protections.ckks.coordinator import CKKSCoordinator
 from tacit.protections.ckks.schemes import Columns, Scheme, columns_scheme, kind_of, scheme
 from tacit.protections.ckks.slots import Slots
-from tacit.protections.keys.authenticated import Channels, introduce
-from tacit.protections.keys.key_relay import KeyRelay
-from tacit.protections.keys.shared_key import SHARED_KEY, KeyTerms, SharedKey
+from tacit.protections.keys.shared_key import SHARED_KEY, KeyTerms
 
 # Upload for one value with a bound, as seeded ciphertexts take it.
 SLOT_BYTES = {"sum": 18.1, "sum-compact": 13.6, "product": 25.1, "product-small": 17.4}

@@ -8,27 +8,18 @@ server does, or the clients.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from tacit.core.client import check_opening
-from tacit.core.errors import ConfigError, ProtectionError
+from tacit.core.errors import ConfigError
 from tacit.core.layout import Layout
 from tacit.core.link import Link
-from tacit.core.marks import step
-from tacit.core.message import Message
 from tacit.core.party import Party
-from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Place, Promises
-from tacit.core.protection import ClientHalf, CoordinatorHalf, Protection, Vector
+from tacit.core.protection import Protection
 from tacit.core.secret import Secret
-from tacit.core.values import Blob
-from tacit.crypto.channel import checked_key, sign_key
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.protections.blobs import cipher_of
-from tacit.protections.keys.authenticated import Channels, introduce, run_of
-from tacit.protections.keys.key_relay import KeyRelay
 from tacit.protections.keys.shared_key import SHARED_KEY, KeyTerms
 from tacit.protections.paillier.client import KEY_SERVER, KeyServer, PaillierClient
 from tacit.protections.paillier.coordinator import (
