@@ -154,8 +154,8 @@ class Averaging(Method):
         network = self.built(schema)
         return {**over(PREFIX, network.named(network.initial(rng))), "round": 0, "until": self.rounds}
 
-    def joined(self, shared: Shared) -> Shared:
-        """Go on from a finished training, as many rounds again; weights are agreed anew."""
+    def continue_from(self, shared: Shared) -> Shared:
+        """Continue a finished training for as many rounds again; clients' weights are agreed anew."""
         kept = {name: value for name, value in shared.items() if name != "scale"}
         return Shared(shared.schema, {**kept, "until": int(shared["round"]) + self.rounds})
 

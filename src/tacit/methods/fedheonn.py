@@ -170,7 +170,7 @@ class FedHEONN(Method):
         """Seed of the random layer, the same for all."""
         return {"layer_seed": int(rng.integers(2**62))} if self.hidden else {}
 
-    def at_once(self, coordinator: Coordinator) -> bool:
+    def finds_scale_itself(self, coordinator: Coordinator) -> bool:
         """Whether one sum can serve preparation and training: it must keep all digits, and open here."""
         protection, preparation = coordinator.components.protection, coordinator.components.preparation
         exact = protection.promises.precision == 0 and protection.opens == "coordinator"
@@ -180,7 +180,7 @@ class FedHEONN(Method):
 
     def train(self, coordinator: Coordinator) -> None:
         """One round: every client's terms, then the solution; another if finalists are compared."""
-        if coordinator.shared is not None and "norms" not in coordinator.shared and self.at_once(coordinator):
+        if coordinator.shared is not None and "norms" not in coordinator.shared and self.finds_scale_itself(coordinator):
             coordinator.round(self.raw_terms, self.solve_raw)
             if "weights" in coordinator.shared:
                 return
@@ -192,7 +192,7 @@ class FedHEONN(Method):
         if self.finalists and not chosen:
             coordinator.round(self.trial, self.choose)
 
-    def joined(self, shared: Shared) -> Shared:
+    def continue_from(self, shared: Shared) -> Shared:
         """Those who join take over which finalist was chosen, not all that were compared."""
         if "chosen" not in shared:
             return shared
