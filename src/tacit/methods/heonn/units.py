@@ -88,7 +88,7 @@ class Units:
 
     @property
     def target(self) -> float | None:
-        """The largest |d̄| of a classifier; None if it cannot be known beforehand."""
+        """Return the largest absolute value of d̄ for a classifier; None if it is not known beforehand."""
         return None if self.pull is None else self.pull / (self.slope * float(self.root[0]))
 
     def gram(self, G: Matrix) -> Matrix:
