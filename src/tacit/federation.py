@@ -308,7 +308,9 @@ class Federation:
         if resume is not None:
             go_on(coordinator, resume, method.round_sums)
         elif start is not None:
-            coordinator.shared = method.continue_from(_continued(coordinator, start.schema, start.outcome.shared))
+            coordinator.shared = method.continue_from(
+                _continued(coordinator, start.schema, start.outcome.shared)
+            )
         elif not method.finds_scale_itself(coordinator):
             coordinator.parties = preparation.train(coordinator)
         method.train(coordinator)
