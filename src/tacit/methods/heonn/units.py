@@ -56,16 +56,10 @@ def with_bias(X: Matrix) -> Matrix:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A client's rows as the closed form needs them.
+    """A client's rows as the closed form needs them: inputs with a leading one, d̄ and f'(d̄).
 
-    Parameters
-    ----------
-    designs : list of ndarray
-        Inputs with a leading one; several if a random layer is tried at several scales.
-    d_bar, slope : ndarray
-        f⁻¹ of the targets, and f' there.
-    folds : sequence
-        Which rows belong to which fold; one slice of all if there are no folds.
+    There are several ``designs`` if a random layer is tried at several scales; ``folds`` says which rows
+    belong to which fold, one slice of all if there are none.
     """
 
     designs: list[Matrix]
