@@ -315,8 +315,10 @@ class Federation:
         if resume is not None:
             resume_run(coordinator, resume, method.round_sums)
         elif start is not None:
-            coordinator.shared = method.joined(_continued(coordinator, start.schema, start.outcome.shared))
-        elif not method.at_once(coordinator):
+            coordinator.shared = method.continue_from(
+                _continued(coordinator, start.schema, start.outcome.shared)
+            )
+        elif not method.finds_scale_itself(coordinator):
             coordinator.parties = preparation.train(coordinator)
         method.train(coordinator)
         holdout = self._federated_scores(coordinator) if evaluated else None

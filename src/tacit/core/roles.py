@@ -63,10 +63,10 @@ class LearningMethod(Described, Protocol):
     def suits(self, protection: Any) -> str | None:
         """Why a protection makes no sense for this method, if so."""
 
-    def joined(self, shared: Shared) -> Shared:
+    def continue_from(self, shared: Shared) -> Shared:
         """Return shared values of a finished training, as other clients go on from them."""
 
-    def at_once(self, coordinator: Coordinator) -> bool:
+    def finds_scale_itself(self, coordinator: Coordinator) -> bool:
         """Return whether :meth:`train` finds the scale in its own sums."""
 
     def init(self, schema: Any, rng: np.random.Generator) -> Mapping[str, Any]:

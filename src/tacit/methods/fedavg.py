@@ -266,7 +266,7 @@ class FedAvg(Method):
         """Return the first weights, the same everywhere."""
         return {**self.architecture.start_weights(schema, rng), "round": 0, "until": self.rounds}
 
-    def joined(self, shared: Shared) -> Shared:
+    def continue_from(self, shared: Shared) -> Shared:
         """Go on from a finished training, as many rounds again; weights are agreed anew."""
         kept = {name: value for name, value in shared.items() if name != "scale"}
         return Shared(shared.schema, {**kept, "until": int(shared["round"]) + self.rounds})
