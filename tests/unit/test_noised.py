@@ -312,7 +312,7 @@ class TestRefusals:
 
     def test_central_noise_where_clients_open(self, prepared):
         protection = Noised(inner="ckks")
-        assert "set where = 'distributed'" in protection.fits(FedHEONN())
+        assert "set where = 'distributed'" in protection.incompatibility(FedHEONN())
         with pytest.raises(ConfigError, match="replicas would differ"):
             prepared(protection, rows_of(5))
 

@@ -142,11 +142,20 @@ class Protection(Component):
     # cannot (masks, shares), a batch of clients is the unit, and keys are made for each.
     joins: ClassVar[bool] = False
 
+    # What others must know of it, so that nobody has to ask for its name.
+    adds_noise: ClassVar[bool] = False  # totals are not exact, and every run spends a privacy budget
+    shows_contributions: ClassVar[bool] = False  # the coordinator sees them as they are
+
     if TYPE_CHECKING:
 
         @property
         def opens(self) -> Place:
             """Where totals open: fixed by the protection, or one of its settings."""
+
+    @property
+    def rotates_keys(self) -> bool:
+        """Whether a new key replaces the one before it during a run."""
+        return False
 
     @property
     def services(self) -> tuple[str, ...]:
@@ -190,9 +199,13 @@ class Protection(Component):
         bounded = np.isfinite(layout.bounds)
         return min(rounding, FINE) if layout.fine[bounded].all() else rounding
 
-    def fits(self, method: Component) -> str | None:
-        """Why this protection cannot serve a method, if so; asked before anything is sent."""
+    def incompatibility(self, method: Component) -> str | None:
+        """Return why this protection cannot serve a method, if so; asked before anything is sent."""
         return None
+
+    def warnings_for(self, clients: int, scaled: bool) -> Sequence[str]:
+        """Return what to know before so many clients begin; ``scaled``: sums agree on a scale first."""
+        return ()
 
     def prepare(self, coordinator: Any, sums: int) -> None:
         """Agree keys and shares for that many sums, in as few waves as possible; plain needs none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal
@@ -10,13 +10,13 @@ from typing import Any, Literal
 import numpy as np
 
 from tacit.core.client import over, under
-from tacit.core.component import Component
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.events import BudgetSpent, Noted
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
+from tacit.core.protection import Protection
 from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Inputs
 from tacit.data.schema import Schema, vocabulary
@@ -107,11 +107,16 @@ class Averaging(Method):
                 "raise example_noise, lower example_sampling or epochs, or raise example_epsilon"
             )
 
-    def suits(self, protection: Component) -> str | None:
+    def incompatibility(self, protection: Protection) -> str | None:
         """Refuse noise on weights: their squares would be clipped, and the mean divided by noise."""
-        if protection.name == "noised" and self.weighting != "equal":
+        if protection.adds_noise and self.weighting != "equal":
             return "clients count by weights, which noise and clipping would spoil: set weighting = 'equal'"
         return None
+
+    def warnings_for(self, scaled: bool) -> Sequence[str]:
+        """Warn of sums that the budget for rows leaves out."""
+        text = "example_epsilon does not cover the sums that agree on a scale: use scale = 'none'"
+        return (text,) if self.example_noise and scaled else ()
 
     @property
     def sums(self) -> int:

@@ -37,12 +37,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.component import Component
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, DataError
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
+from tacit.core.protection import Protection
 from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Inputs
 from tacit.data.schema import Schema
@@ -157,9 +157,9 @@ class FedHEONN(Method):
         """Sums add and subtract; factors and triangles only merge."""
         return ("terms", "solve") if self.mode == "sealed" and not self.finalists else None
 
-    def suits(self, protection: Component) -> str | None:
+    def incompatibility(self, protection: Protection) -> str | None:
         """Triangles travel in the clear: that is no protection."""
-        if self.mode != "robust" or protection.name == "plain":
+        if self.mode != "robust" or protection.shows_contributions:
             return None
         return (
             "mode 'robust' shows the coordinator every client's triangle: set protect = 'plain' if it may "

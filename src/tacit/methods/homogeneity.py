@@ -25,12 +25,12 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.component import Component
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
+from tacit.core.protection import Protection
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
 from tacit.methods.fedavg import FedAvg
@@ -95,9 +95,9 @@ class HomogeneityWeighted(FedAvg):
                 f"threshold is {self.threshold}: give 1 or more; 1 is as even as all rows together"
             )
 
-    def suits(self, protection: Component) -> str | None:
+    def incompatibility(self, protection: Protection) -> str | None:
         """Refuse noise on weights, which are the whole point here."""
-        if super().suits(protection):
+        if super().incompatibility(protection):
             return "its weights and class counts are sums that noise and clipping would spoil: use fedavg"
         return None
 

@@ -101,6 +101,11 @@ class CKKS(EarlyKeys):
         return self.maker
 
     @property
+    def rotates_keys(self) -> bool:
+        """As the federation's settings say."""
+        return self.rotate_every > 0
+
+    @property
     def lifetime(self) -> int:
         """As the federation's settings say."""
         return self.rotate_every

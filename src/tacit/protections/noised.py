@@ -17,11 +17,11 @@ accountant has the rest. ε covers totals: not who took part, nor the schema tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, isfinite, log, log2, sqrt
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
@@ -81,12 +81,14 @@ class Noised(Wrapping):
 
     Examples
     --------
-    >>> Noised(epsilon=2.0, clip=0.5, inner="ckks").fits(Component())[:52]
+    >>> Noised(epsilon=2.0, clip=0.5, inner="ckks").incompatibility(Component())[:52]
     'the coordinator adds the noise, but ckks opens total'
-    >>> Noised(epsilon=2.0, clip=0.5, inner="ckks", where="distributed").fits(Component())
+    >>> Noised(epsilon=2.0, clip=0.5, inner="ckks", where="distributed").incompatibility(Component())
     """
 
     name = "noised"
+    adds_noise: ClassVar[bool] = True
+    shows_contributions: ClassVar[bool] = False  # they are clipped
 
     epsilon: float = 1.0
     delta: float = 1e-5
@@ -138,7 +140,7 @@ class Noised(Wrapping):
             warnings=warnings,
         )
 
-    def fits(self, method: Component) -> str | None:
+    def incompatibility(self, method: Component) -> str | None:
         """Refuse central noise where clients open, fields that cannot have noise, and what ``inner`` does."""
         if self.where == "central" and self.opens == "clients":
             return (
@@ -152,13 +154,18 @@ class Noised(Wrapping):
                 schema = Schema((Column("x"),), method.tasks[0], ("no", "yes"), ("y",))  # type: ignore[attr-defined]
                 if reason := _unfit(name, mark.layout(method, schema)):
                     return reason
-        return self.wrapped.fits(method)
+        return self.wrapped.incompatibility(method)
+
+    def warnings_for(self, clients: int, scaled: bool) -> Sequence[str]:
+        """Warn of sums that clipping spoils."""
+        own = "noised: clipping spoils the sums of a scale: use scale = 'none'"
+        return (*((own,) if scaled else ()), *super().warnings_for(clients, scaled))
 
     # -- the budget ----------------------------------------------------------------------------------------
 
     def prepare(self, coordinator: Any, sums: int) -> None:
         """Size the noise so that this many sums cost the whole budget."""
-        if reason := self.fits(coordinator.components.method):
+        if reason := self.incompatibility(coordinator.components.method):
             raise ConfigError(f"{self.name} cannot protect {coordinator.components.method.name}: {reason}")
         if "noise" in coordinator.memory:
             raise ProtectionError("the noise of this run is sized already: its budget is for the whole run")

@@ -29,6 +29,7 @@ class Plain(Protection):
 
     name = "plain"
     joins: ClassVar[bool] = True
+    shows_contributions: ClassVar[bool] = True
 
     opens: Place = "coordinator"
 

@@ -26,6 +26,8 @@ from tacit.crypto.fixedpoint import FixedPoint
 from tacit.protections.keys.authenticated import Guarded, run_of, sealing_key
 from tacit.protections.paillier import check_key_bits, cipher_of
 
+LONG_RING = 200  # clients, beyond which a ring is worth a warning
+
 
 @dataclass(frozen=True)
 class Ring(Guarded):
@@ -72,6 +74,11 @@ class Ring(Guarded):
             precision=2.0 ** -(self.bits - 1),
             bytes_per_value=(self.bits + 16) / 4,
         )
+
+    def warnings_for(self, clients: int, scaled: bool) -> Sequence[str]:
+        """Warn of a long ring."""
+        text = f"ring: a sum goes from client to client, {clients:,} waves one after the other"
+        return (f"{text}; paillier takes one",) if clients > LONG_RING else ()
 
     def prepare(self, coordinator: Any, sums: int) -> None:
         """Make the server's key."""

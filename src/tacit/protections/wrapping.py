@@ -48,6 +48,15 @@ class Wrapping(Protection):
         return self.wrapped.opens
 
     @property
+    def rotates_keys(self) -> bool:
+        """As the wrapped protection does."""
+        return self.wrapped.rotates_keys
+
+    def warnings_for(self, clients: int, scaled: bool) -> Sequence[str]:
+        """Those of the wrapped protection."""
+        return self.wrapped.warnings_for(clients, scaled)
+
+    @property
     def services(self) -> tuple[str, ...]:
         """Those of the wrapped protection."""
         return self.wrapped.services
