@@ -381,7 +381,10 @@ class TestWrapping:
     def test_every_hook_of_a_protection_is_handed_on(self):
         hooks = {name for name in vars(Protection) if not name.startswith("_")}
         standing = {"joins", "admit", "arriving", "joined"}  # a standing federation refuses noise
-        assert hooks - {"restarts"} - standing <= set(vars(Noised)) | set(vars(Wrapping))
+        declared = {"restarts", "key_fields", "field_names"}
+        assert hooks - declared - standing <= set(vars(Noised)) | set(vars(Wrapping))
+        around = VARIANTS["distributed-ckks"]
+        assert [getattr(around, name) == getattr(around.wrapped, name) for name in declared] == [True] * 3
         assert [VARIANTS[f"distributed-{name}"].restarts for name in ("ring", "ckks")] == [True, False]
 
     def test_settings_round_trip_through_a_manifest(self):

@@ -6,7 +6,7 @@ what a dropout does, and what it costs. Docs, exposure report and contract tests
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import sqrt
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
@@ -145,6 +145,11 @@ class Protection(Component):
     # What others must know of it, so that nobody has to ask for its name.
     adds_noise: ClassVar[bool] = False  # totals are not exact, and every run spends a privacy budget
     shows_contributions: ClassVar[bool] = False  # the coordinator sees them as they are
+
+    # What an exposure report must know of its messages: which sealed fields hold a key, and the words to
+    # show for a field instead of its name.
+    key_fields: ClassVar[Collection[str]] = ()
+    field_names: ClassVar[Mapping[str, str]] = {}
 
     if TYPE_CHECKING:
 

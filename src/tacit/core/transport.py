@@ -169,7 +169,8 @@ class Transport:
             fields.update(self._news(parties[0]) if len(known) == 1 else {})
         raw = Message(fields).encode()
         digest = hashlib.sha256(raw).digest()
-        exposure = Exposure(wave, step, starting=self.shared is not None and self.shared is self._initial)
+        starting = self.shared is not None and self.shared is self._initial
+        exposure = Exposure(wave, step, self.components.protection, starting=starting)
         if parties:
             exposure.asked(self._role(parties[0]), fields, len(parties))
 

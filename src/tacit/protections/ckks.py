@@ -50,6 +50,11 @@ class CKKS(EarlyKeys):
 
     name = "ckks"
     joins: ClassVar[bool] = True
+    field_names: ClassVar[Mapping[str, str]] = {
+        **EarlyKeys.field_names,
+        **dict.fromkeys(("columns", "slots"), "public key"),
+        "evaluation": "rotation keys",
+    }
 
     parameters: Literal["auto", "coefficients", "sum", "sum-compact", "product", "product-small"] = "auto"
     maker: str = ""

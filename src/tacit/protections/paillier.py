@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.layout import Layout
@@ -49,6 +49,7 @@ class Paillier(ClientKeys):
     """
 
     name = "paillier"
+    field_names: ClassVar[Mapping[str, str]] = {**ClientKeys.field_names, "signed": "public key"}
 
     holder: Literal["key-server", "clients"] = "key-server"
     key_bits: int = 3072
@@ -182,7 +183,7 @@ class Paillier(ClientKeys):
         opened = pending.serve(self.open_total, KEY_SERVER, total)
         return {"integers": opened["integers"], "summands": total["summands"]}
 
-    @step
+    @step(replies="aggregate")
     def open_total(self, party: Party, message: Message, shared: Shared | None) -> Message:
         """Key server: open a total over enough contributions, and hand it to the coordinator."""
         from tacit.crypto.paillier import PrivateKey, read_header

@@ -45,6 +45,12 @@ class Ring(Guarded):
 
     name = "ring"
     restarts: ClassVar[bool] = True
+    field_names: ClassVar[Mapping[str, str]] = {
+        **Guarded.field_names,
+        **dict.fromkeys(("next_exchange", "previous_exchange"), "signed exchange keys"),
+        **dict.fromkeys(("hop", "incoming"), "running sum"),
+        "public": "public key",
+    }
 
     key_bits: int = 3072
     bits: int = 32

@@ -29,7 +29,8 @@ class Wrapping(Protection):
     inner_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "restarts", self.wrapped.restarts)
+        for name in ("restarts", "key_fields", "field_names"):
+            object.__setattr__(self, name, getattr(self.wrapped, name))
 
     @cached_property
     def wrapped(self) -> Protection:

@@ -13,10 +13,11 @@ import numpy as np
 import tacit
 from tacit.core.errors import TacitError, UnavailableError
 from tacit.core.events import Evaluated, Event, Events, Noted, Subscriber
+from tacit.core.exposure import INTRODUCTION
 from tacit.core.manifest import new_run
 from tacit.data.skew import skew
 from tacit.federation import Federation, Training
-from tacit.ledger.exposure import INTRODUCTION, ExposureLedger
+from tacit.ledger.exposure import ExposureLedger
 from tacit.ledger.sentences import exposes_one, sentences
 from tacit.methods.base import Method, Model
 from tacit.runs.checkpoint import Checkpoint, Keeper

@@ -31,6 +31,10 @@ class Guarded(Protection):
     """Base of protections whose messages are authenticated."""
 
     guarded: ClassVar[bool] = True
+    field_names: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("exchange", "exchanges"), "signed exchange keys"),
+        "names": "names of the clients",
+    }
 
     def greet(self, coordinator: Any) -> dict[str, Any]:
         """Coordinator half of an introduction: its signed exchange key."""

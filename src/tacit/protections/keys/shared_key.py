@@ -11,11 +11,11 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
+from typing import Any, ClassVar
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -37,6 +37,13 @@ from tacit.protections.keys.key_relay import hand_on, riding, take_keys
 @dataclass(frozen=True)
 class ClientKeys(Guarded):
     """Base of protections whose decryption key the clients hold and the coordinator never sees."""
+
+    key_fields: ClassVar[Collection[str]] = ("bundle", "wrap", "wraps")
+    field_names: ClassVar[Mapping[str, str]] = {
+        **Guarded.field_names,
+        **dict.fromkeys(key_fields, "the federation's key"),
+        "public": "public key",
+    }
 
     # -- what a protection says of its keys ----------------------------------------------------------
 
