@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tacit import FedAvg, Federation, FedHEONN, Table
+from tacit import Architecture, FedAvg, Federation, FedHEONN, Table
 from tacit.core.errors import DataError, MessageError, QuorumError, UnavailableError
 from tacit.core.events import Events, Received, Relayed, RunStarted, TotalOpened, WaveStarted
 from tacit.core.exposure import ALL, COORDINATOR, EACH, KEYS, OTHER, RUN, Exposure
@@ -254,7 +254,9 @@ def test_starting_values_are_public_and_learnt_ones_are_not() -> None:
 def fedavg_rows() -> list[dict[str, Any]]:
     ledger = ExposureLedger()
     made = Federation.embedded("iris", clients=4)
-    made.train(FedAvg(hidden="4", rounds=2), protect="plain", events=Events(ledger))
+    made.train(
+        FedAvg(architecture=Architecture(hidden="4"), rounds=2), protect="plain", events=Events(ledger)
+    )
     return ledger.summary()
 
 
@@ -273,8 +275,13 @@ def test_values_of_a_training_that_goes_on_are_not_public() -> None:
     }
     ledger = ExposureLedger()
     made = Federation.embedded("iris", clients=4)
-    first = made.train(FedAvg(hidden="4", rounds=1), protect="plain")
-    made.train(FedAvg(hidden="4", rounds=1), protect="plain", start=first, events=Events(ledger))
+    first = made.train(FedAvg(architecture=Architecture(hidden="4"), rounds=1), protect="plain")
+    made.train(
+        FedAvg(architecture=Architecture(hidden="4"), rounds=1),
+        protect="plain",
+        start=first,
+        events=Events(ledger),
+    )
     weights = [row for row in ledger.summary() if row["what"].startswith("weights")]
     assert {row["class"] for row in weights} == {"aggregate"}
 

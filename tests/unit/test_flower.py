@@ -170,7 +170,9 @@ def method_for(protection):
     for name in METHODS:
         method = METHODS.get(name).tiny()
         if hasattr(method, "weighting"):
-            method = replace(method, weighting="equal")  # noise bears no other weights
+            method = replace(
+                method, weighting=replace(method.weighting, weighting="equal")
+            )  # noise bears no other weights
         chosen = PROTECTIONS.build(protection)
         if not (chosen.incompatibility(method) or method.incompatibility(chosen)):
             return {"name": name, **method.config()}
