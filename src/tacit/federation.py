@@ -38,6 +38,7 @@ from tacit.engines.sites import pinned_identity, site_secret
 from tacit.ledger.cost import CostLedger
 from tacit.methods import METHODS
 from tacit.methods.base import Method, Model
+from tacit.methods.compatibility import check_compatibility
 from tacit.models.scores import classification_scores, regression_scores
 from tacit.protections import PROTECTIONS
 
@@ -249,19 +250,7 @@ class Federation:
         protect = chosen.default_protection if protect is None else protect
         protection = PROTECTIONS.build(protect) if isinstance(protect, str) else protect
         components = Components(chosen, protection, preparation or Preparation())
-        if reason := components.protection.fits(components.method) or components.method.suits(
-            components.protection
-        ):
-            raise ConfigError(
-                f"{components.protection.name} cannot protect {components.method.name}: {reason}"
-            )
-        single = components.protection.promises.single
-        least = min_clients if min_clients is not None else (1 if single else 3)
-        if not single and (least < 2 or self.clients < least):
-            raise ConfigError(
-                f"{components.protection.name} hides a contribution among others: with {self.clients} clients "
-                f"and totals over at least {least} it cannot. Have more clients, and min_clients of 2 or more"
-            )
+        least = check_compatibility(chosen, protection, self.clients, min_clients=min_clients)
         manifest = Manifest.of(
             run or new_run(),
             components,

@@ -189,7 +189,7 @@ def test_every_protection(name, federation, tables):
             method = replace(
                 method, weighting=replace(method.weighting, weighting="equal")
             )  # noise bears no other weights
-        if not (protection.fits(method) or method.suits(protection)):
+        if not (protection.incompatibility(method) or method.incompatibility(protection)):
             break
     else:
         pytest.skip(f"{name} serves no method that is registered")

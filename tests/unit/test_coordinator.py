@@ -1,4 +1,4 @@
-"""The coordinator: the same model wherever totals open, and no single client can spoil, stop or forge a run."""
+"""The coordinator and its clients: rounds, quorum, openings, late parties."""
 
 from dataclasses import dataclass
 

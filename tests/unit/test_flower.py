@@ -174,7 +174,7 @@ def method_for(protection):
                 method, weighting=replace(method.weighting, weighting="equal")
             )  # noise bears no other weights
         chosen = PROTECTIONS.build(protection)
-        if not (chosen.fits(method) or method.suits(chosen)):
+        if not (chosen.incompatibility(method) or method.incompatibility(chosen)):
             return {"name": name, **method.config()}
     return pytest.skip(f"{protection} serves no method that is registered")
 

@@ -313,7 +313,7 @@ class TestRefusals:
 
     def test_central_noise_where_clients_open(self, prepared):
         protection = Noised(inner="ckks")
-        assert "set where = 'distributed'" in protection.fits(FedHEONN())
+        assert "set where = 'distributed'" in protection.incompatibility(FedHEONN())
         with pytest.raises(ConfigError, match="replicas would differ"):
             prepared(protection, rows_of(5))
 
@@ -381,11 +381,14 @@ class TestWrapping:
     def test_every_hook_of_a_protection_is_handed_on(self):
         # A standing federation refuses noise.
         standing = {"incremental", "accepted", "add", "snapshot", "party_snapshot", "restore", "same_keys"}
-        other = {"restarts", "authenticated", "step_owners"}  # set for each instance; asked by find_step only
+        declared = ("restarts", "authenticated", "key_fields", "field_names")  # set for each instance
+        other = {*declared, "step_owners"}  # asked by find_step only
         pairs = ((Protection, Noised), (CoordinatorHalf, NoisedCoordinator), (ClientHalf, NoisedClient))
         for base, own in pairs:
             hooks = {name for name in vars(base) if not name.startswith("_")}
             assert hooks - other - standing <= set(vars(own))
+        around = VARIANTS["distributed-ckks"]
+        assert all(getattr(around, name) == getattr(around.inner_protection, name) for name in declared)
         assert [VARIANTS[f"distributed-{name}"].restarts for name in ("ring", "ckks")] == [True, False]
         assert [VARIANTS[f"distributed-{name}"].authenticated for name in ("plain", "ring")] == [False, True]
 

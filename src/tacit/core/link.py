@@ -63,7 +63,12 @@ class Link:
         self.preshared = preshared
         self.vault = Vault()
         self.transport = Transport(
-            engine, manifest, events or Events(), timeout=timeout, transcript=transcript
+            engine,
+            manifest,
+            components.protection,
+            events or Events(),
+            timeout=timeout,
+            transcript=transcript,
         )
         self.briefing = Briefing(lambda shared: view_of(components, shared))
         self.opened_totals = OpenedTotals()
@@ -139,7 +144,9 @@ class Link:
         lost: dict[str, str] = {} if failures is None else failures
         answered = []
         address = f"{self.kind_of(step)}.{step.__name__}"
-        for reply in self.wave(address, asked, common or {}, jobs, failures=lost):
+        aggregate = getattr(step, "tacit", Mark("")).replies == "aggregate"
+        wave = self.wave(address, asked, common or {}, jobs, failures=lost, aggregate=aggregate)
+        for reply in wave:
             answered.append(reply.party)
             yield reply.party, reply.message
         if failures is None:
@@ -154,10 +161,18 @@ class Link:
         *,
         failures: dict[str, str],
         number: int | None = None,
+        aggregate: bool = False,
     ) -> Iterator[Reply]:
         """Ask enrolled parties for a step, after telling each what it does not know yet."""
         return self.transport.wave(
-            step, parties, call, jobs, failures=failures, number=number, briefing=self.briefing
+            step,
+            parties,
+            call,
+            jobs,
+            failures=failures,
+            number=number,
+            briefing=self.briefing,
+            aggregate=aggregate,
         )
 
     def kind_of(self, function: Callable[..., Any]) -> str:

@@ -8,7 +8,7 @@ their own, so that a file shows on whose machine a line runs, and each keeps its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -49,12 +49,23 @@ class Protection(Component):
 
     # What others must know of it, so that nobody has to ask for its name.
     adds_noise: ClassVar[bool] = False  # totals are not exact, and every run spends a privacy budget
+    shows_contributions: ClassVar[bool] = False  # the coordinator sees them as they are
+
+    # What an exposure report must know of its messages: which sealed fields hold a key, and the words to
+    # show for a field instead of its name.
+    key_fields: ClassVar[Collection[str]] = ()
+    field_names: ClassVar[Mapping[str, str]] = {}
 
     if TYPE_CHECKING:
 
         @property
         def opens(self) -> Place:
             """Where totals open: fixed by the protection, or one of its settings."""
+
+    @property
+    def rotates_keys(self) -> bool:
+        """Whether a new key replaces the one before it during a run."""
+        return False
 
     @property
     def services(self) -> tuple[str, ...]:
@@ -93,9 +104,13 @@ class Protection(Component):
         bounded = np.isfinite(layout.bounds)
         return min(rounding, FINE) if layout.fine[bounded].all() else rounding
 
-    def fits(self, method: Described) -> str | None:
-        """Why this protection cannot serve a method, if so; asked before anything is sent."""
+    def incompatibility(self, method: Described) -> str | None:
+        """Return why this protection cannot serve a method, if so; asked before anything is sent."""
         return None
+
+    def warnings_for(self, clients: int, scaled: bool) -> Sequence[str]:
+        """Return what to know before so many clients begin; ``scaled``: sums agree on a scale first."""
+        return ()
 
 
 class CoordinatorHalf:

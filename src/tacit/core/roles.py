@@ -60,8 +60,11 @@ class LearningMethod(Described, Protocol):
     def model(self, shared: Shared) -> Any:
         """Return the model."""
 
-    def suits(self, protection: Any) -> str | None:
-        """Why a protection makes no sense for this method, if so."""
+    def incompatibility(self, protection: Any) -> str | None:
+        """Return why a protection makes no sense for this method, if so."""
+
+    def check_task(self, task: str) -> None:
+        """Refuse a task that this method cannot learn."""
 
     def continue_from(self, shared: Shared) -> Shared:
         """Return shared values of a finished training, as other clients go on from them."""

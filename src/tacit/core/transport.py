@@ -22,6 +22,7 @@ from tacit.core.exposure import COORDINATOR, Exposure
 from tacit.core.manifest import Manifest
 from tacit.core.message import Message
 from tacit.core.parallel import cpu_seconds
+from tacit.core.protection import Protection
 from tacit.core.secret import Secret
 from tacit.core.tags import ask_context, reply_context, tagged, untagged
 
@@ -52,6 +53,8 @@ class Transport:
     engine : Engine
         Where the parties live.
     manifest : Manifest
+    protection : Protection
+        Of whose messages the exposure report tells.
     events : Events
     timeout : float, optional
         Seconds a party may take for a step.
@@ -63,6 +66,7 @@ class Transport:
         self,
         engine: Engine,
         manifest: Manifest,
+        protection: Protection,
         events: Events,
         *,
         timeout: float | None = None,
@@ -70,6 +74,7 @@ class Transport:
     ) -> None:
         self.engine = engine
         self.manifest = manifest
+        self._protection = protection
         self.events = events
         self.channels: dict[str, Secret] = {}  # party -> key of the tags between it and the coordinator
         self.services: set[str] = set()  # parties without rows, such as a key server
@@ -98,6 +103,7 @@ class Transport:
         failures: dict[str, str],
         number: int | None = None,
         briefing: Briefing | None = None,
+        aggregate: bool = False,
     ) -> Iterator[Reply]:
         """Ask parties for a step, stream the good replies and record the others in ``failures``.
 
@@ -114,12 +120,14 @@ class Transport:
             Of the sum that the wave belongs to.
         briefing : Briefing, optional
             What parties have to be told before the step.
+        aggregate : bool
+            Whether replies are totals over several clients, for the account of who saw what.
         """
         if self._asking:
             raise TypeError("a wave is still under way: read all its replies before the next ask")
         self._asking = True
         try:
-            yield from self._ask(step, parties, call, jobs or {}, failures, number, briefing)
+            yield from self._ask(step, parties, call, jobs or {}, failures, number, briefing, aggregate)
         finally:
             self._asking = False
 
@@ -132,6 +140,7 @@ class Transport:
         failures: dict[str, str],
         number: int | None,
         briefing: Briefing | None,
+        aggregate: bool,
     ) -> Iterator[Reply]:
         self.serial += 1
         self.waves += 1
@@ -144,7 +153,8 @@ class Transport:
         told_to_all, told_to_one = briefing.write(parties) if briefing else ({}, _nothing)
         fields.update(told_to_all)
         raw = Message(fields).encode()
-        exposure = Exposure(wave, step, starting=briefing is not None and briefing.starting)
+        starting = briefing is not None and briefing.starting
+        exposure = Exposure(wave, step, self._protection, starting=starting, aggregate=aggregate)
         if parties:
             exposure.asked(self._role(parties[0]), fields, len(parties))
         write_job = self._job_writer(step, raw, exposure)

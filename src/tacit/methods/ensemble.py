@@ -27,7 +27,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.component import Component
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, DataError
 from tacit.core.events import Noted
@@ -35,6 +34,7 @@ from tacit.core.layout import Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.parallel import each
 from tacit.core.party import Party
+from tacit.core.protection import Protection
 from tacit.core.random import generator
 from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Inputs
@@ -145,9 +145,9 @@ class FedHEONNEnsemble(Method):
         """As the base model; a client draws the same rows whenever it computes its terms."""
         return self.network.standing
 
-    def suits(self, protection: Component) -> str | None:
-        """As the base model."""
-        return self.network.suits(protection)
+    def incompatibility(self, protection: Protection) -> str | None:
+        """As the base method does."""
+        return self.network.incompatibility(protection)
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
         """Return the features of every estimator, published for all clients."""

@@ -24,18 +24,18 @@ follows (:mod:`~tacit.methods.fedprox`), ``weighting`` (:mod:`~tacit.methods.hom
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tacit.core.component import Component
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
+from tacit.core.protection import Protection
 from tacit.core.settings_group import check_rules
 from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Inputs
@@ -248,9 +248,14 @@ class FedAvg(Method):
         self.architecture.build(schema).chosen(self.change.protect_layers)
         self.privacy.check_budget(self.local.epochs)
 
-    def suits(self, protection: Component) -> str | None:
+    def incompatibility(self, protection: Protection) -> str | None:
         """Refuse noise on weights."""
-        return self.weighting.explain_noise_conflict() if protection.name == "noised" else None
+        return self.weighting.explain_noise_conflict() if protection.adds_noise else None
+
+    def warnings_for(self, scaled: bool) -> Sequence[str]:
+        """Warn of sums that the budget for rows leaves out."""
+        text = "example_epsilon does not cover the sums that agree on a scale: use scale = 'none'"
+        return (text,) if self.privacy.noise and scaled else ()
 
     @property
     def sums(self) -> int:

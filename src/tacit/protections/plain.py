@@ -32,6 +32,7 @@ class Plain(Protection):
 
     name = "plain"
     incremental: ClassVar[bool] = True
+    shows_contributions: ClassVar[bool] = True
 
     opens: Place = "coordinator"
 

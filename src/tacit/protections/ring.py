@@ -26,8 +26,12 @@ from tacit.core.values import Blob
 from tacit.crypto.channel import place, seal, unseal
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.protections.blobs import cipher_of
-from tacit.protections.keys.authenticated import Channels, introduce, run_of, sealing_key
+from tacit.protections.keys.authenticated import FIELD_NAMES, Channels, introduce, run_of, sealing_key
 from tacit.protections.paillier import check_key_bits
+
+LONG_RING = 200  # clients, beyond which a ring is worth a warning
+
+LONG_RING = 200  # clients, beyond which a ring is worth a warning
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,12 @@ class Ring(Protection):
     name = "ring"
     restarts: ClassVar[bool] = True
     authenticated: ClassVar[bool] = True
+    field_names: ClassVar[Mapping[str, str]] = {
+        **FIELD_NAMES,
+        **dict.fromkeys(("next_exchange", "previous_exchange"), "signed exchange keys"),
+        **dict.fromkeys(("hop", "incoming"), "running sum"),
+        "public": "public key",
+    }
 
     key_bits: int = 3072
     bits: int = 32
@@ -76,6 +86,11 @@ class Ring(Protection):
             precision=2.0 ** -(self.bits - 1),
             bytes_per_value=(self.bits + 16) / 4,
         )
+
+    def warnings_for(self, clients: int, scaled: bool) -> Sequence[str]:
+        """Warn of a long ring."""
+        text = f"ring: a sum goes from client to client, {clients:,} waves one after the other"
+        return (f"{text}; paillier takes one",) if clients > LONG_RING else ()
 
     def at_coordinator(self, link: Link) -> RingCoordinator:
         """Make the key, send the sum around, and open it."""

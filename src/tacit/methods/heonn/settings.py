@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from tacit.core.component import Component
 from tacit.core.errors import ConfigError
+from tacit.core.protection import Protection
 from tacit.core.shared import Shared
 from tacit.data.schema import Schema
 from tacit.methods.base import Method
@@ -92,9 +92,9 @@ class Settings(Method):
         """Sums add and subtract; factors and triangles only merge."""
         return None if self.exchange.clear_fields or self.finalists else ("terms", "solve")
 
-    def suits(self, protection: Component) -> str | None:
-        """Triangles travel in the clear: that is no protection."""
-        if self.mode != "robust" or protection.name == "plain":
+    def incompatibility(self, protection: Protection) -> str | None:
+        """Refuse protections where triangles travel in the clear."""
+        if self.mode != "robust" or protection.shows_contributions:
             return None
         return (
             "mode 'robust' shows the coordinator every client's triangle: set protect = 'plain' if it may "

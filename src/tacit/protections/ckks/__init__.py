@@ -9,7 +9,7 @@ coordinator multiplies what it cannot read, and the clients open the product.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any, ClassVar, Literal
@@ -26,7 +26,7 @@ from tacit.protections.ckks.client import CKKSClient
 from tacit.protections.ckks.coordinator import CKKSCoordinator
 from tacit.protections.ckks.schemes import Columns, Scheme, columns_scheme, kind_of, scheme
 from tacit.protections.ckks.slots import Slots
-from tacit.protections.keys.shared_key import SHARED_KEY, KeyTerms
+from tacit.protections.keys.shared_key import FIELD_NAMES, KEY_FIELDS, SHARED_KEY, KeyTerms
 
 # Upload for one value with a bound, as seeded ciphertexts take it.
 SLOT_BYTES = {"sum": 18.1, "sum-compact": 13.6, "product": 25.1, "product-small": 17.4}
@@ -51,6 +51,12 @@ class CKKS(Protection):
     name = "ckks"
     incremental: ClassVar[bool] = True
     authenticated: ClassVar[bool] = True
+    key_fields: ClassVar[Collection[str]] = KEY_FIELDS
+    field_names: ClassVar[Mapping[str, str]] = {
+        **FIELD_NAMES,
+        **dict.fromkeys(("columns", "slots"), "public key"),
+        "evaluation": "rotation keys",
+    }
 
     parameters: Literal["auto", "coefficients", "sum", "sum-compact", "product", "product-small"] = "auto"
     maker: str = ""
@@ -84,6 +90,11 @@ class CKKS(Protection):
             bytes_per_value=SLOT_BYTES.get(self.parameter_set, 8.1),
             warnings=(SHARED_KEY,),
         )
+
+    @property
+    def rotates_keys(self) -> bool:
+        """Whether a new key is made after some sums."""
+        return self.rotate_every > 0
 
     @property
     def parameter_set(self) -> str:

@@ -19,6 +19,11 @@ from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.crypto.channel import checked_key, new_exchange, pair_key, sign_key
 
+FIELD_NAMES = {  # words for fields of messages, in an exposure report
+    **dict.fromkeys(("exchange", "exchanges"), "signed exchange keys"),
+    "names": "names of the clients",
+}
+
 
 class Channels:
     """The coordinator's channels to the parties.

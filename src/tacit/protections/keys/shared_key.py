@@ -32,10 +32,17 @@ from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import pair_key, place, seal, unseal
+from tacit.protections.keys import authenticated
 from tacit.protections.keys.authenticated import run_of, sealing_key
 
 Made = TypeVar("Made")
 Read = TypeVar("Read")
+KEY_FIELDS = ("bundle", "wrap", "wraps")  # fields of messages that hold the sealed key
+FIELD_NAMES = {
+    **authenticated.FIELD_NAMES,
+    **dict.fromkeys(KEY_FIELDS, "the federation's key"),
+    "public": "public key",
+}
 SHARED_KEY = (
     "all clients share one decryption key: the coordinator together with any single client opens every "
     "client's contribution; 'masked' hides it from that pair, too"

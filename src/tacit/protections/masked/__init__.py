@@ -20,6 +20,7 @@ coordinator; ``wire`` and ``neighbours`` hold what both need.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, comb, inf, log2
 from typing import ClassVar
@@ -32,6 +33,7 @@ from tacit.core.promises import Place, Promises
 from tacit.core.protection import Protection
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.neighbours import COMPLETE_BELOW, neighbours_for
+from tacit.protections.keys.authenticated import FIELD_NAMES
 from tacit.protections.masked.client import MaskedClient
 from tacit.protections.masked.coordinator import MaskedCoordinator
 from tacit.protections.masked.wire import Encoding
@@ -68,6 +70,7 @@ class Masked(Protection):
 
     name = "masked"
     authenticated: ClassVar[bool] = True
+    field_names: ClassVar[Mapping[str, str]] = FIELD_NAMES
 
     bits: int = 32
     clip: bool = False

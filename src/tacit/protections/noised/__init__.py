@@ -17,7 +17,7 @@ what goes in and comes out where it does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isfinite, log, sqrt
@@ -64,13 +64,14 @@ class Noised(Protection):
     Examples
     --------
     >>> from tacit.core.component import Component
-    >>> Noised(epsilon=2.0, clip=0.5, inner="ckks").fits(Component())[:52]
+    >>> Noised(epsilon=2.0, clip=0.5, inner="ckks").incompatibility(Component())[:52]
     'the coordinator adds the noise, but ckks opens total'
-    >>> Noised(epsilon=2.0, clip=0.5, inner="ckks", where="distributed").fits(Component())
+    >>> Noised(epsilon=2.0, clip=0.5, inner="ckks", where="distributed").incompatibility(Component())
     """
 
     name = "noised"
     adds_noise: ClassVar[bool] = True
+    shows_contributions: ClassVar[bool] = False  # they are clipped
 
     inner: str = "plain"
     inner_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -93,7 +94,7 @@ class Noised(Protection):
                 f"inner is '{inner.name}': two noises have no one budget; name what is to be noised"
             )
         # Fixed for every other protection; here they follow from the settings.
-        for name in ("restarts", "authenticated"):
+        for name in ("restarts", "authenticated", "key_fields", "field_names"):
             object.__setattr__(self, name, getattr(inner, name))
 
     @cached_property
@@ -143,7 +144,7 @@ class Noised(Protection):
             warnings=warnings,
         )
 
-    def fits(self, method: Described) -> str | None:
+    def incompatibility(self, method: Described) -> str | None:
         """Refuse central noise where clients open, fields that cannot have noise, and what ``inner`` does."""
         if self.where == "central" and self.opens == "clients":
             return (
@@ -157,7 +158,17 @@ class Noised(Protection):
                 schema = Schema((Column("x"),), method.tasks[0], ("no", "yes"), ("y",))  # type: ignore[attr-defined]
                 if reason := find_unfit(name, mark.layout(method, schema)):
                     return reason
-        return self.inner_protection.fits(method)
+        return self.inner_protection.incompatibility(method)
+
+    def warnings_for(self, clients: int, scaled: bool) -> Sequence[str]:
+        """Warn of sums that clipping spoils, and of what the inner protection warns of."""
+        own = "noised: clipping spoils the sums of a scale: use scale = 'none'"
+        return (*((own,) if scaled else ()), *self.inner_protection.warnings_for(clients, scaled))
+
+    @property
+    def rotates_keys(self) -> bool:
+        """As the inner protection does."""
+        return self.inner_protection.rotates_keys
 
     def min_contributions(self, agreed: int) -> int:
         """As the inner protection has it: key holders among its parties ask only that one."""

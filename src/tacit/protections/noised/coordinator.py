@@ -56,7 +56,7 @@ class NoisedCoordinator(CoordinatorHalf):
     def prepare(self, sums: int) -> None:
         """Size the noise so that this many sums cost the whole budget."""
         settings, link = self._settings, self.link
-        if reason := settings.fits(link.components.method):
+        if reason := settings.incompatibility(link.components.method):
             raise ConfigError(f"{settings.name} cannot protect {link.components.method.name}: {reason}")
         if self.budget is not None:
             raise ProtectionError("the noise of this run is sized already: its budget is for the whole run")

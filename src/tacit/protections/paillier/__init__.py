@@ -8,7 +8,7 @@ server does, or the clients.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -20,7 +20,7 @@ from tacit.core.promises import Place, Promises
 from tacit.core.protection import Protection
 from tacit.core.secret import Secret
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.protections.keys.shared_key import SHARED_KEY, KeyTerms
+from tacit.protections.keys.shared_key import FIELD_NAMES, KEY_FIELDS, SHARED_KEY, KeyTerms
 from tacit.protections.paillier.client import KEY_SERVER, KeyServer, PaillierClient
 from tacit.protections.paillier.coordinator import (
     PaillierCoordinator,
@@ -51,6 +51,8 @@ class Paillier(Protection):
 
     name = "paillier"
     authenticated: ClassVar[bool] = True
+    key_fields: ClassVar[Collection[str]] = KEY_FIELDS
+    field_names: ClassVar[Mapping[str, str]] = {**FIELD_NAMES, "signed": "public key"}
 
     holder: Literal["key-server", "clients"] = "key-server"
     key_bits: int = 3072

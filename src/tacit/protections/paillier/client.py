@@ -96,7 +96,7 @@ class KeyServer(ClientHalf):
         signed = sign_key(own.identity, "paillier", own.id, run, made["public"])
         return Message(public=Blob("public", signed))
 
-    @step
+    @step(replies="aggregate")
     def open_total(self, message: Message) -> Message:
         """Open a total over enough contributions, and hand it to the coordinator."""
         from tacit.crypto.paillier import PrivateKey, read_header

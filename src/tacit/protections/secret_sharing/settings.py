@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from tacit.core.promises import Place, Promises
 from tacit.core.protection import Protection
 from tacit.core.secret import Secret
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.protections.keys.shared_key import KeyTerms
+from tacit.protections.keys.shared_key import FIELD_NAMES, KEY_FIELDS, KeyTerms
 from tacit.protections.secret_sharing.share_round import Scheme
 
 FIELD_BITS = 60  # of a value in the field, its sign apart
@@ -26,6 +26,8 @@ class SecretSharing(Protection):
 
     restarts: ClassVar[bool] = True
     authenticated: ClassVar[bool] = True
+    key_fields: ClassVar[Collection[str]] = KEY_FIELDS
+    field_names: ClassVar[Mapping[str, str]] = FIELD_NAMES
 
     scheme: Scheme = "shamir"
     opens: Place = "clients"
