@@ -5,8 +5,8 @@ leaves a total and a list that belong together. The book holds protected totals,
 no secret, and no client's vector where the protection hides it.
 
 What was opened can be added to and subtracted from what is opened next
-(:mod:`tacit.standing.differencing`). So the book keeps of every total that was opened, or may have been, which
-contributions were in it.
+(:mod:`tacit.standing.differencing`). So the book keeps of every total that was opened, or may have been,
+which contributions were in it.
 """
 
 from __future__ import annotations
