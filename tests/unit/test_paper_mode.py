@@ -17,6 +17,7 @@ from tacit.core.values import Blob
 from tacit.methods.base import Method
 from tacit.models.leastsquares import factor, operator
 from tacit.protections.ckks import CKKS
+from tacit.protections.ckks.client import CKKSClient
 from tacit.protections.ckks.schemes import CoefficientColumns
 
 CLASSES = {"classes": ["blue", "green", "red"]}
@@ -107,7 +108,7 @@ class TestProduct:
         site = coordinator.link.transport.engine.engine._sites.party("client-3")
         assert len(CKKS().at_client(site).key.newest().reveal()) == 32
 
-    def test_columns_of_another_shape_are_refused_by_name(self, coordinator_of):
+    def test_columns_of_another_shape_are_refused_by_name(self, coordinator_of, monkeypatch):
         method, protection = Columns(), CKKS()
         coordinator = coordinator_of(method, protection, clients=6, min_clients=2)
         coordinator.enrol()
@@ -115,12 +116,12 @@ class TestProduct:
         site = coordinator.link.transport.engine.engine._sites.party("client-1")
         cipher = protection.at_client(site).key.cached(CoefficientColumns().cipher)
         wrong = cipher.encrypt_columns(np.zeros((4, 2)), bound=1.0, summands=6)
-        genuine, fake = protection.protect, Message(cipher=Blob("cipher", wrong))
-        object.__setattr__(
-            protection,
-            "protect",
-            lambda party, *rest: fake if party.id == "client-4" else genuine(party, *rest),
-        )
+        genuine, fake = CKKSClient.protect, Message(cipher=Blob("cipher", wrong))
+
+        def protect(self, *contribution):
+            return fake if self.party.id == "client-4" else genuine(self, *contribution)
+
+        monkeypatch.setattr(CKKSClient, "protect", protect)
         coordinator.round(method.part, method.keep)
         assert "4 × 2 values" in coordinator.failures["client-4"]
         assert "agreed were 5 × 2" in coordinator.failures["client-4"]

@@ -98,7 +98,7 @@ def lying(scene, party, change):
 def asked(scene, party, ticket, common=None, number=None):
     """One crafted ask of a coordinator that does not follow the protocol: the reply, or why not."""
     pending = PendingSum(
-        scene.coordinator,
+        scene.coordinator.link,
         number or scene.coordinator.sums + 1,
         "method",
         "vector",
@@ -564,7 +564,7 @@ class TestSwappedKeys:
         scene.coordinator.enrol()
         scene.coordinator.protection.channels.directory["client-3"] = stranger(scene, "client-3")
         with pytest.raises(QuorumError, match="exchange key of client-3 is not signed"):
-            protection.prepare(scene.coordinator, 1)
+            scene.coordinator.protection.prepare(1)
 
     def test_a_relayed_exchange_key_in_a_ring(self, scene_of):
         scene = made(scene_of, Ring(key_bits=2048), quorum=0.4)

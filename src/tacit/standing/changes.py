@@ -41,13 +41,12 @@ def begin_change(
     """Return a sum of these clients' changes."""
     method = coordinator.components.method
     jobs = {
-        name: {"id": change.line.id, "rows": change.line.rows, "accepted": book.of(name)}
+        name: {"id": change.line.id, "rows": change.line.rows, "accepted": book.of(name), "sign": change.sign}
         for name, change in changes.items()
     }
     return coordinator.begin_sum(
         getattr(method, _standing(coordinator.components)[0]),
         tuple(changes),
-        {name: change.sign for name, change in changes.items()},
         step="client.change_contribution",
         jobs=jobs,
         guard=guard,
