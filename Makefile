@@ -59,7 +59,8 @@ bench: setup ## Measure Tacit beside the packages people use today
 reproduce: setup ## Repeat the papers' tables
 	@$(BIN)/tacit reproduce all
 
-docs: setup ## Build the documentation into docs/_build/html
+docs: setup ## Build the documentation into docs/_build/html, from scratch
+	@rm -rf docs/_build docs/api
 	@$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 

@@ -80,12 +80,12 @@ def test_weights_satisfy_the_normal_equations_of_the_paper(activation, task, lam
 @pytest.mark.parametrize("activation", ["logistic", "softplus", "linear"])
 @pytest.mark.parametrize("parts", [2, 7, 60])
 @pytest.mark.parametrize("mode", MODES)
-def test_who_holds_which_rows_makes_no_difference(activation, components, mode):
+def test_who_holds_which_rows_makes_no_difference(activation, parts, mode):
     table, method = classes(), FedHEONN(activation=activation, mode=mode)
     expected = weights(table, method)
     shuffled = table.take(np.random.default_rng(3).permutation(table.rows))
     for held in (table, shuffled):
-        np.testing.assert_allclose(weights(held, method, components), expected, rtol=1e-8, atol=1e-11)
+        np.testing.assert_allclose(weights(held, method, parts), expected, rtol=1e-8, atol=1e-11)
 
 
 def test_rows_twice_equal_rows_with_half_the_penalty():
