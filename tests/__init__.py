@@ -1,1 +1,1 @@
-"""Tests are packages, so that two files of one name are two modules and each has the name it is imported by."""
+"""A package, so that two test files of one name are two modules, each with the name it is imported by."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from tests.e2e.conftest import MAIN, Tacit
 
 SMALL = (

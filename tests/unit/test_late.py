@@ -4,7 +4,6 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from tests.conftest import Tap
 
 from tacit.core.coordinator import MOST_INVITATIONS
 from tacit.core.events import Events, Noted, TotalOpened, WaveStarted
@@ -18,6 +17,7 @@ from tacit.protections import PROTECTIONS
 from tacit.protections.noised import Noised
 from tacit.protections.paillier import Paillier
 from tacit.protections.plain import Plain
+from tests.conftest import Tap
 
 UNSCALED = Preparation(scale="none")
 OTHERS = [
