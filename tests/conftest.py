@@ -35,10 +35,31 @@ from tacit.methods.base import Method
 from tacit.methods.fedheonn import FedHEONN
 from tacit.protections import PROTECTIONS
 from tacit.protections.plain import Plain
+from tacit.runs.page import drawing
+from tests.quick import QUICK, BlankSheet, Mode
 
 # A shell that starts tests in the background lets them ignore Ctrl-C, and all that they start as well.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Thin out examples and drawings if the slow tests are left out too."""
+    Mode.quick = config.getoption("markexpr") == QUICK
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with tests on a real federation: they mostly wait while the other worker does the rest."""
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+
+
+@pytest.fixture(autouse=True)
+def few_drawings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw nothing in the quick session but for tests marked ``draws``: most of a small run is drawing."""
+    if Mode.quick and request.node.get_closest_marker("draws") is None:
+        monkeypatch.setattr(drawing, "Sheet", BlankSheet)
+
 
 # Settings under which each protection is tested; one that is not named here is tested as it comes.
 SETTINGS: dict[str, list[dict[str, Any]]] = {

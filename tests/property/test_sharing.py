@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.crypto.field import PRIME, from_field, multiply, to_field
@@ -16,7 +16,6 @@ from tacit.crypto.sharing import (
     recover_vector,
     share_vector,
 )
-from tacit.protections.masked.neighbours import circle
 
 elements = st.integers(0, PRIME - 1)
 edges = st.sampled_from([0, 1, 2, 2**29, 2**32 - 1, 2**32, 2**60, PRIME - 2, PRIME - 1])
@@ -66,24 +65,3 @@ def test_totals_modulo_two_to_the_64_are_those_of_whole_numbers(rows):
         (found - sum(column)) % 2**64 == 0
         for found, column in zip(total.tolist(), zip(*rows, strict=True), strict=True)
     )
-
-
-@settings(deadline=None)
-@given(st.integers(2, 80), st.integers(1, 90), st.integers(0, 2**32))
-def test_neighbours_are_mutual_as_many_for_all_and_connected(size, count, seed):
-    rng = np.random.default_rng(seed)
-    places = {f"client-{number}": int(rng.integers(0, 1 << 63)) for number in range(size)}
-    names, count = list(places), max(count, min(2, size - 1))
-    graph = circle(places, count)
-    expected = count // 2 * 2 + 1 if count < size - 1 else size
-    assert set(graph) == set(names)
-    assert all(name in graph[name] for name in names)
-    assert all(len(set(friends)) == len(friends) == expected for friends in graph.values())
-    assert all(name in graph[friend] for name in names for friend in graph[name])
-    seen, frontier = {names[0]}, [names[0]]
-    while frontier:
-        fresh = set(graph[frontier.pop()]) - seen
-        seen |= fresh
-        frontier += fresh
-    assert seen == set(names)
-    assert graph == circle(dict(reversed(places.items())), count)
