@@ -13,6 +13,7 @@ import time
 
 import numpy as np
 
+from tacit import Architecture, LocalTraining, Weighting
 from tacit.bench import Row
 from tacit.data.files import load
 from tacit.data.preparation import Preparation
@@ -36,7 +37,11 @@ def holdings() -> Holdings:
 def ours(held: Holdings) -> float:
     """CPU seconds of our fastest round."""
     method = FedAvg(
-        hidden=(32,), rounds=ROUNDS, fraction=COHORT / CLIENTS, batch=BATCH, rate=RATE, weighting="equal"
+        architecture=Architecture(hidden=(32,)),
+        rounds=ROUNDS,
+        fraction=COHORT / CLIENTS,
+        local=LocalTraining(batch=BATCH, rate=RATE),
+        weighting=Weighting("equal"),
     )
     marks: list[float] = []
     federation = Federation(held)

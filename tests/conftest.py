@@ -20,6 +20,7 @@ from tacit.core.errors import MessageError
 from tacit.core.events import Event, Events
 from tacit.core.exposure import COORDINATOR
 from tacit.core.layout import Field, Layout
+from tacit.core.link import Link
 from tacit.core.manifest import Components, Manifest
 from tacit.core.marks import apply, contribution
 from tacit.core.message import Message
@@ -89,7 +90,7 @@ def variants(names: Iterable[str]) -> list[Any]:
     return representatives(names, *(set(names) - {LIKE_ANOTHER}))
 
 
-GUARDED = [name for name in EXACT if getattr(VARIANTS[name], "guarded", False)]
+GUARDED = [name for name in EXACT if VARIANTS[name].authenticated]
 
 
 def make_table(task: str = "classification", rows: int = 90, features: int = 3, seed: int = 0) -> Table:
@@ -131,7 +132,7 @@ class Tap:
         self.recall: Callable[[str, str, bytes, bytes], Any] = lambda step, party, call, job: None
         self.sort: Callable[[str, list[Reply]], Iterable[Reply]] | None = None
 
-    recalls = False
+    persistent = False
 
     def parties(self, role: str = "client") -> Any:
         return self.engine.parties(role)
@@ -272,25 +273,27 @@ class Scene:
         if subscriber:
             events.subscribe(subscriber)
         self.coordinator = Coordinator(
-            self.tap,
-            manifest,
-            self.components,
-            events,
-            secret=site_secret(0, COORDINATOR),
-            pinned=partial(pinned_identity, 0),
-            transcript=lambda *received: self.heard.append(received),
+            Link(
+                self.tap,
+                manifest,
+                self.components,
+                events,
+                secret=site_secret(0, COORDINATOR),
+                pinned=partial(pinned_identity, 0),
+                transcript=lambda *received: self.heard.append(received),
+            )
         )
 
     def begin(self) -> Scene:
         """Enrol, and agree on keys."""
         with quick_keys():
             self.coordinator.enrol()
-            self.protection.prepare(self.coordinator, 1)
+            self.coordinator.protection.prepare(1)
         return self
 
     def total(self, lost: Iterable[str] = ()) -> Total:
         """Sum the vectors, as if they were new ones each time; some clients do not answer."""
-        self.coordinator.openings = OpenedTotals()
+        self.coordinator.link.opened_totals = OpenedTotals()
         self.tap.lose = lambda step, party: party in lost
         with quick_keys():
             return self.coordinator.reveal(self.components.method.vector)
@@ -394,7 +397,7 @@ def table_of() -> Callable[..., Table]:
 
 
 @pytest.fixture
-def desk_of(table: Table) -> Iterator[Callable[..., Coordinator]]:
+def coordinator_of(table: Table) -> Iterator[Callable[..., Coordinator]]:
     """Make coordinators that have not enrolled yet; their engine is tapped and closed when the test ends."""
     engines: list[Any] = []
 
@@ -423,13 +426,15 @@ def desk_of(table: Table) -> Iterator[Callable[..., Coordinator]]:
         engines.append(tap)
         events = Events(subscriber) if subscriber else Events()
         return Coordinator(
-            tap,
-            manifest,
-            components,
-            events,
-            timeout=timeout,
-            secret=site_secret(0, COORDINATOR),
-            pinned=partial(pinned_identity, 0),
+            Link(
+                tap,
+                manifest,
+                components,
+                events,
+                timeout=timeout,
+                secret=site_secret(0, COORDINATOR),
+                pinned=partial(pinned_identity, 0),
+            )
         )
 
     yield make

@@ -12,11 +12,11 @@ from tacit.data.table import Table
 from tacit.engines.holdings import holdings_of
 from tacit.federation import Federation
 from tacit.methods import METHODS
-from tacit.methods.averaging import Averaging
+from tacit.methods.fedavg import FedAvg
 from tacit.models.neural import PREFIX
 from tests.quick import representatives
 
-NAMES = [name for name in METHODS if issubclass(METHODS.get(name), Averaging)]
+NAMES = [name for name in METHODS if issubclass(METHODS.get(name), FedAvg)]
 CLIENTS, ROUNDS = 4, 5
 
 
@@ -52,8 +52,12 @@ def test_protected_equals_plain_after_five_rounds(name, any_protection, digits, 
         method, training = weights(digits, name, any_protection)
     # A round's mean is off by at most the promised share of the limit, times clients over Σ u ≥ 1; the
     # server's optimisers divide by √v + τ, and a network carries what it got wrong from round to round.
-    gain = 1.0 if name in ("fedavg", "fedprox", "hwfedavg", "nwfedavg") else method.eta / method.tau
-    promised = any_protection.promises.precision * CLIENTS * method.limit
+    gain = (
+        1.0
+        if name in ("fedavg", "fedprox", "hwfedavg", "nwfedavg")
+        else method.server.eta / method.server.tau
+    )
+    promised = any_protection.promises.precision * CLIENTS * method.change.limit
     tolerance = 5 * ROUNDS * gain * promised + 1e-12
     assert training.model.arrays.keys() == plain(name).keys()
     for array, found in training.model.arrays.items():

@@ -205,7 +205,7 @@ def test_it_is_protected_unless_told_otherwise(name, table_of):
 def test_every_protection_serves_it_or_says_beforehand_why_not(name, any_protection, table_of, keys_once):
     method = METHODS.get(name).tiny()
     table = table_of(method.tasks[0])
-    if reason := any_protection.fits(method) or method.suits(any_protection):
+    if reason := any_protection.incompatibility(method) or method.incompatibility(any_protection):
         assert len(reason.split()) >= 5
         with pytest.raises(ConfigError, match=f"cannot protect {name}: "):
             train(method, spread(table, "random"), any_protection)

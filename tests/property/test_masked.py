@@ -10,8 +10,8 @@ from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks
-from tacit.protections.masked.coordinator import Masked
-from tacit.protections.masked.neighbours import Tree, circle, proves
+from tacit.protections.masked import Masked
+from tacit.protections.masked.neighbours import MerkleTree, assign_holders, verify_proof
 from tacit.protections.masked.wire import Encoding
 from tests.quick import examples
 
@@ -103,23 +103,28 @@ def test_any_words_come_back_from_under_their_masks(bits, clients, size, seed):
 )
 @settings(max_examples=examples(60), deadline=None)
 def test_only_what_is_in_the_tree_is_proved(leaves, data):
-    tree, name = Tree(leaves), data.draw(st.sampled_from(sorted(leaves)))
-    proof = tree.proof(name)
-    assert proves(tree.root, len(leaves), name, leaves[name], proof)
-    assert not proves(tree.root, len(leaves), name, leaves[name] + b"x", proof)
-    assert not proves(tree.root, len(leaves), name + "x", leaves[name], proof)
-    assert not proves(tree.root, len(leaves) + 1, name, leaves[name], proof)
+    tree, name = MerkleTree(leaves), data.draw(st.sampled_from(sorted(leaves)))
+    proof = tree.prove(name)
+    assert verify_proof(tree.root, len(leaves), name, leaves[name], proof)
+    assert not verify_proof(tree.root, len(leaves), name, leaves[name] + b"x", proof)
+    assert not verify_proof(tree.root, len(leaves), name + "x", leaves[name], proof)
+    assert not verify_proof(tree.root, len(leaves) + 1, name, leaves[name], proof)
     wrong = bytearray(proof)
     wrong[data.draw(st.integers(0, len(proof) - 1))] ^= 1
-    assert not proves(tree.root, len(leaves), name, leaves[name], bytes(wrong))
+    assert not verify_proof(tree.root, len(leaves), name, leaves[name], bytes(wrong))
 
 
 @given(
     places=st.lists(st.integers(0, 2**64 - 1), min_size=2, max_size=40, unique=True), half=st.integers(1, 12)
 )
 @settings(max_examples=examples(60), deadline=None)
-def test_neighbours_are_mutual_and_joined(places, half):
-    graph = circle({f"c{i}": place for i, place in enumerate(places)}, 2 * half)
+def test_neighbours_are_as_many_as_wanted_mutual_and_connected(places, half):
+    named = [(f"c{i}", place) for i, place in enumerate(places)]
+    graph = assign_holders(dict(named), 2 * half)
+    assert graph == assign_holders(dict(named[::-1]), 2 * half)
+    assert all(len({*around}) == len(around) for around in graph.values())
+    assert {len(around) for around in graph.values()} == {min(2 * half + 1, len(places))}
+    assert all(name in around for name, around in graph.items())
     assert all(name in graph[other] for name, around in graph.items() for other in around)
     reached, new = set(), {"c0"}
     while new:

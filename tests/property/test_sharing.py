@@ -1,4 +1,4 @@
-"""Sharing and neighbourhoods hold for whatever values, parties and thresholds."""
+"""Sharing holds for whatever values, parties and thresholds."""
 
 from __future__ import annotations
 

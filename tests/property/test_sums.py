@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as npst
 from tacit.core.shared import Total
 from tacit.core.values import Blob
 from tacit.protections.ckks import CKKS
-from tacit.protections.ckks_schemes import scheme
+from tacit.protections.ckks.schemes import scheme
 from tacit.protections.plain import Plain
 from tacit.protections.ring import Ring
 from tests.quick import examples, representatives

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from tacit import Architecture, Change, ExamplePrivacy, LocalTraining, Stopping, Weighting
 from tacit.core.errors import ConfigError, DataError, QuorumError
 from tacit.core.events import BudgetSpent, Evaluated, Events, Noted
 from tacit.core.shared import Shared, Total
@@ -16,12 +17,10 @@ from tacit.data.schema import Schema
 from tacit.data.table import Column, Table
 from tacit.engines.holdings import Holdings
 from tacit.federation import Federation
-from tacit.methods.example_privacy import epsilon_after, rounds_within
 from tacit.methods.fedavg import FedAvg
-from tacit.methods.fedopt import FedAdagrad, FedAdam, FedYogi
-from tacit.methods.fedprox import FedProx
-from tacit.methods.homogeneity import HWFedAvg, NWFedAvg, concentration
-from tacit.models.local import Descent, ExampleNoise, trained
+from tacit.methods.fedopt import AdagradStep, AdamStep, FedAdagrad, FedAdam, FedYogi, YogiStep
+from tacit.methods.fedprox import FedProx, ProximalTraining
+from tacit.methods.homogeneity import HomogeneityWeighting, HWFedAvg, NWFedAvg, concentration
 from tacit.models.mlp import MLP
 from tacit.models.neural import PREFIX
 from tacit.protections.paillier import Paillier
@@ -30,6 +29,7 @@ from tests.quick import representatives
 
 SCHEMA = Schema(tuple(Column(f"x{i}") for i in range(4)), "classification", ("a", "b", "c"), ("y",))
 UNSCALED = Preparation(scale="none")
+SMALL, EQUAL = Architecture(hidden=4), Weighting("equal")
 CLIENTS_OPEN = Plain(opens="clients")
 CLIENTS_HOLD = Paillier(holder="clients")
 
@@ -104,10 +104,12 @@ class TestNetworkAgainstTorch:
         torch = pytest.importorskip("torch")
         ours, theirs, carried = pair
         start, (X, y) = ours.initial(np.random.default_rng(1)), rows()
-        descent = Descent(epochs=2, batch=16, rate=0.05, optimiser="adam" if optimiser == "adam" else "sgd")
+        local = LocalTraining(
+            epochs=2, batch=16, rate=0.05, optimiser="adam" if optimiser == "adam" else "sgd"
+        )
         if optimiser == "momentum":
-            descent = replace(descent, momentum=0.9)
-        mine = trained(ours, start, X, y, descent, np.random.default_rng(7))
+            local = replace(local, momentum=0.9)
+        mine = local.train(ours, start, X, y, np.random.default_rng(7))
         module = theirs.load(carried(start)).train()
         kinds = {
             "sgd": lambda p: torch.optim.SGD(p, lr=0.05),
@@ -157,9 +159,13 @@ class TestServersAgainstFlower:
         ("method", "strategy", "settings"),
         [
             (FedAvg(), "FedAvg", {}),
-            (FedAdagrad(eta=0.1, tau=1e-3), "FedAdagrad", {"eta": 0.1, "tau": 1e-3}),
-            (FedAdam(eta=0.1, tau=1e-3, bias_correction=True), "FedAdam", {"eta": 0.1, "tau": 1e-3}),
-            (FedYogi(eta=0.01, tau=1e-3), "FedYogi", {"eta": 0.01, "tau": 1e-3}),
+            (FedAdagrad(server=AdagradStep(eta=0.1, tau=1e-3)), "FedAdagrad", {"eta": 0.1, "tau": 1e-3}),
+            (
+                FedAdam(server=AdamStep(eta=0.1, tau=1e-3, bias_correction=True)),
+                "FedAdam",
+                {"eta": 0.1, "tau": 1e-3},
+            ),
+            (FedYogi(server=YogiStep(eta=0.01, tau=1e-3)), "FedYogi", {"eta": 0.01, "tau": 1e-3}),
         ],
         ids=["fedavg", "fedadagrad", "fedadam", "fedyogi"],
     )
@@ -168,7 +174,7 @@ class TestServersAgainstFlower:
         flwr = pytest.importorskip("flwr.server.strategy")
         from flwr.common import ndarrays_to_parameters
 
-        network = method.built(SCHEMA)
+        network = method.architecture.build(SCHEMA)
         shared = Shared(SCHEMA, method.init(SCHEMA, np.random.default_rng(0)))
         start = [np.array(shared[PREFIX + name]) for name in network.shapes]
         rng = np.random.default_rng(1)
@@ -193,10 +199,11 @@ class TestServersAgainstFlower:
     def test_papers_adam_is_not_flowers(self):
         shared = Shared(SCHEMA, FedAdam().init(SCHEMA, np.random.default_rng(0)))
         total = {
-            f"delta/{name}": np.full(shape, 0.1) for name, shape in FedAdam().built(SCHEMA).shapes.items()
+            f"delta/{name}": np.full(shape, 0.1)
+            for name, shape in Architecture().build(SCHEMA).shapes.items()
         }
         with_it, without = (
-            FedAdam(bias_correction=way).step(Total({**total, "weight": 1.0}, 3), shared)[
+            FedAdam(server=AdamStep(bias_correction=way)).step(Total({**total, "weight": 1.0}, 3), shared)[
                 PREFIX + "layer1.bias"
             ]
             for way in (True, False)
@@ -204,24 +211,28 @@ class TestServersAgainstFlower:
         assert np.abs(with_it - without).max() > 1e-3
 
     def test_the_papers_start_of_v_is_tau_squared(self):
-        method = FedYogi(v0=1.0, tau=0.1, eta=1.0)
+        method = FedYogi(server=YogiStep(v0=1.0, tau=0.1, eta=1.0))
         shared = Shared(SCHEMA, method.init(SCHEMA, np.random.default_rng(0)))
-        total = {f"delta/{name}": np.full(shape, 0.2) for name, shape in method.built(SCHEMA).shapes.items()}
+        total = {
+            f"delta/{name}": np.full(shape, 0.2)
+            for name, shape in method.architecture.build(SCHEMA).shapes.items()
+        }
         stepped = method.step(Total({**total, "weight": 1.0}, 3), shared)
         assert np.allclose(stepped["v/layer1.bias"], 0.01 + 0.01 * 0.04)
 
 
 class TestLimits:
     def test_fedsgd_is_one_step_on_the_pooled_rows(self, digits):
-        method = FedAvg(batch=0, rounds=3, hidden=6, rate=0.5)
+        method = FedAvg(local=LocalTraining(batch=0, rate=0.5), rounds=3, architecture=Architecture(hidden=6))
         spread, pooled = (split(digits, sizes) for sizes in ((120, 50, 130), (300,)))
         one, other = (learnt(method, held)[0].model.arrays for held in (spread, pooled))
         assert all(np.allclose(one[name], other[name], atol=1e-12) for name in one)
 
     def test_without_pull_fedprox_is_fedavg(self, digits):
-        held, settings = split(digits, (100, 100, 100)), {"rounds": 2, "hidden": 4}
+        held, settings = split(digits, (100, 100, 100)), {"rounds": 2, "architecture": SMALL}
         one, other = (
-            learnt(m, held)[0].outcome.digest for m in (FedAvg(**settings), FedProx(mu=0.0, **settings))
+            learnt(m, held)[0].outcome.digest
+            for m in (FedAvg(**settings), FedProx(local=ProximalTraining(mu=0.0), **settings))
         )
         assert one == other
 
@@ -230,14 +241,20 @@ class TestLimits:
         start = network.initial(np.random.default_rng(0))
         moved = []
         for mu in (0.0, 1.0, 100.0):
-            descent = FedProx(mu=mu, rate=0.005, epochs=50, batch=0).descent()
-            reached = trained(network, start, X, y, descent, np.random.default_rng(0))
+            local = ProximalTraining(mu=mu, rate=0.005, epochs=50, batch=0)
+            pull = local.pull_towards(start)
+            reached = local.train(network, start, X, y, np.random.default_rng(0), correct=pull)
             moved.append(np.linalg.norm(reached - start))
         assert moved[0] > moved[1] > 5 * moved[2] > 0
 
     def test_equal_weighting_is_the_mean_of_the_clients(self, digits):
         held = split(digits, (20, 200))
-        method = FedAvg(rounds=1, hidden=4, weighting="equal", batch=0)
+        method = FedAvg(
+            rounds=1,
+            architecture=SMALL,
+            weighting=EQUAL,
+            local=LocalTraining(batch=0),
+        )
         both = learnt(method, held, min_clients=1)[0].model.arrays
         single = [learnt(method, held.part(np.array([i])), min_clients=1)[0].model.arrays for i in (0, 1)]
         for name in both:
@@ -245,7 +262,7 @@ class TestLimits:
 
     def test_a_fraction_of_the_clients_takes_part(self, digits):
         held = split(digits, (30,) * 10)
-        _, seen = learnt(FedAvg(rounds=4, hidden=4, fraction=0.3), held)
+        _, seen = learnt(FedAvg(rounds=4, architecture=SMALL, fraction=0.3), held)
         asked = [
             e.contributors for e in seen if getattr(e, "contribution", "") == "update" and hasattr(e, "at")
         ]
@@ -253,7 +270,7 @@ class TestLimits:
 
     def test_no_cohort_is_too_small_to_open(self, digits):
         held = split(digits, (30,) * 10)
-        _, seen = learnt(FedAvg(rounds=1, hidden=4, fraction=0.1), held, protect="masked")
+        _, seen = learnt(FedAvg(rounds=1, architecture=SMALL, fraction=0.1), held, protect="masked")
         assert [
             e.contributors for e in seen if getattr(e, "contribution", "") == "update" and hasattr(e, "at")
         ] == [3]
@@ -267,7 +284,7 @@ class TestHomogeneity:
         shares = counts.sum(axis=0) / counts.sum()
         shared = Shared(replace(SCHEMA, classes=tuple(range(6))), {"class_shares": shares})
         labels = [np.repeat(np.arange(6), row.astype(int)) for row in counts]
-        raw = np.array([method.weight(own, shared) for own in labels])
+        raw = np.array([method.weighting.weigh(own, shared) for own in labels])
         return raw / raw.sum()
 
     def papers(self, counts, inverse=False, by_size=True):
@@ -284,7 +301,7 @@ class TestHomogeneity:
     @pytest.mark.parametrize(("kind", "inverse"), [(HWFedAvg, False), (NWFedAvg, True)])
     def test_weights_are_the_papers(self, kind, inverse, by_size):
         counts = np.random.default_rng(0).integers(1, 50, size=(8, 6)).astype(float)
-        found = self.weights(kind(by_size=by_size), counts)
+        found = self.weights(kind.from_config({"by_size": by_size}), counts)
         assert np.allclose(found, self.papers(counts, inverse, by_size), atol=1e-12)
 
     def test_six_skewed_and_two_balanced_clients(self):
@@ -300,7 +317,11 @@ class TestHomogeneity:
     def test_nobody_is_told_a_weight_unless_asked_for(self, digits):
         heard = {}
         for exposed in (False, True):
-            method = HWFedAvg(rounds=1, hidden=4, expose_weights=exposed)
+            method = HWFedAvg(
+                rounds=1,
+                architecture=SMALL,
+                weighting=HomogeneityWeighting(expose_weights=exposed),
+            )
             names = [field.name for field in method._update_layout(SCHEMA).clear]
             heard[exposed] = names
             training, seen = learnt(method, split(digits, (100, 100, 100)), protect="masked")
@@ -312,7 +333,14 @@ class TestHomogeneity:
     def test_exposed_or_not_the_model_is_the_same(self, digits):
         held = split(digits, (150, 100, 50))
         one, other = (
-            learnt(HWFedAvg(rounds=2, hidden=4, expose_weights=way), held)[0].model.arrays
+            learnt(
+                HWFedAvg(
+                    rounds=2,
+                    architecture=SMALL,
+                    weighting=HomogeneityWeighting(expose_weights=way),
+                ),
+                held,
+            )[0].model.arrays
             for way in (True, False)
         )
         assert all(np.allclose(one[name], other[name], atol=1e-12) for name in one)
@@ -326,10 +354,14 @@ class TestHomogeneity:
 
     def test_excluded_clients_change_nothing(self, digits):
         held = self.skewed(digits)
-        method = HWFedAvg(rounds=2, hidden=4, heterogeneous="exclude")
+        method = HWFedAvg(
+            rounds=2,
+            architecture=SMALL,
+            weighting=HomogeneityWeighting(heterogeneous="exclude"),
+        )
         arrays = learnt(method, held)[0].model.arrays
         # With the same shares of classes, the two even clients alone give the same model.
-        other = HWFedAvg(rounds=2, hidden=4)
+        other = HWFedAvg(rounds=2, architecture=SMALL)
         everybody = learnt(other, held)[0].model.arrays
         assert any(np.abs(arrays[n] - everybody[n]).max() > 1e-3 for n in arrays)
         shares = np.bincount(held.table.target) / held.table.rows
@@ -338,7 +370,7 @@ class TestHomogeneity:
 
     def test_subsampling_keeps_at_most_a_fair_share_of_each_class(self, digits):
         held = self.skewed(digits)
-        method = HWFedAvg(heterogeneous="subsample")
+        method = HWFedAvg(weighting=HomogeneityWeighting(heterogeneous="subsample"))
         shares = np.full(10, 0.1)
         schema = replace(SCHEMA, classes=tuple(range(10)))
 
@@ -347,15 +379,20 @@ class TestHomogeneity:
                 return np.random.default_rng(len(label))
 
         labels = held.rows(2).target
-        kept = method.rows(Someone(), Shared(schema, {"class_shares": shares, "round": 0}), labels)
+        shared = Shared(schema, {"class_shares": shares, "round": 0})
+        kept = method.weighting.choose_rows(Someone(), shared, labels)
         assert len(kept) == int(np.ceil(0.1 * len(labels)))
-        training, _ = learnt(replace(method, rounds=2, hidden=4), held)
+        training, _ = learnt(replace(method, rounds=2, architecture=SMALL), held)
         assert not training.failures
 
     def test_everybody_excluded_leaves_the_weights(self, digits):
         order = np.argsort(digits.target, kind="stable")
         held = split(digits.take(order), (30,) * 10)
-        method = HWFedAvg(rounds=2, hidden=4, heterogeneous="exclude", threshold=1.0)
+        method = HWFedAvg(
+            rounds=2,
+            architecture=SMALL,
+            weighting=HomogeneityWeighting(heterogeneous="exclude", threshold=1.0),
+        )
         first = learnt(replace(method, rounds=1), held)[0].model.arrays
         assert all(np.array_equal(first[n], a) for n, a in learnt(method, held)[0].model.arrays.items())
 
@@ -374,7 +411,9 @@ class TestLayers:
     )
     def test_the_rest_travels_in_the_clear(self, choice, clear):
         choice = int(choice) if choice == "2" else choice
-        layout = FedAvg(hidden=(4, 3), protect_layers=choice)._update_layout(SCHEMA)
+        layout = FedAvg(
+            architecture=Architecture(hidden=(4, 3)), change=Change(protect_layers=choice)
+        )._update_layout(SCHEMA)
         assert {f.name.split("/")[1].split(".")[0] for f in layout.clear} == clear
         assert {f.name for f in layout.fields} | {f.name for f in layout.clear} == {
             f"delta/layer{i}.{kind}" for i in (1, 2, 3) for kind in ("weight", "bias")
@@ -382,15 +421,16 @@ class TestLayers:
 
     @pytest.mark.parametrize("choice", [0, 4, "layer9", "(", ""])
     def test_a_choice_that_fits_nothing_is_refused_before_anything_is_summed(self, digits, choice):
-        method = FedAvg(hidden=(4, 3), protect_layers=choice)
+        method = FedAvg(architecture=Architecture(hidden=(4, 3)), change=Change(protect_layers=choice))
         with pytest.raises(ConfigError, match=r"layers|layer|expression"):
             learnt(method, split(digits, (100, 100, 100)))
 
     def test_the_model_does_not_depend_on_it_and_the_exposure_does(self, digits):
         held = split(digits, (100, 100, 100))
-        settings = {"rounds": 2, "hidden": 4}
+        settings = {"rounds": 2, "architecture": SMALL}
         (one, _), (other, seen) = (
-            learnt(FedAvg(protect_layers=k, **settings), held, protect="masked") for k in ("all", 1)
+            learnt(FedAvg(change=Change(protect_layers=k), **settings), held, protect="masked")
+            for k in ("all", 1)
         )
         for name, array in one.model.arrays.items():
             assert np.allclose(array, other.model.arrays[name], atol=1e-7)
@@ -409,24 +449,24 @@ class TestClientsGoneWrong:
 
     def test_an_update_that_is_no_number(self, digits):
         held = self.spoilt(digits, lambda rows: rows * 1e200)
-        training, _ = learnt(FedAvg(rounds=2, hidden=4), held, quorum=0.7)
+        training, _ = learnt(FedAvg(rounds=2, architecture=SMALL), held, quorum=0.7)
         assert "ran away" in training.failures["c1"]
         assert training.failures.keys() == {"c1"}
         assert all(np.isfinite(array).all() for array in training.model.arrays.values())
 
     def test_an_update_of_absurd_size(self, digits):
         held = self.spoilt(digits, lambda rows: rows * 1e7)
-        training, _ = learnt(FedAvg(rounds=1, hidden=4), held, quorum=0.7)
+        training, _ = learnt(FedAvg(rounds=1, architecture=SMALL), held, quorum=0.7)
         assert "more than 1000" in training.failures["c1"]
 
     def test_beyond_the_limit_it_is_scaled_down_and_said_so(self, digits):
         held = split(digits, (100, 100, 100))
-        training, seen = learnt(FedAvg(rounds=1, hidden=4, limit=0.01), held)
+        training, seen = learnt(FedAvg(rounds=1, architecture=SMALL, change=Change(limit=0.01)), held)
         assert not training.failures
         notes = [e for e in seen if isinstance(e, Noted) and "scaled down" in e.text]
         assert {note.about for note in notes} == {"c1", "c2", "c3"}
-        free, _ = learnt(FedAvg(rounds=1, hidden=4), held)
-        start, _ = learnt(FedAvg(rounds=1, hidden=4, rate=1e-12), held)
+        free, _ = learnt(FedAvg(rounds=1, architecture=SMALL), held)
+        start, _ = learnt(FedAvg(rounds=1, architecture=SMALL, local=LocalTraining(rate=1e-12)), held)
         moved = max(np.abs(a - start.model.arrays[n]).max() for n, a in training.model.arrays.items())
         assert 0.003 < moved <= 0.01 + 1e-9
         assert max(np.abs(a - start.model.arrays[n]).max() for n, a in free.model.arrays.items()) > 0.01
@@ -434,7 +474,7 @@ class TestClientsGoneWrong:
     def test_too_many_of_them_stop_the_run(self, digits):
         held = self.spoilt(digits, lambda rows: rows * 1e200)
         with pytest.raises(QuorumError, match="c1: DataError: local training ran away"):
-            learnt(FedAvg(rounds=1, hidden=4), held, quorum=0.9)
+            learnt(FedAvg(rounds=1, architecture=SMALL), held, quorum=0.9)
 
     @pytest.mark.parametrize(
         ("forged", "reason"),
@@ -445,10 +485,12 @@ class TestClientsGoneWrong:
         ],
         ids=["nan", "shape", "norm"],
     )
-    def test_where_updates_are_visible_the_coordinator_checks_them_too(self, desk_of, digits, forged, reason):
-        method = FedAvg(rounds=1, hidden=4, protect_layers=1)
+    def test_where_updates_are_visible_the_coordinator_checks_them_too(
+        self, coordinator_of, digits, forged, reason
+    ):
+        method = FedAvg(rounds=1, architecture=SMALL, change=Change(protect_layers=1))
         held = split(digits, (100, 100, 100))
-        coordinator = desk_of(method, Plain(), data=held, preparation=UNSCALED, quorum=0.6)
+        coordinator = coordinator_of(method, Plain(), data=held, preparation=UNSCALED, quorum=0.6)
 
         def rewrite(step, party, message):
             if step == "client.contribute" and party == "c2" and "clear/delta/layer1.weight" in message:
@@ -456,7 +498,7 @@ class TestClientsGoneWrong:
             return None
 
         coordinator.enrol()
-        coordinator.engine.rewrite = rewrite
+        coordinator.link.transport.engine.rewrite = rewrite
         method.train(coordinator)
         assert reason in coordinator.failures["c2"]
         assert coordinator.failures.keys() == {"c2"}
@@ -465,9 +507,11 @@ class TestClientsGoneWrong:
         def slow(self, party, shared, labels):
             time.sleep(60.0 if party.id == "c2" and "scale" in shared else 0.0)
 
-        monkeypatch.setattr(FedAvg, "rows", slow)
+        monkeypatch.setattr(Weighting, "choose_rows", slow)
         federation = Federation(split(digits, (100, 100, 100)), timeout=3.0, quorum=0.6)
-        training = federation.train(FedAvg(rounds=1, hidden=4), preparation=UNSCALED, protect="plain")
+        training = federation.train(
+            FedAvg(rounds=1, architecture=SMALL), preparation=UNSCALED, protect="plain"
+        )
         assert "StepTimeoutError" in training.failures["c2"]
         assert training.outcome.shared["round"] == 1
 
@@ -481,7 +525,12 @@ class TestWatch:
 
     @pytest.mark.parametrize("place", ["coordinator", "clients"])
     def test_training_stops_when_nothing_gets_better(self, held, place):
-        method = FedAvg(rounds=30, hidden=4, rate=1e-300, patience=2)
+        method = FedAvg(
+            rounds=30,
+            architecture=SMALL,
+            local=LocalTraining(rate=1e-300),
+            stopping=Stopping(patience=2),
+        )
         training, seen = learnt(method, held, protect=Plain(opens=place))
         judged = [e for e in seen if isinstance(e, Evaluated) and e.model.startswith("round")]
         assert len(judged) == 3
@@ -491,17 +540,23 @@ class TestWatch:
     @pytest.mark.parametrize("place", ["coordinator", "clients"])
     @pytest.mark.parametrize("kind", [FedAvg, FedAdam])
     def test_a_round_that_ruins_the_model_is_taken_back(self, held, place, kind, monkeypatch):
-        good = kind(rounds=6, epochs=8, hidden=8, rate=0.3, collapse=0.2)
+        good = kind(
+            rounds=6,
+            local=LocalTraining(epochs=8, rate=0.3),
+            architecture=Architecture(hidden=8),
+            stopping=Stopping(collapse=0.2),
+        )
         fine = learnt(good, held)[0].model.arrays
-        moved = kind.moved
+        server = type(good.server)
+        move = server.move
 
-        def ruined(self, mean, shared):
-            result = moved(self, mean, shared)
+        def ruined(self, mean, shared, network):
+            result = move(self, mean, shared, network)
             if shared["round"] == 5:
                 return {n: np.zeros_like(a) if n.startswith(PREFIX) else a for n, a in result.items()}
             return result
 
-        monkeypatch.setattr(kind, "moved", ruined)
+        monkeypatch.setattr(server, "move", ruined)
         training, seen = learnt(good, held, protect=Plain(opens=place))
         assert [e.text[:21] for e in seen if isinstance(e, Noted)].count("round 6 is taken back") == 1
         shorter = learnt(replace(good, rounds=5), held)[0].model.arrays
@@ -509,7 +564,12 @@ class TestWatch:
         assert any(not np.array_equal(a, fine[n]) for n, a in training.model.arrays.items())
 
     def test_a_resumed_run_remembers_what_was_best(self, held):
-        method = FedAvg(rounds=6, hidden=4, rate=1e-300, patience=4)
+        method = FedAvg(
+            rounds=6,
+            architecture=SMALL,
+            local=LocalTraining(rate=1e-300),
+            stopping=Stopping(patience=4),
+        )
         kept = []
         whole, _ = learnt(method, held, keep=kept.append)
         resumed, seen = learnt(method, held, resume=kept[1])
@@ -518,15 +578,22 @@ class TestWatch:
 
     def test_without_hold_outs_it_says_what_is_missing(self, digits):
         with pytest.raises(ConfigError, match="set holdout"):
-            learnt(FedAvg(rounds=2, hidden=4, patience=1), split(digits, (100, 100, 100)))
+            learnt(
+                FedAvg(rounds=2, architecture=SMALL, stopping=Stopping(patience=1)),
+                split(digits, (100, 100, 100)),
+            )
 
 
 class TestPrivacyOfExamples:
-    METHOD = FedAvg(rounds=8, hidden=4, example_noise=1.0, example_sampling=0.2, example_epsilon=6.0)
+    METHOD = FedAvg(
+        rounds=8,
+        architecture=SMALL,
+        privacy=ExamplePrivacy(noise=1.0, sampling=0.2, epsilon=6.0),
+    )
 
     def test_training_stops_at_its_budget(self, digits):
         training, seen = learnt(self.METHOD, split(digits, (100, 100, 100)))
-        allowed = rounds_within(self.METHOD)
+        allowed = self.METHOD.privacy.count_affordable_rounds(self.METHOD.rounds, self.METHOD.local.epochs)
         assert 1 < allowed < 8
         spent = [e for e in seen if isinstance(e, BudgetSpent)]
         assert len(spent) == allowed
@@ -534,13 +601,13 @@ class TestPrivacyOfExamples:
         assert training.outcome.shared["round"] == allowed
         epsilons = [e.epsilon for e in spent]
         assert epsilons == sorted(epsilons)
-        assert epsilons[-1] <= 6.0 < epsilon_after(self.METHOD, allowed + 1)
+        assert epsilons[-1] <= 6.0 < self.METHOD.privacy.compute_epsilon(allowed + 1, epochs=1)
 
-    def test_a_client_counts_for_itself(self, desk_of, digits):
-        method = replace(self.METHOD, weighting="equal")
-        coordinator = desk_of(method, data=split(digits, (100, 100, 100)), preparation=UNSCALED)
+    def test_a_client_counts_for_itself(self, coordinator_of, digits):
+        method = replace(self.METHOD, weighting=EQUAL)
+        coordinator = coordinator_of(method, data=split(digits, (100, 100, 100)), preparation=UNSCALED)
         coordinator.enrol()
-        for _ in range(rounds_within(method)):
+        for _ in range(method.privacy.count_affordable_rounds(method.rounds, method.local.epochs)):
             coordinator.round(method.update, method.step)
         coordinator.shared = coordinator.shared | {"round": 0}  # a coordinator that lies about how far it is
         with pytest.raises(QuorumError, match="budget of 6 for each row is spent"):
@@ -548,15 +615,18 @@ class TestPrivacyOfExamples:
 
     def test_a_budget_below_one_round_is_refused_beforehand(self, digits):
         with pytest.raises(ConfigError, match="one round costs epsilon"):
-            learnt(replace(self.METHOD, example_epsilon=0.01), split(digits, (100, 100, 100)))
+            learnt(
+                replace(self.METHOD, privacy=replace(self.METHOD.privacy, epsilon=0.01)),
+                split(digits, (100, 100, 100)),
+            )
 
     def test_the_noise_has_the_size_that_is_accounted_for(self):
         network = MLP((4, 3), initialisation="zeros")
         X, y = np.zeros((10, 4)), np.zeros(10, dtype=np.int64)
-        private = ExampleNoise(sampling=0.5, clip=2.0, noise=3.0)
-        descent = Descent(rate=1.0)
+        privacy = ExamplePrivacy(sampling=0.5, clip=2.0, noise=3.0)
+        local = LocalTraining(rate=1.0)
         steps = [
-            trained(network, np.zeros(15), X, y, descent, np.random.default_rng(i), private)[:12]
+            local.train(network, np.zeros(15), X, y, np.random.default_rng(i), privacy)[:12]
             for i in range(400)
         ]
         # Weights of zero inputs have no gradient: two steps of noise move them, each over 0.5 · 10 rows.
@@ -565,10 +635,11 @@ class TestPrivacyOfExamples:
     @pytest.mark.parametrize("kind", [HWFedAvg, NWFedAvg])
     def test_weights_that_follow_from_labels_are_refused(self, kind):
         with pytest.raises(ConfigError, match="would not cover"):
-            kind(example_noise=1.0)
+            kind(privacy=ExamplePrivacy(noise=1.0))
 
     def test_more_noise_costs_less(self):
-        assert epsilon_after(replace(self.METHOD, example_noise=2.0), 5) < epsilon_after(self.METHOD, 5)
+        noisier = replace(self.METHOD.privacy, noise=2.0)
+        assert noisier.compute_epsilon(5, epochs=1) < self.METHOD.privacy.compute_epsilon(5, epochs=1)
 
 
 class TestPrivacyOfClients:
@@ -576,7 +647,7 @@ class TestPrivacyOfClients:
         from tacit.protections.noised import Noised
 
         held = split(digits, (30,) * 10)
-        method = FedAvg(rounds=3, hidden=4, weighting="equal")
+        method = FedAvg(rounds=3, architecture=SMALL, weighting=EQUAL)
         training, seen = learnt(method, held, protect=Noised(epsilon=8.0, clip=0.5))
         spent = [e.epsilon for e in seen if isinstance(e, BudgetSpent)]
         assert len(spent) == 3
@@ -589,7 +660,12 @@ class TestPrivacyOfClients:
 
         table = digits.take(np.tile(np.arange(300), 10))
         held = split(table, (3,) * 1000)
-        method = FedAvg(rounds=6, hidden=(), epochs=5, rate=0.5, batch=0, weighting="equal")
+        method = FedAvg(
+            rounds=6,
+            architecture=Architecture(hidden=()),
+            local=LocalTraining(epochs=5, rate=0.5, batch=0),
+            weighting=EQUAL,
+        )
         training, _ = learnt(method, held, protect=Noised(epsilon=8.0, clip=1.0))
         assert training.model.score(digits.values, digits.target) > 0.6
 
@@ -605,7 +681,7 @@ class TestGoingOn:
     @pytest.mark.parametrize("kind", representatives([FedAvg, FedYogi, HWFedAvg], FedYogi))
     def test_a_resumed_run_ends_with_the_same_bits(self, digits, protect, kind, keys_once):
         held = split(digits, (120, 100, 80))
-        method = kind(rounds=4, hidden=4, fraction=1.0)
+        method = kind(rounds=4, architecture=SMALL, fraction=1.0)
         with keys_once():
             kept = []
             whole, _ = learnt(method, held, protect=protect, keep=kept.append)
@@ -620,7 +696,7 @@ class TestGoingOn:
     @pytest.mark.parametrize("place", ["coordinator", "clients"])
     def test_it_may_be_stopped_again_and_again(self, digits, place):
         held = split(digits, (80, 70, 60, 50, 40))
-        method = FedAvg(rounds=5, hidden=4, fraction=0.6)  # not everybody has opened every total
+        method = FedAvg(rounds=5, architecture=SMALL, fraction=0.6)  # not everybody has opened every total
         protect, kept = Plain(opens=place), []
         whole, _ = learnt(method, held, protect=protect, keep=kept.append)
         for attempt in range(1, 5):
@@ -633,7 +709,13 @@ class TestGoingOn:
     @pytest.mark.parametrize("place", ["coordinator", "clients"])
     def test_a_round_that_was_taken_back_stays_taken_back(self, digits, place):
         held = split(digits, (100, 100, 100), aside=20)
-        method = FedAvg(rounds=6, hidden=4, epochs=4, rate=0.9, limit=5.0, collapse=1e-9)
+        method = FedAvg(
+            rounds=6,
+            architecture=SMALL,
+            local=LocalTraining(epochs=4, rate=0.9),
+            change=Change(limit=5.0),
+            stopping=Stopping(collapse=1e-9),
+        )
         kept = []
         whole, seen = learnt(method, held, protect=Plain(opens=place), keep=kept.append)
         assert any("is taken back" in event.text for event in seen if isinstance(event, Noted))
@@ -643,7 +725,12 @@ class TestGoingOn:
 
     def test_what_ended_early_does_not_begin_again(self, digits):
         held = split(digits, (100, 100, 100), aside=20)
-        method = FedAvg(rounds=6, hidden=4, rate=1e-300, patience=2)
+        method = FedAvg(
+            rounds=6,
+            architecture=SMALL,
+            local=LocalTraining(rate=1e-300),
+            stopping=Stopping(patience=2),
+        )
         kept = []
         whole, _ = learnt(method, held, keep=kept.append)
         assert kept[-1].progress["over"]
@@ -654,8 +741,8 @@ class TestGoingOn:
         held = split(digits, (100, 100, 100))
         protect = Plain(opens="clients")
         kept = []
-        read, _ = learnt(FedAvg(rounds=4, hidden=4), held, protect=protect, keep=kept.append)
-        unread, _ = learnt(FedAvg(rounds=4, hidden=4), held, protect=protect)
+        read, _ = learnt(FedAvg(rounds=4, architecture=SMALL), held, protect=protect, keep=kept.append)
+        unread, _ = learnt(FedAvg(rounds=4, architecture=SMALL), held, protect=protect)
         ours, theirs = (t.ledger.summary() for t in (read, unread))
         assert len(kept) == 4
         for name in ("messages", "bytes_down"):
@@ -664,7 +751,7 @@ class TestGoingOn:
 
     def test_clients_that_join_later_go_on_from_what_was_learnt(self, digits):
         first = split(digits.take(np.arange(150)), (50, 50, 50))
-        method = FedAvg(rounds=5, epochs=5, hidden=8)
+        method = FedAvg(rounds=5, local=LocalTraining(epochs=5), architecture=Architecture(hidden=8))
         early, _ = learnt(method, first)
         later = split(digits.take(np.arange(150, 300)), (50, 50, 50))
         joined, _ = learnt(method, later, start=early)
@@ -673,14 +760,14 @@ class TestGoingOn:
 
     def test_what_was_open_at_the_coordinator_alone_does_not_go_on_there(self, digits):
         held, kept = split(digits, (100, 100, 100)), []
-        method = FedAvg(rounds=2, hidden=4)
+        method = FedAvg(rounds=2, architecture=SMALL)
         learnt(method, held, keep=kept.append)
         with pytest.raises(ConfigError, match="opened its totals at the clients"):
             learnt(method, held, resume=replace(kept[0], shared=None))
 
     def test_other_columns_do_not_go_on(self, digits):
         kept = []
-        method = FedAvg(rounds=2, hidden=4)
+        method = FedAvg(rounds=2, architecture=SMALL)
         learnt(method, split(digits, (100, 100, 100)), keep=kept.append)
         narrow = Table.of(digits.values[:, :50], digits.target)
         with pytest.raises(DataError, match="bring the same columns"):
@@ -690,7 +777,7 @@ class TestGoingOn:
         from tacit.protections.noised import Noised
 
         held = split(digits, (30,) * 10)
-        method = FedAvg(rounds=6, hidden=4, weighting="equal")
+        method = FedAvg(rounds=6, architecture=SMALL, weighting=EQUAL)
         kept = []
         learnt(method, held, protect=Noised(epsilon=8.0, clip=0.5), keep=kept.append)
         assert [point.sums for point in kept] == [1, 2, 3, 4, 5, 6]
@@ -704,13 +791,13 @@ class TestGoingOn:
 
     def test_rows_are_as_private_in_a_run_that_was_stopped(self, digits):
         held, method = split(digits, (100, 100, 100)), TestPrivacyOfExamples.METHOD
-        kept, allowed = [], rounds_within(TestPrivacyOfExamples.METHOD)
+        kept, allowed = [], method.privacy.count_affordable_rounds(method.rounds, method.local.epochs)
         learnt(method, held, keep=kept.append)
         resumed, seen = learnt(method, held, resume=kept[0])
         spent = [event.epsilon for event in seen if isinstance(event, BudgetSpent)]
         assert resumed.outcome.shared["round"] == allowed - 1  # one round was computed twice
-        assert spent[0] == epsilon_after(method, 3)
-        assert spent[-1] == epsilon_after(method, allowed) <= method.example_epsilon
+        assert spent[0] == method.privacy.compute_epsilon(3, epochs=1)
+        assert spent[-1] == method.privacy.compute_epsilon(allowed, epochs=1) <= method.privacy.epsilon
 
 
 class TestSettings:
@@ -740,19 +827,19 @@ class TestSettings:
     )
     def test_what_cannot_work_is_refused(self, settings):
         with pytest.raises(ConfigError, match=next(iter(settings))):
-            FedAvg(**settings)
+            FedAvg.from_config(settings)
 
     def test_sizes_may_be_written_in_every_way(self):
-        ways = [FedAvg(hidden=hidden).built(SCHEMA).sizes for hidden in ("5,4", (5, 4), [5, 4])]
+        ways = [Architecture(hidden=hidden).build(SCHEMA).sizes for hidden in ("5,4", (5, 4), [5, 4])]
         assert ways == [(4, 5, 4, 3)] * 3
 
     def test_weights_of_absurd_number_are_refused(self, digits):
         with pytest.raises(ConfigError, match="over 100,000,000"):
-            learnt(FedAvg(hidden=100_000_000), split(digits, (100, 100, 100)))
+            learnt(FedAvg(architecture=Architecture(hidden=100_000_000)), split(digits, (100, 100, 100)))
 
     def test_zeros_random_and_he(self):
         zeros, random, he = (
-            FedAvg(initialisation=way, hidden=200).built(SCHEMA).initial(np.random.default_rng(0))
+            Architecture(initialisation=way, hidden=200).build(SCHEMA).initial(np.random.default_rng(0))
             for way in ("zeros", "random", "he")
         )
         assert not zeros.any()

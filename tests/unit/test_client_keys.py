@@ -26,7 +26,7 @@ def right(scene, total):
 
 def again(scene):
     """Sum the vectors, as if they were new ones, with whatever the tap loses."""
-    scene.coordinator.openings = OpenedTotals()
+    scene.coordinator.link.opened_totals = OpenedTotals()
     return scene.coordinator.reveal(scene.components.method.vector)
 
 
@@ -40,9 +40,9 @@ def join_late(scene, late):
     scene.tap.engine.parties = everybody
     first = Message.decode(next(raw for step, raw in scene.tap.calls if step == "client.enrol"))
     call = {name: first[name] for name in ("manifest", "guard/exchange")}
-    for reply in list(coordinator._wave("client.enrol", [late], call, {}, failures=coordinator.failures)):
+    for reply in list(coordinator.link.wave("client.enrol", [late], call, {}, failures=coordinator.failures)):
         coordinator._welcomed(reply)
-    coordinator._known.pop(late, None)  # it enrolled, and was told neither schema nor totals
+    coordinator.link.briefing.known.pop(late, None)  # it enrolled, and was told neither schema nor totals
     coordinator.parties = (*coordinator.parties, late)
 
 
@@ -85,7 +85,7 @@ class TestLateJoiners:
     def test_nobody_hands_the_key_to_the_coordinator(self, protection, scene_of):
         scene = scene_of(protection, ROWS, min_clients=2).begin()
         scene.total()
-        signed = scene.coordinator.vault["exchange"]
+        signed = scene.coordinator.link.vault["exchange"]
         assert signed is not None
         exchange = np.zeros((1, len(scene.coordinator.directory["client-1"])), np.uint8)
         with pytest.raises(QuorumError, match="told to seal for coordinator"):

@@ -1,6 +1,6 @@
 """Components: settings that check themselves, names that are found, and functions that may be called."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import pytest
@@ -9,8 +9,10 @@ from tacit.core.component import Component
 from tacit.core.errors import ConfigError
 from tacit.core.marks import apply, contribution, marked, step
 from tacit.core.registry import Registry
+from tacit.core.settings_group import SettingsGroup
 from tacit.data.preparation import Preparation
 from tacit.methods import METHODS
+from tacit.methods.averaging.weighting import Weighting
 from tacit.methods.ensemble import FedHEONNEnsemble
 from tacit.methods.fedavg import FedAvg
 from tacit.methods.fedheonn import FedHEONN
@@ -148,6 +150,89 @@ class TestConfig:
 
 
 @dataclass(frozen=True)
+class Pace(SettingsGroup):
+    """How fast.
+
+    Parameters
+    ----------
+    steps : int
+        How many.
+    kind : {"slow", "fast"}
+        Which.
+    """
+
+    steps: int = 2
+    kind: Literal["slow", "fast"] = "slow"
+
+    def rules(self):
+        return (("steps", self.steps >= 1, "give at least 1"),)
+
+
+@dataclass(frozen=True)
+class Noise(SettingsGroup):
+    prefix = "noise_"
+
+    size: float = 0.0
+
+
+@dataclass(frozen=True)
+class Grouped(Component):
+    name = "grouped"
+
+    rounds: int = 3
+    pace: Pace = field(default_factory=lambda: Pace(steps=5))
+    noise: Noise = field(default_factory=Noise)
+
+
+class TestGroups:
+    def test_settings_of_groups_are_flat_wherever_they_are_written(self):
+        part = Grouped(rounds=4, pace=Pace(7, "fast"), noise=Noise(0.5))
+        assert part.config() == {"rounds": 4, "steps": 7, "kind": "fast", "noise_size": 0.5}
+        assert Grouped.from_config(part.config()) == part
+
+    def test_a_component_may_have_its_own_defaults_for_a_group(self):
+        assert Grouped.from_config({"kind": "fast"}) == Grouped(pace=Pace(5, "fast"))
+        assert [(o.name, o.default, o.doc) for o in Grouped.options()][1:3] == [
+            ("steps", 5, "How many."),
+            ("kind", "slow", "Which."),
+        ]
+
+    def test_what_cannot_work_is_refused_by_its_flat_name(self):
+        with pytest.raises(ConfigError, match="no option 'step': did you mean 'steps'"):
+            Grouped.from_config({"step": 3})
+        with pytest.raises(ConfigError, match="grouped: option kind = 'fst': did you mean 'fast'"):
+            Grouped.from_config({"kind": "fst"})
+        with pytest.raises(ConfigError, match="steps is 0: give at least 1"):
+            Grouped.from_config({"steps": 0})
+        with pytest.raises(ConfigError, match="Pace: option kind = 'fst': did you mean 'fast'"):
+            Pace(kind="fst")
+
+    def test_a_flat_keyword_in_python_is_told_its_group(self):
+        said = r"write Grouped\(noise=Noise\(size=1\), pace=Pace\(kind='fast', steps=3\)\)"
+        with pytest.raises(ConfigError, match=said):
+            Grouped(rounds=1, steps=3, kind="fast", noise_size=1)
+        with pytest.raises(ConfigError, match=r"write FedAvg\(local=LocalTraining\(epochs=5\)\)"):
+            FedAvg(epochs=5)
+        with pytest.raises(ConfigError, match=r"weighting is 'equal': give weighting=Weighting\(…\)"):
+            FedAvg(weighting="equal")
+        with pytest.raises(TypeError, match="unexpected keyword argument 'epoch'"):
+            FedAvg(epoch=5)
+
+    def test_a_group_of_another_component_is_refused(self):
+        with pytest.raises(ConfigError, match=r"grouped: pace is Noise\(size=0.0\): give pace=Pace\(…\)"):
+            Grouped(pace=Noise())
+
+    def test_two_settings_of_one_name_are_refused(self):
+        @dataclass(frozen=True)
+        class Twice(Component):
+            steps: int = 1
+            pace: Pace = field(default_factory=Pace)
+
+        with pytest.raises(TypeError, match=r"two settings called \['steps'\]"):
+            Twice.options()
+
+
+@dataclass(frozen=True)
 class Strict(Sample):
     """Checks its own settings, without asking its base."""
 
@@ -197,7 +282,7 @@ class TestWords:
             (FedHEONNEnsemble, {"mode": "Paper"}, "did you mean 'paper'"),
             (Preparation, {"scale": "Standard"}, "did you mean 'standard'"),
             (Plain, {"opens": "client"}, "did you mean 'clients'"),
-            (FedAvg, {"weighting": "row"}, "did you mean 'rows'"),
+            (Weighting, {"weighting": "row"}, "did you mean 'rows'"),
         ],
         ids=str,
     )

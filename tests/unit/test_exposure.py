@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tacit import FedAvg, Federation, FedHEONN, Table
+from tacit import Architecture, FedAvg, Federation, FedHEONN, Table
 from tacit.core.errors import DataError, MessageError, QuorumError, UnavailableError
 from tacit.core.events import Events, Received, Relayed, RunStarted, TotalOpened, WaveStarted
 from tacit.core.exposure import ALL, COORDINATOR, EACH, KEYS, OTHER, RUN, Exposure
@@ -19,6 +19,8 @@ from tacit.core.values import Blob
 from tacit.ledger.exposure import ExposureLedger
 from tacit.ledger.sentences import exposes_one, saw, sentences
 from tacit.protections import PROTECTIONS
+from tacit.protections.ckks import CKKS
+from tacit.protections.plain import Plain
 from tacit.runs.transcript import MAGIC, Frame, TranscriptFolder, read_transcript
 from tests.conftest import quick_keys
 
@@ -203,7 +205,9 @@ def test_a_total_is_disclosed_once() -> None:
 
 
 def test_what_was_received_sealed_is_counted_once() -> None:
-    sealed = Received(2, "protection.make_keys", COORDINATOR, KEYS, "sealed", "wraps", 1, 1, 240)
+    sealed = Received(
+        2, "protection.make_keys", COORDINATOR, KEYS, "sealed", "the federation's key", 1, 1, 240
+    )
     assert [row["what"] for row in ledger_of(sealed).summary()] == ["the federation's key"]
     relays = [Relayed(3, "client-1", f"client-{n}", 60) for n in (2, 3)]
     (row,) = ledger_of(sealed, *relays).summary()
@@ -232,7 +236,7 @@ def told(exposure: Exposure) -> dict[str, tuple[str, str, str, int, int]]:
 
 
 def test_replies_are_sorted_by_what_they_are() -> None:
-    exposure = Exposure(1, "client.contribute")
+    exposure = Exposure(1, "client.contribute", Plain())
     fields = {"cipher": Blob("cipher", b"123"), "clear/factor": np.zeros(2), "rows": 7, "$tag": b"t"}
     exposure.asked("client", {"contribution": "terms", "sum": 1})
     exposure.replied("a", Message({**fields, "labels": ["no", "yes"]}), service=False)
@@ -259,7 +263,9 @@ def test_starting_values_are_public_and_learnt_ones_are_not() -> None:
 def fedavg_rows() -> list[dict[str, Any]]:
     ledger = ExposureLedger()
     made = Federation.embedded("iris", clients=4)
-    made.train(FedAvg(hidden="4", rounds=2), protect="plain", events=Events(ledger))
+    made.train(
+        FedAvg(architecture=Architecture(hidden="4"), rounds=2), protect="plain", events=Events(ledger)
+    )
     return ledger.summary()
 
 
@@ -270,7 +276,7 @@ def test_what_was_learnt_before_the_run_has_words() -> None:
 
 
 def test_values_of_a_training_that_goes_on_are_not_public() -> None:
-    exposure = Exposure(1, "client.contribute", starting=True)
+    exposure = Exposure(1, "client.contribute", Plain(), starting=True)
     exposure.asked("client", {"shared/weights": np.zeros(3), "total/x": np.zeros(2)}, 5)
     assert told(exposure) == {
         "starting values": ("client", RUN, "public", 5, 120),
@@ -278,14 +284,19 @@ def test_values_of_a_training_that_goes_on_are_not_public() -> None:
     }
     ledger = ExposureLedger()
     made = Federation.embedded("iris", clients=4)
-    first = made.train(FedAvg(hidden="4", rounds=1), protect="plain")
-    made.train(FedAvg(hidden="4", rounds=1), protect="plain", start=first, events=Events(ledger))
+    first = made.train(FedAvg(architecture=Architecture(hidden="4"), rounds=1), protect="plain")
+    made.train(
+        FedAvg(architecture=Architecture(hidden="4"), rounds=1),
+        protect="plain",
+        start=first,
+        events=Events(ledger),
+    )
     weights = [row for row in ledger.summary() if row["what"].startswith("weights")]
     assert {row["class"] for row in weights} == {"aggregate"}
 
 
 def test_asks_are_sorted_by_what_they_are() -> None:
-    exposure = Exposure(1, "client.contribute")
+    exposure = Exposure(1, "client.contribute", CKKS())
     common = {
         "shared/weights": np.zeros(3),
         "log/entries": b"1234",
@@ -297,8 +308,8 @@ def test_asks_are_sorted_by_what_they_are() -> None:
     assert told(exposure) == {
         "weights": ("client", ALL, "aggregate", 5, 120),
         "totals": ("client", ALL, "aggregate", 5, 20),
-        "schema": ("client", RUN, "public", 5, 5),
-        "wrap": ("client", KEYS, "sealed", 1, 2),
+        "agreed schema": ("client", RUN, "public", 5, 5),
+        "the federation's key": ("client", KEYS, "sealed", 1, 2),
         "incoming": ("client", OTHER, "sealed", 1, 1),
     }
 

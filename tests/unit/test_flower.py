@@ -50,7 +50,7 @@ from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, new_unloc
 from tacit.engines.store import PartyStore
 from tacit.methods import METHODS
 from tacit.protections import PROTECTIONS
-from tacit.protections.noised import Noised
+from tacit.protections.noised.coordinator import NoisedCoordinator
 from tacit.runs.checkpoint import read_checkpoint
 from tacit.runs.job import execute
 from tacit.runs.settings import OWN_ROWS, Settings
@@ -171,9 +171,11 @@ def method_for(protection):
     for name in METHODS:
         method = METHODS.get(name).tiny()
         if hasattr(method, "weighting"):
-            method = replace(method, weighting="equal")  # noise bears no other weights
+            method = replace(
+                method, weighting=replace(method.weighting, weighting="equal")
+            )  # noise bears no other weights
         chosen = PROTECTIONS.build(protection)
-        if not (chosen.fits(method) or method.suits(chosen)):
+        if not (chosen.incompatibility(method) or method.incompatibility(chosen)):
             return {"name": name, **method.config()}
     return pytest.skip(f"{protection} serves no method that is registered")
 
@@ -626,7 +628,7 @@ class TestGoingOn:
         point = self.stopped(sites, settings, monkeypatch, 5)
         # A coordinator that forgets what it has spent is refused by the clients, which do not.
         point = replace(point, kept=replace(point.kept, progress={**point.kept.progress, "round": 0}))
-        monkeypatch.setattr(Noised, "resume", lambda *given: None)
+        monkeypatch.setattr(NoisedCoordinator, "resume", lambda *given: None)
         federation = DeployedFederation(settings, SiteFolder(sites[COORDINATOR]), grid_of(sites, settings))
         with pytest.raises(QuorumError, match="privacy budget is spent"):
             execute(settings, federation=federation, resume=point)

@@ -5,7 +5,8 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from tacit.core.coordinator import MOST_INVITATIONS
+from tacit import Architecture, Weighting
+from tacit.core.enrolment import MOST_INVITATIONS
 from tacit.core.events import Events, Noted, TotalOpened, WaveStarted
 from tacit.data.files import load
 from tacit.data.preparation import Preparation
@@ -20,7 +21,7 @@ from tacit.protections.plain import Plain
 from tests.conftest import Tap
 from tests.quick import representatives
 
-UNSCALED = Preparation(scale="none")
+UNSCALED, SMALL = Preparation(scale="none"), Architecture(hidden=4)
 OTHERS = [
     Plain(opens="clients"),
     Paillier(holder="clients", key_bits=2048),
@@ -75,7 +76,7 @@ def held(table):
 @pytest.mark.parametrize("protect", CHOICES, ids=lambda chosen: f"{chosen.name}-{chosen.opens}")
 @pytest.mark.parametrize("first", representatives([2, 4], 2))
 def test_who_comes_late_takes_part_from_then_on(digits, learnt, protect, first, keys_once):
-    method = FedAvg(rounds=4, hidden=4, weighting="equal")
+    method = FedAvg(rounds=4, architecture=SMALL, weighting=Weighting("equal"))
     with keys_once():
         training, seen = learnt(
             held(digits),
@@ -91,7 +92,11 @@ def test_who_comes_late_takes_part_from_then_on(digits, learnt, protect, first, 
 
 
 def test_who_never_comes_costs_nothing(digits, learnt):
-    _, seen = learnt(held(digits), FedAvg(rounds=4, hidden=4), lambda step, party, rounds: party == "c2")
+    _, seen = learnt(
+        held(digits),
+        FedAvg(rounds=4, architecture=SMALL),
+        lambda step, party, rounds: party == "c2",
+    )
     steps = [event.step for event in seen if isinstance(event, WaveStarted)]
     assert steps.count("client.enrol") == 1
 
@@ -100,7 +105,7 @@ def test_who_is_there_and_says_nothing_is_not_asked_for_ever(digits, learnt):
     def lose(step, party, rounds):
         return party == "c2" and step != "present"
 
-    _, seen = learnt(held(digits), FedAvg(rounds=9, hidden=4), lose, protect="plain")
+    _, seen = learnt(held(digits), FedAvg(rounds=9, architecture=SMALL), lose, protect="plain")
     steps = [event.step for event in seen if isinstance(event, WaveStarted)]
     assert steps.count("client.enrol") == 1 + MOST_INVITATIONS
 
@@ -111,7 +116,7 @@ def test_who_comes_late_with_other_columns_does_not_take_part(digits, learnt, pr
     tables["c2"] = Table.of(tables["c2"].values[:, :30], tables["c2"].target)
     training, seen = learnt(
         SeparateHoldings(tables),
-        FedAvg(rounds=3, hidden=4),
+        FedAvg(rounds=3, architecture=SMALL),
         lambda step, party, rounds: party == "c2" and rounds < 1,
         protect=protect,
     )

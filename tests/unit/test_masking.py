@@ -22,7 +22,7 @@ from tacit.crypto.masking import (
 )
 from tacit.crypto.neighbours import neighbours_for
 from tacit.crypto.sharing import recover_vector, share_vector
-from tacit.protections.masked.neighbours import circle
+from tacit.protections.masked.neighbours import assign_holders, find_place
 
 SEED = Secret(bytes(range(32)))
 
@@ -54,12 +54,6 @@ def test_masks_are_uniform_at_both_ends_of_a_word(dtype):
 def halves(secret):
     """Give the bytes of a key as field elements of four bytes each."""
     return np.frombuffer(secret.reveal(), "<u4").astype(np.uint64)
-
-
-def draw(names, count, rng):
-    """Draw places on the circle, and give the neighbours of each client."""
-    graph = circle({name: int(rng.integers(0, 1 << 63)) for name in sorted(names)}, count)
-    return {name: tuple(friend for friend in seat if friend != name) for name, seat in graph.items()}
 
 
 def masked_sum(dtype, vanished=()):
@@ -133,12 +127,18 @@ def test_what_cannot_be_masked_is_refused():
             paired()
 
 
+def drawn(names, count, rng):
+    """Neighbours of each client, if all commit to random numbers."""
+    places = {name: find_place(bytes(32), rng.bytes(32)) for name in names}
+    return {name: {*around} - {name} for name, around in assign_holders(places, count).items()}
+
+
 def test_everyone_is_as_likely_a_neighbour():
     names = [f"client-{number:02}" for number in range(40)]
-    one, two = (draw(names, 6, np.random.default_rng(seed)) for seed in (1, 2))
+    one, two = (drawn(names, 6, np.random.default_rng(seed)) for seed in (1, 2))
     assert one != two
-    draws = [draw(names, 6, np.random.default_rng(seed))[names[0]] for seed in range(1000)]
-    counts = np.array([sum(name in drawn for drawn in draws) for name in names[1:]])
+    draws = [drawn(names, 6, np.random.default_rng(seed))[names[0]] for seed in range(1000)]
+    counts = np.array([sum(name in found for found in draws) for name in names[1:]])
     assert abs(counts - 1000 * 6 / 39).max() < 60  # five deviations
 
 
@@ -192,7 +192,7 @@ def test_honest_survivors_stay_together():
     count = neighbours_for(100, 0.1, 0.2).neighbours
     for seed in range(50):
         rng = np.random.default_rng(seed)
-        graph = draw(names, count, rng)
+        graph = drawn(names, count, rng)
         alive = set(rng.choice(names, 70, replace=False).tolist())
         seen, frontier = set(), [min(alive)]
         while frontier:

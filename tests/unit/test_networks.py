@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tacit
+from tacit import Architecture, ExamplePrivacy, LocalTraining
 from tacit.core.errors import ConfigError, DataError, TacitError, UnavailableError
 from tacit.data.preparation import Preparation
 from tacit.data.table import Column, Table
@@ -40,22 +41,24 @@ def layered(features, outputs):
 class TestTorch:
     def test_the_small_cnn_learns_digits(self, federation):
         pytest.importorskip("torch")
-        model = FedAvg(network="cnn", rounds=3, epochs=3, rate=0.1).fit(federation, protect="plain")
+        model = FedAvg(
+            architecture=Architecture(network="cnn"), rounds=3, local=LocalTraining(epochs=3, rate=0.1)
+        ).fit(federation, protect="plain")
         assert model.scores(federation.test)["accuracy"] > 0.85
 
     def test_pictures_are_square(self):
         pytest.importorskip("torch")
         with pytest.raises(ConfigError, match="13 features are no square picture"):
-            FedAvg(network="cnn").fit(Federation.embedded("wine", clients=4))
+            FedAvg(architecture=Architecture(network="cnn")).fit(Federation.embedded("wine", clients=4))
 
     def test_any_module_by_its_factory(self, federation):
-        method = FedAvg(network=layered, rounds=4, epochs=4)
+        method = FedAvg(architecture=Architecture(network=layered), rounds=4, local=LocalTraining(epochs=4))
         assert method.config()["network"].endswith(":layered")
         assert method.fit(federation, protect="plain").scores(federation.test)["accuracy"] > 0.8
 
     @pytest.mark.parametrize("kind", [FedAvg, FedAdam])
     def test_running_means_are_averaged_plainly_and_counters_stay(self, federation, kind):
-        method = kind(network=normalised, rounds=3, epochs=4)
+        method = kind(architecture=Architecture(network=normalised), rounds=3, local=LocalTraining(epochs=4))
         training = federation.train(method, protect="plain")
         names = set(training.model.arrays)
         assert {"1.running_mean", "1.running_var"} <= names
@@ -66,27 +69,38 @@ class TestTorch:
         assert federation.train(method, protect="plain").outcome.digest == training.outcome.digest
 
     def test_state_over_rows_forbids_privacy_of_examples(self, federation):
-        method = FedAvg(network=normalised, rounds=1, example_noise=1.0, example_epsilon=50.0)
+        method = FedAvg(
+            architecture=Architecture(network=normalised),
+            rounds=1,
+            privacy=ExamplePrivacy(noise=1.0, epsilon=50.0),
+        )
         with pytest.raises(TacitError, match="batch normalisation"):
             federation.train(method, protect="plain")
 
     def test_privacy_of_examples_works_for_modules_too(self, federation):
-        method = FedAvg(network=layered, rounds=1, example_noise=0.6, example_epsilon=90.0)
+        method = FedAvg(
+            architecture=Architecture(network=layered),
+            rounds=1,
+            privacy=ExamplePrivacy(noise=0.6, epsilon=90.0),
+        )
         assert not federation.train(method, protect="plain").failures
 
     def test_a_factory_of_something_else_is_refused(self, federation):
         pytest.importorskip("torch")
         with pytest.raises(ConfigError, match="it must give a torch"):
-            federation.train(FedAvg(network=lambda features, outputs: 7, rounds=1), protect="plain")
+            federation.train(
+                FedAvg(architecture=Architecture(network=lambda features, outputs: 7), rounds=1),
+                protect="plain",
+            )
 
     def test_code_never_comes_by_wire(self, federation):
         elsewhere = Federation(federation.holdings, workers=1)
         with pytest.raises(TacitError, match="only what it has installed"):
-            elsewhere.train(FedAvg(network=layered, rounds=1), protect="plain")
+            elsewhere.train(FedAvg(architecture=Architecture(network=layered), rounds=1), protect="plain")
 
     def test_a_name_that_nobody_installed_is_refused_with_the_nearest(self, federation):
         with pytest.raises(ConfigError, match="did you mean 'cnn'"):
-            federation.train(FedAvg(network="cmn", rounds=1), protect="plain")
+            federation.train(FedAvg(architecture=Architecture(network="cmn"), rounds=1), protect="plain")
 
     def test_without_torch_it_says_how_to_get_it(self, monkeypatch, federation):
         monkeypatch.setitem(sys.modules, "torch", None)
@@ -112,9 +126,9 @@ class TestFiles:
             return FedHEONN().fit(federation, protect="plain")
         if request.param == "cnn":
             pytest.importorskip("torch")
-        return FedAvg(network=request.param, hidden="9,7", activation="tanh", rounds=1).fit(
-            federation, protect="plain"
-        )
+        return FedAvg(
+            architecture=Architecture(network=request.param, hidden="9,7", activation="tanh"), rounds=1
+        ).fit(federation, protect="plain")
 
     def test_safetensors(self, model, tmp_path, federation):
         rows = federation.test.values
@@ -123,7 +137,7 @@ class TestFiles:
         assert np.array_equal(back.predict_proba(rows), model.predict_proba(rows))
 
     def test_a_model_of_a_private_factory_is_read_with_that_factory(self, federation, tmp_path):
-        model = FedAvg(network=layered, rounds=1).fit(federation, protect="plain")
+        model = FedAvg(architecture=Architecture(network=layered), rounds=1).fit(federation, protect="plain")
         path = model.save(tmp_path / "model.safetensors")
         with pytest.raises(ConfigError, match="give that factory"):
             load_model(path)

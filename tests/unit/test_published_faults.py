@@ -152,4 +152,4 @@ def test_the_secret_key_is_in_no_module_and_never_at_the_coordinator(scene_of):
             assert not found, f"{name}: {found}"
     assert not any(key in raw for _, _, _, raw in scene.heard)
     assert not holds(scene.coordinator.memory, key)
-    assert not holds(dict(scene.coordinator.vault), key)
+    assert not holds(dict(scene.coordinator.link.vault), key)

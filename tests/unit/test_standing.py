@@ -209,7 +209,7 @@ class TestOpenings:
         entry = {"clients": 4, "changed": 1, "part": "method", "contribution": "terms", "apply": "solve"}
         coordinator, failures = standing._coordinator(), {}
         assert not list(
-            coordinator._wave("client.open_standing_total", ("client-1",), entry, {}, failures=failures)
+            coordinator.link.wave("client.open_standing_total", ("client-1",), entry, {}, failures=failures)
         )
         assert "OpeningError: total over 4 clients of which 1 changed" in failures["client-1"]
 

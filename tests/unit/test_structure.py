@@ -18,27 +18,16 @@ MOST_LINES = 300
 DEEPEST = 4  # classes of ours from `object` down, the class itself among them
 NAMED = 60  # characters up to which a text may name a function, as in getattr or a table of steps
 
+# To be split or used by work that is under way; empty these when it is done.
+STILL_LONG = {"src/tacit/federation.py", "src/tacit/protections/keys/key_relay.py"}
+STILL_UNUSED = {"markdown"}
+
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-
-# Being rewritten; delete these three lines when the rewrite is merged.
-REWRITTEN = (
-    "core/",
-    "protections/",
-    "methods/",
-    "standing/",
-    "federation.py",
-    "cli/promises.py",
-    "runs/settings.py",
-)
-
-
-def is_rewritten(place: str) -> bool:
-    return place.removeprefix("src/tacit/").startswith(REWRITTEN)
 
 
 def test_no_file_is_long() -> None:
     sizes = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8").count("\n") for path in SOURCES}
-    long = {place: lines for place, lines in sizes.items() if lines > MOST_LINES and not is_rewritten(place)}
+    long = {place: lines for place, lines in sizes.items() if lines > MOST_LINES and place not in STILL_LONG}
     assert not long, f"files of more than {MOST_LINES} lines: split them"
 
 
@@ -54,9 +43,7 @@ def test_no_class_is_deep() -> None:
     deep = {}
     for found in classes_of_ours():
         ours = [base.__name__ for base in found.__mro__ if base.__module__.startswith("tacit.")]
-        if len(ours) > DEEPEST and not is_rewritten(
-            found.__module__.removeprefix("tacit.").replace(".", "/")
-        ):
+        if len(ours) > DEEPEST:
             deep[found.__qualname__] = ours
     assert not deep, f"more than {DEEPEST} classes deep: let them have parts instead of ancestors"
 
@@ -135,4 +122,4 @@ def test_nothing_is_there_for_tests_alone() -> None:
         unused = [entry for entry in unused if not is_used(entry, used)]
         for entry in reached:
             used |= entry.uses
-    assert not [f"{e.name} ({e.place})" for e in unused if not is_rewritten(e.place)]
+    assert not [f"{e.name} ({e.place})" for e in unused if e.name not in STILL_UNUSED]

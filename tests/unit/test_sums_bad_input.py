@@ -22,7 +22,7 @@ from tacit.crypto.channel import new_exchange, pair_key, place, seal, sign_key
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.paillier import Packing, add_blobs
 from tacit.protections.ckks import CKKS
-from tacit.protections.ckks_schemes import scheme
+from tacit.protections.ckks.schemes import scheme
 from tacit.protections.paillier import KEY_SERVER, Paillier
 from tacit.protections.ring import Ring
 from tests.quick import examples, representatives
@@ -79,7 +79,7 @@ def forged(scene, party, fields):
     message = Message({"$cpu": 0.0, **fields})
     if key is None:
         return message
-    return tagged(message, key, *reply_context(scene.coordinator._serial, party))
+    return tagged(message, key, *reply_context(scene.coordinator.link.transport.serial, party))
 
 
 def lying(scene, party, change):
@@ -98,7 +98,7 @@ def asked(scene, party, ticket, common=None, number=None):
     """One crafted ask of a coordinator that does not follow the protocol: the reply, or why not."""
     pending = PendingSum(
         scene.coordinator,
-        number or scene.coordinator._sums + 1,
+        number or scene.coordinator.sums + 1,
         "method",
         "vector",
         layout_of(scene),
@@ -291,9 +291,7 @@ class TestRing:
                 "seal",
                 coordinator.manifest.digest,
             )
-            where = place(
-                coordinator.manifest.digest, coordinator._sums, "hop, lap 1", "client-2", "client-3"
-            )
+            where = place(coordinator.manifest.digest, coordinator.sums, "hop, lap 1", "client-2", "client-3")
             blob = paillier_blob(scene, np.zeros(6), key=foreign_paillier())
             return {"hop": Blob("sealed", seal(key, blob, where))} if "hop" in own else own
 
@@ -584,7 +582,7 @@ class TestSwappedKeys:
         """It makes a key of its own, with which it could open every contribution."""
         scene = made(scene_of, SERVED, quorum=0.2)
         coordinator = scene.coordinator
-        for signer in (coordinator.identity, Secret(b"s" * 32)):
+        for signer in (coordinator.link.identity, Secret(b"s" * 32)):
             signed = sign_key(
                 signer, "paillier", KEY_SERVER, coordinator.manifest.digest, foreign_paillier().to_bytes()
             )
@@ -662,11 +660,11 @@ def hop_common(scene, lap=1):
 def sealed_by_coordinator(scene, party, summands=3):
     """A running sum of zeros that the coordinator made up, sealed with its own exchange key."""
     coordinator = scene.coordinator
-    run, number = coordinator.manifest.digest, coordinator._sums + 1
+    run, number = coordinator.manifest.digest, coordinator.sums + 1
     blob = paillier_blob(scene, np.zeros(6))
     for _ in range(summands - 1):
         blob = add_blobs(paillier_key(scene), blob, paillier_blob(scene, np.zeros(6)))
-    key = pair_key(coordinator.vault["exchange"], coordinator.directory[party][64:], "seal", run)
+    key = pair_key(coordinator.link.vault["exchange"], coordinator.directory[party][64:], "seal", run)
     return Blob("sealed", seal(key, blob, place(run, number, "hop, lap 1", "coordinator", party)))
 
 
@@ -786,7 +784,9 @@ class TestDishonestCoordinator:
             failures = {}
             asks = {**fields, "total/cipher": single, "contributors": contributors}
             assert not list(
-                scene.coordinator._wave("client.disclose_total", ("client-2",), asks, {}, failures=failures)
+                scene.coordinator.link.wave(
+                    "client.disclose_total", ("client-2",), asks, {}, failures=failures
+                )
             )
             assert reason in failures["client-2"]
 
@@ -797,8 +797,8 @@ class TestDishonestCoordinator:
         single = next(
             reply.message["cipher"] for step, reply in scene.tap.replies if step == "client.contribute"
         )
-        entry = dict(Message.decode(scene.coordinator._log[0])) | {"total/cipher": single}
-        scene.coordinator._log[0] = Message(entry).encode()
+        entry = dict(Message.decode(scene.coordinator.link.briefing.log[0])) | {"total/cipher": single}
+        scene.coordinator.link.briefing.log[0] = Message(entry).encode()
         with pytest.raises(QuorumError, match="total over 1 contributions, agreed were at least 3"):
             scene.finish()
 
@@ -821,7 +821,9 @@ class TestDishonestCoordinator:
         scene = made(scene_of, protection, quorum=0.2)
         coordinator = scene.coordinator
         run = coordinator.manifest.digest
-        key = pair_key(coordinator.vault["exchange"], coordinator.directory["client-2"][64:], "seal", run)
+        key = pair_key(
+            coordinator.link.vault["exchange"], coordinator.directory["client-2"][64:], "seal", run
+        )
         wrap = seal(key, b"c" * 32, place(run, 0, "key", "coordinator", "client-2"))
         ticket = {
             "wrap": Blob("sealed", wrap),

@@ -43,7 +43,7 @@ class TestChannels:
         scene = scene_of(guarded, ROWS, min_clients=2).begin()
         keys = {name: scene.site(name).vault["channel"] for name in CLIENTS}
         for name in CLIENTS:
-            assert scene.coordinator.vault[f"channel/{name}"] == keys[name]
+            assert scene.coordinator.link.vault[f"channel/{name}"] == keys[name]
         assert len({key.reveal() for key in keys.values()}) == len(CLIENTS)
 
     def test_two_clients_share_a_sealing_key_that_the_coordinator_cannot_make(self, guarded, scene_of):
@@ -53,7 +53,7 @@ class TestChannels:
         assert shared == sealing_key(other, "client-1", directory["client-1"])
         third = sealing_key(scene.site("client-3"), "client-1", directory["client-1"])
         assert shared != third
-        assert shared not in (*scene.coordinator.vault.values(), *one.vault.values())
+        assert shared not in (*scene.coordinator.link.vault.values(), *one.vault.values())
 
     @pytest.mark.parametrize("name", ["coordinator", "client-1"])
     def test_nothing_is_sealed_for_the_relay_or_for_oneself(self, guarded, scene_of, name):
@@ -249,7 +249,7 @@ def test_a_client_first_asked_in_a_later_round_gets_its_key_with_the_totals(prot
         pinned=lambda name: pinned_identity(0, name),
     )
     coordinator.enrol()
-    protection.prepare(coordinator, 2)
+    coordinator.protection.prepare(2)
     assert components.preparation.train(coordinator) == ("site 0", "site 1", "site 2")
     assert coordinator.round(components.method.terms, components.method.solve) == coordinator.parties
     assert coordinator.finish().holders == coordinator.parties

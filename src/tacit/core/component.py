@@ -1,8 +1,9 @@
 """Components: what a federation agrees to run, rebuilt from names and settings at every party.
 
 A method, a protection and a preparation are *components*: frozen dataclasses whose fields are their
-settings. The manifest carries their names and settings, never their code; each party builds its own
-copy from what it has installed. What a party can be asked to do is marked (:mod:`tacit.core.marks`).
+settings, or groups of them (:mod:`tacit.core.settings_group`). The manifest carries their names and
+settings, never their code; each party builds its own copy from what it has installed. What a party can be
+asked to do is marked (:mod:`tacit.core.marks`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,13 +19,17 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 
 from tacit.core.errors import ConfigError, nearest
+from tacit.core.settings_group import SettingsGroup, check_groups, check_words, groups_of, settings_of
+
+if typing.TYPE_CHECKING:
+    from tacit.core.party import Party
 
 Built = TypeVar("Built")
 
 
 @dataclass(frozen=True)
 class Option:
-    """A setting of a part, as the command line and the docs show it."""
+    """A setting of a component, as the command line and the docs show it."""
 
     name: str
     type: str
@@ -44,6 +48,20 @@ class Component:
 
     name: ClassVar[str] = ""
 
+    def __new__(cls, *values: Any, **settings: Any) -> typing.Self:
+        """Refuse settings that are in a group, and say how to write them."""
+        known, moved = settings_of(cls), dict[str, list[str]]()
+        for name in settings.keys() & (known.keys() - groups_of(cls)):
+            if group := known[name].group:
+                word = f"{known[name].field.name}={settings[name]!r}"
+                moved.setdefault(f"{group}={known[name].owner.__name__}", []).append(word)
+        if moved:
+            words = ", ".join(
+                f"{group}({', '.join(sorted(inner))})" for group, inner in sorted(moved.items())
+            )
+            raise ConfigError(f"{cls.__name__} has these settings in groups: write {cls.__name__}({words})")
+        return super().__new__(cls)
+
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         own = cls.__dict__.get("__post_init__")
@@ -51,13 +69,13 @@ class Component:
 
             @functools.wraps(own)
             def checked(self: Component) -> None:
-                _check_words(self)
+                _check(self)
                 own(self)
 
             cls.__post_init__ = checked  # type: ignore[method-assign]
 
     def __post_init__(self) -> None:
-        _check_words(self)
+        _check(self)
 
     @classmethod
     def registered_name(cls) -> str:
@@ -65,10 +83,14 @@ class Component:
         return cls.__dict__.get("name") or f"{cls.__module__}:{cls.__qualname__}"
 
     def config(self) -> dict[str, Any]:
-        """Give the settings as plain values."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        """Return the settings as plain values, those of groups among them."""
+        flat: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            flat |= value.config() if isinstance(value, SettingsGroup) else {field.name: value}
+        return flat
 
-    def carry(self, party: typing.Any, known: typing.Any) -> None:
+    def carry_over(self, party: Party, earlier: Party) -> None:
         """Take over what a client must not count anew from an earlier attempt at the same run."""
 
     @classmethod
@@ -87,30 +109,16 @@ class Component:
 
     @classmethod
     def options(cls) -> list[Option]:
-        """List the settings with type, default and description; a base class describes its own."""
-        described: dict[str, str] = {}
-        for base in reversed(cls.__mro__):
-            described |= _described(base.__doc__ or "")
+        """Return the settings with type, default and description, those of groups among them."""
         return [
-            Option(
-                field.name,
-                str(field.type),
-                _default(field),
-                described.get(field.name, ""),
-            )
-            for field in dataclasses.fields(cls)
+            Option(name, str(one.field.type), one.default, _descriptions(one.owner).get(one.field.name, ""))
+            for name, one in settings_of(cls).items()
         ]
 
     @classmethod
     def summary(cls) -> str:
-        """First line of the class's docstring."""
+        """Return the first line of the class's docstring."""
         return (cls.__doc__ or "").strip().split("\n")[0]
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return None if field.default is dataclasses.MISSING else field.default
 
 
 def from_plain(kind: type[Built], config: Mapping[str, Any], where: str, what: str = "key") -> Built:
@@ -121,47 +129,29 @@ def from_plain(kind: type[Built], config: Mapping[str, Any], where: str, what: s
     ConfigError
         For an unknown key, with the nearest valid one, and for a value of the wrong type.
     """
-    hints = typing.get_type_hints(kind)
-    valid = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    values = {}
+    known, groups = settings_of(kind), groups_of(kind)
+    values: dict[str, Any] = {}
+    grouped: dict[str, dict[str, Any]] = {name: {} for name in groups}
     for key, value in config.items():
-        if key not in valid:
-            raise ConfigError(f"{where} has no {what} '{key}': {nearest(key, valid)}")
+        if key not in known:
+            raise ConfigError(f"{where} has no {what} '{key}': {nearest(key, known)}")
+        found = known[key]
         try:
-            values[key] = msgspec.convert(value, hints[key], strict=False)
+            fitting = msgspec.convert(value, found.hint, strict=False)
         except msgspec.ValidationError as error:
-            words = _words(hints[key])
+            words = _words(found.hint)
             way_out = nearest(value, words) if words and isinstance(value, str) else str(error)
             raise ConfigError(f"{where}: {what} {key} = {value!r}: {way_out}") from None
+        grouped.get(found.group, values)[found.field.name] = fitting
+    for name, settings in grouped.items():
+        values[name] = dataclasses.replace(groups[name], **settings)
     return kind(**values)
 
 
-def _check_words(part: Component) -> None:
-    """Refuse a setting that is none of the words its type allows, with the nearest of them."""
-    for name, allowed in _choices(type(part)).items():  # type: ignore[arg-type]
-        if (value := getattr(part, name)) not in allowed:
-            way_out = nearest(str(value), [str(word) for word in allowed])
-            raise ConfigError(f"{part.registered_name()}: option {name} = {value!r}: {way_out}")
-
-
-@functools.cache
-def _choices(kind: type[Component]) -> dict[str, tuple[Any, ...]]:
-    """What settings may be whose type is a Literal, or an optional one."""
-    try:
-        hints = typing.get_type_hints(kind)
-    except NameError:  # a class of a notebook or a function, whose types have no names here
-        return {}
-    found = {field.name: _allowed(hints[field.name]) for field in dataclasses.fields(kind)}
-    return {name: allowed for name, allowed in found.items() if allowed}
-
-
-def _allowed(hint: Any) -> tuple[Any, ...]:
-    """All values of a Literal, and None if it is optional; nothing for any other type."""
-    if typing.get_origin(hint) is typing.Literal:
-        return typing.get_args(hint)
-    members = [(None,) if member is type(None) else _allowed(member) for member in typing.get_args(hint)]
-    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    return tuple(value for values in members for value in values) if is_union and all(members) else ()
+def _check(part: Component) -> None:
+    """Check what every component is held to, before its own rules."""
+    check_words(part, part.registered_name())
+    check_groups(part, part.registered_name())
 
 
 def _words(hint: Any) -> list[str]:
@@ -169,6 +159,15 @@ def _words(hint: Any) -> list[str]:
     if typing.get_origin(hint) is typing.Literal:
         return [word for word in typing.get_args(hint) if isinstance(word, str)]
     return [word for member in typing.get_args(hint) for word in _words(member)]
+
+
+@functools.cache
+def _descriptions(kind: type) -> dict[str, str]:
+    """Descriptions of the settings of a class; a base class describes its own."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        found |= _described(base.__doc__ or "")
+    return found
 
 
 def _described(docstring: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tacit.core.events import Events, Received
+from tacit.core.protection import Protection
 from tacit.core.values import Blob
 
 COORDINATOR = "coordinator"
@@ -23,8 +24,14 @@ OTHER = "another client"
 KEYS = "the keys"
 RUN = "the run"
 STARTING = "starting values"
-AGGREGATES = ("client.disclose_total", "protection.open_total")
-KEY_FIELDS = ("bundle", "wrap", "wraps")
+INTRODUCTION = "introduction"
+VOCABULARY = f"{INTRODUCTION}: labels and categories"
+FIELDS = {  # of asks and replies that every protection has, in words
+    "signature": f"{INTRODUCTION}: columns",
+    "vocabulary": VOCABULARY,
+    "schema": "agreed schema",
+    "digest": "digest of its model",
+}
 
 
 class Exposure:
@@ -34,14 +41,29 @@ class Exposure:
     ----------
     wave : int
     step : str
+    protection : Protection
+        Says which of its fields hold keys, and what people call them.
     starting : bool
         Whether the shared values are those that the public seed gives: nobody's rows are in them yet.
+    aggregate : bool
+        Whether replies are totals over several clients.
     """
 
-    def __init__(self, wave: int, step: str, *, starting: bool = False) -> None:
+    def __init__(
+        self,
+        wave: int,
+        step: str,
+        protection: Protection,
+        *,
+        starting: bool = False,
+        aggregate: bool = False,
+    ) -> None:
         self._wave = wave
         self._step = step
         self._starting = starting
+        self._keys = protection.key_fields
+        self._names = {**protection.field_names, **FIELDS}
+        self._aggregate = aggregate or step == "client.disclose_total"
         self._contribution = ""
         self._seen: dict[tuple[str, str, str, str], list[int]] = {}
 
@@ -57,15 +79,17 @@ class Exposure:
             size = size or _scalar(value)
             if not size:
                 continue
-            if self._step in AGGREGATES or receiver == EXPERIMENTER:
-                self._add(receiver, ALL, "aggregate", name, size)
-            elif kind == "sealed" and name.removeprefix("guard/") in KEY_FIELDS:
-                self._add(receiver, KEYS, kind, name.removeprefix("guard/"), size)
+            field = name.removeprefix("guard/")
+            words = self._names.get(field, field)
+            if self._aggregate or receiver == EXPERIMENTER:
+                self._add(receiver, ALL, "aggregate", words, size)
+            elif kind == "sealed" and field in self._keys:
+                self._add(receiver, KEYS, kind, words, size)
             elif self._step == "client.adopt_model" or name.startswith("guard/"):
                 # A digest that all must agree on; a key that was made to be shown.
-                self._add(receiver, party if service else EACH, "public", name, size)
+                self._add(receiver, party if service else EACH, "public", words, size)
             else:
-                self._add(receiver, party if service else EACH, kind, name, size)
+                self._add(receiver, party if service else EACH, kind, words, size)
 
     def asked(self, receiver: str, fields: Mapping[str, Any], parties: int = 1) -> None:
         """Count what parties received in an ask."""
@@ -85,9 +109,10 @@ class Exposure:
             elif place in ("total", "clear") or kind == "cipher":
                 self._add(receiver, ALL, "aggregate", "total", size, parties)
             elif kind in ("sealed", "share", "masked"):
-                self._add(receiver, KEYS if rest in KEY_FIELDS else OTHER, kind, rest, size, parties)
+                about = KEYS if rest in self._keys else OTHER
+                self._add(receiver, about, kind, self._names.get(rest, rest), size, parties)
             else:
-                self._add(receiver, RUN, "public", rest, size, parties)
+                self._add(receiver, RUN, "public", self._names.get(rest, rest), size, parties)
 
     def _add(self, receiver: str, about: str, kind: str, what: str, size: int, times: int = 1) -> None:
         entry = self._seen.setdefault((receiver, about, kind, what), [0, 0])

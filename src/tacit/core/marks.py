@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 from tacit.core.errors import ConfigError, nearest
 
@@ -21,10 +21,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Mark:
-    """What a marked function of a part is for."""
+    """What a marked function of a part is for; ``replies`` says that a step's replies are aggregates."""
 
     kind: str
     layout: Callable[..., Any] | None = None
+    replies: str = ""
 
 
 def _mark(function: Function, mark: Mark) -> Function:
@@ -32,8 +33,14 @@ def _mark(function: Function, mark: Mark) -> Function:
     return function
 
 
-def step(function: Function) -> Function:
-    """Mark a function that a client performs when asked."""
+@overload
+def step(function: Function) -> Function: ...
+@overload
+def step(*, replies: Literal["aggregate"]) -> Callable[[Function], Function]: ...
+def step(function: Any = None, *, replies: str = "") -> Any:
+    """Mark a function that a party performs when asked; an exposure report must know if it opens totals."""
+    if function is None:
+        return lambda each: _mark(each, Mark("step", replies=replies))
     return _mark(function, Mark("step"))
 
 

@@ -1,4 +1,4 @@
-"""How many neighbours on a sparse random graph keep a sum private and let it finish.
+"""With how many others a client masks on a sparse random graph: a sum stays private, and finishes.
 
 Bell et al., "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead" (2020, SecAgg+).
 """

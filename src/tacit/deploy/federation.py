@@ -18,6 +18,7 @@ from tacit.engines.flower import FlowerEngine
 from tacit.engines.holdings import Holdings
 from tacit.engines.sitefolder import Roster, SiteFolder
 from tacit.federation import Federation
+from tacit.methods.compatibility import check_compatibility
 from tacit.protections import PROTECTIONS
 from tacit.runs.experiment import build_federation
 from tacit.runs.settings import OWN_ROWS, Settings
@@ -60,7 +61,7 @@ class DeployedFederation(Federation):
     def _pinned(self, name: str) -> bytes:
         return self._roster.pinned(name)
 
-    def _standing(self) -> frozenset[str]:
+    def _preshared(self) -> frozenset[str]:
         return frozenset(self._roster.exchanges)
 
     def _evaluated(self) -> bool:
@@ -79,8 +80,6 @@ class DeployedFederation(Federation):
 
 def check_deployable(settings: Settings, roster: Roster) -> None:
     """Refuse what cannot work with those who take part, before anything is sent."""
-    if reason := settings.build_protection().fits(settings.build_method()):
-        raise ConfigError(f"{settings.protect['name']} cannot protect {settings.method['name']}: {reason}")
     clients, asked = len(roster.clients), settings.partition_options().get("clients")
     if settings.data.name != OWN_ROWS and asked != clients:
         raise ConfigError(
@@ -88,12 +87,8 @@ def check_deployable(settings: Settings, roster: Roster) -> None:
             f"clients = {clients}, or data = '{OWN_ROWS}' if every site brings its own"
         )
     protection = settings.build_protection()
-    least = settings.run.min_clients or (1 if protection.promises.single else 3)
-    if clients < least:
-        raise ConfigError(
-            f"the roster names {clients} clients, and {protection.name} opens no total over fewer than "
-            f"{least}: have more sites, or lower min_clients"
-        )
+    method = settings.build_method()
+    check_compatibility(method, protection, clients, min_clients=settings.run.min_clients)
     for service in protection.services:
         if service not in roster.services:
             raise ConfigError(

@@ -19,31 +19,20 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tacit.core.events import Event, Received, Relayed, Replied, RunStarted, TotalOpened, WaveStarted
-from tacit.core.exposure import ALL, CLIENT, COORDINATOR, EACH, EXPERIMENTER, KEYS, OTHER
+from tacit.core.exposure import (
+    ALL,
+    CLIENT,
+    COORDINATOR,
+    EACH,
+    EXPERIMENTER,
+    INTRODUCTION,
+    KEYS,
+    OTHER,
+    VOCABULARY,
+)
 
 CLIENTS = "clients"
-INTRODUCTION = "introduction"
 RELAYED = "messages between clients"
-OPENING = (
-    "client.disclose_total",
-    "client.show_model",
-    "protection.open_total",
-)  # their totals: see TotalOpened
-NAMES = {
-    "signature": f"{INTRODUCTION}: columns",
-    "vocabulary": f"{INTRODUCTION}: labels and categories",
-    "schema": "agreed schema",
-    "digest": "digest of its model",
-    "signed": "public key",
-    "public": "public key",
-    "columns": "public key",
-    "slots": "public key",
-    "evaluation": "rotation keys",
-    "names": "names of the clients",
-    "bundle": "the federation's key",
-    "wrap": "the federation's key",
-    "wraps": "the federation's key",
-}
 EMPTY = 2  # bytes of a vocabulary that tells nothing
 
 
@@ -140,10 +129,9 @@ class ExposureLedger:
     def _received(self, event: Received) -> None:
         if event.receiver not in (COORDINATOR, CLIENT, EXPERIMENTER):
             self._services[event.receiver] = None
-        told = event.what == "total" or event.receiver in (COORDINATOR, EXPERIMENTER)
-        if event.step in OPENING and told:
+        if event.kind == "aggregate" and _told_by_opening(event):
             return
-        if event.what == "vocabulary" and event.bytes == EMPTY * event.times:
+        if event.what == VOCABULARY and event.bytes == EMPTY * event.times:
             return
         if (event.receiver, event.kind) == (COORDINATOR, "cipher"):
             self._ciphers.setdefault(event.contribution, _Count()).add(event.times, event.bytes)
@@ -151,7 +139,8 @@ class ExposureLedger:
         who = CLIENTS if event.receiver == CLIENT else event.receiver
         # What is sealed for a client it can unseal, but only a key is of use to it alone.
         openable = event.kind in ("plain", "aggregate", "public") or (who == CLIENTS and event.about == KEYS)
-        what = _words(event.what, event.contribution if event.kind not in ("aggregate", "public") else "")
+        summed = event.kind not in ("aggregate", "public") and event.about != KEYS
+        what = _words(event.what, event.contribution if summed else "")
         self._add(who, what, event.about, event.kind, event.over, event.times, event.bytes, openable)
 
     def _opened(self, event: TotalOpened) -> None:
@@ -221,18 +210,18 @@ class ExposureLedger:
         return sentences(self.summary())
 
 
-def _words(name: str, contribution: str) -> str:
-    """Name what was received as people would.
+def _told_by_opening(event: Received) -> bool:
+    """Whether an aggregate is part of an opening, which other events tell."""
+    if event.receiver == CLIENT:
+        return event.step == "client.disclose_total" and event.what == "total"
+    return event.receiver != EXPERIMENTER or event.step == "client.show_model"
 
-    >>> _words("clear/factor", "terms"), _words("next_exchange", ""), _words("weights", "")
-    ('terms: factor', 'signed exchange keys', 'weights')
+
+def _words(name: str, contribution: str) -> str:
+    """Name what was received, with the sum that it belonged to.
+
+    >>> _words("clear/factor", "terms"), _words("weights", "")
+    ('terms: factor', 'weights')
     """
-    name = name.removeprefix("clear/").removeprefix("guard/")
-    if name.endswith(("exchange", "exchanges")):
-        return "signed exchange keys"
-    if name in NAMES:
-        return NAMES[name]
-    if not contribution:
-        return name
-    vector = {"vector": "vector", "cipher": "vector", "hop": "running sum", "incoming": "running sum"}
-    return f"{contribution}: {vector.get(name, name)}"
+    name = name.removeprefix("clear/")
+    return f"{contribution}: {name}" if contribution else name

@@ -14,6 +14,7 @@ from tacit.core.errors import ConfigError
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import contribution
 from tacit.core.party import Party
+from tacit.core.protection import Protection
 from tacit.core.shared import Shared
 from tacit.data.schema import Schema
 from tacit.data.table import Table
@@ -90,13 +91,21 @@ class Method(Component):
         return federation.train(self, **settings).model
 
     def check(self, schema: Schema) -> None:
-        """Refuse a task that this method cannot learn."""
-        if schema.task not in self.tasks:
-            raise ConfigError(f"{self.name} cannot learn {schema.task}: it does {' and '.join(self.tasks)}")
+        """Refuse a schema that this method cannot learn."""
+        self.check_task(schema.task)
 
-    def suits(self, protection: Component) -> str | None:
-        """Why a protection makes no sense for this method, if so; asked before anything is sent."""
+    def check_task(self, task: str) -> None:
+        """Refuse a task that this method cannot learn."""
+        if task not in self.tasks:
+            raise ConfigError(f"{self.name} cannot learn {task}: it does {' and '.join(self.tasks)}")
+
+    def incompatibility(self, protection: Protection) -> str | None:
+        """Return why a protection makes no sense for this method, if so; asked before anything is sent."""
         return None
+
+    def warnings_for(self, scaled: bool) -> Sequence[str]:
+        """Return what is better known before a run begins; ``scaled``: sums agree on a scale first."""
+        return ()
 
     @property
     def sums(self) -> int:
@@ -108,16 +117,16 @@ class Method(Component):
         """How many of them at the most between two marks, for methods that have rounds."""
         return 1
 
-    def at_once(self, coordinator: Coordinator) -> bool:
-        """Whether :meth:`train` finds the scale in its own sums, so that none has to be agreed before."""
+    def finds_scale_itself(self, coordinator: Coordinator) -> bool:
+        """Return whether :meth:`train` finds the scale in its own sums, so that none is agreed before it."""
         return False
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
         """Shared values before the first sum."""
         return {}
 
-    def joined(self, shared: Shared) -> Shared:
-        """Shared values of a finished training, as other clients that join it go on from them."""
+    def continue_from(self, shared: Shared) -> Shared:
+        """Return the shared values with which other clients continue a finished training."""
         return shared
 
     def view(self, shared: Shared) -> Mapping[str, Any]:

@@ -5,8 +5,8 @@ Networks from Decentralized Data", AISTATS 2017. With the paper's symbols:
 
     w_t    weights at the start of round t
     C      share of the clients that take part in a round (``fraction``)
-    E, B   local epochs and rows of a step (``epochs``, ``batch``; B = ∞ is batch = 0)
-    η      local learning rate (``rate``)
+    E, B   local epochs and rows of a step (``local.epochs``, ``local.batch``; B = ∞ is batch = 0)
+    η      local learning rate (``local.rate``)
     n_k    rows of client k
 
 Each client of the round starts from w_t, takes E epochs of steps and has w_t^k; then
@@ -16,226 +16,275 @@ What is summed here is the change, w_{t+1} = w_t + Σ u_k Δ_k / Σ u_k with Δ_
 but a change has a bound (``limit``), so that fixed-point sums are short and precise. For the same reason
 the weight is u_k = n_k/c ≤ 1, with c² = Σ n_k² from a first protected sum: nobody's n_k is told, and c is
 at least the largest.
+
+The parts are in :mod:`tacit.methods.averaging`. Other papers change one of them: ``local`` and what a step
+follows (:mod:`~tacit.methods.fedprox`), ``weighting`` (:mod:`~tacit.methods.homogeneity`), ``server``
+(:mod:`~tacit.methods.fedopt`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.coordinator import Coordinator
-from tacit.core.errors import DataError
+from tacit.core.errors import ConfigError
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
+from tacit.core.protection import Protection
+from tacit.core.settings_group import check_rules
 from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Inputs
 from tacit.data.schema import Schema
-from tacit.methods.averaging import Averaging, cohort
-from tacit.methods.early_stopping import Watch
-from tacit.methods.example_privacy import check_budget
-from tacit.models.local import trained
-from tacit.models.neural import PREFIX
+from tacit.methods.averaging import early_stopping, rounds
+from tacit.methods.averaging.architecture import Architecture
+from tacit.methods.averaging.change import Change
+from tacit.methods.averaging.early_stopping import HoldOutMonitor, Stopping
+from tacit.methods.averaging.example_privacy import ExamplePrivacy, carry_rounds
+from tacit.methods.averaging.local_training import Correction, LocalTraining
+from tacit.methods.averaging.server_step import ServerStep
+from tacit.methods.averaging.weighting import Labels, Weighting
+from tacit.methods.base import Method
+from tacit.models.network import Matrix, Vector
+from tacit.models.neural import PREFIX, Neural
 
-ABSURD = 1e3  # times the limit: such a change is no learning, and is refused
 NOBODY = 1e-9  # sum of weights below which nobody has contributed
 
 
 @dataclass(frozen=True)
-class FedAvg(Averaging):
+class FedAvg(Method):
     """Weighted average of locally trained networks (McMahan et al., 2017).
 
     Parameters
     ----------
-    network : str
-        "mlp", "cnn" (torch), a network of the entry-point group tacit.models, or in Python a factory.
-    hidden : sizes
-        Sizes of the hidden layers of "mlp": 32, "437,312", or "" for none.
-    activation : {"relu", "tanh", "sigmoid"}
-        Of the hidden layers of "mlp".
-    initialisation : {"he", "random", "zeros"}
-        First weights of "mlp".
+    architecture : Architecture
+        The network.
     rounds : int
         Rounds of local training and averaging.
     fraction : float
         Share of the clients that take part in a round, drawn anew each time.
-    epochs : int
-        Passes over a client's rows in a round.
-    batch : int
-        Rows of a step; 0 for all at once, which with one epoch is FedSGD.
-    optimiser : {"sgd", "adam"}
-        Of the clients; its memory starts anew in every round.
-    rate : float
-        Learning rate of the clients.
-    momentum : float
-        Momentum of "sgd".
-    weighting : {"rows", "equal"}
-        Whether a client counts by its rows, or as much as any other.
-    limit : float
-        Largest change of a parameter in a round; a client whose change is larger scales it down as a whole,
-        and refuses itself beyond a thousand times that.
-    protect_layers : layers
-        What is summed under protection: "all", a number k for the last k layers, "first-and-last", or names
-        or regular expressions, separated by commas. The other layers travel in the clear.
-    patience : int
-        Stop after so many rounds without a lower loss on the clients' hold-outs; 0 for never.
-    collapse : float
-        Take a round back if accuracy on the clients' hold-outs falls by more than this below the best; 0 for
-        never.
-    example_noise : float
-        DP-SGD at every client: standard deviation of the noise over example_clip; 0 for none.
-    example_clip : float
-        Longest norm of the gradient of one row.
-    example_sampling : float
-        Probability with which a row is part of a step.
-    example_epsilon : float
-        Budget of the whole run for any one row; training stops before it would be exceeded.
-    example_delta : float
-        Probability with which that may not hold.
+    local : LocalTraining
+        What a client does in a round.
+    weighting : Weighting
+        How much a client counts.
+    change : Change
+        How a client's change travels.
+    stopping : Stopping
+        When training ends early, and when a round is taken back.
+    privacy : ExamplePrivacy
+        DP-SGD at the clients.
+    server : ServerStep
+        What is done with the mean change.
 
     Examples
     --------
     >>> import tacit
     >>> federation = tacit.Federation.embedded("digits", clients=10)
-    >>> model = FedAvg(rounds=5, epochs=5).fit(federation)
+    >>> model = FedAvg(rounds=5, local=LocalTraining(epochs=5)).fit(federation)
     >>> model.score(federation.test.values, federation.test.target) > 0.9
     True
     """
 
     name = "fedavg"
+    tasks = ("classification",)
+    needs_norms = False
     default_protection: ClassVar[str] = "masked"
     paper = (
         "McMahan, Moore, Ramage, Hampson and Agüera y Arcas, Communication-Efficient Learning of Deep "
         "Networks from Decentralized Data, 2017"
     )
 
+    architecture: Architecture = field(default_factory=Architecture)
+    rounds: int = 10
+    fraction: float = 1.0
+    local: LocalTraining = field(default_factory=LocalTraining)
+    weighting: Weighting = field(default_factory=Weighting)
+    change: Change = field(default_factory=Change)
+    stopping: Stopping = field(default_factory=Stopping)
+    privacy: ExamplePrivacy = field(default_factory=ExamplePrivacy)
+    server: ServerStep = field(default_factory=ServerStep)
+
+    def __post_init__(self) -> None:
+        check_rules(
+            self,
+            (
+                ("rounds", self.rounds >= 1, "give a whole number of at least 1"),
+                ("fraction", 0 < self.fraction <= 1, "give a share of the clients, above 0 up to 1"),
+            ),
+        )
+        if self.privacy.noise and self.weighting.from_labels:
+            raise ConfigError(
+                f"{self.name} sums class counts and weights that follow from labels, which example_epsilon "
+                "would not cover: use fedavg"
+            )
+
+    # -- the coordinator ---------------------------------------------------------------------------
+
     def train(self, coordinator: Coordinator) -> None:
         """Agree on weights, then rounds of local training and averaging."""
-        rounds = self.span(coordinator)
+        remaining = rounds.find_remaining(coordinator, self.rounds)
         if not coordinator.progress and (coordinator.shared is None or "scale" not in coordinator.shared):
             self.agree(coordinator)
-        watch = Watch(self, coordinator)
-        for number in rounds:
-            if not self.affordable(coordinator, number):
+        monitor = HoldOutMonitor(self.stopping, coordinator, self.hold_out, self.consent, self.take_back)
+        for number in remaining:
+            if not self.can_afford_round(coordinator, number):
                 break
-            self.welcome_late(coordinator, number)
-            coordinator.round(self.update, self.step, cohort(coordinator, self.fraction, number))
-            going_on = watch.goes_on(number)
-            spent = self.spent(coordinator, number + 1)
-            coordinator.mark(number + 1, best=watch.best, over=not going_on, epsilon=spent)
+            rounds.admit_late_clients(coordinator, number)
+            cohort = rounds.draw_cohort(coordinator, self.fraction, number)
+            coordinator.round(self.update, self.step, cohort)
+            going_on = monitor.judge_round(number)
+            spent = self.compute_epsilon(coordinator, number + 1)
+            coordinator.mark(number + 1, best=monitor.best, over=not going_on, epsilon=spent)
             if not going_on:
                 break
 
     def agree(self, coordinator: Coordinator) -> None:
         """Find the norm of all weights, by which each becomes a number up to 1."""
-        if self.weighting == "rows":
+        if not self.weighting.equal:
             coordinator.round(self.squares, self.norm)
 
-    # -- client ------------------------------------------------------------------------------------
+    def can_afford_round(self, coordinator: Coordinator, number: int) -> bool:
+        """Return whether the budgets of the protection and of the examples allow another round."""
+        return rounds.has_sums_left(coordinator, self.round_sums) and self.privacy.allows_round(
+            coordinator, number, self.rounds, self.local.epochs
+        )
 
-    def weight(self, labels: NDArray[np.int64], shared: Shared) -> float:
-        """n_k: how much a client counts."""
-        return float(len(labels))
+    def compute_epsilon(self, coordinator: Coordinator, number: int) -> float:
+        """Return epsilon after so many rounds: of the examples, or of the clients; 0 without noise."""
+        if self.privacy.noise:
+            return self.privacy.compute_epsilon(number + coordinator.repeats, self.local.epochs)
+        return rounds.epsilon_spent(coordinator)
 
-    def rows(self, party: Party, shared: Shared, labels: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """Rows that take part in a round; None for all."""
-        return None
+    # -- a client ----------------------------------------------------------------------------------
 
-    def _squares_layout(self, schema: Schema) -> Layout:
-        return Layout(Field("square", ()))
-
-    @contribution(_squares_layout)
+    @contribution(lambda method, schema: Layout(Field("square", ())))
     def squares(self, party: Party, shared: Shared) -> dict[str, Any]:
-        """Square of this client's weight."""
+        """Return the square of this client's weight."""
         labels = shared.schema.labels(party.data)
-        chosen = self.rows(party, shared, labels)
-        return {"square": self.weight(labels if chosen is None else labels[chosen], shared) ** 2}
+        chosen = self.weighting.choose_rows(party, shared, labels)
+        return {"square": self.weighting.weigh(labels if chosen is None else labels[chosen], shared) ** 2}
 
     def _update_layout(self, schema: Schema) -> Layout:
-        network = self.built(schema)
-        covered = network.chosen(self.protect_layers)
-        fields = [
-            Field(
-                f"delta/{name}",
-                shape,
-                bound=self.limit if name in network.parameters else None,
-                clear=name not in covered,
-            )
-            for name, shape in network.shapes.items()
-        ]
-        return Layout(*fields, *self._weight_fields())
-
-    def _weight_fields(self) -> list[Field]:
-        return [Field("weight", (), bound=1.0)] if self.weighting == "rows" else []
+        return Layout(*self.change.fields(self.architecture.build(schema)), *self.weighting.fields())
 
     @contribution(_update_layout)
     def update(self, party: Party, shared: Shared) -> dict[str, Any]:
-        """u_k Δ_k and u_k after local training (ClientUpdate of algorithm 1)."""
-        network, number = self.built(shared.schema), int(shared["round"])
-        X, labels = Inputs.of(shared).matrix(party.data), shared.schema.labels(party.data)
-        if (chosen := self.rows(party, shared, labels)) is not None:
-            X, labels = X[chosen], labels[chosen]
-        if (private := self.private) is not None:
-            check_budget(party, number, self)
-        start = self.flat(party, shared)
-        rng = party.rng("descent", number)
-        with np.errstate(all="ignore"):  # what overflows is refused below
-            delta = trained(network, start, X, labels, self.descent(), rng, private) - start
-        self._bounded(party, delta, network.trained)
-        if self.weighting == "equal":
-            return {f"delta/{name}": array for name, array in network.named(delta).items()}
-        # Noise on the norm, or a client that joined late, may leave it smaller than a weight.
-        share = min(1.0, self.weight(labels, shared) / float(shared["scale"]))
-        named = network.named(delta * share)
-        return {**{f"delta/{name}": array for name, array in named.items()}, "weight": np.array(share)}
+        """Return u_k Δ_k and u_k after local training (ClientUpdate of algorithm 1)."""
+        network, number = self.architecture.build(shared.schema), int(shared["round"])
+        X, labels = self.read_rows(party, shared)
+        self.privacy.count_round(party, number, self.rounds, self.local.epochs)
+        start = self.architecture.flatten_weights(party, shared)
+        rng, correct = party.rng("descent", number), self.make_correction(start, party, shared)
+        with np.errstate(all="ignore"):  # what overflows is refused when it is packed
+            delta = self.local.train(network, start, X, labels, rng, self.privacy, correct) - start
+        share = self.weighting.share(labels, shared)
+        packed = self.change.pack(delta, share, network, party)
+        return packed if self.weighting.equal else {**packed, "weight": np.array(share)}
 
-    def _bounded(self, party: Party, delta: NDArray[np.float64], trained: int) -> None:
-        """Scale a change down to the limit; refuse one that is no number, or absurd."""
-        largest = float(np.abs(delta[:trained]).max())
-        if not np.isfinite(delta).all() or largest > ABSURD * self.limit:
-            raise DataError(
-                f"local training ran away: a weight changed by more than {ABSURD * self.limit:g}, or is no "
-                "number; lower the rate, or look for odd values in the rows",
-                private=f"largest change {largest:g}",
-            )
-        if largest > self.limit:
-            delta[:trained] *= self.limit / largest * (1 - 1e-15)
-            party.note(f"its change exceeded the limit of {self.limit:g} and was scaled down", "warning")
+    def read_rows(self, party: Party, shared: Shared) -> tuple[Matrix, Labels]:
+        """Return the prepared rows of a client that take part in a round, and their labels."""
+        X, labels = Inputs.of(shared).matrix(party.data), shared.schema.labels(party.data)
+        chosen = self.weighting.choose_rows(party, shared, labels)
+        return (X, labels) if chosen is None else (X[chosen], labels[chosen])
+
+    def make_correction(self, start: Vector, party: Party, shared: Shared) -> Correction | None:
+        """Return what is made of a local gradient before it is followed; None for nothing, as here."""
+        return None
 
     # -- whoever opens the total -------------------------------------------------------------------
 
     @apply
     def norm(self, total: Total, shared: Shared) -> Shared:
-        """c: at least the largest weight."""
+        """Set c, which is at least the largest weight."""
         return shared | {"scale": float(np.sqrt(max(float(total["square"]), 1e-300)))}
 
     @apply
     def step(self, total: Total, shared: Shared) -> Shared:
-        """w_{t+1} = w_t + mean change; a round in which nobody counts changes nothing."""
+        """Move to w_{t+1} = w_t + mean change; a round in which nobody counts changes nothing."""
         number = {"round": int(shared["round"]) + 1}
         weight = float(total["weight"]) if "weight" in total else float(total.contributors)
         if weight < NOBODY:
             return shared | number
-        network = self.built(shared.schema)
-        mean = {name: np.asarray(total[f"delta/{name}"]) / weight for name in network.shapes}
-        for name in network.parameters:
-            # A mean of changes is within their limit; noise on the sum may not be, and is cut there.
-            mean[name] = np.clip(mean[name], -self.limit, self.limit)
-        return shared | {**self.remembered(shared), **self.moved(mean, shared), **number}
-
-    def moved(self, mean: Mapping[str, Any], shared: Shared) -> dict[str, Any]:
-        """Weights after the server's step; methods with a server optimiser take another one."""
-        return {PREFIX + name: shared[PREFIX + name] + change for name, change in mean.items()}
+        network = self.architecture.build(shared.schema)
+        mean = self.change.average(total, weight, network)
+        before = self.stopping.remember(shared, (PREFIX, *self.server.state))
+        return shared | {**before, **self.server.move(mean, shared, network), **number}
 
     def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
         """Refuse a visible change that is larger than a client may make."""
-        network = self.built(schema)
-        bounded = name.removeprefix("delta/") in network.parameters or name == "weight"
-        limit = 1.0 if name == "weight" else self.limit
-        if bounded and np.abs(piece).max(initial=0.0) > limit:
-            return f"exceeds its bound of {limit:g}"
-        return None
+        return self.change.find_flaw(name, piece, self.architecture.build(schema))
+
+    # -- hold-outs ---------------------------------------------------------------------------------
+
+    @contribution(lambda method, schema: early_stopping.SCORES)
+    def hold_out(self, party: Party, shared: Shared) -> dict[str, Any]:
+        """Return hits, loss and rows of this client's hold-out."""
+        return early_stopping.score_hold_out(self.model(shared), party.holdout)
+
+    @contribution(lambda method, schema: early_stopping.CONSENT)
+    def consent(self, party: Party, shared: Shared) -> dict[str, Any]:
+        """Return nothing but a one: wherever totals open, the last round is taken back with it."""
+        return {"consent": 1.0}
+
+    @apply
+    def take_back(self, total: Total, shared: Shared) -> Shared:
+        """Set the weights, and what the server keeps beside them, as they were before the last round."""
+        return early_stopping.restore(shared)
+
+    # -- what a federation asks of every method ----------------------------------------------------
+
+    @classmethod
+    def tiny(cls) -> Self:
+        """Return a small network and few rounds."""
+        return cls.from_config({"hidden": (8,), "rounds": 3, "epochs": 2, "batch": 8, "rate": 0.3})
+
+    def check(self, schema: Schema) -> None:
+        """Refuse a task, a network, a choice of layers or a budget that cannot work."""
+        super().check(schema)
+        self.architecture.build(schema).chosen(self.change.protect_layers)
+        self.privacy.check_budget(self.local.epochs)
+
+    def incompatibility(self, protection: Protection) -> str | None:
+        """Refuse noise on weights."""
+        return self.weighting.explain_noise_conflict() if protection.adds_noise else None
+
+    def warnings_for(self, scaled: bool) -> Sequence[str]:
+        """Warn of sums that the budget for rows leaves out."""
+        text = "example_epsilon does not cover the sums that agree on a scale: use scale = 'none'"
+        return (text,) if self.privacy.noise and scaled else ()
+
+    @property
+    def sums(self) -> int:
+        """Return the sums of the weights, and of all rounds."""
+        return self.weighting.sums + self.rounds * self.round_sums
+
+    @property
+    def round_sums(self) -> int:
+        """Return the sums of a round at the most."""
+        return 1 + self.stopping.round_sums
+
+    def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
+        """Return the first weights, the same everywhere."""
+        return {**self.architecture.start_weights(schema, rng), "round": 0, "until": self.rounds}
+
+    def continue_from(self, shared: Shared) -> Shared:
+        """Go on from a finished training, as many rounds again; weights are agreed anew."""
+        kept = {name: value for name, value in shared.items() if name != "scale"}
+        return Shared(shared.schema, {**kept, "until": int(shared["round"]) + self.rounds})
+
+    def view(self, shared: Shared) -> Mapping[str, Any]:
+        """Return what clients need: the weights, not the server's own state."""
+        own = (*self.server.state, early_stopping.PREVIOUS)
+        return {name: value for name, value in shared.items() if not name.startswith(own)}
+
+    def carry_over(self, party: Party, earlier: Party) -> None:
+        """Go on counting the rounds that cost the examples' budget."""
+        carry_rounds(party, earlier)
+
+    def model(self, shared: Shared) -> Neural:
+        """Return the model that has the shared weights."""
+        return self.architecture.make_model(shared)

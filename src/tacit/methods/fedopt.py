@@ -17,17 +17,19 @@ the bias of m and v, Flower's has: with ``bias_correction``, η is multiplied by
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from math import inf
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.errors import ConfigError
+from tacit.core.settings_group import Rule
 from tacit.core.shared import Shared
+from tacit.methods.averaging.server_step import ServerStep
 from tacit.methods.fedavg import FedAvg
+from tacit.models.network import Network
 from tacit.models.neural import PREFIX
 
 Array = NDArray[np.float64]
@@ -37,8 +39,8 @@ PAPER = (
 
 
 @dataclass(frozen=True)
-class ServerOptimiser(FedAvg):
-    """Base of the three: everything but how v moves.
+class AdaptiveStep(ServerStep):
+    """An adaptive step: everything but how v moves.
 
     Parameters
     ----------
@@ -56,8 +58,7 @@ class ServerOptimiser(FedAvg):
         Correct for m and v having started at zero.
     """
 
-    name: ClassVar[str] = ""
-    paper = PAPER
+    state: ClassVar[tuple[str, ...]] = ("m/", "v/")
 
     eta: float = 0.1
     beta1: float = 0.9
@@ -66,36 +67,28 @@ class ServerOptimiser(FedAvg):
     v0: float = 0.0
     bias_correction: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, fine, way_out in (
+    def rules(self) -> Iterable[Rule]:
+        """Return what the values must satisfy."""
+        return (
             ("eta", 0 < self.eta < inf, "give a learning rate above 0"),
             ("beta1", 0 <= self.beta1 < 1, "give a number from 0 up to, but below, 1"),
             ("beta2", 0 <= self.beta2 < 1, "give a number from 0 up to, but below, 1"),
             ("tau", 0 < self.tau < inf, "give a small number above 0"),
             ("v0", 0 <= self.v0 < inf, "give 0 or a number above"),
-        ):
-            if not fine:
-                raise ConfigError(f"{name} is {getattr(self, name)}: {way_out}")
-
-    @classmethod
-    def tiny(cls) -> ServerOptimiser:
-        """FedAvg's, with steps that are felt in a few rounds."""
-        return cls(**{**super().tiny().config(), "eta": 0.1})
+        )
 
     def second_moment(self, v: Array, square: Array) -> Array:
-        """v after a round, from Δ²."""
+        """Return v after a round, from Δ²."""
         raise NotImplementedError
 
-    def moved(self, mean: Mapping[str, Any], shared: Shared) -> dict[str, Any]:
-        """One step of the server's optimiser; state that is not trained is averaged plainly."""
-        result = super().moved(mean, shared)
-        parameters, eta = self.built(shared.schema).parameters, self.eta
+    def move(self, mean: Mapping[str, Any], shared: Shared, network: Network) -> dict[str, Any]:
+        """Return the weights after one step, and m and v; state that is not trained is averaged plainly."""
+        result, eta = super().move(mean, shared, network), self.eta
         if self.bias_correction:
             count = int(shared["round"]) + 2
             eta *= np.sqrt(1 - self.beta2**count) / (1 - self.beta1**count)
         for name, delta in mean.items():
-            if name not in parameters:
+            if name not in network.parameters:
                 continue
             m = self.beta1 * shared.get(f"m/{name}", 0.0) + (1 - self.beta1) * delta
             start = np.full_like(delta, self.v0 * self.tau**2)
@@ -106,37 +99,66 @@ class ServerOptimiser(FedAvg):
 
 
 @dataclass(frozen=True)
-class FedAdagrad(ServerOptimiser):
-    """FedAvg with Adagrad at the server (Reddi et al., 2021)."""
-
-    name = "fedadagrad"
+class AdagradStep(AdaptiveStep):
+    """Adagrad: v adds up all squares."""
 
     beta1: float = 0.0
 
     def second_moment(self, v: Array, square: Array) -> Array:
-        """All squares so far."""
+        """Return all squares so far."""
         return v + square
 
 
 @dataclass(frozen=True)
-class FedAdam(ServerOptimiser):
-    """FedAvg with Adam at the server (Reddi et al., 2021)."""
-
-    name = "fedadam"
+class AdamStep(AdaptiveStep):
+    """Adam: v is a moving average of squares."""
 
     def second_moment(self, v: Array, square: Array) -> Array:
-        """Moving average of squares."""
+        """Return the moving average of squares."""
         return self.beta2 * v + (1 - self.beta2) * square
 
 
 @dataclass(frozen=True)
-class FedYogi(ServerOptimiser):
-    """FedAvg with Yogi at the server (Reddi et al., 2021)."""
-
-    name = "fedyogi"
+class YogiStep(AdaptiveStep):
+    """Yogi: v grows and shrinks by at most (1 - β₂) Δ², whatever it is."""
 
     eta: float = 0.01
 
     def second_moment(self, v: Array, square: Array) -> Array:
-        """Grows and shrinks by at most (1 - β₂) Δ², whatever v is."""
+        """Return v, nearer to the square."""
         return v - (1 - self.beta2) * square * np.sign(v - square)
+
+
+@dataclass(frozen=True)
+class FedAdagrad(FedAvg):
+    """FedAvg with Adagrad at the server (Reddi et al., 2021)."""
+
+    name = "fedadagrad"
+    paper = PAPER
+
+    server: AdagradStep = field(default_factory=AdagradStep)
+
+
+@dataclass(frozen=True)
+class FedAdam(FedAvg):
+    """FedAvg with Adam at the server (Reddi et al., 2021)."""
+
+    name = "fedadam"
+    paper = PAPER
+
+    server: AdamStep = field(default_factory=AdamStep)
+
+
+@dataclass(frozen=True)
+class FedYogi(FedAvg):
+    """FedAvg with Yogi at the server (Reddi et al., 2021)."""
+
+    name = "fedyogi"
+    paper = PAPER
+
+    server: YogiStep = field(default_factory=YogiStep)
+
+    @classmethod
+    def tiny(cls) -> Self:
+        """Return FedAvg's, with steps that are felt in a few rounds."""
+        return cls.from_config({**super().tiny().config(), "eta": 0.1})

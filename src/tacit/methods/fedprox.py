@@ -7,16 +7,20 @@ gains μ (w - w_t). With μ = 0 it is FedAvg.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
-from tacit.core.errors import ConfigError
+from tacit.core.party import Party
+from tacit.core.settings_group import Rule
+from tacit.core.shared import Shared
+from tacit.methods.averaging.local_training import Correction, LocalTraining
 from tacit.methods.fedavg import FedAvg
-from tacit.models.local import Descent
+from tacit.models.network import Vector
 
 
 @dataclass(frozen=True)
-class FedProx(FedAvg):
-    """FedAvg with clients held near the common weights (Li et al., 2020).
+class ProximalTraining(LocalTraining):
+    """Local training that is held near the common weights.
 
     Parameters
     ----------
@@ -24,19 +28,31 @@ class FedProx(FedAvg):
         Strength μ of the pull towards the common weights, at least 0.
     """
 
+    mu: float = 0.01
+
+    def rules(self) -> Iterable[Rule]:
+        """Return what the values must satisfy."""
+        return (*super().rules(), ("mu", self.mu >= 0, "give a number of at least 0"))
+
+    def pull_towards(self, start: Vector) -> Correction | None:
+        """Return the function that adds μ (w - w_t) to a gradient."""
+        if not self.mu:
+            return None
+        return lambda gradient, weights: gradient + self.mu * (weights - start[: len(weights)])
+
+
+@dataclass(frozen=True)
+class FedProx(FedAvg):
+    """FedAvg with clients held near the common weights (Li et al., 2020)."""
+
     name = "fedprox"
     paper = (
         "Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith, Federated Optimization in Heterogeneous Networks, "
         "2020"
     )
 
-    mu: float = 0.01
+    local: ProximalTraining = field(default_factory=ProximalTraining)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.mu >= 0:
-            raise ConfigError(f"mu is {self.mu}: give a number of at least 0")
-
-    def descent(self) -> Descent:
-        """FedAvg's, with the pull."""
-        return replace(super().descent(), proximal=self.mu)
+    def make_correction(self, start: Vector, party: Party, shared: Shared) -> Correction | None:
+        """Return the pull towards the weights w_t that the round started from (eq. 2)."""
+        return self.local.pull_towards(start)

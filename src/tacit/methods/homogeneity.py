@@ -19,33 +19,36 @@ and nobody learns whom; "subsample" trains on at most P_j N_i rows of class j, d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.component import Component
 from tacit.core.coordinator import Coordinator
-from tacit.core.errors import ConfigError
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
+from tacit.core.settings_group import Rule
 from tacit.core.shared import Shared, Total
-from tacit.data.schema import Schema
+from tacit.methods.averaging.weighting import Labels, Weighting
 from tacit.methods.fedavg import FedAvg
 
 Vector = NDArray[np.float64]
-Labels = NDArray[np.int64]
+PAPER = (
+    "Santos, Templeton, Chemli, Cerasti, Pugliese, Bruno, De Cubellis and Jug, Exploring Aggregation "
+    "Strategies for Federated Learning in National Statistics, 2023"
+)
 
 
 def class_counts(labels: Labels, classes: int) -> Vector:
-    """N_ij: rows of each class."""
+    """Return N_ij: rows of each class."""
     return np.bincount(labels, minlength=classes).astype(np.float64)
 
 
 def concentration(counts: Vector, shares: Vector) -> float:
-    """s_i = Σ_j P_j p_ij²: small for a client with evenly spread classes.
+    """Return s_i = Σ_j P_j p_ij²: small for a client with evenly spread classes.
 
     >>> even, P = np.array([5.0, 5.0]), np.array([0.5, 0.5])
     >>> concentration(even, P), concentration(np.array([10.0, 0.0]), P)
@@ -55,8 +58,8 @@ def concentration(counts: Vector, shares: Vector) -> float:
 
 
 @dataclass(frozen=True)
-class HomogeneityWeighted(FedAvg):
-    """Base of both: everything but the direction of the weights.
+class HomogeneityWeighting(Weighting):
+    """The weights of HWFedAvg: clients with homogeneous classes count more.
 
     Parameters
     ----------
@@ -70,130 +73,120 @@ class HomogeneityWeighted(FedAvg):
         Show each client's weight to the coordinator, as the paper does.
     """
 
-    name: ClassVar[str] = ""
-    paper = (
-        "Santos, Templeton, Chemli, Cerasti, Pugliese, Bruno, De Cubellis and Jug, Exploring Aggregation "
-        "Strategies for Federated Learning in National Statistics, 2023"
-    )
+    from_labels: ClassVar[bool] = True
 
     by_size: bool = True
     heterogeneous: Literal["keep", "exclude", "subsample"] = "keep"
     threshold: float = 1.5
     expose_weights: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.weighting != "rows":
-            raise ConfigError(f"{self.name} has weights of its own: weighting = 'equal' is for fedavg")
-        if self.example_noise:
-            raise ConfigError(
-                f"{self.name} sums class counts and weights that follow from labels, which example_epsilon "
-                "would not cover: use fedavg"
-            )
-        if not self.threshold >= 1:
-            raise ConfigError(
-                f"threshold is {self.threshold}: give 1 or more; 1 is as even as all rows together"
-            )
-
-    def suits(self, protection: Component) -> str | None:
-        """Refuse noise on weights, which are the whole point here."""
-        if super().suits(protection):
-            return "its weights and class counts are sums that noise and clipping would spoil: use fedavg"
-        return None
+    def rules(self) -> Iterable[Rule]:
+        """Return what the values must satisfy."""
+        return (
+            ("weighting", not self.equal, "clients have weights of their own here, 'equal' is for fedavg"),
+            ("threshold", self.threshold >= 1, "give 1 or more; 1 is as even as all rows together"),
+        )
 
     @property
     def sums(self) -> int:
-        """FedAvg's, and the class counts."""
+        """Return the sums of FedAvg's weighting, and the class counts."""
         return super().sums + 1
 
-    def agree(self, coordinator: Coordinator) -> None:
-        """Find P_j, then the norm of the weights."""
-        coordinator.round(self.classes, self.share)
-        super().agree(coordinator)
+    def prefer(self, concentration: float, rows: int) -> float:
+        """Return N_i/s_i, or without the size 1/s_i."""
+        return 1.0 / concentration * rows if self.by_size else 1.0 / concentration
 
-    def _classes_layout(self, schema: Schema) -> Layout:
-        return Layout(Field("counts", (schema.outputs,)))
-
-    @contribution(_classes_layout)
-    def classes(self, party: Party, shared: Shared) -> dict[str, Any]:
-        """N_ij of this client."""
-        return {"counts": class_counts(shared.schema.labels(party.data), shared.schema.outputs)}
-
-    @apply
-    def share(self, total: Total, shared: Shared) -> Shared:
-        """P_j; noise may have made a count negative, or none positive."""
-        counts = np.maximum(np.asarray(total["counts"]), 0.0) + 1e-12
-        return shared | {"class_shares": counts / counts.sum()}
-
-    def tilt(self, concentration: float) -> float:
-        """Weight of a client from its s_i, before its size."""
-        raise NotImplementedError
-
-    def sized(self, tilt: float, rows: int) -> float:
-        """Weight with the size."""
-        raise NotImplementedError
-
-    def weight(self, labels: Labels, shared: Shared) -> float:
-        """W_i, up to the sums that cancel; none for a client that is left out."""
+    def weigh(self, labels: Labels, shared: Shared) -> float:
+        """Return W_i, up to the sums that cancel; 0 for a client that is left out."""
         s = concentration(class_counts(labels, shared.schema.outputs), shared["class_shares"])
-        if self.heterogeneous == "exclude" and s > self._most(shared):
+        if self.heterogeneous == "exclude" and s > self._largest_concentration(shared):
             return 0.0
-        return self.sized(self.tilt(s), len(labels)) if self.by_size else self.tilt(s)
+        return self.prefer(s, len(labels))
 
-    def _most(self, shared: Shared) -> float:
-        shares: Vector = shared["class_shares"]
-        return self.threshold * float(shares @ shares**2)
-
-    def rows(self, party: Party, shared: Shared, labels: Labels) -> Labels | None:
-        """Rows of a heterogeneous client that take part, where only a subset does."""
+    def choose_rows(self, party: Party, shared: Shared, labels: Labels) -> Labels | None:
+        """Return the rows of a heterogeneous client that take part, where only a subset does."""
         if self.heterogeneous != "subsample":
             return None
         counts = class_counts(labels, shared.schema.outputs)
-        if concentration(counts, shared["class_shares"]) <= self._most(shared):
+        if concentration(counts, shared["class_shares"]) <= self._largest_concentration(shared):
             return None
         fair = np.ceil(shared["class_shares"] * len(labels)).astype(int)
         order = party.rng("subset", int(shared["round"])).permutation(len(labels))
         kept = [order[labels[order] == code][: fair[code]] for code in range(len(fair))]
         return np.sort(np.concatenate(kept))
 
-    def _weight_fields(self) -> list[Field]:
+    def fields(self) -> list[Field]:
+        """Return the field that carries the weight."""
         return [Field("weight", (), bound=1.0, clear=self.expose_weights)]
+
+    def explain_noise_conflict(self) -> str:
+        """Return why noise on sums makes no sense: weights are the whole point here."""
+        return "its weights and class counts are sums that noise and clipping would spoil: use fedavg"
+
+    def _largest_concentration(self, shared: Shared) -> float:
+        """Return the s_i above which a client is heterogeneous."""
+        shares: Vector = shared["class_shares"]
+        return self.threshold * float(shares @ shares**2)
 
 
 @dataclass(frozen=True)
-class HWFedAvg(HomogeneityWeighted):
+class InverseHomogeneityWeighting(HomogeneityWeighting):
+    """The weights of NWFedAvg: clients with homogeneous classes count less."""
+
+    def prefer(self, concentration: float, rows: int) -> float:
+        """Return the inverse of HWFedAvg's: s_i/N_i, or without the size s_i."""
+        return concentration / rows if self.by_size else concentration
+
+
+@dataclass(frozen=True)
+class HWFedAvg(FedAvg):
     """FedAvg that counts clients with homogeneous classes more (Santos et al., 2023).
 
     Examples
     --------
     >>> import tacit
     >>> federation = tacit.Federation.embedded("digits", clients=12, partition="majority-even")
-    >>> model = HWFedAvg(rounds=5, epochs=5).fit(federation)
+    >>> model = HWFedAvg(rounds=5, local=tacit.LocalTraining(epochs=5)).fit(federation)
     >>> model.score(federation.test.values, federation.test.target) > 0.8
     True
     """
 
     name = "hwfedavg"
+    paper = PAPER
 
-    def tilt(self, concentration: float) -> float:
-        """1 / s_i."""
-        return 1.0 / concentration
+    weighting: HomogeneityWeighting = field(default_factory=HomogeneityWeighting)
 
-    def sized(self, tilt: float, rows: int) -> float:
-        """N_i / s_i."""
-        return tilt * rows
+    def agree(self, coordinator: Coordinator) -> None:
+        """Find P_j, then the norm of the weights."""
+        coordinator.round(self.classes, self.share)
+        super().agree(coordinator)
+
+    # Any FedAvg will do as self: NWFedAvg has the same two functions.
+
+    @contribution(lambda method, schema: Layout(Field("counts", (schema.outputs,))))
+    def classes(self: FedAvg, party: Party, shared: Shared) -> dict[str, Any]:
+        """Return N_ij of this client."""
+        return {"counts": class_counts(shared.schema.labels(party.data), shared.schema.outputs)}
+
+    @apply
+    def share(self: FedAvg, total: Total, shared: Shared) -> Shared:
+        """Set P_j; noise may have made a count negative, or none positive."""
+        counts = np.maximum(np.asarray(total["counts"]), 0.0) + 1e-12
+        return shared | {"class_shares": counts / counts.sum()}
 
 
 @dataclass(frozen=True)
-class NWFedAvg(HomogeneityWeighted):
+class NWFedAvg(FedAvg):
     """FedAvg that counts clients with homogeneous classes less (Santos et al., 2023)."""
 
     name = "nwfedavg"
+    paper = PAPER
 
-    def tilt(self, concentration: float) -> float:
-        """The inverse of HWFedAvg's: s_i."""
-        return concentration
+    weighting: InverseHomogeneityWeighting = field(default_factory=InverseHomogeneityWeighting)
 
-    def sized(self, tilt: float, rows: int) -> float:
-        """The inverse of HWFedAvg's: s_i / N_i."""
-        return tilt / rows
+    classes, share = HWFedAvg.classes, HWFedAvg.share  # the same sum
+
+    def agree(self, coordinator: Coordinator) -> None:
+        """Find P_j, then the norm of the weights."""
+        coordinator.round(self.classes, self.share)
+        super().agree(coordinator)

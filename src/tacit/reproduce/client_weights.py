@@ -13,19 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.methods.homogeneity import (
-    HomogeneityWeighted,
-    HWFedAvg,
-    NWFedAvg,
-    class_counts,
-    concentration,
-)
+from tacit.methods.homogeneity import HWFedAvg, NWFedAvg, class_counts, concentration
 from tacit.reproduce.aggregation import CLIENTS, DATA, federation
 from tacit.reproduce.harness import Cell, Experiment
 from tacit.reproduce.lines import lines, series
 from tacit.runs.page.division import division
 
-WEIGHTED: tuple[HomogeneityWeighted, ...] = (HWFedAvg(), NWFedAvg())
+WEIGHTED = (HWFedAvg(), NWFedAvg())
 
 
 @cache
@@ -36,11 +30,11 @@ def counts(seed: int) -> NDArray[np.float64]:
     return np.stack([class_counts(each, len(holdings.table.classes)) for each in labels])
 
 
-def weight(method: HomogeneityWeighted, client: int, seed: int) -> float:
+def weight(method: HWFedAvg | NWFedAvg, client: int, seed: int) -> float:
     """Share of a client in the average."""
     held = counts(seed)
     shares = held.sum(axis=0) / held.sum()
-    found = [method.sized(method.tilt(concentration(each, shares)), int(each.sum())) for each in held]
+    found = [method.weighting.prefer(concentration(each, shares), int(each.sum())) for each in held]
     return found[client] / sum(found)
 
 

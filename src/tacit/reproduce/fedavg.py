@@ -15,6 +15,8 @@ from functools import cache, partial
 from typing import Any
 
 from tacit.federation import Federation
+from tacit.methods.averaging.architecture import Architecture
+from tacit.methods.averaging.local_training import LocalTraining
 from tacit.methods.fedavg import FedAvg
 from tacit.methods.fedheonn import FedHEONN
 from tacit.reproduce.harness import Cell, Experiment
@@ -38,7 +40,12 @@ def measured(way: str, clients: int, seed: int) -> Mapping[str, Any]:
     name, _, detail = way.partition(", ")
     method: Any = FedHEONN()
     if name == "fedavg":
-        method = FedAvg(hidden="", initialisation="zeros", rounds=ROUNDS, fraction=float(detail), batch=64)
+        method = FedAvg(
+            architecture=Architecture(hidden="", initialisation="zeros"),
+            rounds=ROUNDS,
+            fraction=float(detail),
+            local=LocalTraining(batch=64),
+        )
     training = federation.train(method, protect="ckks" if detail == "ckks" else "plain")
     assert federation.test is not None
     cost = training.ledger.summary(watts=65.0)

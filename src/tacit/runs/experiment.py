@@ -9,9 +9,8 @@ from tacit.data.files import load
 from tacit.data.preparation import check_rows
 from tacit.data.table import Label, Table
 from tacit.federation import Federation
-from tacit.runs.settings import Settings, check_sizes
+from tacit.runs.settings import Settings
 
-FEWEST = 3  # contributions in a total under a protection, unless min_clients says otherwise
 MOST_WORDS = 2_000  # classes, or categories of a column: beyond, it is a number or an id, and memory runs out
 
 
@@ -48,33 +47,8 @@ def build_federation(settings: Settings) -> Federation:
     )
     if table.task == "classification" and classes is None:
         _check_classes(table, federation)
-    if (run.min_clients or 1) > federation.clients:
-        raise ConfigError(
-            f"[run] min_clients is {run.min_clients}, but there are {federation.clients} clients: "
-            "no total could ever be opened"
-        )
-    _check_protection(settings, federation.clients)
+    settings.check_compatibility(federation.clients, table.task)
     return federation
-
-
-def _check_protection(settings: Settings, clients: int) -> None:
-    """Refuse a protection that would have nothing to hide a contribution among."""
-    protection, least = settings.build_protection(), settings.run.min_clients
-    check_sizes(protection, clients)
-    if protection.promises.single:
-        return
-    if least == 1:
-        raise ConfigError(
-            f"[run] min_clients is 1, but a total over one client is what {protection.name} hides: "
-            "use at least 2; 3 is the default"
-        )
-    if clients < (least or FEWEST):
-        alone = clients < 2
-        raise ConfigError(
-            f"{protection.name} hides a client among others, and there {'is one client' if alone else 'are '}"
-            f"{'' if alone else f'{clients} clients'}: have at least {FEWEST}, or two with min_clients = 2; "
-            "or hide nothing, with protect = 'plain'"
-        )
 
 
 def _check_words(table: Table) -> None:

@@ -13,10 +13,11 @@ import numpy as np
 import tacit
 from tacit.core.errors import TacitError, UnavailableError
 from tacit.core.events import Evaluated, Event, Events, Noted, Subscriber
+from tacit.core.exposure import INTRODUCTION
 from tacit.core.manifest import new_run
 from tacit.data.skew import skew
 from tacit.federation import Federation, Training
-from tacit.ledger.exposure import INTRODUCTION, ExposureLedger
+from tacit.ledger.exposure import ExposureLedger
 from tacit.ledger.sentences import exposes_one, sentences
 from tacit.methods.base import Method, Model
 from tacit.runs.checkpoint import Checkpoint, Keeper
@@ -27,7 +28,6 @@ from tacit.runs.report import render
 from tacit.runs.settings import Settings
 from tacit.runs.transcript import TranscriptFolder
 
-LONG_RING = 200  # clients, beyond which a ring is worth a warning
 LOCAL_MODELS = 100  # clients trained alone for the comparison, evenly chosen if there are more
 
 
@@ -107,29 +107,23 @@ def execute(
 
 def _warnings(settings: Settings, federation: Federation) -> Iterator[Noted]:
     """What is better known before it happens."""
-    protection, clients = settings.build_protection(), federation.clients
+    method, protection = settings.build_method(), settings.build_protection()
     if settings.run.transcript:
         plain = "the clients' contributions in the clear"
-        held = plain if protection.name == "plain" else "all that travelled"
+        held = plain if protection.shows_contributions else "all that travelled"
         yield Noted("transcript", f"transcript/ will hold {held}: guard it as you guard the data", "warning")
-    idle = settings.build_preparation().idle(settings.build_method())
-    if getattr(settings.build_method(), "example_noise", 0) and not idle:
-        text = "example_epsilon does not cover the sums that agree on a scale: use scale = 'none'"
+    scaled = not settings.build_preparation().idle(method)
+    for text in method.warnings_for(scaled):
         yield Noted("privacy", text, "warning")
-    if protection.name == "noised" and not idle:
-        yield Noted(
-            "protection", "noised: clipping spoils the sums of a scale: use scale = 'none'", "warning"
-        )
-    if protection.name == "ring" and clients > LONG_RING:
-        text = f"ring: a sum goes from client to client, {clients:,} waves one after the other"
-        yield Noted("protection", f"{text}; paillier takes one", "warning")
+    for text in protection.warnings_for(federation.clients, scaled):
+        yield Noted("protection", text, "warning")
 
 
 def _leaks(settings: Settings, exposure: ExposureLedger) -> list[str]:
     """What a protection did not hide of single clients' contributions; plain has said so already."""
     rows = [row for row in exposure.summary() if exposes_one(row)]
     rows = [row for row in rows if not row["what"].startswith(INTRODUCTION)]
-    return [] if settings.protect["name"] == "plain" else sentences(rows)
+    return [] if settings.build_protection().shows_contributions else sentences(rows)
 
 
 def facts(error: BaseException) -> dict[str, Any]:

@@ -11,18 +11,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import numpy as np
 
 from tacit.core.component import from_plain
 from tacit.core.errors import ConfigError, nearest
 from tacit.core.protection import Protection
-from tacit.crypto.fixedpoint import FixedPoint
 from tacit.data.files import is_data
 from tacit.data.partition import PARTITIONERS, options_of
 from tacit.data.preparation import Preparation
 from tacit.data.table import Task
 from tacit.methods import METHODS
 from tacit.methods.base import Method
+from tacit.methods.compatibility import check_compatibility, check_summands
 from tacit.protections import PROTECTIONS
 
 SHARE = "give a share from 0 up to, but below, 1"
@@ -171,12 +170,10 @@ class Settings:
 
     def check(self) -> None:
         """Refuse what cannot work, before anything is loaded or sent."""
-        self.build_method()
         self.build_preparation()
         clients = self.partition_options().get("clients", 1)
         if isinstance(clients, bool) or not isinstance(clients, int) or clients < 1:
             raise ConfigError(f"[partition] clients is {clients!r}: give a whole number of at least 1")
-        check_sizes(self.build_protection(), clients)
         data, run, fewest = self.data, self.run, self.run.min_clients
         if isinstance(data.test, str) and data.test != "split":
             raise ConfigError(f"[data] test is '{data.test}': give a share such as 0.3, or 'split'")
@@ -200,6 +197,14 @@ class Settings:
                 raise ConfigError(
                     f"[data] classes are {', '.join(names) or 'none'}: declare at least two, each once"
                 )
+        check_summands(self.build_protection(), clients)
+        self.check_compatibility()
+
+    def check_compatibility(self, clients: int | None = None, task: str | None = None) -> None:
+        """Refuse a method, a protection and a number of clients that do not go together."""
+        check_compatibility(
+            self.build_method(), self.build_protection(), clients, min_clients=self.run.min_clients, task=task
+        )
 
     def build_method(self) -> Method:
         """Build the method."""
@@ -237,13 +242,6 @@ def usual_protection(method: Mapping[str, Any]) -> dict[str, Any]:
     {'name': 'ckks'}
     """
     return {"name": METHODS.get(str(method.get("name", METHOD))).default_protection}
-
-
-def check_sizes(protection: Protection, clients: int) -> None:
-    """Refuse numbers of a size that cannot work with so many clients, before any of them computes."""
-    bits = getattr(protection, "bits", None)
-    if bits is not None:
-        FixedPoint(np.ones(1), bits, clients)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

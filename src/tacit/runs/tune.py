@@ -196,9 +196,10 @@ def _checked(settings: Settings, space: Space, search: str, trials: int | None) 
         raise ConfigError("nothing to tune: say which options to try, such as --try lam=0.001,0.01,0.1")
     if search not in ("grid", "optuna"):
         raise ConfigError(f"unknown search '{search}': use grid or optuna")
-    if settings.protect["name"] == "noised":
+    if (protection := settings.build_protection()).adds_noise:
         raise ConfigError(
-            "every trial under noised would spend its privacy budget anew: tune on public data, then run"
+            f"every trial under {protection.name} would spend its privacy budget anew: tune on public data, "
+            "then run"
         )
     if trials is not None and not 1 <= trials <= MOST_TRIALS:
         raise ConfigError(f"trials is {trials}: give 1 to {MOST_TRIALS:,}")

@@ -17,43 +17,12 @@ from tacit.core.manifest import Components, Manifest, new_run
 from tacit.core.parallel import one_thread
 from tacit.data.schema import vocabulary
 from tacit.federation import Federation
+from tacit.methods.compatibility import check_compatibility
 from tacit.standing.folder import Folder
 
 ROOM = 16  # changes for each client, unless the capacity is given
 LEAST_ROOM = 1024
 MOST_ROOM = 1 << 24  # summands of an encrypted total
-
-
-def check_parts(components: Components, founders: int, least: int) -> None:
-    """Refuse what cannot stand, before anything is sent."""
-    method, protection, _ = components
-    if method.standing is None:
-        raise ConfigError(
-            f"{method.name} with these settings does not learn from one sum that can grow and shrink: a "
-            "standing federation needs such a method, for one fedheonn in mode 'sealed' without finalists"
-        )
-    if hasattr(protection, "wrapped"):
-        raise ConfigError(
-            f"{protection.name} spends its budget on a number of sums that is known beforehand, and a "
-            "standing federation knows none: protect it with ckks or masked"
-        )
-    if getattr(protection, "rotate_every", 0):
-        raise ConfigError(
-            "rotate_every makes a new key, and a standing total is under one: leave it out, and begin a new "
-            "standing federation when keys are to change"
-        )
-    if reason := protection.fits(method) or method.suits(protection):
-        raise ConfigError(f"{protection.name} cannot protect {method.name}: {reason}")
-    if not protection.joins and protection.opens != "coordinator":
-        raise ConfigError(
-            f"{protection.name} makes keys for one batch, and its totals open at the clients, who forget "
-            "them: open them at the coordinator, or protect with ckks"
-        )
-    if not protection.promises.single and (least < 2 or founders < max(2, least)):
-        raise ConfigError(
-            f"{protection.name} hides a contribution among others: with {founders} founders and totals that "
-            f"differ by at least {least} it cannot. Have more founders, and min_clients of 2 or more"
-        )
 
 
 def begun(
@@ -71,8 +40,10 @@ def begun(
     if founders is not None and not 1 <= founders <= len(names):
         raise ConfigError(f"founders is {founders}: give 1 to {len(names)}, the number of clients")
     first = names[:founders]
-    least = min_clients or (1 if components.protection.promises.single else 3)
-    check_parts(components, len(first), least)
+    method, protection, _ = components
+    least = check_compatibility(
+        method, protection, len(first), min_clients=min_clients or None, standing=True
+    )
     room = max(LEAST_ROOM, ROOM * len(names)) if capacity is None else capacity
     if not 1 <= room <= MOST_ROOM:
         raise ConfigError(f"capacity is {capacity}: give 1 to {MOST_ROOM:,} changes")
@@ -104,17 +75,16 @@ def _found(
     events: Events,
 ) -> Manifest:
     """Settle schema, scale and keys, and write the book's first page in one transaction."""
-    joins = components.protection.joins
-    coordinator = folder.coordinator(manifest, components, names, events, batch=not joins)
+    incremental = components.protection.incremental
+    coordinator = folder.coordinator(manifest, components, names, events, batch=not incremental)
     coordinator.enrol()
     components.method.check(coordinator.schema)
-    components.protection.prepare(coordinator, components.preparation.sums)
+    coordinator.protection.prepare(components.preparation.sums)
     settled = components.preparation.train(coordinator)
-    if joins:
+    if incremental:
         folder.save_channels(coordinator)
     else:
         # Keys are made anew for each batch; what stays is the schema, as the vocabulary of all batches.
-        coordinator.memory.clear()
         coordinator.parties = ()
         manifest = replace(manifest, declared=vocabulary(coordinator.schema))
     with folder.book.writing():

@@ -1,0 +1,1 @@
+"""The parts of methods that average networks: each has its own few settings and what is done with them."""

@@ -1,0 +1,155 @@
+"""DP-SGD at the clients, and what it costs: one budget of epsilon for any single row, over a whole run.
+
+M. Abadi, A. Chu, I. Goodfellow, H. B. McMahan, I. Mironov, K. Talwar, L. Zhang, "Deep Learning with
+Differential Privacy", CCS 2016, algorithm 1.
+
+Every client draws rows with the same probability and adds the same noise, so the cost is known beforehand
+and is the same for all: the coordinator stops in time, and each client refuses by itself whatever would
+exceed the budget that the manifest pins. The unit is one row of one client, added or removed; how many rows
+a client has is not hidden. It is counted as if a client took part in every round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.coordinator import Coordinator
+from tacit.core.errors import ConfigError, ProtectionError
+from tacit.core.events import BudgetSpent, Noted
+from tacit.core.party import Party
+from tacit.core.settings_group import Rule, SettingsGroup
+from tacit.crypto.accounting import Accountant, Release
+from tacit.crypto.noise import gaussian
+from tacit.models.network import Matrix, Network, Vector
+
+ROUNDS = "example_rounds"  # in a client's state: rounds that it has computed with noise
+
+
+@dataclass(frozen=True)
+class ExamplePrivacy(SettingsGroup):
+    """DP-SGD: rows drawn by coins, their gradients clipped one by one, Gaussian noise on the sum.
+
+    Parameters
+    ----------
+    noise : float
+        DP-SGD at every client: standard deviation of the noise over example_clip; 0 for none.
+    clip : float
+        Longest norm of the gradient of one row.
+    sampling : float
+        Probability with which a row is part of a step.
+    epsilon : float
+        Budget of the whole run for any one row; training stops before it would be exceeded.
+    delta : float
+        Probability with which that may not hold.
+    """
+
+    prefix: ClassVar[str] = "example_"
+
+    noise: float = 0.0
+    clip: float = 1.0
+    sampling: float = 0.1
+    epsilon: float = 8.0
+    delta: float = 1e-5
+
+    def rules(self) -> Iterable[Rule]:
+        """Return what the values must satisfy."""
+        return (
+            ("noise", 0 <= self.noise < inf, "give 0 for none, or about 1"),
+            ("clip", 0 < self.clip < inf, "give the longest norm of a gradient, above 0"),
+            ("sampling", 0 < self.sampling <= 1, "give a probability above 0"),
+            ("epsilon", self.epsilon > 0, "give a budget above 0"),
+            ("delta", 0 < self.delta < 1, "give a probability above 0 and below 1"),
+        )
+
+    # -- what a client does ------------------------------------------------------------------------
+
+    def noisy_gradients(
+        self,
+        network: Network,
+        weights: Vector,
+        X: Matrix,
+        labels: NDArray[np.int64],
+        epochs: int,
+        rng: np.random.Generator,
+    ) -> Iterator[Vector]:
+        """Yield the clipped and noised mean gradient of each drawn batch, at the weights of that moment."""
+        for _ in range(self.count_steps(epochs)):
+            rows = np.flatnonzero(rng.random(len(labels)) < self.sampling)
+            total = network.clipped_gradients(weights, X[rows], labels[rows], self.clip)
+            total += gaussian(self.noise * self.clip, len(total))
+            yield total / (self.sampling * len(labels))
+
+    def count_steps(self, epochs: int) -> int:
+        """Return how many steps look at as many rows as so many epochs."""
+        return max(1, round(epochs / self.sampling))
+
+    def count_round(self, party: Party, number: int, rounds: int, epochs: int) -> None:
+        """Count a round at a client; refuse one that the budget does not allow, whoever asks for it."""
+        if not self.noise:
+            return
+        used = max(party.state.get(ROUNDS, 0), number)
+        if used >= self.count_affordable_rounds(rounds, epochs):
+            raise ProtectionError(
+                f"the budget of {self.epsilon:g} for each row is spent after {used} rounds: "
+                f"{party.id} takes part in no more"
+            )
+        party.state[ROUNDS] = used + 1
+
+    # -- what it costs -----------------------------------------------------------------------------
+
+    def compute_epsilon(self, rounds: int, epochs: int) -> float:
+        """Return the epsilon that so many rounds of so many epochs cost any one row."""
+        return _epsilon(self.noise, self.sampling, self.delta, rounds * self.count_steps(epochs))
+
+    def count_affordable_rounds(self, rounds: int, epochs: int) -> int:
+        """Return how many rounds the budget allows, up to those that are asked for."""
+        low, high = 0, rounds
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.compute_epsilon(middle, epochs) <= self.epsilon:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def check_budget(self, epochs: int) -> None:
+        """Refuse a budget that does not allow a single round."""
+        if self.noise and not self.count_affordable_rounds(1, epochs):
+            raise ConfigError(
+                f"one round costs epsilon {self.compute_epsilon(1, epochs):.3g}, the budget is "
+                f"{self.epsilon:g}: "
+                "raise example_noise, lower example_sampling or epochs, or raise example_epsilon"
+            )
+
+    def allows_round(self, coordinator: Coordinator, number: int, rounds: int, epochs: int) -> bool:
+        """Return whether the budget allows another round; tell what it is by then."""
+        if not self.noise:
+            return True
+        allowed, computed = self.count_affordable_rounds(rounds, epochs), number + coordinator.repeats
+        if computed >= allowed:
+            text = f"example_epsilon {self.epsilon:g} allows {allowed} rounds: training ends here"
+            coordinator.events.emit(Noted("privacy", text, "warning"))
+            return False
+        spent = self.compute_epsilon(computed + 1, epochs)
+        left = allowed - computed - 1
+        coordinator.events.emit(BudgetSpent(number + 1, spent, self.epsilon, self.delta, left))
+        return True
+
+
+def carry_rounds(party: Party, known: Party) -> None:
+    """Go on counting the rounds that a client has computed in an earlier attempt at the same run."""
+    party.state[ROUNDS] = max(known.state.get(ROUNDS, 0), party.state.get(ROUNDS, 0))
+
+
+@lru_cache(maxsize=1024)
+def _epsilon(noise: float, sampling: float, delta: float, steps: int) -> float:
+    accountant = Accountant(delta)
+    accountant.add(Release(noise, sampling=sampling), rounds=steps)
+    return accountant.epsilon()

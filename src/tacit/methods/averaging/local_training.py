@@ -1,0 +1,133 @@
+"""What a client does by itself in a round: some epochs of gradient descent on its own rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from math import inf
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.settings_group import Rule, SettingsGroup
+from tacit.methods.averaging.example_privacy import ExamplePrivacy
+from tacit.models.network import Matrix, Network, Vector
+
+BETA1, BETA2, TINY = 0.9, 0.999, 1e-8  # Adam, as everybody has them
+
+Labels = NDArray[np.int64]
+Optimiser = Literal["sgd", "adam"]
+Correction = Callable[[Vector, Vector], Vector]  # from a gradient and the weights there, what a step follows
+
+
+@dataclass(frozen=True)
+class LocalTraining(SettingsGroup):
+    """How a client trains in a round.
+
+    Parameters
+    ----------
+    epochs : int
+        Passes over a client's rows in a round.
+    batch : int
+        Rows of a step; 0 for all at once, which with one epoch is FedSGD.
+    optimiser : {"sgd", "adam"}
+        Of the clients; its memory starts anew in every round.
+    rate : float
+        Learning rate of the clients.
+    momentum : float
+        Momentum of "sgd".
+    """
+
+    epochs: int = 1
+    batch: int = 32
+    optimiser: Optimiser = "sgd"
+    rate: float = 0.1
+    momentum: float = 0.0
+
+    def rules(self) -> Iterable[Rule]:
+        """Return what the values must satisfy."""
+        return (
+            ("epochs", self.epochs >= 1, "give a whole number of at least 1"),
+            ("batch", self.batch >= 0, "give the rows of a step, or 0 for all"),
+            ("rate", 0 < self.rate < inf, "give a learning rate above 0"),
+            ("momentum", 0 <= self.momentum < 1, "give a number from 0 up to, but below, 1"),
+        )
+
+    def train(
+        self,
+        network: Network,
+        start: Vector,
+        X: Matrix,
+        labels: Labels,
+        rng: np.random.Generator,
+        privacy: ExamplePrivacy | None = None,
+        correct: Correction | None = None,
+    ) -> Vector:
+        """Return the weights after local training; ``start`` is left as it was.
+
+        With ``privacy`` that adds noise, its steps take the place of shuffled batches; ``correct`` is what
+        a method makes of a gradient before it is followed.
+
+        >>> from tacit.models.mlp import MLP
+        >>> network = MLP((1, 2), initialisation="zeros")
+        >>> X, labels = np.array([[-1.0], [1.0]]), np.array([0, 1])
+        >>> one_step = LocalTraining(batch=0, rate=1.0)
+        >>> one_step.train(network, np.zeros(4), X, labels, np.random.default_rng(0)).tolist()
+        [-0.5, 0.5, 0.0, 0.0]
+        """
+        network.reseed(rng)
+        weights = start.copy()
+        trained = weights[: network.trained]
+        step = self._sgd() if self.optimiser == "sgd" else self._adam()
+        if privacy is not None and privacy.noise:
+            gradients = privacy.noisy_gradients(network, weights, X, labels, self.epochs, rng)
+        else:
+            gradients = self._batch_gradients(network, weights, X, labels, rng)
+        for gradient in gradients:
+            step(trained, gradient if correct is None else correct(gradient, trained))
+        return weights
+
+    def _batch_gradients(
+        self, network: Network, weights: Vector, X: Matrix, labels: Labels, rng: np.random.Generator
+    ) -> Iterator[Vector]:
+        """Yield the gradient of each batch, at the weights of that moment."""
+        size = self.batch or len(labels)
+        for _ in range(self.epochs):
+            order = rng.permutation(len(labels))
+            ends = [*range(size, len(labels), size), len(labels)]
+            if network.state and len(ends) > 1 and ends[-1] - ends[-2] == 1:
+                del ends[-2]  # statistics over a single row mean nothing: it joins the batch before
+            for first, end in pairwise([0, *ends]):
+                rows = order[first:end]
+                yield network.gradient(weights, X[rows], labels[rows])
+
+    def _sgd(self) -> Callable[[Vector, Vector], None]:
+        velocity: list[Vector] = []
+
+        def step(weights: Vector, gradient: Vector) -> None:
+            if self.momentum:
+                if velocity:
+                    gradient += self.momentum * velocity[0]
+                velocity[:] = [gradient]
+            weights -= self.rate * gradient
+
+        return step
+
+    def _adam(self) -> Callable[[Vector, Vector], None]:
+        moments: list[Vector] = []
+        steps = 0
+
+        def step(weights: Vector, gradient: Vector) -> None:
+            nonlocal steps
+            steps += 1
+            if not moments:
+                moments[:] = [np.zeros_like(gradient), np.zeros_like(gradient)]
+            m, v = moments
+            m += (1 - BETA1) * (gradient - m)
+            v += (1 - BETA2) * (gradient * gradient - v)
+            scale = np.sqrt(v / (1 - BETA2**steps)) + TINY
+            weights -= self.rate / (1 - BETA1**steps) * m / scale
+
+        return step

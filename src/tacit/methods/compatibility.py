@@ -1,0 +1,123 @@
+"""Which method, protection and clients go together: one check for every way to start a training.
+
+What only one component can know it says itself (``incompatibility``, ``standing``, ``incremental`` and the
+like); what follows for the pair, and for the number of clients, stands here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tacit.core.errors import ConfigError
+from tacit.core.protection import Protection
+from tacit.core.roles import LearningMethod
+from tacit.crypto.fixedpoint import FixedPoint
+
+MIN_CLIENTS = 3  # contributions in a total that hides them, unless agreed otherwise
+
+
+def min_clients_of(protection: Protection, agreed: int | None = None) -> int:
+    """Return the fewest contributions of a total: as agreed, else 3, or 1 where nothing is hidden.
+
+    >>> from tacit.protections import PROTECTIONS
+    >>> [min_clients_of(PROTECTIONS.build(name)) for name in ("plain", "ckks")]
+    [1, 3]
+    """
+    if agreed is not None:
+        return agreed
+    return 1 if protection.promises.single else MIN_CLIENTS
+
+
+def check_compatibility(
+    method: LearningMethod,
+    protection: Protection,
+    clients: int | None = None,
+    *,
+    min_clients: int | None = None,
+    task: str | None = None,
+    standing: bool = False,
+) -> int:
+    """Refuse what cannot work together, before anything is computed or sent.
+
+    Parameters
+    ----------
+    method : Method
+    protection : Protection
+    clients : int, optional
+        How many will be asked, if that is known; in a standing federation the founders.
+    min_clients : int, optional
+        Fewest contributions over which a total opens, if the federation agrees on a number.
+    task : str, optional
+        What is to be learnt, if that is known.
+    standing : bool
+        Whether clients may come and withdraw later.
+
+    Returns
+    -------
+    int
+        Fewest contributions over which a total opens.
+    """
+    if task is not None:
+        method.check_task(task)
+    if standing:
+        _check_standing(method, protection)
+    if reason := protection.incompatibility(method) or method.incompatibility(protection):
+        raise ConfigError(f"{protection.name} cannot protect {method.name}: {reason}")
+    least = min_clients_of(protection, min_clients)
+    _check_clients(protection, clients, least, standing)
+    return least
+
+
+def check_summands(protection: Protection, clients: int) -> None:
+    """Refuse a fixed point that cannot hold a sum over so many clients."""
+    if (bits := getattr(protection, "bits", None)) is not None:
+        FixedPoint(np.ones(1), bits, clients)
+
+
+def _check_standing(method: LearningMethod, protection: Protection) -> None:
+    """Refuse what cannot be summed today and go on next year."""
+    if method.standing is None:
+        raise ConfigError(
+            f"{method.name} with these settings does not learn from one sum that can grow and shrink: a "
+            "standing federation needs such a method, for one fedheonn in mode 'sealed' without finalists"
+        )
+    if protection.adds_noise:
+        raise ConfigError(
+            f"{protection.name} spends its budget on a number of sums that is known beforehand, and a "
+            "standing federation knows none: protect it with ckks or masked"
+        )
+    if protection.rotates_keys:
+        raise ConfigError(
+            "rotate_every makes a new key, and a standing total is under one: leave it out, and begin a new "
+            "standing federation when keys are to change"
+        )
+    if not protection.incremental and protection.opens != "coordinator":
+        raise ConfigError(
+            f"{protection.name} makes keys for one batch, and its totals open at the clients, who forget "
+            "them: open them at the coordinator, or protect with ckks"
+        )
+
+
+def _check_clients(protection: Protection, clients: int | None, least: int, standing: bool) -> None:
+    """Refuse totals that would hide nobody, or that could never open."""
+    hides = not protection.promises.single
+    if hides and least < 2:
+        raise ConfigError(
+            f"min_clients is {least}, but a total over one client is what {protection.name} hides, among at "
+            f"least 2: give a min_clients of 2 or more; {MIN_CLIENTS} is the default"
+        )
+    if clients is None:
+        return
+    check_summands(protection, clients)
+    if hides and clients < MIN_CLIENTS and clients < least:
+        there = "is one client" if clients == 1 else f"are {clients} clients"
+        there = f"are too few with {clients} founders" if standing else there
+        raise ConfigError(
+            f"{protection.name} hides a client among others, and there {there}: have at least {MIN_CLIENTS}, "
+            "or two with min_clients = 2; or hide nothing, with protect = 'plain'"
+        )
+    if clients < least:
+        raise ConfigError(
+            f"min_clients is {least}, but there are {clients} clients: no total over fewer than {least} "
+            "contributions is opened, so have more clients or lower it"
+        )
