@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tacit import Federation, FedHEONN, Preparation, Table
-from tacit.core.client import opened, read_log
+from tacit.core.briefing import read_log
+from tacit.core.client import open_entry
 from tacit.core.errors import ConfigError, ProtectionError, QuorumError, TacitError
 from tacit.core.events import Events, Noted, TotalOpened
 from tacit.core.layout import Field, Layout
@@ -79,12 +80,9 @@ class TestProduct:
         method, protection = Columns(own=own), CKKS(parameters=chosen)
         coordinator = round_of(coordinator_of, method, protection)
         entry = Message.decode(coordinator.link.briefing.log[0])
-        total = opened(
-            coordinator.components,
-            coordinator.link.transport.engine.engine._sites.party("client-2"),
-            coordinator.schema,
-            entry,
-        )
+        site = coordinator.link.transport.engine.engine._sites.party("client-2")
+        client = protection.at_client(site)
+        total = open_entry(coordinator.components, client, coordinator.schema, entry)
         coordinator.finish()
         assert total.mapped
         assert "seed" not in total
@@ -105,9 +103,9 @@ class TestProduct:
 
     def test_one_secret_serves_both_sets_under_different_keys(self, coordinator_of):
         coordinator = round_of(coordinator_of, Columns(), CKKS())
-        assert coordinator.memory["public"] != coordinator.memory["columns"]
+        assert len({coordinator.protection.relay.key.public[name] for name in ("public", "columns")}) == 2
         site = coordinator.link.transport.engine.engine._sites.party("client-3")
-        assert len(CKKS().unlocked(site).reveal()) == 32
+        assert len(CKKS().at_client(site).key.newest().reveal()) == 32
 
     def test_columns_of_another_shape_are_refused_by_name(self, coordinator_of):
         method, protection = Columns(), CKKS()
@@ -115,7 +113,7 @@ class TestProduct:
         coordinator.enrol()
         coordinator.protection.prepare(1)
         site = coordinator.link.transport.engine.engine._sites.party("client-1")
-        cipher = protection.cached(site, CoefficientColumns().cipher)
+        cipher = protection.at_client(site).key.cached(CoefficientColumns().cipher)
         wrong = cipher.encrypt_columns(np.zeros((4, 2)), bound=1.0, summands=6)
         genuine, fake = protection.protect, Message(cipher=Blob("cipher", wrong))
         object.__setattr__(
@@ -134,7 +132,7 @@ class TestProduct:
         site = coordinator.link.transport.engine.engine._sites.party("client-2")
         del entry["total/mapped"]
         with pytest.raises(ProtectionError, match="blob of kind product, expected was columns"):
-            opened(coordinator.components, site, coordinator.schema, entry)
+            open_entry(coordinator.components, protection.at_client(site), coordinator.schema, entry)
 
 
 @pytest.mark.parametrize("activation", ["logistic", "softplus", "linear"])

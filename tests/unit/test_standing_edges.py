@@ -338,7 +338,7 @@ class TestSequences:
         standing = start(protect="masked")
         standing.add(NAMES[:3])
         with monkeypatch.context() as patch:
-            patch.setattr(changes, "opened", _power_cut)
+            patch.setattr(changes, "open_entry", _power_cut)
             with pytest.raises(KeyboardInterrupt):
                 standing.add(NAMES[3:6])
         standing.add(NAMES[3:9])
