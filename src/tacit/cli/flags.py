@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}  # options of components are flags as well
 GIVEN = "tacit.given"  # where a context keeps the flags that were given
-COMPLETIONS = {"data": names.data, "method": names.methods, "protect": names.protections}
 File = Annotated[Path | None, typer.Argument(help="TOML file of settings; flags override it.")]
 
 
@@ -45,11 +43,16 @@ class SettingsCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the flags; settings are kept aside, as tables."""
+        from tacit.cli.options import read_value
+
         rest: list[str] = super().parse_args(ctx, args)
         tables: dict[str, dict[str, Any]] = {}
         for name, (key, _) in self.settings.items():
             if (value := ctx.params.pop(name)) is not None:
-                tables.setdefault(key.table, {})[key.option.name] = _read(key, value)
+                # What may be several things, or several values, was taken as text.
+                mixed = isinstance(value, str) and key.option.type.startswith(("float", "tuple"))
+                value = read_value(key.option, value) if mixed else value
+                tables.setdefault(key.table, {})[key.option.name] = value
         ctx.meta[GIVEN] = tables
         return rest
 
@@ -61,7 +64,6 @@ def _flag(key: Key) -> TyperOption:
 
     option, words = key.option, choices(key.option)
     kind = {"int": int, "float": float, "bool": bool}.get(option.type.removesuffix(" | None"), str)
-    complete = COMPLETIONS.get(key.flag, lambda typed: [word for word in words if word.startswith(typed)])
     return TyperOption(
         param_decls=[
             f"{key.table}_{option.name}",
@@ -71,20 +73,9 @@ def _flag(key: Key) -> TyperOption:
         is_flag=kind is bool,
         help=describe(option).replace("``", ""),
         show_default=False if option.default is None else toml_value(option.default).strip('"'),
-        autocompletion=lambda ctx, args, incomplete: complete(incomplete),
+        autocompletion=lambda ctx, args, typed: names.data(typed) if key.flag == "data" else words,
         rich_help_panel=f"\\[{key.table}]",
     )
-
-
-def _read(key: Key, value: Any) -> Any:
-    """The value of a flag; of a setting that may be several things, or several values, as TOML would read it."""
-    from tacit.cli.options import literal
-
-    if not isinstance(value, str):
-        return value
-    if key.option.type.startswith("tuple"):
-        return [literal(word.strip()) for word in value.split(",")]
-    return literal(value) if re.match(r"(int|float)\b", key.option.type) else value
 
 
 def read_settings(context: typer.Context, file: Path | None) -> Settings:

@@ -13,6 +13,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -29,7 +30,6 @@ from tacit.core.settings_group import (
 )
 
 Built = TypeVar("Built")
-PLAIN_TYPES = ("bool", "int", "float", "str")
 
 
 @dataclass(frozen=True)
@@ -132,16 +132,12 @@ def list_options(kind: type) -> list[Option]:
 
 
 def _type_name(one: Setting) -> str:
-    """The type of a setting as it is written; of a named choice its words."""
+    """Return the type of a setting as it is written; of a named choice its words."""
     written = str(one.field.type)
-    if not written.removesuffix(" | None").isidentifier() or written in PLAIN_TYPES:
-        return written
-    try:
-        words = _words(one.hint)
-    except NameError:  # a class of a notebook or a function, whose types have no names here
-        return written
-    optional = " | None" if written.endswith(" | None") else ""
-    return f"Literal{words}{optional}" if words else written
+    with suppress(NameError):  # of a class in a function, whose types have no names here
+        if (words := _words(one.hint)) and "Literal" not in written:
+            return f"Literal{words}" + " | None" * written.endswith(" | None")
+    return written
 
 
 def from_plain(kind: type[Built], config: Mapping[str, Any], where: str, what: str = "key") -> Built:

@@ -89,7 +89,7 @@ def options_of(name: str) -> dict[str, Any]:
     {'share': 0.5}
     """
     if name not in PARTITIONERS:
-        raise ConfigError(f"no partition '{name}': {nearest(name, PARTITIONERS)}")
+        raise ConfigError(f"unknown partition '{name}': {nearest(name, PARTITIONERS)}")
     return {option.name: option.default for option in PARTITIONERS[name].options}
 
 

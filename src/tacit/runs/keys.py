@@ -8,12 +8,11 @@ from __future__ import annotations
 import dataclasses
 import re
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tacit.core.component import Component, Option, list_options
-from tacit.core.registry import Registry
-from tacit.data.partition import CLIENTS, PARTITIONERS
+from tacit.core.component import Option, list_options
+from tacit.data.partition import CLIENTS, PARTITIONERS, options_of
 from tacit.data.preparation import Preparation
 from tacit.methods import METHODS
 from tacit.protections import PROTECTIONS
@@ -93,49 +92,41 @@ def list_keys(base: Mapping[str, Mapping[str, Any]] | None = None) -> list[Key]:
     return keys
 
 
-def group_options(options: Mapping[str, list[Option]]) -> list[tuple[list[str], Option]]:
-    """Join options of several components that are alike; each with the components that have it.
+def options_in(table: str, name: str) -> Sequence[Option]:
+    """Return the options of a partition, a method or a protection, beside those that all have."""
+    if table == "partition":
+        options_of(name)  # refuses an unknown one
+        return PARTITIONERS[name].options
+    return (METHODS if table == "method" else PROTECTIONS).get(name).options()
 
-    >>> one, other = Option("bits", "int", 32, "Bits."), Option("bits", "int", 24, "Bits.")
-    >>> group_options({"ring": [one], "masked": [one], "shares": [other]})[0][0]
-    ['ring', 'masked']
+
+def group_options(table: str) -> list[tuple[list[str], Option]]:
+    """Return the options of all components of a kind, those that are alike once, with who has them.
+
+    >>> [(who, option.name) for who, option in group_options("partition")][:2]
+    [(['majority-even', 'majority', 'pick-two'], 'share'), (['dirichlet'], 'alpha')]
     """
-    found: dict[str, list[tuple[list[str], Option]]] = {}
-    for component, listed in options.items():
-        for each in listed:
-            alike = found.setdefault(each.name, [])
-            for who, known in alike:
-                if known == each:
-                    who.append(component)
-                    break
-            else:
-                alike.append(([component], each))
-    return [pair for alike in found.values() for pair in alike]
-
-
-def options_by_name(registry: Registry[Any]) -> dict[str, list[Option]]:
-    """Return the options of all components of a registry."""
-    kinds: dict[str, type[Component]] = {name: registry.get(name) for name in registry}
-    return {name: kind.options() for name, kind in kinds.items()}
+    found: list[tuple[list[str], Option]] = []
+    for component in NAMES[table]:
+        for option in options_in(table, component):
+            alike = [who for who, known in found if known == option] or [[]]
+            if not alike[0]:
+                found.append((alike[0], option))
+            alike[0].append(component)
+    names = [option.name for _, option in found]
+    return sorted(found, key=lambda pair: names.index(pair[1].name))
 
 
 def template() -> str:
     """Return a commented file of settings, in which every key has its default."""
-    more: dict[str, list[str]] = {
-        "partition": [
-            _entry(option, ", ".join(who), active=False)
-            for who, option in group_options({name: [*way.options] for name, way in PARTITIONERS.items()})
-        ],
-        "method": [_entry(option) for option in METHODS.get(METHOD).options()],
-        "protect": [
-            _entry(option, ", ".join(who), active=False)
-            for who, option in group_options(options_by_name(PROTECTIONS))
-        ],
-    }
     blocks = [HEAD]
     for table in dict.fromkeys(key.table for key in list_keys()):
-        own = [_entry(key.option) for key in list_keys() if key.table == table]
-        blocks.append("\n".join([f"[{table}]", *own, *more.get(table, [])]) + "\n")
+        lines = [f"[{table}]", *(_entry(key.option) for key in list_keys() if key.table == table)]
+        if table == "method":
+            lines += [_entry(option) for option in options_in(table, METHOD)]
+        elif table in NAMES:
+            lines += [_entry(option, ", ".join(who), active=False) for who, option in group_options(table)]
+        blocks.append("\n".join(lines) + "\n")
     return "\n".join(blocks)
 
 

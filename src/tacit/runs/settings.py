@@ -16,7 +16,7 @@ from tacit.core.component import from_plain
 from tacit.core.errors import ConfigError, nearest
 from tacit.core.protection import Protection
 from tacit.data.files import is_data
-from tacit.data.partition import CLIENTS, PARTITIONERS, options_of
+from tacit.data.partition import CLIENTS, options_of
 from tacit.data.preparation import Preparation
 from tacit.methods import METHODS
 from tacit.methods.base import Method
@@ -144,8 +144,6 @@ class Settings:
     def partition_options(self) -> dict[str, Any]:
         """Options of the partition, checked by name."""
         name, options = _named("partition", self.partition)
-        if name not in PARTITIONERS:
-            raise ConfigError(f"unknown partition '{name}': {nearest(name, PARTITIONERS)}")
         valid = {"clients", *options_of(name)}
         for key in options:
             if key not in valid:
