@@ -60,6 +60,7 @@ reproduce: setup ## Repeat the papers' tables
 	@$(BIN)/tacit reproduce all
 
 docs: setup ## Build the documentation into docs/_build/html
+	@$(BIN)/python docs/generate.py
 	@$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 

@@ -224,20 +224,26 @@ _ALPHA = Option("alpha", "float", 0.5, "How even proportions are: 100 is nearly 
 _COLUMN = Option("column", "str | None", None, "Column of which each value is a client.")
 
 PARTITIONERS: Mapping[str, Partitioner] = {
-    "iid": Partitioner(_iid, "shuffled; sizes differ by at most one"),
-    "label-sorted": Partitioner(_label_sorted, "ordered by class (or target) and cut into equal parts"),
-    "random": Partitioner(_random, "every row to a random client"),
+    "iid": Partitioner(_iid, "a shuffled, equal share: the easy case, and the reference"),
+    "label-sorted": Partitioner(
+        _label_sorted, "ordered by class (or target) and cut into equal parts: the extreme"
+    ),
+    "random": Partitioner(_random, "every row goes to a random client"),
     "majority-even": Partitioner(
         _majority_even,
-        "each of the first k clients mostly one class, the rest mixed; equal sizes",
+        "each of the first k clients holds mostly one class, the others are mixed; equal sizes",
         (_SHARE,),
     ),
     "majority": Partitioner(_majority, "as majority-even, with unequal sizes", (_SHARE,)),
     "pick-two": Partitioner(
-        _pick_two,
-        "each of the first k/2 clients mostly two classes, share together; equal sizes",
-        (_SHARE,),
+        _pick_two, "each of the first k/2 clients holds mostly two classes; equal sizes", (_SHARE,)
     ),
-    "dirichlet": Partitioner(_dirichlet, "every class by Dirichlet proportions", (_ALPHA,)),
-    "by-column": Partitioner(_by_column, "one client for each value of a column", (_COLUMN,)),
+    "dirichlet": Partitioner(
+        _dirichlet, "class by class, in proportions drawn from a Dirichlet distribution", (_ALPHA,)
+    ),
+    "by-column": Partitioner(
+        _by_column,
+        "all rows with one value of a column: the natural division, where there is one",
+        (_COLUMN,),
+    ),
 }
