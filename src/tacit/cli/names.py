@@ -6,27 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 
-def methods(incomplete: str) -> list[str]:
-    """Methods."""
-    from tacit.methods import METHODS
-
-    return _starting(incomplete, METHODS)
-
-
-def protections(incomplete: str) -> list[str]:
-    """Protections."""
-    from tacit.protections import PROTECTIONS
-
-    return _starting(incomplete, PROTECTIONS)
-
-
-def partitions(incomplete: str) -> list[str]:
-    """Ways of dividing rows."""
-    from tacit.data.partition import PARTITIONERS
-
-    return _starting(incomplete, PARTITIONERS)
-
-
 def data(incomplete: str) -> list[str]:
     """Data sets."""
     from tacit.data.files import available
