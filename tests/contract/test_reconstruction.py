@@ -9,9 +9,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-
-from tacit import Federation, FedHEONN, Preparation, Table
-from tacit.attacks.reconstruction import (
+from tests.attacks.reconstruction import (
     count_rows,
     gram_of_factor,
     integer_rows,
@@ -19,6 +17,8 @@ from tacit.attacks.reconstruction import (
     seen_fields,
     unscaled,
 )
+
+from tacit import Federation, FedHEONN, Preparation, Table
 from tacit.core.errors import ConfigError, DataError, TacitError
 from tacit.core.message import Message
 from tacit.core.values import Blob

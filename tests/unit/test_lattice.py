@@ -6,8 +6,8 @@ from math import sqrt
 
 import numpy as np
 import pytest
+from tests.attacks.lattice import TERNARY, primal
 
-from tacit.attacks.lattice import TERNARY, primal
 from tacit.core.errors import ConfigError
 from tacit.core.secret import Secret
 from tacit.crypto.rlwe.blob import DEGREE, NOISE
