@@ -39,11 +39,8 @@ class Schema:
     def feature_names(self) -> tuple[str, ...]:
         """Names of the encoded features."""
         names: list[str] = []
-        for column in self.columns:
-            if column.kind == "number":
-                names.append(column.name)
-            else:
-                names += [f"{column.name}={category}" for category in column.categories]
+        for own in self.columns:
+            names += [own.name] if own.kind == "number" else [f"{own.name}={word}" for word in own.categories]
         return tuple(names)
 
     @cached_property
@@ -155,10 +152,7 @@ def _translate(
 def introduce(table: Table, declared: Mapping[str, Any]) -> Message:
     """Describe this party's data to the federation: columns, and vocabulary that is not declared.
 
-    Raises
-    ------
-    SchemaError
-        If the party holds a label or category that the declared ones do not have.
+    A label or category that the declared ones do not have is refused.
     """
     words: dict[str, Any] = {}
     if table.task == "classification":
@@ -210,10 +204,7 @@ class _Vocabulary(msgspec.Struct, forbid_unknown_fields=True):
 class Agreement:
     """Collects introductions and settles on one schema, or names who differs and where.
 
-    Parameters
-    ----------
-    declared : mapping
-        ``classes`` and ``categories`` that the federation fixed beforehand.
+    ``declared`` has the ``classes`` and ``categories`` that the federation fixed beforehand.
     """
 
     def __init__(self, declared: Mapping[str, Any]) -> None:
@@ -262,18 +253,17 @@ class Agreement:
             Column(name, kind, categories=tuple(declared.get(name) or sorted(categories.get(name, ()))))
             for name, kind in reference["columns"]
         )
-        ordered = tuple(self._declared.get("classes") or _sorted_labels(classes))
+        # Numbers by size, then text: the order that NumPy gives a pooled column of one type.
+        ordered = tuple(
+            self._declared.get("classes")
+            or sorted(classes, key=lambda label: (isinstance(label, str), label))
+        )
         if reference["task"] == "classification" and len(ordered) < 2:
             raise SchemaError(
                 f"the federation holds the single class {ordered}: a classifier needs two. "
                 "Check the target column, or declare the classes"
             )
         return Schema(columns, reference["task"], ordered, tuple(reference["targets"]))
-
-
-def _sorted_labels(labels: set[Any]) -> list[Any]:
-    """Numbers by size, then text; the order that NumPy gives a pooled column of one type."""
-    return sorted(labels, key=lambda label: (isinstance(label, str), label))
 
 
 def _difference(parties: list[str], found: Any, reference: Any) -> str:
