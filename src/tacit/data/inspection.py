@@ -185,7 +185,7 @@ def _compare(path: Path, table: Table, entry: DataSet, result: dict[str, Any]) -
 
 
 def _count(values: NDArray[Any], test: Any) -> NDArray[np.int64]:
-    """Count, by column, the values that pass a test, without a whole second matrix in memory."""
+    """Return, by column, how many values pass a test, without a whole second matrix in memory."""
     total = np.zeros(values.shape[1], dtype=np.int64)
     if np.issubdtype(values.dtype, np.floating):
         for start in range(0, len(values), _BLOCK):

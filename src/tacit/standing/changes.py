@@ -40,24 +40,19 @@ def begin_change(
 ) -> PendingSum:
     """Return a sum of these clients' changes."""
     method = coordinator.components.method
+    assert method.standing is not None  # or the federation could not have been started
     jobs = {
         name: {"id": change.line.id, "rows": change.line.rows, "accepted": book.of(name)}
         for name, change in changes.items()
     }
     return coordinator.begin_sum(
-        getattr(method, _standing(coordinator.components)[0]),
+        getattr(method, method.standing[0]),
         tuple(changes),
         {name: change.sign for name, change in changes.items()},
         step="client.change_contribution",
         jobs=jobs,
         guard=guard,
     )
-
-
-def _standing(components: Components) -> tuple[str, str]:
-    """Return the contribution and the apply by which the method learns from one sum."""
-    assert components.method.standing is not None  # or the federation could not have been started
-    return components.method.standing
 
 
 # -- one by one ------------------------------------------------------------------------------------
@@ -182,10 +177,10 @@ def join_batch(
         book.note("announced", {})
         book.note("interrupted", {})
     yield from done
-    if lost := {name: _why(name, coordinator, pending) for name in wave if name not in pending.contributors}:
+    reasons = {
+        **dict.fromkeys(wave, "StepError: it did not answer"),
+        **coordinator.failures,
+        **pending.failures,
+    }
+    if lost := {name: reasons[name] for name in wave if name not in pending.contributors}:
         raise failed(lost)
-
-
-def _why(name: str, coordinator: Coordinator, pending: PendingSum) -> str:
-    """Why a client's change is not in the batch that opened."""
-    return pending.failures.get(name) or coordinator.failures.get(name) or "StepError: it did not answer"
