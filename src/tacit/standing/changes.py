@@ -14,6 +14,7 @@ from tacit.core.errors import ConfigError, ProtectionError, QuorumError, SchemaE
 from tacit.core.events import Events
 from tacit.core.manifest import Components, Manifest
 from tacit.core.pending_sum import PendingSum
+from tacit.core.protection import Vector
 from tacit.data.schema import vocabulary
 from tacit.standing.book import Book, Contribution
 from tacit.standing.folder import Folder
@@ -42,13 +43,12 @@ def begin_change(
     method = coordinator.components.method
     assert method.standing is not None  # or the federation could not have been started
     jobs = {
-        name: {"id": change.line.id, "rows": change.line.rows, "accepted": book.of(name)}
+        name: {"id": change.line.id, "rows": change.line.rows, "accepted": book.of(name), "sign": change.sign}
         for name, change in changes.items()
     }
     return coordinator.begin_sum(
         getattr(method, method.standing[0]),
         tuple(changes),
-        {name: change.sign for name, change in changes.items()},
         step="client.change_contribution",
         jobs=jobs,
         guard=guard,
@@ -166,8 +166,18 @@ def join_batch(
         raise
     total = open_entry(components, coordinator.protection, coordinator.schema, entry)
     vector = np.concatenate([np.ravel(total[f.name]) for f in pending.layout.fields])
-    before = book.fact("total")
     done = [wave[name] for name in pending.contributors]
+    _add_to_total(book, done, vector)
+    yield from done
+    reasons = {**coordinator.failures, **pending.failures}
+    lost = [name for name in wave if name not in pending.contributors]
+    if lost:
+        raise failed({name: reasons.get(name, "StepError: it did not answer") for name in lost})
+
+
+def _add_to_total(book: Book, done: Sequence[Change], vector: Vector) -> None:
+    """Add the opened sum of some changes to the total, in one transaction."""
+    before = book.fact("total")
     with book.writing():
         for change in done:
             book.enter(change.done)
@@ -176,11 +186,3 @@ def join_batch(
         book.mark_opening()
         book.note("announced", {})
         book.note("interrupted", {})
-    yield from done
-    reasons = {
-        **dict.fromkeys(wave, "StepError: it did not answer"),
-        **coordinator.failures,
-        **pending.failures,
-    }
-    if lost := {name: reasons[name] for name in wave if name not in pending.contributors}:
-        raise failed(lost)
