@@ -9,6 +9,13 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+
+from tacit import Federation, FedHEONN, Preparation, Table
+from tacit.core.errors import ConfigError, DataError, TacitError
+from tacit.core.message import Message
+from tacit.core.values import Blob
+from tacit.data.files import load
+from tacit.models.leastsquares import symmetric
 from tests.attacks.reconstruction import (
     count_rows,
     gram_of_factor,
@@ -17,13 +24,6 @@ from tests.attacks.reconstruction import (
     seen_fields,
     unscaled,
 )
-
-from tacit import Federation, FedHEONN, Preparation, Table
-from tacit.core.errors import ConfigError, DataError, TacitError
-from tacit.core.message import Message
-from tacit.core.values import Blob
-from tacit.data.files import load
-from tacit.models.leastsquares import symmetric
 
 CLIENTS = 6
 SLOPE = 0.05 * 0.95  # of the logistic function at a classifier's targets
