@@ -40,34 +40,13 @@ class Partitioner:
 
 
 def partition(
-    table: Table,
-    name: str,
-    clients: int | None,
-    *,
-    seed: int | np.random.Generator = 0,
-    **options: Any,
+    table: Table, name: str, clients: int | None, *, seed: int | np.random.Generator = 0, **options: Any
 ) -> Owner:
-    """Divide the rows of a table among clients.
+    """Divide the rows of a table among clients, and return the client of every row, from 0 on.
 
-    Parameters
-    ----------
-    table : Table
-    name : str
-        One of ``PARTITIONERS``.
-    clients : int or None
-        Their number; None is allowed for ``by-column`` only.
-    seed : int or numpy.random.Generator
-        Same seed, same owners.
-    **options
-        ``share`` of the majority classes, ``alpha`` of the Dirichlet distribution, or the ``column``.
+    ``name`` is one of ``PARTITIONERS``, ``clients`` may be None for ``by-column`` only, and ``options`` are
+    the ``share`` of the majority classes, ``alpha`` of the Dirichlet distribution, or the ``column``.
 
-    Returns
-    -------
-    ndarray of int32
-        The client of every row, from 0 on.
-
-    Examples
-    --------
     >>> table = Table.of(np.zeros((6, 1)), [1, 0, 1, 0, 1, 0])
     >>> partition(table, "label-sorted", 2).tolist()
     [1, 0, 1, 0, 1, 0]
@@ -77,9 +56,8 @@ def partition(
         if word not in known:
             fix = nearest(word, known) if known else "leave it out"
             raise ConfigError(f"the partition '{name}' has no option '{word}': {fix}")
-    number = _clients(table, name, clients)
-    settings = {**known, **options}
-    return PARTITIONERS[name].divide(table, number, np.random.default_rng(seed), **settings)
+    number, rng = _clients(table, name, clients), np.random.default_rng(seed)
+    return PARTITIONERS[name].divide(table, number, rng, **{**known, **options})
 
 
 def options_of(name: str) -> dict[str, Any]:
@@ -130,8 +108,7 @@ def _majority_even(table: Table, clients: int, rng: np.random.Generator, share: 
 
 def _majority(table: Table, clients: int, rng: np.random.Generator, share: float) -> Owner:
     # One row each, and the others by weights of which the largest is at most three times the smallest.
-    weights = rng.uniform(0.5, 1.5, size=clients)
-    sizes = 1 + _cut(table.rows - clients, weights)
+    sizes = 1 + _cut(table.rows - clients, rng.uniform(0.5, 1.5, size=clients))
     return _by_majority(table, sizes, rng, share, "majority")
 
 
@@ -152,8 +129,7 @@ def _by_majority(
 
 
 def _dirichlet(table: Table, clients: int, rng: np.random.Generator, alpha: float) -> Owner:
-    number = isinstance(alpha, int | float) and not isinstance(alpha, bool)
-    if not number or not 0 < alpha < np.inf:
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha < np.inf:
         raise ConfigError(f"alpha is {alpha!r}: give a number above 0, such as 0.5 (smaller is more uneven)")
     codes, totals = _classes(table, "dirichlet")
     counts = np.stack([_cut(total, rng.dirichlet(np.full(clients, alpha))) for total in totals], axis=1)
