@@ -69,6 +69,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 
 def test_the_commands_that_are_shown_are_accepted() -> None:
     """Each flag in a console block is one that the command or one of its parts knows."""
+    from typer import Context
     from typer.main import get_command
 
     from tacit.cli.app import app
@@ -84,7 +85,9 @@ def test_the_commands_that_are_shown_are_accepted() -> None:
     inner = [c for each in group.commands.values() for c in getattr(each, "commands", {}).values()]
     for command in (group, *group.commands.values(), *inner):
         known |= {
-            word for parameter in command.params for word in (*parameter.opts, *parameter.secondary_opts)
+            word
+            for parameter in command.get_params(Context(command))
+            for word in (*parameter.opts, *parameter.secondary_opts)
         }
     for page in PAGES:
         for block in blocks(page, "console"):

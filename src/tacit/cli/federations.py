@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +23,7 @@ def new(
 ) -> None:
     """Start a federation: write a commented TOML file."""
     from tacit.runs.folder import RunFolder, cannot_write
+    from tacit.runs.keys import template
 
     path = folder / "federation.toml"
     if path.exists():
@@ -32,7 +32,7 @@ def new(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise cannot_write(path, error) from None
-    RunFolder(folder).write(path.name, resources.files("tacit.cli").joinpath("template.toml").read_bytes())
+    RunFolder(folder).write(path.name, template().encode())
     if as_json:
         say_json({"path": str(path)})
     else:

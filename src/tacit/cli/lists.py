@@ -63,13 +63,14 @@ def _print_promises(pairs: list[tuple[str, str]]) -> None:
 
 def _print_options(parts: list[dict[str, Any]]) -> None:
     from tacit.cli.tables import listing
+    from tacit.runs.keys import describe
 
     rows = [
         {
             "part": part["name"],
             "option": f"--{o.name.replace('_', '-')}",
             "default": str(o.default).lower() if isinstance(o.default, bool) else str(o.default),
-            "doc": o.doc.replace("``", ""),
+            "doc": describe(o).replace("``", ""),
         }
         for part in parts
         for o in part["options"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from tacit.cli import names
 from tacit.cli.common import Json
+from tacit.cli.flags import EXTRA, SettingsCommand, read_tables
 from tacit.cli.output import guarded, say_json, stderr, stdout
 from tacit.core.errors import ConfigError
 
@@ -22,64 +23,46 @@ fedheonn_app = typer.Typer(
 )
 
 State = Annotated[Path, typer.Argument(help="Folder of the standing federation.")]
-EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
-@fedheonn_app.command(context_settings=EXTRA)
+class StartCommand(SettingsCommand):
+    """`tacit fedheonn start`: settings that a standing federation has."""
+
+    base: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "partition": {"name": "iid", "clients": 20},
+        "method": {"name": "fedheonn"},
+    }
+    flags = (
+        *("data", "target", "test", "clients", "partition", "protect", "scale", "missing"),
+        *("min-clients", "seed"),
+    )
+
+
+@fedheonn_app.command(cls=StartCommand, context_settings=EXTRA)
 @guarded
 def start(
     context: typer.Context,
     state: State,
-    data: Annotated[str, typer.Option(help="Data set or path.", autocompletion=names.data)] = "digits",
-    target: Annotated[str | None, typer.Option(help="Target column of an own file.")] = None,
-    test: Annotated[float, typer.Option(help="Share of the rows for a central test.")] = 0.3,
-    clients: Annotated[int, typer.Option(help="Clients, those that come later too.")] = 20,
     founders: Annotated[int | None, typer.Option(help="Clients that settle schema and scale; all.")] = None,
-    partition: Annotated[
-        str, typer.Option(help="How rows are divided.", autocompletion=names.partitions)
-    ] = "iid",
-    protect: Annotated[
-        str, typer.Option(help="Protection; see `tacit protections`.", autocompletion=names.protections)
-    ] = "ckks",
-    scale: Annotated[str, typer.Option(help="standard, minmax or none.")] = "standard",
-    missing: Annotated[str, typer.Option(help="Missing numbers: refuse or mean.")] = "refuse",
-    min_clients: Annotated[
-        int | None, typer.Option(help="Fewest clients by which two opened totals differ.")
-    ] = None,
     capacity: Annotated[int | None, typer.Option(help="Changes that an encrypted total can take.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of all public randomness.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Settle schema, scale and keys with the first clients; nothing is learnt yet.
 
     Options of method, protection and partition are flags as well: --lam 0.01, --alpha 0.3.
     """
-    from tacit.cli.options import extra_flags, part_options, switches, unexpected
     from tacit.runs.settings import Settings, merged
     from tacit.standing import Standing, read
 
-    chosen = {"method": "fedheonn", "protect": protect, "partition": partition}
-    pairs, left = extra_flags(context.args, switches(chosen))
-    if left:
-        raise unexpected(left[0])
-    tables: dict[str, Any] = {
-        "data": {"name": _lasting(data), "test": test} | ({} if target is None else {"target": target}),
-        "partition": {"name": partition} | ({} if partition == "by-column" else {"clients": clients}),
-        "method": {"name": "fedheonn"},
-        "protect": {"name": protect},
-        "prepare": {"scale": scale, "missing": missing},
-        "run": {"seed": seed} | ({} if min_clients is None else {"min_clients": min_clients}),
-    }
-    own = [word[2:] for flag in context.command.params for word in flag.opts if word.startswith("--")]
-    tables = merged(tables, part_options(pairs, chosen, own))
-    settings = Settings.from_tables(tables)
+    settings = Settings.from_tables(read_tables(context, StartCommand.base, context.args))
+    tables = merged(settings.as_tables(), {"data": {"name": _lasting(settings.data.name)}})
     with Standing.start(
         state,
         _federation(tables),
         method=settings.build_method(),
         protect=settings.build_protection(),
         preparation=settings.build_preparation(),
-        min_clients=min_clients,
+        min_clients=settings.run.min_clients,
         founders=founders,
         capacity=capacity,
         settings=tables,

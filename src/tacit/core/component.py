@@ -19,12 +19,20 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 
 from tacit.core.errors import ConfigError, nearest
-from tacit.core.settings_group import SettingsGroup, check_groups, check_words, groups_of, settings_of
+from tacit.core.settings_group import (
+    Setting,
+    SettingsGroup,
+    check_groups,
+    check_words,
+    groups_of,
+    settings_of,
+)
 
 if typing.TYPE_CHECKING:
     from tacit.core.party import Party
 
 Built = TypeVar("Built")
+PLAIN_TYPES = ("bool", "int", "float", "str")
 
 
 @dataclass(frozen=True)
@@ -110,15 +118,33 @@ class Component:
     @classmethod
     def options(cls) -> list[Option]:
         """Return the settings with type, default and description, those of groups among them."""
-        return [
-            Option(name, str(one.field.type), one.default, _descriptions(one.owner).get(one.field.name, ""))
-            for name, one in settings_of(cls).items()
-        ]
+        return list_options(cls)
 
     @classmethod
     def summary(cls) -> str:
         """Return the first line of the class's docstring."""
         return (cls.__doc__ or "").strip().split("\n")[0]
+
+
+def list_options(kind: type) -> list[Option]:
+    """Return the settings of a dataclass, each as its docstring describes it."""
+    return [
+        Option(name, _type_name(one), one.default, _descriptions(one.owner).get(one.field.name, ""))
+        for name, one in settings_of(kind).items()
+    ]
+
+
+def _type_name(one: Setting) -> str:
+    """The type of a setting as it is written; of a named choice its words."""
+    written = str(one.field.type)
+    if not written.removesuffix(" | None").isidentifier() or written in PLAIN_TYPES:
+        return written
+    try:
+        words = _words(one.hint)
+    except NameError:  # a class of a notebook or a function, whose types have no names here
+        return written
+    optional = " | None" if written.endswith(" | None") else ""
+    return f"Literal{words}{optional}" if words else written
 
 
 def from_plain(kind: type[Built], config: Mapping[str, Any], where: str, what: str = "key") -> Built:

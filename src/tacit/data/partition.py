@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.component import Option
 from tacit.core.errors import ConfigError, DataError, nearest
 from tacit.data.majority import Counts, even, majority_counts
 from tacit.data.table import Table
@@ -31,11 +32,11 @@ Owner = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Partitioner:
-    """A way of dividing rows: its function, a line about it, and its options with their defaults."""
+    """A way of dividing rows: its function, a line about it, and its options beside the clients."""
 
     divide: Callable[..., Owner]
     summary: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: tuple[Option, ...] = ()
 
 
 def partition(
@@ -89,7 +90,7 @@ def options_of(name: str) -> dict[str, Any]:
     """
     if name not in PARTITIONERS:
         raise ConfigError(f"no partition '{name}': {nearest(name, PARTITIONERS)}")
-    return dict(PARTITIONERS[name].options)
+    return {option.name: option.default for option in PARTITIONERS[name].options}
 
 
 def _clients(table: Table, name: str, clients: int | None) -> int:
@@ -217,6 +218,11 @@ def _deal(codes: NDArray[np.int64], counts: Counts, rng: np.random.Generator) ->
     return owner
 
 
+CLIENTS = Option("clients", "int", 100, "Number of clients; left out for by-column: one for each value.")
+_SHARE = Option("share", "float", 0.5, "Share of the rows of a skewed client that are of its main classes.")
+_ALPHA = Option("alpha", "float", 0.5, "How even proportions are: 100 is nearly IID, 0.1 is severe.")
+_COLUMN = Option("column", "str | None", None, "Column of which each value is a client.")
+
 PARTITIONERS: Mapping[str, Partitioner] = {
     "iid": Partitioner(_iid, "shuffled; sizes differ by at most one"),
     "label-sorted": Partitioner(_label_sorted, "ordered by class (or target) and cut into equal parts"),
@@ -224,14 +230,14 @@ PARTITIONERS: Mapping[str, Partitioner] = {
     "majority-even": Partitioner(
         _majority_even,
         "each of the first k clients mostly one class, the rest mixed; equal sizes",
-        {"share": 0.5},
+        (_SHARE,),
     ),
-    "majority": Partitioner(_majority, "as majority-even, with unequal sizes", {"share": 0.5}),
+    "majority": Partitioner(_majority, "as majority-even, with unequal sizes", (_SHARE,)),
     "pick-two": Partitioner(
         _pick_two,
         "each of the first k/2 clients mostly two classes, share together; equal sizes",
-        {"share": 0.5},
+        (_SHARE,),
     ),
-    "dirichlet": Partitioner(_dirichlet, "every class by Dirichlet proportions", {"alpha": 0.5}),
-    "by-column": Partitioner(_by_column, "one client for each value of a column", {"column": None}),
+    "dirichlet": Partitioner(_dirichlet, "every class by Dirichlet proportions", (_ALPHA,)),
+    "by-column": Partitioner(_by_column, "one client for each value of a column", (_COLUMN,)),
 }

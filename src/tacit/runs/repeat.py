@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from tacit.runs.settings import DataSettings, FlowerSettings, RunSettings, Settings
+from tacit.runs.settings import Settings
+from tacit.runs.tables import DataSettings, FlowerSettings, RunSettings
 
 
 def command(settings: Settings) -> str:
@@ -62,14 +63,15 @@ def toml(tables: Mapping[str, Any]) -> str:
     lines = []
     for name, table in tables.items():
         lines.append(f"[{name}]")
-        lines += [f"{key} = {_value(value)}" for key, value in table.items() if value is not None]
+        lines += [f"{key} = {toml_value(value)}" for key, value in table.items() if value is not None]
         lines.append("")
     return "\n".join(lines)
 
 
-def _value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """Write a plain value as TOML."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(key)} = {_value(v)}" for key, v in value.items()) + "}"
+        return "{" + ", ".join(f"{json.dumps(key)} = {toml_value(v)}" for key, v in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_value, value)) + "]"
+        return "[" + ", ".join(map(toml_value, value)) + "]"
     return msgspec.json.encode(value).decode()
