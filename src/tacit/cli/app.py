@@ -10,14 +10,14 @@ from rich.text import Text
 
 import tacit
 from tacit.cli import names
-from tacit.cli.common import Json, Quiet, brief
+from tacit.cli.common import Json, Quiet
 from tacit.cli.datasets import data_app
 from tacit.cli.federations import federation_app, new, site_app
-from tacit.cli.flags import EXTRA, File, SettingsCommand, read_settings
+from tacit.cli.flags import EXTRA, SettingsCommand
 from tacit.cli.lists import methods, protections
 from tacit.cli.output import Commands, guarded, say_json, stderr, stdout
 from tacit.cli.past import export, exposure, show
-from tacit.cli.resuming import resume
+from tacit.cli.running import resume, run
 from tacit.cli.standing import fedheonn_app
 from tacit.cli.tune import tune
 
@@ -46,38 +46,8 @@ def version(
         raise typer.Exit
 
 
-@app.command(cls=SettingsCommand, context_settings=EXTRA)
-@guarded
-def run(context: typer.Context, file: File = None, as_json: Json = False, quiet: Quiet = False) -> None:
-    """Train a method on a federation, and write a run folder.
-
-    Options of the chosen method, protection and partition are flags as well: --lam 0.01, --alpha 0.3.
-    Without any flag this is the main job: FedHEONN on digits, 100 clients that mostly hold one digit.
-    """
-    from tacit.cli.progress import ProgressBars
-    from tacit.cli.tables import run_table
-
-    settings = read_settings(context, file)
-    with ProgressBars(quiet or (as_json and not stderr.is_terminal)) as bars:
-        if settings.run.engine == "flower":
-            from tacit.deploy.launch import launch
-
-            finished = launch(settings, bars)
-        else:
-            from tacit.runs.job import execute
-
-            finished = execute(settings, bars)
-    if as_json:
-        say_json(brief(finished.result))
-    else:
-        stdout.print(run_table(finished.result))
-    if not (quiet and as_json):  # the JSON names it; else nothing but this line does
-        more = ", transcript" if settings.run.transcript else ""
-        files = f"report.html, result.json, events.jsonl, model{more}"
-        stderr.print(f"\nrun folder: {finished.folder.path}/  ({files})", soft_wrap=True)
-
-
-app.command(cls=SettingsCommand, context_settings=EXTRA)(tune)
+for command in (run, tune):
+    app.command(cls=SettingsCommand, context_settings=EXTRA)(command)
 for command in (new, methods, protections, resume, show, exposure, export):
     app.command()(command)
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}  # options of components are flags as well
 GIVEN = "tacit.given"  # where a context keeps the flags that were given
-COMPLETIONS = {"data": names.data, "method": names.methods, "protect": names.protections}
 File = Annotated[Path | None, typer.Argument(help="TOML file of settings; flags override it.")]
 
 
@@ -61,7 +60,7 @@ def _flag(key: Key) -> TyperOption:
 
     option, words = key.option, choices(key.option)
     kind = {"int": int, "float": float, "bool": bool}.get(option.type.removesuffix(" | None"), str)
-    complete = COMPLETIONS.get(key.flag, lambda typed: [word for word in words if word.startswith(typed)])
+    complete = names.data if key.flag == "data" else lambda typed: names.starting(typed, words)
     return TyperOption(
         param_decls=[
             f"{key.table}_{option.name}",
@@ -77,7 +76,7 @@ def _flag(key: Key) -> TyperOption:
 
 
 def _read(key: Key, value: Any) -> Any:
-    """The value of a flag; of a setting that may be several things, or several values, as TOML would read it."""
+    """Return the value of a flag: a number, or several values, as TOML would read them."""
     from tacit.cli.options import literal
 
     if not isinstance(value, str):

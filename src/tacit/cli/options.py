@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tacit.core.component import Component
+from tacit.core.component import Component, Option
 from tacit.core.errors import ConfigError, nearest
 from tacit.data.files import is_data
-from tacit.data.partition import PARTITIONERS, options_of
+from tacit.data.partition import PARTITIONERS
 from tacit.methods import METHODS
 from tacit.protections import PROTECTIONS
+from tacit.runs.keys import NAMES
 
 
 def extra_flags(
@@ -49,28 +50,37 @@ def extra_flags(
     return pairs, left
 
 
+def _options(section: str, name: str) -> Sequence[Option]:
+    """Options of a method, a protection or a partition."""
+    if section == "partition":
+        if name not in PARTITIONERS:
+            raise ConfigError(f"unknown partition '{name}': {nearest(name, PARTITIONERS)}")
+        return PARTITIONERS[name].options
+    kind: type[Component] = (METHODS if section == "method" else PROTECTIONS).get(name)
+    return kind.options()
+
+
+def _everything() -> list[tuple[str, str]]:
+    return [(section, name) for section, names in NAMES.items() for name in names]
+
+
 def switches(chosen: Mapping[str, str] | None = None) -> list[str]:
-    """Names of options that are true or false: of the chosen ``method`` and ``protect``, or of any part.
+    """Return the names of options that are true or false: of the chosen components, or of any.
 
     >>> switches({"method": "fedheonn", "protect": "ring"}), switches({"protect": "noised"})
     (['clip'], [])
     """
-    parts: list[type[Component]] = []
-    for section, registry in (("method", METHODS), ("protect", PROTECTIONS)):
-        names = registry if chosen is None else [chosen[section]] if section in chosen else []
-        parts += [registry.get(name) for name in names]
-    return [option.name for part in parts for option in part.options() if isinstance(option.default, bool)]
+    pairs = _everything() if chosen is None else chosen.items()
+    return [option.name for pair in pairs for option in _options(*pair) if isinstance(option.default, bool)]
 
 
-def file_among(words: Sequence[str], own: Sequence[str] = ()) -> str | None:
-    """The word that is no flag and no flag's value, before it is known which parts are chosen.
-
-    ``own`` are switches of the command itself.
+def file_among(words: Sequence[str]) -> str | None:
+    """Return the word that is no flag and no flag's value, before it is known which components are chosen.
 
     >>> file_among(["--clip", "2.0", "noised.toml"]), file_among(["--clip", "ring.toml"])
     ('noised.toml', 'ring.toml')
     """
-    left = [word for word in extra_flags(words, [*switches(), *own])[1] if isinstance(literal(word), str)]
+    left = [word for word in extra_flags(words, switches())[1] if isinstance(literal(word), str)]
     found = [word for word in left if word.endswith(".toml")] or left
     if len(found) > 1:
         raise unexpected(found[1])
@@ -86,16 +96,9 @@ def unexpected(word: str) -> ConfigError:
 def part_options(
     pairs: Sequence[tuple[str, str]], chosen: Mapping[str, str], flags: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """Sort extra flags into the tables of the parts that have them.
+    """Sort extra flags into the tables of the components that have them.
 
-    Parameters
-    ----------
-    pairs : sequence of (name, text)
-        As :func:`extra_flags` gives them.
-    chosen : mapping
-        Names of the chosen ``method``, ``protect`` and ``partition``.
-    flags : sequence of str
-        The command's own flags, for the suggestion after a typo.
+    ``flags`` are the command's own, for the suggestion after a typo.
 
     Examples
     --------
@@ -105,66 +108,38 @@ def part_options(
     >>> part_options([("lams", "0.01,1")], chosen, [])
     {'method': {'lams': [0.01, 1]}}
     """
-    homes = _homes(chosen)
+    homes: dict[str, list[tuple[str, Option]]] = {}
+    for section, name in chosen.items():
+        for option in _options(section, name):
+            homes.setdefault(option.name, []).append((section, option))
     tables: dict[str, dict[str, Any]] = {}
     for key, text in pairs:
-        section, name = _home(key, homes, flags)
-        many = name in _lists(section, chosen)
+        section, option = _home(key, homes, flags)
+        many = option.type.startswith("tuple")
         value = [literal(word.strip()) for word in text.split(",")] if many else literal(text)
-        tables.setdefault(section, {})[name] = value
+        tables.setdefault(section, {})[option.name] = value
     return tables
 
 
-def _lists(section: str, chosen: Mapping[str, str]) -> list[str]:
-    """Options of a chosen part that take several values, separated by commas."""
-    if section == "partition":
-        return []
-    part = (METHODS if section == "method" else PROTECTIONS).get(chosen[section])
-    return [option.name for option in part.options() if option.type.startswith("tuple")]
-
-
-def _homes(chosen: Mapping[str, str]) -> dict[str, list[str]]:
-    """For every option name the tables that have it."""
-    homes: dict[str, list[str]] = {}
-    partition = chosen["partition"]
-    if partition not in PARTITIONERS:
-        raise ConfigError(f"unknown partition '{partition}': {nearest(partition, PARTITIONERS)}")
-    for section, names in (
-        ("method", [option.name for option in METHODS.get(chosen["method"]).options()]),
-        ("protect", [option.name for option in PROTECTIONS.get(chosen["protect"]).options()]),
-        ("partition", list(options_of(partition))),
-    ):
-        for name in names:
-            homes.setdefault(name, []).append(section)
-    return homes
-
-
-def _home(key: str, homes: Mapping[str, list[str]], flags: Sequence[str]) -> tuple[str, str]:
+def _home(
+    key: str, homes: Mapping[str, list[tuple[str, Option]]], flags: Sequence[str]
+) -> tuple[str, Option]:
+    """The table and the option that a flag means."""
     section, dot, name = key.partition(".")
-    if dot and section in homes.get(name, ()):
-        return section, name
+    if dot and section in (inside := dict(homes.get(name, []))):
+        return section, inside[section]
     found = homes.get(key, [])
     if len(found) > 1:
-        ways = " or ".join(f"--{section}.{key}" for section in found)
+        ways = " or ".join(f"--{section}.{key}" for section, _ in found)
         raise ConfigError(f"--{key} could mean several options: write {ways}")
     if not found:
         word = f"--{key.replace('_', '-')}"
-        if others := _others(key):
-            raise ConfigError(f"{word} is an option of {' and '.join(others)}, which is not what was chosen")
+        others = [pair for pair in _everything() if key in [option.name for option in _options(*pair)]]
+        if names := " and ".join(f"--{section} {name}" for section, name in others):
+            raise ConfigError(f"{word} is an option of {names}, which is not what was chosen")
         valid = [f"--{name.replace('_', '-')}" for name in (*homes, *flags)]
         raise ConfigError(f"no such option {word}: {nearest(word, valid)}")
-    return found[0], key
-
-
-def _others(key: str) -> list[str]:
-    """All parts that have an option of that name, as flags."""
-    parts = [(f"--partition {name}", options_of(name)) for name in PARTITIONERS]
-    for flag, registry in (("--method", METHODS), ("--protect", PROTECTIONS)):
-        parts += [
-            (f"{flag} {name}", dict.fromkeys(option.name for option in registry.get(name).options()))
-            for name in registry
-        ]
-    return [words for words, names in parts if key in names]
+    return found[0]
 
 
 def literal(text: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -113,6 +113,11 @@ def listing(rows: Sequence[Mapping[str, Any]], columns: tuple[tuple[str, str], .
     for row in rows:
         table.add_row(*(_cell(row.get(key)) for key, _ in columns))
     return table
+
+
+def pairs_table(pairs: Iterable[tuple[str, Any]]) -> Table:
+    """Set names beside what they stand for, without a heading."""
+    return listing([{"key": key, "value": value} for key, value in pairs], (("key", ""), ("value", "")))
 
 
 def _cell(value: Any) -> Text:
