@@ -46,8 +46,8 @@ def version(
         raise typer.Exit
 
 
-for command in (run, tune):
-    app.command(cls=SettingsCommand, context_settings=EXTRA)(command)
+app.command(cls=SettingsCommand, context_settings=EXTRA)(run)
+app.command(cls=SettingsCommand, context_settings=EXTRA)(tune)
 for command in (new, methods, protections, resume, show, exposure, export):
     app.command()(command)
 

@@ -39,17 +39,8 @@ def demonstrate(
 ) -> dict[str, Any]:
     """Start a federation, train on it, compare with the embedded engine, and stop all that was started.
 
-    Parameters
-    ----------
-    out : str
-        Folder for run folders.
-    seed : int
-    home : Path, optional
-        Empty folder for the federation's keys, databases and logs; a temporary one, if left out.
-    tell : callable
-        Told in words what happens.
-    subscriber : callable, optional
-        Gets every event of the trainings on Flower.
+    ``home`` is an empty folder for the federation's keys, databases and logs, by default a temporary one.
+    ``tell`` is told in words what happens; ``subscriber`` gets every event of the trainings on Flower.
     """
     started = time.perf_counter()
     with _folder(home) as folder, _on_term():

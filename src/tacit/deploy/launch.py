@@ -50,15 +50,9 @@ def launch(
     The coordinator's half runs at the SuperLink, on this machine, and writes the same run folder as the
     embedded engine does. What happens is followed there.
 
-    Parameters
-    ----------
-    settings : Settings
-    *subscribers : callables
-        Get every event; a progress bar, for instance.
-    environment : mapping
-        Variables for Flower's commands; ``FLWR_HOME`` says where its configuration is.
-    resume : Checkpoint, optional
-        A run of these settings that was stopped: go on from there, in its own folder.
+    Subscribers get every event. ``environment`` holds variables for Flower's commands; its ``FLWR_HOME``
+    says where its configuration is. ``resume`` is a run of these settings that was stopped: it goes on in
+    its own folder.
 
     Raises
     ------

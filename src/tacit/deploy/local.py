@@ -34,16 +34,9 @@ FAREWELL = 10.0  # seconds between asking a process to end and ending it
 class LocalFederation:
     """A running federation; a context manager.
 
-    Parameters
-    ----------
-    home : Path
-        Empty folder for all keys, certificates, databases and logs.
-    clients : sequence of str
-        Names of the sites.
-    services : sequence of str
-        Parties without rows, such as "key-server".
-    exchanges : bool
-        Whether the roster holds the clients' exchange keys, which saves a wave.
+    ``home`` is an empty folder for all keys, certificates, databases and logs. Services are parties without
+    rows, such as "key-server". With ``exchanges`` the roster holds the clients' exchange keys, which saves a
+    wave.
     """
 
     def __init__(

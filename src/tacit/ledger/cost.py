@@ -138,21 +138,8 @@ class CostLedger:
     def summary(self, watts: float = 65.0) -> dict[str, Any]:
         """Sum up the run so far, in plain values that go into JSON as they are.
 
-        Parameters
-        ----------
-        watts : float
-            Nominal power of a device's processor (65 W is that of the paper's Intel Core i7-10700);
-            energy is this times all CPU seconds.
-
-        Returns
-        -------
-        dict
-            The keys are described in docs/ledger.md.
-
-        Raises
-        ------
-        ConfigError
-            If ``watts`` is not a finite number above zero.
+        ``watts`` is the nominal power of a device's processor (65 W is that of the paper's Intel Core
+        i7-10700); energy is this times all CPU seconds. The keys are described in docs/ledger.md.
 
         Examples
         --------

@@ -28,20 +28,10 @@ PAPERS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One row of a table: what is varied, what the paper reports, and how to measure ours.
+    """One row of a table: what is varied, what the paper reports (if it does), and how to measure ours.
 
-    Parameters
-    ----------
-    settings : mapping
-        What identifies the row, such as data set, clients and partition.
-    paper : float or None
-        The paper's figure; None if it gives none.
-    expected : tuple of float, optional
-        Range in which ours is expected.
-    measure : callable
-        Gives our figure for a seed.
-    slow : bool
-        Takes more than a few seconds: left out where a quick look is wanted.
+    ``expected`` is the range in which ours should be; ``measure`` gives our figure for a seed; ``slow`` rows
+    take more than a few seconds and are left out where a quick look is wanted.
     """
 
     settings: Mapping[str, Any]
@@ -53,23 +43,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table of a paper.
+    """A table of a paper: every cell is measured for that many seeds.
 
-    Parameters
-    ----------
-    name, title, paper : str
-        Short name, heading, and authors with title of the paper.
-    quantity : str
-        What is measured, with its unit.
-    settings : mapping
-        What is the same in every row.
-    seeds : int
-        Repetitions of every cell.
-    cells : sequence of Cell
-    remarks : str
-        Where ours differs from the paper, and why.
-    drawings : callable, optional
-        Gives drawings (SVG by caption) of the measured rows.
+    ``quantity`` says what is measured, ``settings`` what is the same in every row, ``remarks`` where ours
+    differs from the paper and why; ``drawings`` gives drawings (SVG by caption) of the measured rows.
     """
 
     name: str
@@ -93,18 +70,8 @@ def reproduce_papers(
 ) -> list[dict[str, Any]]:
     """Measure all tables of a paper (or of all), and write each as JSON and HTML.
 
-    Parameters
-    ----------
-    name : str
-        A paper, or "all".
-    seeds : int, optional
-        Repetitions, if other than the experiment's own.
-    quick : bool
-        One seed, and no rows that take long.
-    out : Path
-        Folder for the tables.
-    progress : callable, optional
-        Told how many cells are done, of how many, and which is next.
+    ``seeds`` are repetitions, if other than an experiment's own; ``quick`` is one seed, and no rows that
+    take long. ``progress`` is told how many cells are done, of how many, and which is next.
     """
     names = papers(name)
     if seeds is not None and seeds < 1:

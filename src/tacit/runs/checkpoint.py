@@ -50,16 +50,7 @@ class Checkpoint:
 class Keeper:
     """Writes a checkpoint after each round, and keeps the round's scores on the experimenter's test.
 
-    Parameters
-    ----------
-    settings : Settings
-    folder : RunFolder
-    test : Table or None
-        The experimenter's own test rows.
-    events : Events
-        Told the scores.
-    rounds : sequence
-        Scores of rounds before the run was stopped, if it was.
+    ``test`` are the experimenter's own test rows; ``rounds`` the scores of rounds before the run was stopped.
     """
 
     def __init__(

@@ -49,17 +49,9 @@ def execute(
 ) -> Finished:
     """Run a job and write its folder.
 
-    Parameters
-    ----------
-    settings : Settings
-    *subscribers : callables
-        Get every event; a progress bar, for instance.
-    federation : Federation, optional
-        Where to run, if not on a federation embedded here that the settings describe.
-    run : str, optional
-        The run's id.
-    resume : Checkpoint, optional
-        A run of these settings that was stopped: go on from there, in its own folder.
+    Subscribers get every event; a progress bar, for instance. ``federation`` says where to run, if not on
+    one embedded here that the settings describe. ``resume`` is a run of these settings that was stopped: it
+    goes on from there, in its own folder.
     """
     settings.check()
     if resume:

@@ -18,16 +18,9 @@ from tacit.runs.page.units import escape
 def render(result: Mapping[str, Any]) -> str:
     """Write the report of a run.
 
-    Parameters
-    ----------
-    result : mapping
-        The run's result: names and settings, ``scores``, ``classes``, the ``ledger``'s summary, ``skew``,
-        ``exposure``, ``rounds``, ``notes``, ``promises`` and ``command``. Any of them may be missing or None.
-
-    Returns
-    -------
-    str
-        A complete HTML page. Everything that comes from the result is escaped.
+    ``result`` has names and settings, ``scores``, ``classes``, the ``ledger``'s summary, ``skew``,
+    ``exposure``, ``rounds``, ``notes``, ``promises`` and ``command``. Any of them may be missing or None.
+    Everything that comes from it is escaped.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Tables of settings that no component has: data, run and Flower; each key is described here and nowhere else."""
+"""Tables of settings that no component has (data, run, Flower): each key is described here only."""
 
 from __future__ import annotations
 

@@ -128,18 +128,10 @@ def tune(
 ) -> dict[str, Any]:
     """Search settings of the method, and write the best as a file that ``tacit run`` takes.
 
-    Parameters
-    ----------
-    settings : Settings
-        The run to tune; without a hold-out each client keeps a fifth of its rows aside.
-    space : mapping
-        For options of the method the values to try, or a range to draw from.
-    search : {"grid", "optuna"}
-        Every combination, or a search that learns from the trials before (needs the extra ``tune``).
-    trials : int, optional
-        How many; by default all combinations of a grid, and 30 of Optuna's.
-    progress : callable, optional
-        Told how many trials are done, of how many, and the best so far.
+    Without a hold-out each client keeps a fifth of its rows aside. ``space`` has for options of the method
+    the values to try, or a range to draw from. ``search`` is "grid" (every combination), or "optuna", which
+    learns from the trials before (needs the extra ``tune``); ``trials`` are by default all of a grid, and 30
+    of Optuna's. ``progress`` is told how many trials are done, of how many, and the best so far.
     """
     count = _checked(settings, space, search, trials)
     data = settings.data if settings.data.holdout else dataclasses.replace(settings.data, holdout=HOLDOUT)

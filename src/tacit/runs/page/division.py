@@ -18,15 +18,9 @@ COLUMNS = 200
 def columns_of(counts: NDArray[np.float64], columns: int = COLUMNS) -> tuple[NDArray[np.float64], int]:
     """Merge neighbouring clients, ordered by their largest class, until they fit into the picture.
 
-    Returns
-    -------
-    ndarray of shape (columns, classes)
-        Mean rows per class of each group of clients.
-    int
-        Clients in one group, at most; 1 if all are shown in their own order.
+    Returns mean rows per class of each group of clients, and how many clients a group has at most: 1 if all
+    are shown in their own order.
 
-    Examples
-    --------
     >>> columns_of(np.array([[0.0, 4.0], [2.0, 0.0], [0.0, 2.0], [4.0, 0.0]]), columns=2)
     (array([[3., 0.], [0., 3.]]), 2)
     """
