@@ -16,7 +16,7 @@ from tacit.core.events import Evaluated, Event, Events, Noted, Subscriber
 from tacit.core.exposure import INTRODUCTION
 from tacit.core.manifest import new_run
 from tacit.data.skew import skew
-from tacit.federation import Federation, Training
+from tacit.federation import Federation
 from tacit.ledger.exposure import ExposureLedger
 from tacit.ledger.sentences import exposes_one, sentences
 from tacit.methods.base import Method, Model
@@ -27,6 +27,7 @@ from tacit.runs.repeat import command
 from tacit.runs.report import render
 from tacit.runs.settings import Settings
 from tacit.runs.transcript import TranscriptFolder
+from tacit.training import Training
 
 LOCAL_MODELS = 100  # clients trained alone for the comparison, evenly chosen if there are more
 

@@ -23,11 +23,12 @@ from tacit.core.errors import ConfigError, TacitError
 from tacit.core.manifest import new_run
 from tacit.core.shared import Shared
 from tacit.data.preparation import Inputs
-from tacit.federation import Federation, Training
+from tacit.federation import Federation
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import RunFolder
 from tacit.runs.repeat import toml
 from tacit.runs.settings import Settings
+from tacit.training import Training
 
 Progress = Callable[[int, int | None, str], None]
 HOLDOUT = 0.2  # share of its rows that a client keeps aside for the search, unless the settings say another
