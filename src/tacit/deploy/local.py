@@ -20,12 +20,11 @@ from typing import IO, Self
 from tacit.core.errors import TacitError, UnavailableError
 from tacit.core.exposure import COORDINATOR
 from tacit.core.secret import Secret
-from tacit.deploy.certificates import write_certificates, write_node_key
+from tacit.deploy.certificates import HOST, write_certificates, write_node_key
 from tacit.deploy.connection import Connection, probe
 from tacit.deploy.launch import FLWR, QUIET, check_flower
 from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, new_unlock, write_private
 
-HOST = "127.0.0.1"
 NAME = "local"  # of the connection in Flower's configuration
 START = 120.0  # seconds for a SuperLink to answer
 FAREWELL = 10.0  # seconds between asking a process to end and ending it
