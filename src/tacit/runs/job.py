@@ -19,7 +19,7 @@ from tacit.data.skew import skew
 from tacit.federation import Federation
 from tacit.ledger.exposure import ExposureLedger
 from tacit.ledger.sentences import exposes_one, sentences
-from tacit.methods.base import Method, Model
+from tacit.methods.base import Model
 from tacit.runs.checkpoint import Checkpoint, Keeper
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import EventFile, RunFolder
@@ -171,29 +171,20 @@ def _measured(
     main = scores.get("federated") or training.holdout or {}
     ledger = training.ledger.summary(watts=settings.run.watts)
     names = ("accuracy", "precision", "recall", "f1", "auc", "loss", "mse", "rmse", "mae", "r2")
+    costs = ("bytes_up", "bytes_down", "messages", "cpu_s", "training_s", "wh", "privacy", "failures")
     return {
         "clients": federation.clients,
         "rows": federation.holdings.table.rows if federation.experiment else None,
         "features": training.schema.features,
         "classes": list(training.schema.classes),
         **{name: main.get(name) for name in names},
-        "bytes_up": ledger["bytes_up"],
-        "bytes_down": ledger["bytes_down"],
-        "messages": ledger["messages"],
-        "cpu_s": ledger["cpu_s"],
-        "training_s": ledger["training_s"],
-        "wh": ledger["wh"],
-        "privacy": ledger["privacy"],
-        "failures": ledger["failures"],
+        **{name: ledger[name] for name in costs},
         "model": training.outcome.digest,
         "engine": federation.transport,
         "scores": scores,
         "ledger": ledger,
         "skew": _skew(federation, training),
-        "promises": {
-            "name": settings.protect["name"],
-            **settings.build_protection().promises.as_dict(),
-        },
+        "promises": {"name": settings.protect["name"], **settings.build_protection().promises.as_dict()},
     }
 
 
@@ -201,20 +192,21 @@ def _baselines(
     settings: Settings, federation: Federation, training: Training, events: Events
 ) -> dict[str, Any]:
     """The same method on pooled rows, and at clients by themselves: what federating gains and costs."""
-    assert federation.test is not None
-    method, preparation = settings.build_method(), settings.build_preparation()
-    central = federation.pooled().train(method, preparation=preparation, protect="plain")
-    found = {"centralised": central.model.scores(federation.test)}
+    method, preparation, test = settings.build_method(), settings.build_preparation(), federation.test
+    assert test is not None
+
+    def scores_of(part: Federation) -> dict[str, Any]:
+        return part.train(method, preparation=preparation, protect="plain").model.scores(test)
+
+    found = {"centralised": scores_of(federation.pooled())}
     chosen = np.unique(np.linspace(0, federation.clients - 1, LOCAL_MODELS).astype(int))
-    alone = [
-        scores
-        for index in chosen
-        if (scores := _alone(federation, int(index), method, training, settings)) is not None
-    ]
+    alone = []
+    for index in chosen:
+        with suppress(TacitError):  # who cannot make a model by itself is left out
+            alone.append(scores_of(federation.alone(int(index), training.schema)))
     if len(chosen) < federation.clients:
-        events.emit(
-            Noted("baselines", f"local models: {len(chosen)} of {federation.clients} clients, evenly chosen")
-        )
+        text = f"local models: {len(chosen)} of {federation.clients} clients, evenly chosen"
+        events.emit(Noted("baselines", text))
     if alone:
         names = [key for key, value in alone[0].items() if isinstance(value, float)]
         found["local"] = {
@@ -222,20 +214,6 @@ def _baselines(
             for name in names
         }
     return found
-
-
-def _alone(
-    federation: Federation, index: int, method: Method, training: Training, settings: Settings
-) -> dict[str, Any] | None:
-    """Scores of one client's own model; None where it cannot make one."""
-    assert federation.test is not None
-    try:
-        local = federation.alone(index, training.schema).train(
-            method, preparation=settings.build_preparation(), protect="plain"
-        )
-    except TacitError:
-        return None
-    return local.model.scores(federation.test)
 
 
 def _skew(federation: Federation, training: Training) -> dict[str, Any] | None:
@@ -246,10 +224,4 @@ def _skew(federation: Federation, training: Training) -> dict[str, Any] | None:
     owner = np.repeat(np.arange(federation.clients), np.diff(holdings.offsets))
     codes = training.schema.labels(holdings.table)
     found = skew(codes, owner, federation.clients, len(training.schema.classes))
-    return {
-        "counts": found.counts.tolist(),
-        "rows": found.rows.tolist(),
-        "s": found.s.tolist(),
-        "gini": found.gini.tolist(),
-        "entropy": found.entropy.tolist(),
-    }
+    return {name: getattr(found, name).tolist() for name in ("counts", "rows", "s", "gini", "entropy")}
