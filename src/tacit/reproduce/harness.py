@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -35,9 +35,9 @@ class Cell:
     """
 
     settings: Mapping[str, Any]
-    paper: float | None
-    expected: tuple[float, float] | None
     measure: Callable[[int], float]
+    paper: float | None = None
+    expected: tuple[float, float] | None = None
     slow: bool = False
 
 
@@ -80,7 +80,7 @@ def reproduce_papers(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UnavailableError(f"cannot make {out}: {error.strerror}: choose another with --out") from None
-    found = [experiment for each in names for experiment in _experiments(each)]
+    found = [experiment for each in names for experiment in experiments_of(each)]
     if quick:
         seeds = seeds or 1
         found = [replace(one, cells=[cell for cell in one.cells if not cell.slow]) for one in found]
@@ -107,6 +107,11 @@ def papers(name: str) -> list[str]:
     return list(PAPERS) if name == "all" else [name]
 
 
+def experiments_of(name: str) -> list[Experiment]:
+    """Return the tables of a paper."""
+    return list(import_module(PAPERS[name]).experiments())
+
+
 def columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Keys of all rows, in order: a row that could not be measured has others than its neighbours.
 
@@ -114,10 +119,6 @@ def columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     ['data', 'note', 'ours']
     """
     return list(dict.fromkeys(key for row in rows for key in row))
-
-
-def _experiments(name: str) -> Iterator[Experiment]:
-    yield from import_module(PAPERS[name]).experiments()
 
 
 def measured(
