@@ -91,7 +91,7 @@ def bench(
     quiet: Quiet = False,
 ) -> None:
     """Measure ours against what users have today, CPU time, in one run."""
-    from tacit.bench import chosen, run_bench
+    from tacit.bench import COLUMNS, chosen, run_bench
     from tacit.cli.tables import listing
 
     results = []
@@ -102,9 +102,6 @@ def bench(
     if as_json:
         say_json(results[0] if name != "all" else {"bench": "all", "benches": results})
         return
-    columns = tuple(
-        (key, key) for key in ("name", "ours", "baseline", "unit", "ratio", "target", "met", "note")
-    )
     for result in results:
         stdout.print(Text(f"\n{result['bench']}", "bold"))
-        stdout.print(listing(result["results"], columns))
+        stdout.print(listing(result["results"], tuple(zip(COLUMNS, COLUMNS, strict=True))))

@@ -55,7 +55,9 @@ def start(
     from tacit.standing import Standing, read
 
     settings = Settings.from_tables(read_tables(context, StartCommand.base, context.args))
-    tables = merged(settings.as_tables(), {"data": {"name": _lasting(settings.data.name)}})
+    data = Path(settings.data.name)
+    lasting = str(data.resolve()) if data.is_file() else settings.data.name  # holds from every folder
+    tables = merged(settings.as_tables(), {"data": {"name": lasting}})
     with Standing.start(
         state,
         _federation(tables),
@@ -181,11 +183,6 @@ def _federation(tables: dict[str, Any]) -> Federation:
     from tacit.runs.settings import Settings
 
     return build_federation(Settings.from_tables(tables))
-
-
-def _lasting(data: str) -> str:
-    """A data set's name, or a path that holds from every folder."""
-    return str(Path(data).resolve()) if Path(data).is_file() else data
 
 
 def _rows(text: str | None) -> tuple[int, int] | None:

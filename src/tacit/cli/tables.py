@@ -160,34 +160,27 @@ def number(value: Any) -> str:
     return "–" if value is None else f"{value:.4f}"
 
 
-BESIDE = (
-    *("model", "bytes up, per client", "bytes down, per client", "messages", "waves", "mean wave"),
-    "from start to result",
-)
-
-
 def beside_table(run: Mapping[str, Any]) -> RenderableType:
     """The same job on the embedded engine and on Flower."""
-    results = run["embedded"], run["flower"]
+    embedded, flower = _beside(run["embedded"]), _beside(run["flower"])
     table = _numbers("", ("embedded", "Flower"))
-    for key, heading in _measures(results[0]):
-        table.add_row(heading, *(number(result.get(key)) for result in results))
-    for heading, *cells in zip(BESIDE, *map(_beside, results), strict=True):
-        table.add_row(heading, *cells)
+    for heading, cell in embedded.items():
+        table.add_row(heading, cell, flower[heading])
     apart = f"the models' numbers differ by {run['difference']:.0e} of the largest, at most"
     same = "the same model on both, to the last bit" if run["same_model"] else apart
     return Group(Text(), table, Text(same + "\n", style="dim"))
 
 
-def _beside(result: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is compared of one engine, in the order of the headings."""
+def _beside(result: Mapping[str, Any]) -> dict[str, str]:
+    """What is compared of one engine."""
     ledger, waves = result["ledger"], result["ledger"]["waves"]
-    return (
-        result["model"][:12],
-        size_text(ledger["bytes_up_per_client"]["mean"]),
-        size_text(ledger["bytes_down_per_client"]["mean"]),
-        f"{result['messages']:,}",
-        str(len(waves)),
-        time_text(sum(wave["wall_s"] for wave in waves) / len(waves)),
-        time_text(result["wall_s"]),
-    )
+    return {
+        **{heading: number(result.get(key)) for key, heading in _measures(result)},
+        "model": result["model"][:12],
+        "bytes up, per client": size_text(ledger["bytes_up_per_client"]["mean"]),
+        "bytes down, per client": size_text(ledger["bytes_down_per_client"]["mean"]),
+        "messages": f"{result['messages']:,}",
+        "waves": str(len(waves)),
+        "mean wave": time_text(sum(wave["wall_s"] for wave in waves) / len(waves)),
+        "from start to result": time_text(result["wall_s"]),
+    }

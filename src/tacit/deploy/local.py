@@ -99,7 +99,11 @@ class LocalFederation:
         self._answering()
         for name in (*self.clients, *self.services):
             public = write_node_key(self.home / f"{name}.node")
-            self._register(public, name)
+            words = [*FLWR, "supernode", "register", str(public), NAME, "--name", name]
+            done = subprocess.run(words, env=self.environment, capture_output=True, text=True, check=False)
+            if done.returncode:
+                said = done.stderr.strip() or done.stdout.strip()
+                raise UnavailableError(f"{name} cannot be registered: {said}")
             self.start_node(name)
 
     def _write_sites(self) -> None:
@@ -153,25 +157,15 @@ class LocalFederation:
         until = time.monotonic() + START
         while True:
             if self._processes["superlink"].poll() is not None:
-                raise UnavailableError(f"the SuperLink ended at once: {self._last_words()}")
+                text = (self.home / "superlink.log").read_text(encoding="utf-8", errors="replace")
+                last = " / ".join(line.strip() for line in text.splitlines()[-5:])
+                raise UnavailableError(f"the SuperLink ended at once: {last}")
             try:
                 return probe(connection)
             except TacitError:
                 if time.monotonic() > until:
                     raise
                 time.sleep(0.3)
-
-    def _last_words(self) -> str:
-        text = (self.home / "superlink.log").read_text(encoding="utf-8", errors="replace")
-        return " / ".join(line.strip() for line in text.splitlines()[-5:])
-
-    def _register(self, public: Path, name: str) -> None:
-        words = [*FLWR, "supernode", "register", str(public), NAME, "--name", name]
-        done = subprocess.run(words, env=self.environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise UnavailableError(
-                f"{name} cannot be registered: {done.stderr.strip() or done.stdout.strip()}"
-            )
 
     def stop_node(self, *names: str) -> None:
         """Stop the SuperNodes of sites, or the SuperLink."""
@@ -226,5 +220,4 @@ def free_port() -> int:
     """A port of the loopback interface that nobody uses now."""
     with socket.socket() as found:
         found.bind((HOST, 0))
-        number: int = found.getsockname()[1]
-        return number
+        return int(found.getsockname()[1])

@@ -97,13 +97,7 @@ def _write(folder: RunFolder, settings: Settings, kept: Snapshot, rounds: Sequen
 
 
 def read_checkpoint(run: str, out: str = "runs") -> Checkpoint:
-    """Find a run that was stopped, by id or folder; "latest" is the newest that has a checkpoint.
-
-    Raises
-    ------
-    ConfigError
-        If there is none, or if it cannot be read.
-    """
+    """Find a run that was stopped, by id or folder; "latest" is the newest that has a checkpoint."""
     folder = RunFolder(_found(run, out))
     try:
         message = Message.decode((folder.path / CHECKPOINT).read_bytes())

@@ -61,10 +61,16 @@ def execute(
     federation = federation or build_federation(settings)
     folder = resume.folder if resume else RunFolder.create(settings.run.out, run)
     result = _header(settings, run, folder)
-    notes, exposure = _Notes(), ExposureLedger()
+    exposure, notes = ExposureLedger(), list[dict[str, str]]()
+
+    def note(number: int, event: Event) -> None:
+        """Keep what a person should know."""
+        if isinstance(event, Noted) and len(notes) < 200:
+            notes.append({"about": event.about, "text": event.text, "level": event.level})
+
     try:
         with closing(EventFile(folder, append=resume is not None)) as file:
-            events = Events(file, notes, exposure, *subscribers)
+            events = Events(file, note, exposure, *subscribers)
             keeper = Keeper(settings, folder, federation.test, events, resume.rounds if resume else [])
             for warning in _warnings(settings, federation):
                 events.emit(warning)
@@ -82,7 +88,7 @@ def execute(
             for text in _leaks(settings, exposure):
                 events.emit(Noted("exposure", text, "warning"))
             result |= _measured(settings, federation, training, events)
-        result |= {"exposure": exposure.summary(), "notes": notes.collected, "rounds": keeper.rounds}
+        result |= {"exposure": exposure.summary(), "notes": notes, "rounds": keeper.rounds}
         if training.trained is not None:
             folder.place("model.safetensors", training.trained.save)
         folder.write("report.html", render(result).encode())
@@ -91,7 +97,7 @@ def execute(
     except BaseException as error:
         # What is known so far is kept: the events, and why the run stopped. If not even this can be
         # written, the first error is still the one to tell.
-        result |= {"error": facts(error), "exposure": exposure.summary(), "notes": notes.collected}
+        result |= {"error": facts(error), "exposure": exposure.summary(), "notes": notes}
         with suppress(UnavailableError):
             folder.write_json("result.json", result)
         raise
@@ -125,17 +131,6 @@ def facts(error: BaseException) -> dict[str, Any]:
         return {"type": "Interrupted", "text": "stopped by the user", "exit_code": 130}
     code = error.exit_code if isinstance(error, TacitError) else 1
     return {"type": type(error).__name__, "text": str(error), "exit_code": code}
-
-
-class _Notes:
-    """Subscriber that keeps what a person should know."""
-
-    def __init__(self) -> None:
-        self.collected: list[dict[str, str]] = []
-
-    def __call__(self, number: int, event: Event) -> None:
-        if isinstance(event, Noted) and len(self.collected) < 200:
-            self.collected.append({"about": event.about, "text": event.text, "level": event.level})
 
 
 def _header(settings: Settings, run: str, folder: RunFolder) -> dict[str, Any]:

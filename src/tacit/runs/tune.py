@@ -65,14 +65,10 @@ class Objective:
         self.trials: list[Trial] = []
         self._known: dict[str, Trial] = {}
         self._start: Training | None = None
-
-    @property
-    def classifies(self) -> bool:
-        """Whether the score is an accuracy."""
-        return self.federation.holdings.table.task == "classification"
+        self.measure = "accuracy" if federation.holdings.table.task == "classification" else "r2"
 
     def __call__(self, chosen: Mapping[str, Any]) -> Trial:
-        """Give the score of a setting: accuracy, or R² of a regression."""
+        """Return the trial of a setting, scored by accuracy, or R² of a regression."""
         key = json.dumps(chosen, sort_keys=True)
         if key not in self._known:
             started = time.process_time()
@@ -96,7 +92,7 @@ class Objective:
             return None, str(error)
         self._start = self._start or _prepared(training)
         assert training.holdout is not None
-        return training.holdout["accuracy" if self.classifies else "r2"], None
+        return training.holdout[self.measure], None
 
 
 def _prepared(training: Training) -> Training | None:
@@ -160,7 +156,7 @@ def tune(
         "data": settings.data.name,
         "protect": settings.protect["name"],
         "search": search,
-        "objective": "accuracy" if objective.classifies else "r2",
+        "objective": objective.measure,
         "holdout": data.holdout,
         "trials": [dataclasses.asdict(trial) for trial in objective.trials],
         "best": dict(best.settings),
