@@ -67,7 +67,8 @@ def reproduce(
     """Repeat a paper's experiments: its table beside ours."""
     from tacit.cli.progress import OneBar
     from tacit.cli.tables import listing, plain_text
-    from tacit.reproduce.harness import columns, reproduce_papers
+    from tacit.reproduce.harness import reproduce_papers
+    from tacit.reproduce.page import columns_of
 
     with OneBar(quiet) as bar:
         tables = reproduce_papers(name, seeds=seeds, quick=quick, out=Path(out), progress=bar)
@@ -77,7 +78,7 @@ def reproduce(
     for table in tables:
         stdout.print(Text(f"\n{table['title']}", "bold"))
         stdout.print(Text(f"{table['quantity']}; {plain_text(table['settings'])}", "dim"))
-        stdout.print(listing(table["rows"], tuple((key, key) for key in columns(table["rows"]))))
+        stdout.print(listing(table["rows"], tuple((key, key) for key in columns_of(table["rows"]))))
         stdout.print(Text(table["html"]), soft_wrap=True)
 
 

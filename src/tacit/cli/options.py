@@ -100,8 +100,6 @@ def part_options(
 
     ``flags`` are the command's own, for the suggestion after a typo.
 
-    Examples
-    --------
     >>> chosen = {"method": "fedheonn", "protect": "plain", "partition": "dirichlet"}
     >>> part_options([("lam", "0.01"), ("alpha", "0.3")], chosen, [])
     {'method': {'lam': 0.01}, 'partition': {'alpha': 0.3}}

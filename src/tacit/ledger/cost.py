@@ -141,8 +141,6 @@ class CostLedger:
         ``watts`` is the nominal power of a device's processor (65 W is that of the paper's Intel Core
         i7-10700); energy is this times all CPU seconds. The keys are described in docs/ledger.md.
 
-        Examples
-        --------
         >>> CostLedger().summary()["messages_by_route"]
         {'coordinator→client': 0, 'client→coordinator': 0, 'client→client': 0}
         >>> CostLedger().summary(watts=0)

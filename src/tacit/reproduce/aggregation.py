@@ -19,9 +19,7 @@ import numpy as np
 from tacit.core.random import generator
 from tacit.core.snapshot import Snapshot
 from tacit.data.files import load
-from tacit.data.partition import partition as divide
 from tacit.data.split import split
-from tacit.engines.holdings import holdings_of
 from tacit.federation import Federation
 from tacit.methods import METHODS
 from tacit.methods.homogeneity import HWFedAvg
@@ -50,8 +48,11 @@ def federation(partition: str, rows: int | None, seed: int) -> Federation:
         training = training.take(np.sort(drawn))
     options: dict[str, Any] = {"column": "subject"} if partition == "by-column" else {}
     clients = None if options else CLIENTS
-    owner = divide(training, partition, clients, seed=generator(b"public", seed, "partition"), **options)
-    return Federation(holdings_of(training, owner, 0.0, seed), test=test, seed=seed)
+    made = Federation.embedded(
+        training, test=None, clients=clients, partition=partition, seed=seed, **options
+    )
+    made.test = test
+    return made
 
 
 @cache

@@ -112,15 +112,6 @@ def experiments_of(name: str) -> list[Experiment]:
     return list(import_module(PAPERS[name]).experiments())
 
 
-def columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Keys of all rows, in order: a row that could not be measured has others than its neighbours.
-
-    >>> columns([{"data": "a", "note": "absent"}, {"data": "b", "ours": 1.0}])
-    ['data', 'note', 'ours']
-    """
-    return list(dict.fromkeys(key for row in rows for key in row))
-
-
 def measured(
     experiment: Experiment, seeds: int | None, out: Path, tell: Callable[[str], None]
 ) -> dict[str, Any]:

@@ -22,8 +22,6 @@ def render(result: Mapping[str, Any]) -> str:
     ``exposure``, ``rounds``, ``notes``, ``promises`` and ``command``. Any of them may be missing or None.
     Everything that comes from it is escaped.
 
-    Examples
-    --------
     >>> page = render({"method": "fedheonn", "data": "dry_bean", "clients": 100, "accuracy": 0.904})
     >>> page.count("<h1>fedheonn learnt dry_bean from 100 clients: <em>accuracy 90.40\\xa0%</em></h1>")
     1

@@ -94,8 +94,6 @@ class Sheet:
 def sheet(width: float, height: float, label: str) -> Iterator[Sheet]:
     """Draw on a sheet in the page's style; its ``svg`` is ready after the block.
 
-    Examples
-    --------
     >>> with sheet(2, 1, "a line") as drawing:
     ...     lines = drawing.axes(0.2, 0.2, 0.1, 0.1).plot([0, 1], [0, 1], color=FEDERATED)
     >>> drawing.svg[:52], "var(--federated)" in drawing.svg
