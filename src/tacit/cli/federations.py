@@ -18,8 +18,7 @@ site_app = typer.Typer(no_args_is_help=True, help="A site of such a federation."
 
 @guarded
 def new(
-    folder: Annotated[Path, typer.Argument(help="Folder for federation.toml.")],
-    as_json: Json = False,
+    folder: Annotated[Path, typer.Argument(help="Folder for federation.toml.")], as_json: Json = False
 ) -> None:
     """Start a federation: write a commented TOML file."""
     from tacit.runs.folder import RunFolder, cannot_write

@@ -61,12 +61,7 @@ class Experiment:
 
 
 def reproduce_papers(
-    name: str,
-    *,
-    seeds: int | None = None,
-    quick: bool = False,
-    out: Path,
-    progress: Progress | None = None,
+    name: str, *, seeds: int | None = None, quick: bool = False, out: Path, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
     """Measure all tables of a paper (or of all), and write each as JSON and HTML.
 
