@@ -23,6 +23,9 @@ from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
 from tacit.models.activations import ActivationName
 
+Mode = Literal["sealed", "paper", "robust"]
+Scale = Literal["standard", "minmax", "none"]
+
 
 class _FedHEONNEstimator(BaseEstimator):  # type: ignore[misc]
     """What classifier and regressor have in common."""
@@ -31,8 +34,8 @@ class _FedHEONNEstimator(BaseEstimator):  # type: ignore[misc]
         self,
         lam: float = 1e-3,
         activation: ActivationName = "logistic",
-        mode: Literal["sealed", "paper", "robust"] = "sealed",
-        scale: Literal["standard", "minmax", "none"] = "standard",
+        mode: Mode = "sealed",
+        scale: Scale = "standard",
         protect: str = "plain",
         seed: int = 0,
     ) -> None:
@@ -147,8 +150,8 @@ class FedHEONNRegressor(RegressorMixin, _FedHEONNEstimator):  # type: ignore[mis
         self,
         lam: float = 1e-3,
         activation: ActivationName = "linear",
-        mode: Literal["sealed", "paper", "robust"] = "sealed",
-        scale: Literal["standard", "minmax", "none"] = "standard",
+        mode: Mode = "sealed",
+        scale: Scale = "standard",
         protect: str = "plain",
         seed: int = 0,
     ) -> None:

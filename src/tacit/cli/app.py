@@ -46,8 +46,8 @@ def version(
         raise typer.Exit
 
 
-for trains in (run, tune):
-    app.command(cls=SettingsCommand, context_settings=EXTRA)(trains)
+app.command(cls=SettingsCommand, context_settings=EXTRA)(run)
+app.command(cls=SettingsCommand, context_settings=EXTRA)(tune)
 for command in (new, methods, protections, resume, show, exposure, export):
     app.command()(command)
 
@@ -67,7 +67,8 @@ def reproduce(
     """Repeat a paper's experiments: its table beside ours."""
     from tacit.cli.progress import OneBar
     from tacit.cli.tables import listing, plain_text
-    from tacit.reproduce.harness import columns, reproduce_papers
+    from tacit.reproduce.harness import reproduce_papers
+    from tacit.reproduce.page import columns_of
 
     with OneBar(quiet) as bar:
         tables = reproduce_papers(name, seeds=seeds, quick=quick, out=Path(out), progress=bar)
@@ -77,7 +78,7 @@ def reproduce(
     for table in tables:
         stdout.print(Text(f"\n{table['title']}", "bold"))
         stdout.print(Text(f"{table['quantity']}; {plain_text(table['settings'])}", "dim"))
-        stdout.print(listing(table["rows"], tuple((key, key) for key in columns(table["rows"]))))
+        stdout.print(listing(table["rows"], tuple((key, key) for key in columns_of(table["rows"]))))
         stdout.print(Text(table["html"]), soft_wrap=True)
 
 
@@ -91,7 +92,7 @@ def bench(
     quiet: Quiet = False,
 ) -> None:
     """Measure ours against what users have today, CPU time, in one run."""
-    from tacit.bench import chosen, run_bench
+    from tacit.bench import COLUMNS, chosen, run_bench
     from tacit.cli.tables import listing
 
     results = []
@@ -102,9 +103,6 @@ def bench(
     if as_json:
         say_json(results[0] if name != "all" else {"bench": "all", "benches": results})
         return
-    columns = tuple(
-        (key, key) for key in ("name", "ours", "baseline", "unit", "ratio", "target", "met", "note")
-    )
     for result in results:
         stdout.print(Text(f"\n{result['bench']}", "bold"))
-        stdout.print(listing(result["results"], columns))
+        stdout.print(listing(result["results"], tuple(zip(COLUMNS, COLUMNS, strict=True))))

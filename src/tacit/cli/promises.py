@@ -84,10 +84,7 @@ def lines(promises: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _error(precision: float) -> tuple[str, str]:
     if precision >= NOISE:
-        return (
-            "noise",
-            f"about {precision:.1f} × clip in each value if a run has one sum; more with more",
-        )
+        return ("noise", f"about {precision:.1f} × clip in each value if a run has one sum; more with more")
     return "largest error", f"{precision:.1e} of bound × clients" if precision else "none but float rounding"
 
 

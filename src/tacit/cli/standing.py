@@ -10,7 +10,7 @@ import typer
 
 from tacit.cli.common import Json
 from tacit.cli.flags import EXTRA, SettingsCommand, read_tables
-from tacit.cli.output import guarded, say_json, stderr, stdout
+from tacit.cli.output import guarded, say, stderr
 from tacit.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ def start(
     from tacit.standing import Standing, read
 
     settings = Settings.from_tables(read_tables(context, StartCommand.base, context.args))
-    tables = merged(settings.as_tables(), {"data": {"name": _lasting(settings.data.name)}})
+    data = Path(settings.data.name)
+    lasting = str(data.resolve()) if data.is_file() else settings.data.name  # holds from every folder
+    tables = merged(settings.as_tables(), {"data": {"name": lasting}})
     with Standing.start(
         state,
         _federation(tables),
@@ -69,7 +71,7 @@ def start(
     ) as standing:
         for warning in standing.components.protection.promises.warnings:
             stderr.print(f"warning: {warning}", soft_wrap=True)
-    _say(as_json, read(state)[0], f"{state}: the federation stands; add clients to it")
+    say(as_json, read(state)[0], f"{state}: the federation stands; add clients to it")
 
 
 @fedheonn_app.command()
@@ -130,7 +132,7 @@ def weights(
         shown["path"] = str(model.save(to))
     rows, columns = model.weights.shape
     told = "".join(f", {key} on the central test {value:.4f}" for key, value in kept.items())
-    _say(as_json, shown, f"weights {rows} × {columns} from {shown['clients']} clients{told}")
+    say(as_json, shown, f"weights {rows} × {columns} from {shown['clients']} clients{told}")
 
 
 @fedheonn_app.command()
@@ -140,7 +142,7 @@ def status(state: State, as_json: Json = False) -> None:
     from tacit.standing import read
 
     found = read(state)[0]
-    _say(as_json, found, "\n".join(f"{key.replace('_', ' ')}: {value}" for key, value in found.items()))
+    say(as_json, found, "\n".join(f"{key.replace('_', ' ')}: {value}" for key, value in found.items()))
 
 
 @fedheonn_app.command()
@@ -149,7 +151,7 @@ def branch(state: State, new: Annotated[Path, typer.Argument()], as_json: Json =
     """Make a coordinator for a group of clients of the same federation."""
     with _opened(state) as standing:
         standing.branch(new)
-    _say(as_json, {"state": str(new)}, f"{new}: add this group's clients there, then merge it")
+    say(as_json, {"state": str(new)}, f"{new}: add this group's clients there, then merge it")
 
 
 @fedheonn_app.command()
@@ -158,7 +160,7 @@ def merge(state: State, other: Annotated[Path, typer.Argument()], as_json: Json 
     """Take over all that another coordinator of the same federation holds."""
     with _opened(state) as standing:
         count = standing.merge(other)
-        _say(as_json, standing.status() | {"merged": count}, f"{count} contributions taken over")
+        say(as_json, standing.status() | {"merged": count}, f"{count} contributions taken over")
 
 
 @fedheonn_app.command()
@@ -167,7 +169,7 @@ def end(state: State, as_json: Json = False) -> None:
     """Accept no more changes; weights can still be asked for."""
     with _opened(state) as standing:
         standing.end()
-        _say(as_json, standing.status(), f"{state}: no more changes are accepted")
+        say(as_json, standing.status(), f"{state}: no more changes are accepted")
 
 
 def _opened(state: Path) -> Standing:
@@ -181,11 +183,6 @@ def _federation(tables: dict[str, Any]) -> Federation:
     from tacit.runs.settings import Settings
 
     return build_federation(Settings.from_tables(tables))
-
-
-def _lasting(data: str) -> str:
-    """A data set's name, or a path that holds from every folder."""
-    return str(Path(data).resolve()) if Path(data).is_file() else data
 
 
 def _rows(text: str | None) -> tuple[int, int] | None:
@@ -202,11 +199,4 @@ def _rows(text: str | None) -> tuple[int, int] | None:
 def _say_receipts(as_json: bool, receipts: list[Receipt]) -> None:
     words = ["withdrawn" if each.withdrawn else "added" if each.new else "there already" for each in receipts]
     text = "\n".join(f"{each.id}: {word}" for each, word in zip(receipts, words, strict=True))
-    _say(as_json, {"receipts": [each._asdict() for each in receipts]}, text)
-
-
-def _say(as_json: bool, value: dict[str, Any], text: str) -> None:
-    if as_json:
-        say_json(value)
-    else:
-        stdout.print(text, soft_wrap=True, highlight=False)
+    say(as_json, {"receipts": [each._asdict() for each in receipts]}, text)

@@ -44,13 +44,7 @@ class RunFolder:
 
     @classmethod
     def find(cls, run: str, out: str = "runs") -> RunFolder:
-        """Find a run by the path of its folder or by its id; "latest" is the newest one with a result.
-
-        Raises
-        ------
-        ConfigError
-            If there is none, or if it was stopped without a result.
-        """
+        """Find a run that has a result by the path of its folder or by its id; "latest" is the newest one."""
         direct = cls(Path(run))
         if (direct.path / RESULT).is_file():
             return direct
@@ -113,13 +107,7 @@ class RunFolder:
         return self.write(name, msgspec.json.format(msgspec.json.encode(value), indent=1))
 
     def result(self) -> dict[str, Any]:
-        """Read ``result.json``.
-
-        Raises
-        ------
-        ConfigError
-            If it cannot be read, or if it is not the result of a run.
-        """
+        """Read ``result.json``, and refuse what is not the result of a run."""
         path = self.path / RESULT
         try:
             found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])

@@ -63,8 +63,6 @@ class Settings:
     def from_tables(cls, tables: Mapping[str, Any]) -> Settings:
         """Read nested tables, as a TOML file has them.
 
-        Examples
-        --------
         >>> Settings.from_tables({"run": {"sed": 1}})
         Traceback (most recent call last):
         ...
