@@ -14,6 +14,7 @@ from tacit.core.errors import ConfigError, ProtectionError, QuorumError, SchemaE
 from tacit.core.events import Events
 from tacit.core.manifest import Components, Manifest
 from tacit.core.pending_sum import PendingSum
+from tacit.core.protection import Vector
 from tacit.data.schema import vocabulary
 from tacit.standing.book import Book, Contribution
 from tacit.standing.folder import Folder
@@ -41,13 +42,12 @@ def begin_change(
     """Return a sum of these clients' changes."""
     method = coordinator.components.method
     jobs = {
-        name: {"id": change.line.id, "rows": change.line.rows, "accepted": book.of(name)}
+        name: {"id": change.line.id, "rows": change.line.rows, "accepted": book.of(name), "sign": change.sign}
         for name, change in changes.items()
     }
     return coordinator.begin_sum(
         getattr(method, _standing(coordinator.components)[0]),
         tuple(changes),
-        {name: change.sign for name, change in changes.items()},
         step="client.change_contribution",
         jobs=jobs,
         guard=guard,
@@ -171,8 +171,16 @@ def join_batch(
         raise
     total = open_entry(components, coordinator.protection, coordinator.schema, entry)
     vector = np.concatenate([np.ravel(total[f.name]) for f in pending.layout.fields])
-    before = book.fact("total")
     done = [wave[name] for name in pending.contributors]
+    _add_to_total(book, done, vector)
+    yield from done
+    if lost := {name: _why(name, coordinator, pending) for name in wave if name not in pending.contributors}:
+        raise failed(lost)
+
+
+def _add_to_total(book: Book, done: Sequence[Change], vector: Vector) -> None:
+    """Add the opened sum of some changes to the total, in one transaction."""
+    before = book.fact("total")
     with book.writing():
         for change in done:
             book.enter(change.done)
@@ -181,9 +189,6 @@ def join_batch(
         book.mark_opening()
         book.note("announced", {})
         book.note("interrupted", {})
-    yield from done
-    if lost := {name: _why(name, coordinator, pending) for name in wave if name not in pending.contributors}:
-        raise failed(lost)
 
 
 def _why(name: str, coordinator: Coordinator, pending: PendingSum) -> str:
