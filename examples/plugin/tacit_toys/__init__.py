@@ -1,0 +1,1 @@
+"""A toy method and a toy protection for Tacit, from another package."""
