@@ -36,6 +36,7 @@ from tacit.core.parallel import each
 from tacit.core.party import Party
 from tacit.core.protection import Protection
 from tacit.core.random import generator
+from tacit.core.settings_group import check_rules
 from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Inputs
 from tacit.data.schema import Schema
@@ -43,6 +44,7 @@ from tacit.data.table import Table
 from tacit.methods.base import Method
 from tacit.methods.fedheonn import INTERMEDIATE, FedHEONN
 from tacit.methods.heonn import patches
+from tacit.methods.heonn.exchange import stack
 from tacit.methods.heonn.patches import draw_rows, stack_fields, unstack_fields
 from tacit.methods.heonn.units import Rows, Units, invert_targets
 from tacit.models.activations import ActivationName
@@ -116,16 +118,16 @@ class FedHEONNEnsemble(Method):
 
     def __post_init__(self) -> None:
         self.network  # noqa: B018  # refuses what the base model refuses
-        for name in ("estimators", "processes"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}: give at least 1")
-        if not 0 <= self.draw < MAX_DRAWS:
-            raise ConfigError(f"draw is {self.draw}: give 0 or more, below {MAX_DRAWS}")
-        for name in ("samples", "features"):
-            if not 0 < getattr(self, name) <= 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}: give a share above 0, at most 1")
-        if self.max_memory is not None and self.max_memory < 1:
-            raise ConfigError(f"max_memory is {self.max_memory}: give a number of values, or leave it out")
+        fits = self.max_memory is None or self.max_memory >= 1
+        rules = (
+            ("estimators", self.estimators >= 1, "give at least 1"),
+            ("processes", self.processes >= 1, "give at least 1"),
+            ("draw", 0 <= self.draw < MAX_DRAWS, f"give 0 or more, below {MAX_DRAWS}"),
+            ("samples", 0 < self.samples <= 1, "give a share above 0, at most 1"),
+            ("features", 0 < self.features <= 1, "give a share above 0, at most 1"),
+            ("max_memory", fits, "give a number of values, or leave it out"),
+        )
+        check_rules(self, rules)
 
     @property
     def network(self) -> FedHEONN:
@@ -221,7 +223,7 @@ class FedHEONNEnsemble(Method):
         """Merge many clients' factors or triangles, estimator by estimator (algorithm 3)."""
         fold = self.network.fold
         merged = each(lambda t: fold(name, [piece[t] for piece in pieces]), self.estimators, self.processes)
-        return patches.stack(merged)
+        return stack(merged)
 
     def operator(self, clear: Mapping[str, Any]) -> Any:
         """Return, in mode "paper", the matrices by which the coordinator multiplies m, unopened."""

@@ -40,14 +40,12 @@ from tacit.core.settings_group import check_rules
 from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Inputs
 from tacit.data.schema import Schema
-from tacit.methods.averaging import early_stopping, rounds
+from tacit.methods.averaging import rounds
+from tacit.methods.averaging.aggregation import Change, Labels, ServerStep, Weighting
 from tacit.methods.averaging.architecture import Architecture
-from tacit.methods.averaging.change import Change
-from tacit.methods.averaging.early_stopping import HoldOutMonitor, Stopping
-from tacit.methods.averaging.example_privacy import ExamplePrivacy, carry_rounds
+from tacit.methods.averaging.example_privacy import ExamplePrivacy
 from tacit.methods.averaging.local_training import Correction, LocalTraining
-from tacit.methods.averaging.server_step import ServerStep
-from tacit.methods.averaging.weighting import Labels, Weighting
+from tacit.methods.averaging.rounds import HoldOutMonitor, Stopping
 from tacit.methods.base import Method
 from tacit.models.network import Matrix, Vector
 from tacit.models.neural import PREFIX, Neural
@@ -157,7 +155,7 @@ class FedAvg(Method):
         """Return epsilon after so many rounds: of the examples, or of the clients; 0 without noise."""
         if self.privacy.noise:
             return self.privacy.compute_epsilon(number + coordinator.repeats, self.local.epochs)
-        return rounds.epsilon_spent(coordinator)
+        return coordinator.protection.spent()
 
     # -- a client ----------------------------------------------------------------------------------
 
@@ -165,8 +163,8 @@ class FedAvg(Method):
     def squares(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return the square of this client's weight."""
         labels = shared.schema.labels(party.data)
-        chosen = self.weighting.choose_rows(party, shared, labels)
-        return {"square": self.weighting.weigh(labels if chosen is None else labels[chosen], shared) ** 2}
+        chosen = labels[self.weighting.choose_rows(party, shared, labels)]
+        return {"square": self.weighting.weigh(chosen, shared) ** 2}
 
     def _update_layout(self, schema: Schema) -> Layout:
         return Layout(*self.change.fields(self.architecture.build(schema)), *self.weighting.fields())
@@ -189,7 +187,7 @@ class FedAvg(Method):
         """Return the prepared rows of a client that take part in a round, and their labels."""
         X, labels = Inputs.of(shared).matrix(party.data), shared.schema.labels(party.data)
         chosen = self.weighting.choose_rows(party, shared, labels)
-        return (X, labels) if chosen is None else (X[chosen], labels[chosen])
+        return X[chosen], labels[chosen]
 
     def make_correction(self, start: Vector, party: Party, shared: Shared) -> Correction | None:
         """Return what is made of a local gradient before it is followed; None for nothing, as here."""
@@ -220,12 +218,12 @@ class FedAvg(Method):
 
     # -- hold-outs ---------------------------------------------------------------------------------
 
-    @contribution(lambda method, schema: early_stopping.SCORES)
+    @contribution(lambda method, schema: rounds.SCORES)
     def hold_out(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return hits, loss and rows of this client's hold-out."""
-        return early_stopping.score_hold_out(self.model(shared), party.holdout)
+        return rounds.score_hold_out(self.model(shared), party.holdout)
 
-    @contribution(lambda method, schema: early_stopping.CONSENT)
+    @contribution(lambda method, schema: rounds.CONSENT)
     def consent(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return nothing but a one: wherever totals open, the last round is taken back with it."""
         return {"consent": 1.0}
@@ -233,7 +231,7 @@ class FedAvg(Method):
     @apply
     def take_back(self, total: Total, shared: Shared) -> Shared:
         """Set the weights, and what the server keeps beside them, as they were before the last round."""
-        return early_stopping.restore(shared)
+        return rounds.restore(shared)
 
     # -- what a federation asks of every method ----------------------------------------------------
 
@@ -265,7 +263,7 @@ class FedAvg(Method):
     @property
     def round_sums(self) -> int:
         """Return the sums of a round at the most."""
-        return 1 + self.stopping.round_sums
+        return 1 + 2 * self.stopping.active  # scores of the hold-outs, and taking the round back
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
         """Return the first weights, the same everywhere."""
@@ -278,12 +276,12 @@ class FedAvg(Method):
 
     def view(self, shared: Shared) -> Mapping[str, Any]:
         """Return what clients need: the weights, not the server's own state."""
-        own = (*self.server.state, early_stopping.PREVIOUS)
+        own = (*self.server.state, rounds.PREVIOUS)
         return {name: value for name, value in shared.items() if not name.startswith(own)}
 
     def carry_over(self, party: Party, earlier: Party) -> None:
         """Go on counting the rounds that cost the examples' budget."""
-        carry_rounds(party, earlier)
+        self.privacy.carry_over(party, earlier)
 
     def model(self, shared: Shared) -> Neural:
         """Return the model that has the shared weights."""

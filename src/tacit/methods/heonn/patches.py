@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.layout import Field, Layout
-from tacit.methods.heonn.exchange import find_absurd
+from tacit.methods.heonn.exchange import find_absurd, stack
 from tacit.methods.heonn.units import HEADROOM, Rows, with_bias
 from tacit.models.leastsquares import Matrix
 
@@ -114,12 +114,6 @@ def stack_fields(pieces: Sequence[Mapping[str, Any]]) -> dict[str, Matrix]:
 def unstack_fields(fields: Mapping[str, Any], times: int) -> list[dict[str, Any]]:
     """Return the named arrays of each estimator."""
     return [{name: value[index] for name, value in fields.items()} for index in range(times)]
-
-
-def stack(arrays: Sequence[Matrix]) -> Matrix:
-    """Stack arrays that may differ in their last dimension."""
-    width = max(array.shape[-1] for array in arrays)
-    return np.stack([np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, width - a.shape[-1])]) for a in arrays])
 
 
 def place_weights(weights: Matrix, columns: Indices, factors: Matrix, features: int) -> Matrix:

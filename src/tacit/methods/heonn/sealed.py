@@ -30,7 +30,6 @@ MIN_UNBOUNDED = 1e-12  # largest entry of a sum without a bound, which is rounde
 class Sealed(Exchange):
     """Gram matrices and right-hand sides of every fold and scale; the closed form from their sum."""
 
-    lam: float
     scales: int
     selection: Selection
 
