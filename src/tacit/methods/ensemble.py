@@ -11,9 +11,8 @@ Federated Learning with Ensemble of One-Layer Neural Networks", 2025. The paper'
 
 Client (algorithm 1): for each estimator, the terms of FedHEONN for X[I_s, I_f]. Coordinator (algorithms 3
 and 4): for each estimator, merge and solve as FedHEONN does. Prediction (algorithm 2): every estimator
-votes, or the mean is taken. The base model, inside the paper's boxes, is :class:`tacit.FedHEONN` here.
+votes, or the mean is taken. One estimator with ρ_s = ρ_f = 1 is FedHEONN itself.
 
-ρ_s = 1 is the Random Subspace method, ρ_f = 1 is Pasting, and one estimator with both is FedHEONN itself.
 A memory of M_max values (eq. 9: ρ_s ρ_f ≤ M_max / (N_s N_f)) does not limit the patch here: a client takes
 a larger patch in batches of that many values and combines their terms, as eq. 7 does.
 """
@@ -201,8 +200,8 @@ class FedHEONNEnsemble(Method):
         return patches.join_columns(found, self._patch_layout(shared.schema))
 
     def _prepare(self, table: Table, shared: Shared) -> Rows:
-        X = Inputs.of(shared).matrix(table)
-        return Rows([X], *invert_targets(self.activation, table, shared.schema))
+        targets = invert_targets(self.activation, table, shared.schema)
+        return Rows([Inputs.of(shared).matrix(table)], *targets)
 
     def _size(self, schema: Schema) -> int:
         return patches.count_features(schema.features, self.features) + 1

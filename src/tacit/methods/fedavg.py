@@ -14,12 +14,9 @@ w_{t+1} = Σ n_k w_t^k / Σ n_k (algorithm 1). With E = 1 and B = ∞ this is Fe
 
 What is summed here is the change, w_{t+1} = w_t + Σ u_k Δ_k / Σ u_k with Δ_k = w_t^k - w_t: the same model,
 but a change has a bound (``limit``), so that fixed-point sums are short and precise. For the same reason
-the weight is u_k = n_k/c ≤ 1, with c² = Σ n_k² from a first protected sum: nobody's n_k is told, and c is
-at least the largest.
+the weight is u_k = n_k/c ≤ 1, with c² = Σ n_k² ≥ max n_k² from a first protected sum: nobody's n_k is told.
 
-The parts are in :mod:`tacit.methods.averaging`. Other papers change one of them: ``local`` and what a step
-follows (:mod:`~tacit.methods.fedprox`), ``weighting`` (:mod:`~tacit.methods.homogeneity`), ``server``
-(:mod:`~tacit.methods.fedopt`).
+The parts are in :mod:`tacit.methods.averaging`; other papers replace one of them.
 """
 
 from __future__ import annotations
@@ -30,6 +27,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from tacit.core.client import under
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError
 from tacit.core.layout import Field, Layout
@@ -107,13 +105,11 @@ class FedAvg(Method):
     server: ServerStep = field(default_factory=ServerStep)
 
     def __post_init__(self) -> None:
-        check_rules(
-            self,
-            (
-                ("rounds", self.rounds >= 1, "give a whole number of at least 1"),
-                ("fraction", 0 < self.fraction <= 1, "give a share of the clients, above 0 up to 1"),
-            ),
+        rules = (
+            ("rounds", self.rounds >= 1, "give a whole number of at least 1"),
+            ("fraction", 0 < self.fraction <= 1, "give a share of the clients, above 0 up to 1"),
         )
+        check_rules(self, rules)
         if self.privacy.noise and self.weighting.from_labels:
             raise ConfigError(
                 f"{self.name} sums class counts and weights that follow from labels, which example_epsilon "
@@ -129,7 +125,9 @@ class FedAvg(Method):
             self.agree(coordinator)
         monitor = HoldOutMonitor(self.stopping, coordinator, self.hold_out, self.consent, self.take_back)
         for number in remaining:
-            if not self.can_afford_round(coordinator, number):
+            if not rounds.has_sums_left(coordinator, self.round_sums):
+                break
+            if not self.privacy.allows_round(coordinator, number, self.rounds, self.local.epochs):
                 break
             rounds.admit_late_clients(coordinator, number)
             cohort = rounds.draw_cohort(coordinator, self.fraction, number)
@@ -144,12 +142,6 @@ class FedAvg(Method):
         """Find the norm of all weights, by which each becomes a number up to 1."""
         if not self.weighting.equal:
             coordinator.round(self.squares, self.norm)
-
-    def can_afford_round(self, coordinator: Coordinator, number: int) -> bool:
-        """Return whether the budgets of the protection and of the examples allow another round."""
-        return rounds.has_sums_left(coordinator, self.round_sums) and self.privacy.allows_round(
-            coordinator, number, self.rounds, self.local.epochs
-        )
 
     def compute_epsilon(self, coordinator: Coordinator, number: int) -> float:
         """Return epsilon after so many rounds: of the examples, or of the clients; 0 without noise."""
@@ -180,8 +172,8 @@ class FedAvg(Method):
         with np.errstate(all="ignore"):  # what overflows is refused when it is packed
             delta = self.local.train(network, start, X, labels, rng, self.privacy, correct) - start
         share = self.weighting.share(labels, shared)
-        packed = self.change.pack(delta, share, network, party)
-        return packed if self.weighting.equal else {**packed, "weight": np.array(share)}
+        weight = {} if self.weighting.equal else {"weight": np.array(share)}
+        return {**self.change.pack(delta, share, network, party), **weight}
 
     def read_rows(self, party: Party, shared: Shared) -> tuple[Matrix, Labels]:
         """Return the prepared rows of a client that take part in a round, and their labels."""
@@ -231,7 +223,7 @@ class FedAvg(Method):
     @apply
     def take_back(self, total: Total, shared: Shared) -> Shared:
         """Set the weights, and what the server keeps beside them, as they were before the last round."""
-        return rounds.restore(shared)
+        return shared | under(rounds.PREVIOUS, shared)
 
     # -- what a federation asks of every method ----------------------------------------------------
 

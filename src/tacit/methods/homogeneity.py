@@ -8,13 +8,12 @@ With p_ij the share of class j among the N_i rows of client i, and P_j its share
     W_i = α_i w_i / Σ α_i w_i
 
 The sums cancel: W_i ∝ N_i/s_i (HWFedAvg), and its inverse is ∝ s_i/N_i (NWFedAvg); without the sizes
-(``by_size``) 1/s_i and s_i. So a client needs nobody's numbers but P_j, which come from a protected sum of
-class counts, and sends its change times W_i and W_i itself through the sum: neither histograms nor weights
-are shown. The paper shows W_i to the coordinator (``expose_weights``).
+(``by_size``) 1/s_i and s_i. So a client needs nobody's numbers but P_j, from a protected sum of class counts,
+and neither histograms nor weights are shown; the paper shows W_i to the coordinator (``expose_weights``).
 
-It also suggests leaving heterogeneous clients out for a round, or using a subset of their rows; here those
-whose s_i is above ``threshold`` times that of a client with the shares P_j: "exclude" gives them no weight,
-and nobody learns whom; "subsample" trains on at most P_j N_i rows of class j, drawn anew in every round.
+It also suggests leaving out heterogeneous clients, or some of their rows; here those whose s_i is above
+``threshold`` times that of a client with the shares P_j: "exclude" gives them no weight, and nobody learns
+whom; "subsample" trains on at most P_j N_i rows of class j, drawn anew in every round.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.core.client import over, under
+from tacit.core.client import over
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.events import Evaluated, Noted
@@ -73,11 +73,6 @@ def score_hold_out(model: Neural, holdout: Table) -> dict[str, Any]:
     return {"hits": np.trace(confusion), "loss": counts["loss"], "rows": confusion.sum()}
 
 
-def restore(shared: Shared) -> Shared:
-    """Return the shared values as they were before the last round."""
-    return shared | under(PREVIOUS, shared)
-
-
 @dataclass
 class HoldOutMonitor:
     """Looks at the hold-outs after each round, if the settings ask for it, by three functions of a method."""
@@ -99,19 +94,16 @@ class HoldOutMonitor:
         accuracy, loss = self._score(number)
         lowest, highest, waited = self.best
         if self.stopping.collapse and accuracy < highest - self.stopping.collapse:
-            text = (
-                f"round {number + 1} is taken back: accuracy on the hold-outs fell to {accuracy:.3f} "
-                f"from {highest:.3f}"
-            )
+            text = f"accuracy on the hold-outs fell to {accuracy:.3f} from {highest:.3f}"
+            text = f"round {number + 1} is taken back: {text}"
             self.coordinator.events.emit(Noted("hold-out", text, "warning"))
             self.coordinator.round(self.consent, self.take_back)
             self.best = lowest, highest, waited + 1
         else:
             self.best = min(lowest, loss), max(highest, accuracy), 0 if loss < lowest else waited + 1
-        if self.stopping.patience and self.best[2] >= self.stopping.patience:
-            text = (
-                f"no lower loss on the hold-outs for {self.best[2]} rounds: training ends with {number + 1}"
-            )
+        waited = self.best[2]
+        if self.stopping.patience and waited >= self.stopping.patience:
+            text = f"no lower loss on the hold-outs for {waited} rounds: training ends with {number + 1}"
             self.coordinator.events.emit(Noted("hold-out", text))
             return False
         return True
@@ -120,13 +112,11 @@ class HoldOutMonitor:
         """Return accuracy and mean loss on all hold-outs together."""
         counts = self.coordinator.reveal(self.hold_out)
         if counts["rows"] < 0.5:
-            raise ConfigError(
-                "patience and collapse need rows that clients keep aside: set holdout, say to 0.2"
-            )
+            way_out = "set holdout, say to 0.2"
+            raise ConfigError(f"patience and collapse need rows that clients keep aside: {way_out}")
         accuracy, loss = (float(counts[name] / counts["rows"]) for name in ("hits", "loss"))
-        self.coordinator.events.emit(
-            Evaluated(f"round {number + 1}", "clients", {"accuracy": accuracy, "loss": loss})
-        )
+        scores = {"accuracy": accuracy, "loss": loss}
+        self.coordinator.events.emit(Evaluated(f"round {number + 1}", "clients", scores))
         return accuracy, loss
 
 

@@ -93,8 +93,8 @@ class Paper(Exchange):
             m = m + shared["m"]
             factors = self.fold("factor", [shared["factor"], factors])
         columns = [m] if len(factors) == 1 else [m[:, [output]] for output in range(m.shape[1])]
-        pairs = zip(factors, columns, strict=True)
-        w = unit * np.concatenate([solve(US, column, self.lam) for US, column in pairs], axis=1)
+        each = [solve(US, column, self.lam) for US, column in zip(factors, columns, strict=True)]
+        w = unit * np.concatenate(each, axis=1)
         gain = max(_error_gain(US, self.lam) for US in factors)
         error = total.error * unit * gain / (units.slope * units.lengths[0] / np.sqrt(HEADROOM))
         _check_precision(error, w, units)
@@ -116,7 +116,10 @@ def _error_gain(US: Matrix, lam: float) -> float:
 def _check_precision(error: float, w: Matrix, units: Units) -> None:
     """Refuse weights whose outputs may be wrong by more than a share of the targets (before f)."""
     lengths = units.lengths / units.lengths[0]
-    size = units.largest_target or float(np.abs(w * lengths[:, None]).max(initial=0.0))
+    if units.target_length:  # of a classifier: the largest d̄
+        size = units.target_length / (units.slope * float(units.lengths[0]))
+    else:
+        size = float(np.abs(w * lengths[:, None]).max(initial=0.0))
     if lengths.max() > MAX_LENGTH_RATIO * lengths.min() or not error <= MAX_OUTPUT_ERROR * size:
         raise DataError(
             f"outputs would be exact to {error:.0e} where targets are of {size:.0e}: raise lam, drop "

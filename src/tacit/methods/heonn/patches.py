@@ -76,16 +76,16 @@ def split_batches(members: Indices, size: int | None) -> Iterator[Indices]:
 
 def repeat_layout(layout: Layout, times: int) -> Layout:
     """Return the same fields for so many estimators, as one vector; columns stand side by side."""
-    return Layout(*(_repeat_field(field, times) for field in (*layout.fields, *layout.clear)))
 
-
-def _repeat_field(field: Field, times: int) -> Field:
-    if field.shape is None:
-        return field
-    if field.columns:
-        shape = (field.shape[0], times * field.shape[1])
+    def repeat(field: Field) -> Field:
+        if field.shape is None:
+            return field
+        shape = (times, *field.shape)
+        if field.columns:
+            shape = (field.shape[0], times * field.shape[1])
         return dataclasses.replace(field, shape=shape, columns=times * field.columns)
-    return dataclasses.replace(field, shape=(times, *field.shape))
+
+    return Layout(*map(repeat, (*layout.fields, *layout.clear)))
 
 
 def join_columns(fields: Mapping[str, Matrix], layout: Layout) -> dict[str, Matrix]:
