@@ -53,9 +53,7 @@ class Model(Protocol):
 class Trainer(Protocol):
     """A federation, as far as a method needs to know it."""
 
-    @property
-    def train(self) -> Callable[..., Any]:
-        """Train a method with some settings; gives its result."""
+    train: Callable[..., Any]
 
 
 @dataclass(frozen=True)

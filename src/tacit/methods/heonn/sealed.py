@@ -86,9 +86,8 @@ class Sealed(Exchange):
                     "with folds = 0, or train all together"
                 )
             return self.selection.select(total, units)
-        candidate = Candidate(0, len(units.lengths) - 1, self.lam)
-        if "chosen" in shared:
-            candidate = Candidate.of(shared["chosen"])
+        scale, width, lam = shared.get("chosen", (0, len(units.lengths) - 1, self.lam))
+        candidate = Candidate(int(scale), int(width), float(lam))
         gram, m = (total[name][:, candidate.scale].sum(axis=0) for name in ("gram", "m"))
         if "gram" in shared:
             gram, m = gram + shared["gram"], m + shared["m"]
