@@ -88,7 +88,7 @@ class HomogeneityWeighting(Weighting):
 
     @property
     def sums(self) -> int:
-        """Return two: the class counts, and the norm of the weights."""
+        """Return two: of the class counts, and of the squared weights."""
         return 2
 
     def prefer(self, concentration: float, rows: int) -> float:

@@ -117,5 +117,4 @@ def _units_of(activation: str, classification: bool, squares: bytes) -> Units:
         return Units(lengths, MAX_SLOPE[activation], None)
     inverses, slopes = _invert_class_targets(activation)
     largest = max(abs(slope * inverse) for slope, inverse in zip(slopes, inverses, strict=True))
-    rows = float(norms[0])
-    return Units(lengths, max(slopes), largest * float(np.sqrt(HEADROOM * max(rows, 1.0))))
+    return Units(lengths, max(slopes), largest * float(np.sqrt(HEADROOM * max(float(norms[0]), 1.0))))
