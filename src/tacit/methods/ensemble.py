@@ -42,9 +42,8 @@ from tacit.data.table import Table
 from tacit.methods.base import Method
 from tacit.methods.fedheonn import INTERMEDIATE, FedHEONN
 from tacit.methods.heonn import patches
-from tacit.methods.heonn.exchange import stack
+from tacit.methods.heonn.exchange import Rows, Units, invert_targets, stack
 from tacit.methods.heonn.patches import draw_rows, stack_fields, unstack_fields
-from tacit.methods.heonn.units import Rows, Units, invert_targets
 from tacit.models.activations import ActivationName
 from tacit.models.ensemble import Ensemble, Vote
 

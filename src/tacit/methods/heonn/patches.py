@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.layout import Field, Layout
-from tacit.methods.heonn.exchange import find_absurd, stack
-from tacit.methods.heonn.units import HEADROOM, Rows, with_bias
+from tacit.methods.heonn.exchange import HEADROOM, Rows, find_absurd, stack, with_bias
 from tacit.models.leastsquares import Matrix
 
 Indices = NDArray[np.int64]

@@ -17,9 +17,8 @@ from tacit.core.errors import ConfigError, DataError
 from tacit.core.layout import Field, Layout
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
-from tacit.methods.heonn.exchange import Exchange
+from tacit.methods.heonn.exchange import Exchange, Rows, Units
 from tacit.methods.heonn.selection import Candidate, Selection, solve_sums
-from tacit.methods.heonn.units import Rows, Units
 from tacit.models.leastsquares import upper
 
 MIN_UNBOUNDED = 1e-12  # largest entry of a sum without a bound, which is rounded to 2⁻⁶⁰

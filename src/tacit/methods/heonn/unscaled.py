@@ -16,8 +16,7 @@ from tacit.core.layout import Field, Layout
 from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Preparation
 from tacit.data.schema import Schema
-from tacit.methods.heonn.exchange import Exchange
-from tacit.methods.heonn.units import Units
+from tacit.methods.heonn.exchange import Exchange, Units
 from tacit.models.leastsquares import Matrix, symmetric, upper
 
 MAX_MEAN = 100.0  # of a column, in spreads: four of sixteen digits are lost then
