@@ -6,20 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.core.secret import Secret
 from tacit.crypto.field import PRIME, from_field, multiply, to_field
-from tacit.crypto.sharing import (
-    Share,
-    add_shares,
-    additive_shares,
-    additive_total,
-    as_ring,
-    as_signed,
-    recover_bytes,
-    recover_vector,
-    share_bytes,
-    share_vector,
-)
+from tacit.crypto.sharing import add_shares, recover_vector, share_vector
+from tacit.protections.secret_sharing.share_round import ShareRound, recover_total
 
 elements = st.integers(0, PRIME - 1)
 edges = st.sampled_from([0, 1, 2, 2**29, 2**32 - 1, 2**32, 2**60, PRIME - 2, PRIME - 1])
@@ -40,14 +29,6 @@ def test_any_threshold_of_shares_recovers(data, values, parties):
     assert recover_vector(chosen, threshold).tolist() == values
 
 
-@given(st.data(), st.binary(max_size=70), st.integers(1, 9))
-def test_byte_strings_come_back_at_their_length(data, raw, parties):
-    threshold = data.draw(st.integers(1, parties))
-    shares = share_bytes(Secret(raw), parties, threshold)
-    travelled = [Share.from_bytes(share.to_bytes()) for share in data.draw(st.permutations(shares))]
-    assert recover_bytes(travelled[:threshold], threshold) == Secret(raw)
-
-
 signed = st.integers(-(2**50), 2**50)
 
 
@@ -64,6 +45,8 @@ def test_shares_of_several_dealers_add_up(data, parties, dealers, length):
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=30), st.integers(1, 9))
 def test_additive_shares_add_up(values, parties):
-    shares = additive_shares(as_ring(np.array(values, np.int64)), parties)
-    assert shares.shape == (parties, len(values))
-    assert as_signed(additive_total(shares)).tolist() == values
+    shares = ShareRound("additive", 1, 1, tuple(f"client-{i}" for i in range(parties)), parties)
+    pieces = shares.cut("client-0", np.array(values, np.int64))
+    zeros = np.zeros(len(values), np.uint64)
+    rows = [shares.add(i, zeros.copy(), ["client-0"], [piece]) for i, piece in enumerate(pieces)]
+    assert recover_total("additive", range(1, parties + 1), rows, parties).tolist() == values

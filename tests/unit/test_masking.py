@@ -21,8 +21,9 @@ from tacit.crypto.masking import (
     sign_for,
 )
 from tacit.crypto.neighbours import neighbours_for
-from tacit.crypto.sharing import recover_bytes, share_bytes
+from tacit.crypto.sharing import share_vector
 from tacit.protections.masked.neighbours import assign_holders, find_place
+from tacit.protections.masked.wire import recover_secret, to_elements
 
 SEED = Secret(bytes(range(32)))
 
@@ -56,7 +57,7 @@ def masked_sum(dtype, vanished=()):
     names = [f"client-{number}" for number in range(5)]
     keys = {name: new_exchange() for name in names}
     selves = {name: new_seed() for name in names}
-    shares = {name: share_bytes(keys[name][0], 5, 3) for name in names}
+    shares = {name: share_vector(to_elements(keys[name][0].reveal()).reshape(-1), 5, 3) for name in names}
 
     def seed(private, own, other):
         return pair_seed(pair_key(private, keys[other][1], "mask", "run"), "run", 4, own, other)
@@ -73,7 +74,7 @@ def masked_sum(dtype, vanished=()):
     arrived = [name for name in names if name not in vanished]
     add_masks(total, [(selves[name], -1) for name in arrived])
     for gone in vanished:
-        private = recover_bytes(shares[gone][2:], 3)
+        private = recover_secret(shares[gone][2:], 3, keys[gone][0].__eq__, gone)
         add_masks(total, [(seed(private, gone, other), sign_for(gone, other)) for other in arrived])
     return total, sum(inputs[name] for name in arrived)
 

@@ -8,19 +8,14 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tacit.core.errors import ConfigError, DataError, MessageError, ProtectionError
+from tacit.core.errors import ConfigError, DataError, ProtectionError
 from tacit.core.secret import Secret
 from tacit.crypto import field, sharing
 from tacit.crypto.field import PRIME, from_field, multiply, to_field
-from tacit.crypto.sharing import (
-    Share,
-    add_shares,
-    additive_shares,
-    recover_bytes,
-    recover_vector,
-    share_bytes,
-    share_vector,
-)
+from tacit.crypto.masking import expand
+from tacit.crypto.sharing import Share, add_shares, recover_vector, share_vector
+from tacit.protections.masked.wire import recover_secret, to_elements
+from tacit.protections.secret_sharing.share_round import ShareRound, words_from_bytes
 
 DRAWS = 200_000
 BINS = 64
@@ -101,7 +96,11 @@ def test_two_shares_of_three_fit_every_candidate_secret():
 
 
 def test_additive_shares_are_uniform_whatever_is_shared():
-    for row in additive_shares(np.zeros(DRAWS, np.uint64), 3):
+    holders = ("ann", "bob", "eve")
+    pieces = ShareRound("additive", 1, 1, holders, 3).cut("ann", np.zeros(DRAWS, np.int64))
+    assert [len(piece) for piece in pieces] == [8 * DRAWS, 32, 32]
+    seeded = [expand(Secret(piece), DRAWS) for piece in pieces[1:]]
+    for row in (words_from_bytes(pieces[0]), *seeded):
         assert chi_square(row, 1 << 64) < LIMIT
         assert chi_square(row << np.uint64(58), 1 << 64) < LIMIT  # the lowest bits as well
 
@@ -134,7 +133,7 @@ def test_signed_values_keep_their_sign_at_the_edges():
 
 
 def test_nothing_of_a_share_is_printed():
-    share = share_bytes(Secret(b"seed"), 2, 2)[0]
+    share = share_vector(vector(PRIME - 7), 2, 2)[0]
     assert str(int(share.values[0])) not in repr(share)
 
 
@@ -165,10 +164,6 @@ def test_what_is_no_field_element_is_refused():
         share_vector(vector(PRIME), 3, 2)
     with pytest.raises(DataError, match="int64"):
         share_vector(np.array([1]), 3, 2)
-    with pytest.raises(DataError, match="as_ring"):
-        additive_shares(np.array([1.0]), 3)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="0 shares"):
-        additive_shares(vector(1), 0)
 
 
 def test_shares_that_do_not_belong_together_are_refused():
@@ -193,23 +188,7 @@ def test_shares_that_do_not_belong_together_are_refused():
 
 def test_too_low_a_threshold_gives_no_seed_but_an_error():
     # All five elements of a wrong 32-byte seed would have to be below 2^56 and end in the right padding.
-    shares = share_bytes(Secret(b"s" * 32), 5, 3)
+    shares = share_vector(to_elements(b"s" * 32).reshape(-1), 5, 3)
     for chosen in combinations(shares, 2):
-        with pytest.raises(ProtectionError, match="give no secret"):
-            recover_bytes(chosen, 2)
-
-
-def test_bytes_that_are_no_share_are_refused():
-    raw = share_vector(vector(7, 9), 3, 2)[1].to_bytes()
-    assert Share.from_bytes(raw).point == 2
-    bad = {
-        "header alone": raw[:7],
-        "first bytes": b"X" + raw[1:],
-        "cut short or added to": raw[:-1],
-        "2 values in": raw + b"\0",
-        "point 0 or a value beyond": raw[:4] + bytes(4) + raw[8:],
-        "a value beyond": raw[:-8] + b"\xff" * 8,
-    }
-    for said, changed in bad.items():
-        with pytest.raises(MessageError, match=said):
-            Share.from_bytes(changed)
+        with pytest.raises(ProtectionError, match="do not give"):
+            recover_secret(chosen, 2, lambda _: True, "ann")

@@ -1,9 +1,8 @@
-"""Secret sharing: additive modulo 2^64, and Shamir's over the prime 2^61 - 1, on whole vectors.
+"""Shamir's secret sharing (1979) of whole vectors, over the prime 2^61 - 1.
 
-Additive shares need all n holders, cost no arithmetic, and live where fixed-point sums live. Shamir's
-(1979) open with any t of n: a value is the constant term of a random polynomial of degree t - 1, and the
-share of holder i is the polynomial at i. Both are linear, so shares of several dealers, added holder by
-holder, are shares of the sum. Fewer than t shares (fewer than all, if additive) say nothing at all.
+A value is the constant term of a random polynomial of degree t - 1, and the share of holder i is the
+polynomial at i: any t of n recover it, fewer say nothing at all. Shares are linear: those of several
+dealers, added holder by holder, are shares of the sum.
 
 A share says nothing about its dealer or its time, and a wrong one gives a wrong secret: who sends what
 to whom, and when, is bound by the sealed channel it travels in (:mod:`tacit.crypto.channel`).
@@ -11,7 +10,6 @@ to whom, and when, is bound by the sealed channel it travels in (:mod:`tacit.cry
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,11 +17,9 @@ from math import prod
 
 import numpy as np
 
-from tacit.core.errors import ConfigError, DataError, MessageError, ProtectionError
-from tacit.core.secret import Secret
+from tacit.core.errors import ConfigError, ProtectionError
 from tacit.crypto.field import (
     PRIME,
-    Integers,
     Ring,
     add_rows,
     elements_of,
@@ -32,57 +28,9 @@ from tacit.crypto.field import (
     product,
     random_elements,
 )
-from tacit.crypto.masking import expand, new_seed
 
 MOST_PARTIES = 1 << 20  # evaluation points stay small, so that multiplying by one takes two products
 _BLOCK = 1 << 14  # values worked on at a time, for the cache
-_BYTES = 7  # of a byte string that go into one field element
-_HEADER = struct.Struct("<4sII")
-_MAGIC = b"TSH1"
-
-# -- additive, modulo 2^64 ---------------------------------------------------------------------------
-
-
-def as_ring(values: Integers) -> Ring:
-    """View signed integers modulo 2^64: negative ones are the upper half."""
-    return np.ascontiguousarray(values, np.int64).view(np.uint64)
-
-
-def as_signed(values: Ring) -> Integers:
-    """View a total modulo 2^64 as signed integers again.
-
-    >>> as_signed(as_ring(np.array([-5, 3]))).tolist()
-    [-5, 3]
-    """
-    return np.ascontiguousarray(values, np.uint64).view(np.int64)
-
-
-def additive_shares(values: Ring, parties: int) -> Ring:
-    """Cut a vector into as many rows, each uniform by itself, that add up to it modulo 2^64.
-
-    >>> shares = additive_shares(as_ring(np.array([7, -1])), 3)
-    >>> shares.shape, as_signed(additive_total(shares)).tolist()
-    ((3, 2), [7, -1])
-    """
-    if parties < 1:
-        raise ConfigError(f"{parties} shares: at least one party holds a share")
-    if values.dtype != np.uint64 or values.ndim != 1:
-        raise DataError(
-            f"one row of uint64 is shared, not {values.ndim} dimensions of {values.dtype}: as_ring"
-        )
-    shares = np.empty((parties, len(values)), np.uint64)
-    shares[:-1] = expand(new_seed(), (parties - 1) * len(values)).reshape(parties - 1, len(values))
-    np.subtract(values, shares[:-1].sum(axis=0, dtype=np.uint64), out=shares[-1])
-    return shares
-
-
-def additive_total(shares: Ring) -> Ring:
-    """Add all shares of a vector, or all vectors, modulo 2^64."""
-    total: Ring = np.asarray(shares, np.uint64).sum(axis=0, dtype=np.uint64)
-    return total
-
-
-# -- Shamir --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -98,25 +46,6 @@ class Share:
 
     def __repr__(self) -> str:
         return f"Share(point={self.point}, {len(self.values)} values hidden)"
-
-    def to_bytes(self) -> bytes:
-        """Bytes to be sealed for the holder."""
-        return _HEADER.pack(_MAGIC, self.point, len(self.values)) + self.values.astype("<u8").tobytes()
-
-    @classmethod
-    def from_bytes(cls, raw: bytes) -> Share:
-        """Read a share; refuse bytes that no :meth:`to_bytes` gives."""
-        if len(raw) < _HEADER.size:
-            raise MessageError(f"share of {len(raw)} bytes: the header alone has {_HEADER.size}")
-        magic, point, count = _HEADER.unpack_from(raw)
-        if magic != _MAGIC:
-            raise MessageError("not a share: the first bytes are wrong")
-        if len(raw) != _HEADER.size + 8 * count:
-            raise MessageError(f"share of {count:,} values in {len(raw):,} bytes: cut short or added to")
-        values = np.frombuffer(raw, "<u8", count, _HEADER.size).astype(np.uint64)
-        if not 1 <= point <= MOST_PARTIES or (count and values.max() >= PRIME):
-            raise MessageError(f"share with point {point} or a value beyond the field: it was changed")
-        return cls(point, values)
 
 
 def share_vector(values: Ring, parties: int, threshold: int) -> list[Share]:
@@ -173,29 +102,6 @@ def add_shares(shares: Sequence[Share]) -> Share:
     if len({share.point for share in shares}) != 1 or len({len(share.values) for share in shares}) != 1:
         raise ProtectionError("only shares of one point and one length add up: each holder adds its own")
     return Share(shares[0].point, add_rows(np.stack([elements_of(share.values) for share in shares])))
-
-
-def share_bytes(secret: Secret, parties: int, threshold: int) -> list[Share]:
-    """Share a key or seed, 7 bytes to a field element; its length is hidden in the last of them.
-
-    >>> shares = share_bytes(Secret(b"a seed of any length"), parties=4, threshold=2)
-    >>> recover_bytes(shares[1:3], threshold=2).reveal()
-    b'a seed of any length'
-    """
-    raw = secret.reveal() + b"\x01"
-    padded = np.frombuffer(raw + bytes(-len(raw) % _BYTES), np.uint8).reshape(-1, _BYTES)
-    words = np.zeros((len(padded), 8), np.uint8)
-    words[:, :_BYTES] = padded
-    return share_vector(words.view("<u8")[:, 0].astype(np.uint64), parties, threshold)
-
-
-def recover_bytes(shares: Sequence[Share], threshold: int) -> Secret:
-    """Recover a key or seed; shares that do not belong together are mostly noticed, but not always."""
-    words = recover_vector(shares, threshold).astype("<u8").view(np.uint8).reshape(-1, 8)
-    raw = words[:, :_BYTES].tobytes().rstrip(b"\x00")
-    if words[:, _BYTES:].any() or not raw.endswith(b"\x01") or len(raw) <= (len(words) - 1) * _BYTES:
-        raise ProtectionError("these shares give no secret: one is wrong, or they belong to different ones")
-    return Secret(raw[:-1])
 
 
 def _interpolate(rows: Ring, points: tuple[int, ...], at: int) -> Ring:
