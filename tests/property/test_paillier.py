@@ -6,9 +6,10 @@ import warnings
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.helpers.weighted import multiply
 
 from tacit.core.errors import ProtectionError
-from tacit.crypto.paillier import Adder, Packing, PrivateKey, ShortKeyWarning, make_keys, multiply
+from tacit.crypto.paillier import Adder, Packing, PrivateKey, ShortKeyWarning, make_keys
 
 packings = st.builds(Packing, st.integers(2, 64), st.integers(0, 63))
 

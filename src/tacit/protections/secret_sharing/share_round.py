@@ -106,7 +106,8 @@ def recover_total(scheme: Scheme, points: Sequence[int], rows: Sequence[Ring], t
         If more than ``threshold`` of Shamir's are there and they do not fit together.
     """
     if scheme == "additive":
-        return np.sum(rows, axis=0, dtype=np.uint64).view(np.int64)
+        total: Ring = np.stack(rows).sum(axis=0, dtype=np.uint64)
+        return total.view(np.int64)
     shares = [Share(point, row) for point, row in zip(points, rows, strict=True)]
     _check_fit(shares, threshold)
     return from_field(recover_vector(shares[:threshold], threshold))
