@@ -1,9 +1,9 @@
-"""Clipping, and noise for differential privacy: Gaussian, Laplace, and the discrete Gaussian.
+"""Clipping, and noise for differential privacy: Gaussian, and the discrete Gaussian.
 
 Sums that are masked, shared or encrypted are sums of integers, so their noise is the discrete Gaussian
 N_Z(0, σ²), P[x] ∝ exp(-x²/2σ²), drawn by the exact sampler of Canonne, Kamath and Steinke (2020, algorithms 1
-to 3): no rounding, so none of the attacks on floating-point noise (Mironov 2012). ``gaussian`` and
-``laplace`` are floats and *do* have that weakness: for plain experiments.
+to 3): no rounding, so none of the attacks on floating-point noise (Mironov 2012). ``gaussian`` is
+of floats and *does* have that weakness: for plain experiments.
 
 The sampler's only random decisions are "uniform below t" and "true with probability exp(-γ)", γ rational.
 The latter compares a uniform number with exp(-γ) in floating point and, if they are closer than any
@@ -27,7 +27,9 @@ from tacit.core.errors import ConfigError, DataError
 from tacit.crypto.masking import expand, new_seed
 
 LEAST_VARIANCE, LARGEST_VARIANCE = Fraction(1, 1 << 20), 1 << 80
-LEAST_PART = 4  # variance of a client's part below which a sum is not yet like one discrete Gaussian
+# Variance of a client's part below which a sum is not yet like one discrete Gaussian; from 4 on, the
+# difference is below 10^-15 (Kairouz, Liu and Steinke 2021).
+LEAST_PART = 4
 _MARGIN = 2.0**-40  # thousands of times the error of the floating-point comparison
 
 Vector = NDArray[np.float64]
@@ -57,11 +59,6 @@ def clip_l2(vector: Vector, bound: float) -> Vector:
     return values / largest * (bound / (length / largest) * (1 - 1e-15))
 
 
-def clip_linf(vector: Vector, bound: float) -> Vector:
-    """Cut every value at plus and minus the bound."""
-    return np.clip(_finite(vector, bound), -bound, bound)
-
-
 def integer_sensitivity(bound: float, scale: float, values: int) -> float:
     """Euclidean length that a clipped vector may have once it is scaled and rounded to integers.
 
@@ -83,12 +80,6 @@ def gaussian(sigma: float, size: int, rng: np.random.Generator | None = None) ->
     radius = _positive("sigma", sigma) * np.sqrt(-2 * np.log(_uniform(words(half))))
     angle = 2 * np.pi * _uniform(words(half))
     return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:size]
-
-
-def laplace(scale: float, size: int, rng: np.random.Generator | None = None) -> Vector:
-    """Draw Laplace noise, the difference of two exponentials, of variance 2 · scale²."""
-    words = _source(rng)
-    return _positive("scale", scale) * np.log(_uniform(words(size)) / _uniform(words(size)))
 
 
 # -- the discrete Gaussian ----------------------------------------------------------------------------
@@ -132,27 +123,6 @@ def discrete_gaussian(
         result[filled : filled + len(taken)] = taken
         filled += len(taken)
     return result
-
-
-def noise_part(
-    variance: Fraction | float, honest: int, size: int, rng: np.random.Generator | None = None
-) -> Integers:
-    """Draw one client's part of noise whose sum over ``honest`` clients has the variance.
-
-    ``honest`` is the least number of clients that survive *and* do not tell their part: noise that a
-    corrupt client knows protects nobody. If more survive, there is more noise, never less; with fewer the
-    protocol must not open the sum. A sum of discrete Gaussians is not quite one; with parts of variance
-    4 or more the difference is below 10^-15 (Kairouz, Liu and Steinke 2021), and smaller parts are refused.
-    """
-    if honest < 1:
-        raise ConfigError(f"honest is {honest}: noise of nobody hides nothing")
-    part = _variance(variance) / honest
-    if part < LEAST_PART:
-        raise ConfigError(
-            f"noise of variance {float(variance):g} in {honest} parts: each has less than {LEAST_PART}, and "
-            "their sum is no discrete Gaussian; use more bits in fixed point, so that a unit is smaller"
-        )
-    return discrete_gaussian(part, size, rng)
 
 
 def _discrete_laplace(scale: int, size: int, words: Source) -> Integers:
