@@ -135,7 +135,8 @@ def sums(summands: int = 20_000) -> tuple[float, float | None]:
 
     mine, baseline = cpu(add, add_theirs, repeats=4)
     weights = np.full(POOL, times) - (np.arange(POOL) >= summands - (times - 1) * POOL)
-    assert np.abs(cipher.decrypt(adders[0].total()) - weights @ vectors).max() <= chosen.precision
+    error = np.abs(cipher.decrypt(adders[0].total()) - weights @ vectors).max()
+    assert error <= chosen.rounding_unit(1.0, summands)
     return mine, baseline * summands / 1_000
 
 

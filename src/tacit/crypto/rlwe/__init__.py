@@ -96,18 +96,9 @@ class Cipher:
         return "Cipher(coefficients)"
 
     def encrypt(self, vector: ArrayLike, *, bound: float, summands: int, total: float | None = None) -> bytes:
-        """Encrypt a vector that will be added to others of its kind.
+        """Encrypt finite values of at most ``bound``, to be added to others: ``summands`` at the most.
 
-        Parameters
-        ----------
-        vector : array of float
-            Finite values of at most ``bound``.
-        bound : float
-            Largest absolute value that any of the vectors may hold; public.
-        summands : int
-            Most vectors that may be added up; public.
-        total : float, optional
-            Largest absolute value of their total, from ``bound`` to ``bound * summands``. Public.
+        ``total`` is the largest absolute value of their sum, from ``bound`` to ``bound * summands``.
         """
         values = np.asarray(vector, dtype=np.float64)
         reach = bound * summands if total is None else total

@@ -97,14 +97,9 @@ class Header:
 
 
 def read(key_id: bytes, blob: bytes, whole: bool = True) -> Header:
-    """Check a blob, and give its header; ``whole``: its checksum, too.
+    """Check a blob, and return its header; ``whole``: its checksum, too.
 
-    Raises
-    ------
-    MessageError
-        If it is damaged, truncated or no such blob at all.
-    ProtectionError
-        If it belongs to another key.
+    Raise MessageError if it is damaged, ProtectionError if it is something else or belongs to another key.
     """
     if not isinstance(blob, bytes) or len(blob) < _HEADER.size + CHECKSUM_BYTES:
         raise MessageError("an encrypted vector is shorter than its header: it is truncated")
