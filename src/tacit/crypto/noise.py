@@ -90,17 +90,8 @@ def discrete_gaussian(
 ) -> Integers:
     """Draw exactly from the discrete Gaussian (Canonne, Kamath and Steinke, algorithm 3).
 
-    Parameters
-    ----------
-    variance : Fraction or float
-        σ², taken exactly as it is given (a float is a fraction too); from 2^-20 to 2^80.
-    size : int
-        How many draws.
-    rng : Generator, optional
-        For tests and repeatable experiments; the operating system's randomness otherwise.
+    The variance σ², from 2^-20 to 2^80, is taken exactly as it is given (a float is a fraction too).
 
-    Examples
-    --------
     >>> draws = discrete_gaussian(9, 10_000, np.random.default_rng(0))
     >>> draws.dtype.name, bool(abs(draws.var() - 9) < 0.5)
     ('int64', True)

@@ -71,13 +71,7 @@ def share_vector(values: Ring, parties: int, threshold: int) -> list[Share]:
 
 
 def recover_vector(shares: Sequence[Share], threshold: int) -> Ring:
-    """Recover what was shared from ``threshold`` shares; further ones are checked against these.
-
-    Raises
-    ------
-    ProtectionError
-        If there are too few, two of one point, of different lengths, or a further one does not fit.
-    """
+    """Recover what was shared from ``threshold`` shares; further ones are checked against these."""
     points = tuple(share.point for share in shares)
     if threshold < 1:
         raise ConfigError(f"threshold is {threshold}: at least one share recovers a secret")

@@ -18,10 +18,10 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.core.errors import ConfigError, MessageError, ProtectionError
+from tacit.core.errors import ConfigError, MessageError
 from tacit.core.secret import Secret
 from tacit.crypto.ckks.adder import Adder
-from tacit.crypto.ckks.blob import Header, Kind, ciphertexts_of, read, write
+from tacit.crypto.ckks.blob import Header, Kind, ciphertexts_of, read, refuse_overrun, write
 from tacit.crypto.ckks.keys import Keys, expand, make_keys
 from tacit.crypto.ckks.packing import gathering, pack_columns, unpack_columns
 from tacit.crypto.ckks.parameters import PARAMETERS, ParameterSet, parameter_set, ring_of
@@ -175,10 +175,7 @@ class Cipher:
             slots.append(np.array(self._ring.encoder.decode_double(plain)))
         values = np.stack(slots)
         if not np.abs(values).max() <= 1.001 * limit:  # a test for nonsense, which is larger by far
-            raise ProtectionError(
-                f"a decrypted value is beyond what {header.summands:,} summands of up to {header.bound:g} "
-                "can give: a client overran its bound, or the ciphertext was forged"
-            )
+            refuse_overrun(header.summands, header.bound)
         return values
 
 

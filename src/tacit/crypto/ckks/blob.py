@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -106,7 +106,7 @@ def write(ring: Ring, header: Header, residues: Sequence[Residues], seeds: bytes
 def read(ring: Ring, key_id: bytes, blob: bytes, *kinds: Kind) -> Header:
     """Check everything about a blob but its residues, and return its header.
 
-    Raise MessageError if it is damaged, ProtectionError if it belongs to other parameters, another key or use.
+    Raise MessageError if it is damaged, ProtectionError if it belongs to other parameters, key or use.
     """
     if not isinstance(blob, bytes) or len(blob) < _HEADER.size + CHECKSUM_BYTES:
         raise MessageError("not a CKKS blob: shorter than its header")
@@ -203,6 +203,14 @@ def ciphertexts_of(ring: Ring, header: Header, blob: bytes) -> list[Any]:
         to_seal(ring, np.stack([part[chunk] for part in by_prime], axis=1), seed)
         for chunk, seed in enumerate(seeds_of(ring, header, blob))
     ]
+
+
+def refuse_overrun(summands: int, bound: float) -> NoReturn:
+    """Refuse a decrypted value that honest summands do not give."""
+    raise ProtectionError(
+        f"a decrypted value is beyond what {summands:,} summands of up to {bound:g} can give: a client "
+        "overran its bound, or the ciphertext was forged"
+    )
 
 
 def checksum(content: bytes | memoryview, header: int) -> bytes:

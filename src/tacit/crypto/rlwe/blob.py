@@ -48,6 +48,15 @@ def noise_bits(summands: int) -> int:
     return math.ceil(math.log2(CLEARANCE * NOISE * math.sqrt(summands)))
 
 
+def check_values(values: NDArray[np.float64], bound: float) -> None:
+    """Refuse values that are not finite or beyond their declared bound."""
+    if not (largest := np.abs(values).max()) <= bound:  # or NaN
+        raise MessageError(
+            f"a value to encrypt is not finite or beyond the declared bound {bound:g}: clip it",
+            private=f"the largest is {largest:g}",
+        )
+
+
 def rounding_unit(bound: float, summands: int) -> float:
     """Unit to which totals are rounded; a power of two.
 
