@@ -207,7 +207,7 @@ def test_products_at_the_edge_of_the_headroom_decode():
     keys = make_keys(chosen, rotations_for(chosen, 2))
     cipher, product = Cipher(chosen, keys.secret), Product(chosen, keys.evaluation, keys.key_id)
     summands = int(chosen.product_headroom)
-    part, count = cipher.encrypt_columns(np.full((2, 1), 3.0), bound=3.0, summands=summands, seeded=False), 1
+    part, count = cipher.encrypt_columns(np.full((2, 1), 3.0), bound=3.0, summands=summands), 1
     while count * 2 <= summands:
         adder = Adder(chosen, keys.key_id)
         adder.add(part)

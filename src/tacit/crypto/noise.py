@@ -47,7 +47,10 @@ def clip_l2(vector: Vector, bound: float) -> Vector:
     >>> clip_l2(np.array([3.0, 4.0]), 1.0).round(6).tolist()
     [0.6, 0.8]
     """
-    values = _finite(vector, bound)
+    _positive("bound", bound)
+    values = np.asarray(vector, np.float64)
+    if not np.isfinite(values).all():
+        raise DataError("NaN or infinite values cannot be clipped: look for them in the data")
     largest = float(np.abs(values).max(initial=0.0))
     if largest == 0.0:
         return values.copy()
@@ -198,11 +201,3 @@ def _variance(value: Fraction | float) -> Fraction:
             f"variance is {float(value):g}, it goes from 2^-20 to 2^80: use another scale in fixed point"
         )
     return Fraction(value)
-
-
-def _finite(vector: Vector, bound: float) -> Vector:
-    _positive("bound", bound)
-    values = np.asarray(vector, np.float64)
-    if not np.isfinite(values).all():
-        raise DataError("NaN or infinite values cannot be clipped: look for them in the data")
-    return values

@@ -104,13 +104,7 @@ class Cipher:
         return self._encrypt(header, [amplified[at : at + slots] for at in range(0, values.size, slots)])
 
     def encrypt_columns(
-        self,
-        matrix: ArrayLike,
-        *,
-        bound: float,
-        summands: int,
-        total: float | None = None,
-        seeded: bool = True,
+        self, matrix: ArrayLike, *, bound: float, summands: int, total: float | None = None
     ) -> bytes:
         """Encrypt a matrix (features × outputs) that will be added up and multiplied from the left."""
         share = bound if total is None else total / summands  # of each summand, on average
@@ -123,7 +117,7 @@ class Cipher:
                 f"{rows:,} features do not fit into one ciphertext of set '{self.parameters.name}', which "
                 f"holds {self.parameters.slots:,}: use a larger ring or fewer features"
             )
-        header = Header(Kind.COLUMNS, seeded, self.key_id, rows, outputs, 1, summands, float(share))
+        header = Header(Kind.COLUMNS, True, self.key_id, rows, outputs, 1, summands, float(share))
         packed = pack_columns(values * (math.ldexp(1.0, power) / share), self.parameters.slots)
         return self._encrypt(header, packed)
 
