@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any, NamedTuple
 
 Settings = tuple[str, dict[str, Any]]  # registered name, and settings as flags would give them
@@ -86,22 +87,18 @@ class Run(NamedTuple):
 
 def all_runs() -> Iterator[Run]:
     """All runs: every method under every protection and both seeds, and more ways of some methods."""
-    for method in MAIN_METHODS:
-        for protection in PROTECTION_SETTINGS:
-            for seed in SEEDS:
-                yield Run(method, protection, seed=seed)
+    for method, protection, seed in product(MAIN_METHODS, PROTECTION_SETTINGS, SEEDS):
+        yield Run(method, protection, seed=seed)
     for protection in PROTECTION_SETTINGS:
         yield Run("fedheonn", protection, "regression")
         yield Run("fedavg-equal", protection)
-    for method in ("fedheonn-paper", "fedheonn-robust", "fedheonn-ensemble"):
-        for protection in FURTHER_PROTECTIONS:
-            yield Run(method, protection, "regression")
-    for method in FURTHER_METHODS:
-        for protection in FURTHER_PROTECTIONS:
-            yield Run(method, protection, "wine-holdout" if "patience" in method else "wine")
-    for method in ("fedheonn", "fedavg", "fedadam"):
-        for protection in ("plain", "masked"):
-            yield Run(method, protection, "wine-continued")
+    ways = ("fedheonn-paper", "fedheonn-robust", "fedheonn-ensemble")
+    for method, protection in product(ways, FURTHER_PROTECTIONS):
+        yield Run(method, protection, "regression")
+    for method, protection in product(FURTHER_METHODS, FURTHER_PROTECTIONS):
+        yield Run(method, protection, "wine-holdout" if "patience" in method else "wine")
+    for method, protection in product(("fedheonn", "fedavg", "fedadam"), ("plain", "masked")):
+        yield Run(method, protection, "wine-continued")
     for protection in ("plain", "masked"):
         yield Run("fedavg-torch", protection, "digits")
     yield Run("fedavg-example-noise", "masked")

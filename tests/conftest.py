@@ -36,10 +36,31 @@ from tacit.methods.base import Method
 from tacit.methods.fedheonn import FedHEONN
 from tacit.protections import PROTECTIONS
 from tacit.protections.plain import Plain
+from tacit.runs.page import drawing
+from tests.quick import QUICK, BlankSheet, Mode, representatives
 
 # A shell that starts tests in the background lets them ignore Ctrl-C, and all that they start as well.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Thin out examples and drawings if the slow tests are left out too."""
+    Mode.quick = config.getoption("markexpr") == QUICK
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with tests on a real federation: they mostly wait while the other worker does the rest."""
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+
+
+@pytest.fixture(autouse=True)
+def few_drawings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw nothing in the quick session but for tests marked ``draws``: most of a small run is drawing."""
+    if Mode.quick and request.node.get_closest_marker("draws") is None:
+        monkeypatch.setattr(drawing, "Sheet", BlankSheet)
+
 
 # Settings under which each protection is tested; one that is not named here is tested as it comes.
 SETTINGS: dict[str, list[dict[str, Any]]] = {
@@ -60,6 +81,15 @@ VARIANTS = {
 }
 # Whoever promises an error of a percent or more adds noise on purpose: its totals equal no other sum's.
 EXACT = [name for name, protection in VARIANTS.items() if protection.promises.precision < 0.01]
+# Like ckks-sum with fewer primes, and the slowest of all.
+LIKE_ANOTHER = "ckks-sum-compact"
+
+
+def variants(names: Iterable[str]) -> list[Any]:
+    """Return names of variants as parameters; those that are like another are left to the full session."""
+    return representatives(names, *(set(names) - {LIKE_ANOTHER}))
+
+
 GUARDED = [name for name in EXACT if VARIANTS[name].authenticated]
 
 
@@ -307,13 +337,13 @@ def sum_of(
     return Scene(protection, rows, bound=bound, **settings).begin().total(lost)
 
 
-@pytest.fixture(scope="session", params=EXACT)
+@pytest.fixture(scope="session", params=variants(EXACT))
 def protection(request: pytest.FixtureRequest) -> Any:
     """Every registered protection whose totals are sums, with every setting that changes its promises."""
     return VARIANTS[request.param]
 
 
-@pytest.fixture(scope="session", params=VARIANTS)
+@pytest.fixture(scope="session", params=variants(VARIANTS))
 def any_protection(request: pytest.FixtureRequest) -> Any:
     """Every registered protection, those that add noise among them."""
     return VARIANTS[request.param]
@@ -324,7 +354,7 @@ def protections() -> list[Any]:
     return list(VARIANTS.values())
 
 
-@pytest.fixture(scope="session", params=GUARDED)
+@pytest.fixture(scope="session", params=variants(GUARDED))
 def guarded(request: pytest.FixtureRequest) -> Any:
     """Every protection with keys."""
     return VARIANTS[request.param]

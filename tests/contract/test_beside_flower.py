@@ -215,6 +215,7 @@ def test_flower_crashes_for_an_even_number_of_shares(flower):
         flower.run(9, 0, 3, 4, 2)
 
 
+@pytest.mark.slow
 def test_the_sum_of_2200_clients_at_their_bounds_is_exact(scene_of):
     rows = {f"client-{index}": np.array([1.0, -1.0, 0.5]) for index in range(2200)}
     scene = scene_of(Masked(bits=24, neighbours=4), rows).begin()

@@ -297,7 +297,7 @@ def holders_of(world):
     return half.election.members if world.protection.name == "committee" else world.clients
 
 
-def unmasked(world, entries, keys):
+def unmasked(world, entries, keys):  # noqa: C901, PLR0915 -- an attacker follows the protocol step by step
     """Uploads, freed of all masks that somebody with these keys knows; and what has none left."""
     run, order = world.coordinator.manifest.digest, sorted(world.clients)
     threshold = world.protection.sizing(len(order))[1]
@@ -386,7 +386,7 @@ def encodings(protection, vector, layout, clients):
     if isinstance(protection, Paillier | Ring | SecretSharing | Masked):
         forms.append(FixedPoint.of(layout, protection.bits, clients).encode(vector))
     elif protection.name == "ckks":
-        forms.append(protection._slots(layout, clients).encode(vector))
+        forms.append(protection.slots(layout, clients).encode(vector))
     return forms
 
 

@@ -16,6 +16,7 @@ from tacit.data.table import Table
 from tacit.federation import Federation
 from tacit.protections.noised import Noised
 from tacit.protections.noised.grid import TAIL_SHARE, noise_multiplier
+from tests.quick import representatives
 
 HELPERS = Path(__file__).parents[1] / "helpers"
 ROUNDS = 4
@@ -53,7 +54,7 @@ def heard(kind):
     return found, Events(lambda number, event: found.append(event) if isinstance(event, kind) else None)
 
 
-@pytest.mark.parametrize("name", INNER)
+@pytest.mark.parametrize("name", representatives(INNER, "central-plain", "distributed-masked"))
 def test_a_run_learns_and_its_rounds_compose_to_the_budget(federation, descent, name):
     protection, (told, events) = INNER[name], heard(BudgetSpent)
     training = federation.train(

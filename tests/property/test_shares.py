@@ -11,6 +11,7 @@ from tacit.crypto.fixedpoint import FixedPoint
 from tacit.protections.secret_sharing.committee import Committee
 from tacit.protections.secret_sharing.share_round import ShareRound, recover_total, words_from_bytes
 from tacit.protections.secret_sharing.shares import Shares
+from tests.quick import examples
 
 SCHEMES = ("shamir", "additive")
 PLACES = ("clients", "coordinator")
@@ -32,7 +33,7 @@ def exact(rows, names):
 
 @pytest.mark.parametrize("protection", VARIANTS, ids=ids)
 @given(silent=silent)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_whoever_vanishes_at_whatever_step(protection, scene_of, silent):
     rows = dict(zip(CLIENTS, np.random.default_rng(1).uniform(-1, 1, (6, 3)), strict=True))
     scene = scene_of(protection, rows, quorum=0.3, min_clients=2)
@@ -82,7 +83,7 @@ def partials(scene, protection):
     holders=st.integers(2, 7),
     data=st.data(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_shares_of_any_dealers_add_up(scheme, vectors, holders, data):
     names = tuple(f"client-{index}" for index in range(holders))
     threshold = data.draw(st.integers(holders // 2 + 1, holders)) if scheme == "shamir" else holders
@@ -105,7 +106,7 @@ def test_shares_of_any_dealers_add_up(scheme, vectors, holders, data):
 
 
 @given(vector=npst.arrays(np.int64, 4, elements=st.integers(-(2**40), 2**40)), wrong=st.integers(0, 4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_a_wrong_partial_sum_is_noticed_if_there_is_one_to_spare(vector, wrong):
     share_round = ShareRound("shamir", 1, 1, tuple("abcde"), 4)
     rows = [words_from_bytes(piece) for piece in share_round.cut("a", vector)]

@@ -12,6 +12,7 @@ from tacit.protections.ckks import CKKS
 from tacit.protections.ckks.schemes import scheme
 from tacit.protections.plain import Plain
 from tacit.protections.ring import Ring
+from tests.quick import examples, representatives
 
 QUORUM = 0.5
 BOUND = 7.5
@@ -55,12 +56,12 @@ def summed_without(summed, protection, narrow, wide, lost):
 
 
 @given(drawn=federations())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_the_sum_is_that_of_the_clients_that_are_left(protection, summed, drawn):
     summed_without(summed, protection, *drawn)
 
 
-@pytest.mark.parametrize("clients", [2, 12, 200])
+@pytest.mark.parametrize("clients", representatives([2, 12, 200], 2, 12))
 def test_from_two_to_two_hundred_clients(protection, summed, clients):
     rng = np.random.default_rng(clients)
     if protection.name == "shares" and clients > 12:
@@ -73,7 +74,7 @@ def test_from_two_to_two_hundred_clients(protection, summed, clients):
 
 
 @given(lost=st.dictionaries(st.integers(1, 10), st.integers(1, 4), max_size=5))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_a_ring_re_forms_whichever_hop_vanishes_in_whichever_lap(scene_of, lost):
     rows = named(np.random.default_rng(len(lost)).uniform(-1, 1, (10, 4)))
     scene = scene_of(Ring(key_bits=2048), rows, quorum=QUORUM).begin()
@@ -93,7 +94,7 @@ def test_a_ring_re_forms_whichever_hop_vanishes_in_whichever_lap(scene_of, lost)
 
 @pytest.mark.parametrize("chosen", ["bounded", "wide"])
 @given(values=st.data())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_order_makes_no_difference_to_the_last_bit(protection, summed, chosen, values):
     """Where sums are exact; plain floats and CKKS round."""
     bound = BOUND if chosen == "bounded" else None
@@ -109,7 +110,7 @@ def test_order_makes_no_difference_to_the_last_bit(protection, summed, chosen, v
 
 
 @given(rows=npst.arrays(np.float64, (5, 4), elements=st.floats(-1e9, 1e9)))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_the_plain_sum_is_that_of_numpy_to_the_last_bit(summed, rows):
     total = np.zeros(rows.shape[1])
     for row in rows:
@@ -127,14 +128,14 @@ def test_ckks_keeps_its_promise_with_twenty_thousand_summands(scene_of, chosen):
     narrow, wide = rng.uniform(-BOUND, BOUND, (2000, 40)), rng.normal(size=(2000, 40)) * 1e6
     rows = named([{"narrow": one, "wide": two} for one, two in zip(narrow[:3], wide[:3], strict=True)])
     scene = scene_of(protection, rows, bound=bounds).begin()
-    layout, holder = scene.components.method._layout(None), scene.site("client-1")
-    cipher = protection.cached(holder, protection._cipher)
+    layout, client = scene.components.method._layout(None), protection.at_client(scene.site("client-1"))
+    cipher = client.key.cached(scheme(chosen).cipher)
     adder = scheme(chosen).adder(cipher.key_id)
     for one, two in zip(narrow, wide, strict=True):
-        slots = protection._slots(layout, 20_000).encode(np.concatenate([one, two]))
+        slots = protection.slots(layout, 20_000).encode(np.concatenate([one, two]))
         blob = cipher.encrypt(slots, bound=1.0, summands=20_000)
         for _ in range(10):
             adder.add(blob)
-    vector = protection.open(holder, {"cipher": Blob("cipher", adder.total())}, layout)
+    vector = client.open({"cipher": Blob("cipher", adder.total())}, layout)
     total = Total(layout.unpack(vector), 20_000)
     assert_sums(protection, total, narrow.repeat(10, axis=0), wide.repeat(10, axis=0))

@@ -467,7 +467,7 @@ class TestMalice:
         walked(coordinator)
         for entry in map(Message.decode, coordinator.link.briefing.log):
             assert entry["apply"] == "move"
-            assert entry["part"] == "method"
+            assert entry["component"] == "method"
             assert entry["contributors"] == 4
             assert "clear/other" not in entry
 

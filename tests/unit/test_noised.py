@@ -165,13 +165,6 @@ class TestSum:
         moved = np.linalg.norm(totals[1] - totals[0])
         assert 1.0 < moved <= 1.5 + 0.02  # from a norm of 0.5 to one of 1, the other way
 
-    def test_weights_count_before_clipping(self, prepared):
-        scene = prepared(VARIANTS["central-plain"], rows_of(10), bound=1.0)
-        method = scene.components.method
-        scene.coordinator.round(method.vector, method.keep, weights=dict.fromkeys(CLIENTS, 10.0))
-        expected = np.sum([row / np.linalg.norm(row) for row in scene.rows.values()], axis=0)
-        assert scene.coordinator.shared["vector"] == pytest.approx(expected, abs=0.01)
-
     @pytest.mark.parametrize("name", ["plain-clients", "ckks", "paillier-clients", "shares"])
     def test_replicas_are_equal_where_clients_open(self, name, prepared):
         protection = Noised(epsilon=1.0, where="distributed", **DISTRIBUTED[name])

@@ -10,7 +10,6 @@ import gmpy2
 import numpy as np
 import pytest
 from gmpy2 import mpz
-from tests.helpers.weighted import multiply
 
 from tacit.core.errors import ConfigError, MessageError, ProtectionError, SecretError
 from tacit.core.secret import Secret
@@ -26,6 +25,7 @@ from tacit.crypto.paillier import (
 from tacit.crypto.paillier import keys as paillier_keys
 from tacit.crypto.paillier.blob import Header, check_invertible, read_ciphertexts, read_header, write_blob
 from tacit.crypto.paillier.numbers import FixedBase, is_probably_prime, random_prime
+from tests.helpers.weighted import multiply
 
 PACKING = Packing(value_bits=24, guard_bits=16)
 KINDS = {

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tacit import Federation, FedHEONN, Preparation, Table
-from tacit.core.client import opened, read_log
+from tacit.core.briefing import read_log
+from tacit.core.client import open_entry
 from tacit.core.errors import ConfigError, ProtectionError, QuorumError, TacitError
 from tacit.core.events import Events, Noted, TotalOpened
 from tacit.core.layout import Field, Layout
@@ -16,6 +17,7 @@ from tacit.core.values import Blob
 from tacit.methods.base import Method
 from tacit.models.leastsquares import factor, operator
 from tacit.protections.ckks import CKKS
+from tacit.protections.ckks.client import CKKSClient
 from tacit.protections.ckks.schemes import CoefficientColumns
 
 CLASSES = {"classes": ["blue", "green", "red"]}
@@ -79,12 +81,9 @@ class TestProduct:
         method, protection = Columns(own=own), CKKS(parameters=chosen)
         coordinator = round_of(coordinator_of, method, protection)
         entry = Message.decode(coordinator.link.briefing.log[0])
-        total = opened(
-            coordinator.components,
-            coordinator.link.transport.engine.engine._sites.party("client-2"),
-            coordinator.schema,
-            entry,
-        )
+        site = coordinator.link.transport.engine.engine._sites.party("client-2")
+        client = protection.at_client(site)
+        total = open_entry(coordinator.components, client, coordinator.schema, entry)
         coordinator.finish()
         assert total.mapped
         assert "seed" not in total
@@ -105,24 +104,24 @@ class TestProduct:
 
     def test_one_secret_serves_both_sets_under_different_keys(self, coordinator_of):
         coordinator = round_of(coordinator_of, Columns(), CKKS())
-        assert coordinator.memory["public"] != coordinator.memory["columns"]
+        assert len({coordinator.protection.relay.key.public[name] for name in ("public", "columns")}) == 2
         site = coordinator.link.transport.engine.engine._sites.party("client-3")
-        assert len(CKKS().unlocked(site).reveal()) == 32
+        assert len(CKKS().at_client(site).key.newest().reveal()) == 32
 
-    def test_columns_of_another_shape_are_refused_by_name(self, coordinator_of):
+    def test_columns_of_another_shape_are_refused_by_name(self, coordinator_of, monkeypatch):
         method, protection = Columns(), CKKS()
         coordinator = coordinator_of(method, protection, clients=6, min_clients=2)
         coordinator.enrol()
         coordinator.protection.prepare(1)
         site = coordinator.link.transport.engine.engine._sites.party("client-1")
-        cipher = protection.cached(site, CoefficientColumns().cipher)
+        cipher = protection.at_client(site).key.cached(CoefficientColumns().cipher)
         wrong = cipher.encrypt_columns(np.zeros((4, 2)), bound=1.0, summands=6)
-        genuine, fake = protection.protect, Message(cipher=Blob("cipher", wrong))
-        object.__setattr__(
-            protection,
-            "protect",
-            lambda party, *rest: fake if party.id == "client-4" else genuine(party, *rest),
-        )
+        genuine, fake = CKKSClient.protect, Message(cipher=Blob("cipher", wrong))
+
+        def protect(self, *contribution):
+            return fake if self.party.id == "client-4" else genuine(self, *contribution)
+
+        monkeypatch.setattr(CKKSClient, "protect", protect)
         coordinator.round(method.part, method.keep)
         assert "4 × 2 values" in coordinator.failures["client-4"]
         assert "agreed were 5 × 2" in coordinator.failures["client-4"]
@@ -134,7 +133,7 @@ class TestProduct:
         site = coordinator.link.transport.engine.engine._sites.party("client-2")
         del entry["total/mapped"]
         with pytest.raises(ProtectionError, match="blob of kind product, expected was columns"):
-            opened(coordinator.components, site, coordinator.schema, entry)
+            open_entry(coordinator.components, protection.at_client(site), coordinator.schema, entry)
 
 
 @pytest.mark.parametrize("activation", ["logistic", "softplus", "linear"])

@@ -1,8 +1,8 @@
-"""What protections promise, as the command lists it and docs/protections.md shows it."""
+"""What protections promise, as the command lists it and the docs show it (docs/generate.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tacit.core.promises import Promises
@@ -84,10 +84,7 @@ def lines(promises: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _error(precision: float) -> tuple[str, str]:
     if precision >= NOISE:
-        return (
-            "noise",
-            f"about {precision:.1f} × clip in each value if a run has one sum; more with more",
-        )
+        return ("noise", f"about {precision:.1f} × clip in each value if a run has one sum; more with more")
     return "largest error", f"{precision:.1e} of bound × clients" if precision else "none but float rounding"
 
 
@@ -99,14 +96,3 @@ def changed(promises: Mapping[str, Any], default: Mapping[str, Any]) -> list[tup
     """Lines that differ from those of the default options."""
     known = lines(default)
     return [line for line in lines(promises) if line not in known]
-
-
-def markdown(pairs: Iterable[tuple[str, str]]) -> str:
-    """Lines as a table of a page; docs/protections.md holds it for every protection.
-
-    >>> print(markdown([("totals open at", "the clients")]))
-    | Promise | |
-    |---|---|
-    | totals open at | the clients |
-    """
-    return "\n".join(["| Promise | |", "|---|---|", *(f"| {key} | {text} |" for key, text in pairs)])

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from tacit.core.briefing import read_log
-from tacit.core.errors import ConfigError, MessageError, OpeningError, StepError
+from tacit.core.errors import ConfigError, OpeningError, StepError
 from tacit.core.layout import Layout
 from tacit.core.manifest import Components, Manifest
 from tacit.core.marks import marked
@@ -212,7 +212,6 @@ def open_entry(
 ) -> Total:
     """Open a protected total with the half of the protection that can; both sides write the same entry."""
     layout = layout_of(getattr(components, entry["component"]), entry["contribution"], schema, cache)
-    layout = layout.scaled(entry.get("largest_weight", 1.0))
     total, contributors = under("total/", entry), entry["contributors"]
     fields = {**layout.unpack(opener.open(total, layout)), **under("clear/", entry)}
     error = components.protection.error(layout, contributors, total)
@@ -240,9 +239,6 @@ def contribute(party: Party, message: Message, components: Components, shared: S
     part = getattr(components, message["component"])
     function, _ = marked(part, message["contribution"], "contribution")
     layout = layout_of(part, message["contribution"], shared.schema, party.cache)
-    weight, largest = message.get("weight", 1.0), message.get("largest_weight", 1.0)
-    if not abs(weight) <= largest:
-        raise MessageError(f"weight {weight} beyond the announced largest one of {largest}")
     number = message["sum"]
     clear: Mapping[str, Any]
     if components.protection.restarts and party.state.get("sum") == number:
@@ -250,13 +246,12 @@ def contribute(party: Party, message: Message, components: Components, shared: S
     else:
         named = function(party, shared)
         vector = layout.pack(named)
-        vector = vector if weight == 1 else vector * weight
         clear = {field.name: named[field.name] for field in layout.clear}
         if components.protection.restarts:
             party.state.update({"sum": number, "vector": vector, **over("clear/", clear)})
     ticket = {**under("ticket/", message), "sum": number}
     half = protection_half(party, components)
-    protected = half.protect(ticket, vector, layout.scaled(largest))
+    protected = half.protect(ticket, vector, layout)
     return Message({**protected, **over("clear/", clear)}) if clear else protected
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from tacit.core.client import layout_of, open_entry, under, view_of
 from tacit.core.enrolment import Enrolment
-from tacit.core.errors import ConfigError, FederationError
+from tacit.core.errors import FederationError
 from tacit.core.events import Events, Noted, TotalOpened
 from tacit.core.link import Link
 from tacit.core.manifest import Components, Manifest
@@ -144,7 +144,6 @@ class Coordinator:
         contribution: Callable[..., Any],
         apply: Callable[..., Shared],
         parties: Sequence[str] | None = None,
-        weights: Mapping[str, float] | None = None,
     ) -> tuple[str, ...]:
         """Sum a contribution over the parties and apply the total, wherever it opens.
 
@@ -153,16 +152,13 @@ class Coordinator:
         contribution, apply : bound functions of the method or the preparation
         parties : sequence of str, optional
             Whom to ask; all that are enrolled, if left out.
-        weights : mapping, optional
-            Public weight of each party, by which it multiplies its vector before protection. A private
-            weight is folded in by the contribution itself, and nobody learns it.
 
         Returns
         -------
         tuple of str
             Who contributed.
         """
-        pending = self.begin_sum(contribution, parties, weights)
+        pending = self.begin_sum(contribution, parties)
         entry = self.gather(pending)
         if self.shared is not None:
             self.shared = apply(self._open(pending, entry), self.shared)
@@ -193,25 +189,16 @@ class Coordinator:
         raise AssertionError("a quorum is never nobody")
 
     def begin_sum(
-        self,
-        contribution: Callable[..., Any],
-        parties: Sequence[str] | None = None,
-        weights: Mapping[str, float] | None = None,
-        **more: Any,
+        self, contribution: Callable[..., Any], parties: Sequence[str] | None = None, **more: Any
     ) -> PendingSum:
         """Return a new sum, for a protection to gather; ``more`` as :class:`PendingSum` takes it."""
         self.sums += 1
         kind, name = self.link.kind_of(contribution), contribution.__name__
         layout = layout_of(getattr(self.components, kind), name, self.schema)
         asked = self.parties if parties is None else tuple(parties)
-        chosen = {party: weights[party] for party in asked} if weights is not None else {}
-        if not all(np.isfinite(weight) for weight in chosen.values()):
-            raise ConfigError("a weight is NaN or infinite: weights are finite numbers")
         # What is contributed follows from the shared values: same values, same contribution.
         state = len(self.link.briefing.log) if self.shared is None else self.shared.digest()
-        pending = PendingSum(self.link, self.sums, kind, name, layout, asked, chosen, state, **more)
-        pending.layout = layout.scaled(pending.largest_weight)
-        return pending
+        return PendingSum(self.link, self.sums, kind, name, layout, asked, state, **more)
 
     def gather(self, pending: PendingSum) -> dict[str, Any]:
         """Have a sum gathered, and return the fields of its protected total."""

@@ -34,8 +34,6 @@ class PendingSum:
     layout : Layout
     parties : tuple of str
         Who is asked.
-    weights : mapping
-        Public weights by which parties multiply their vectors; empty for none.
     state : object
         Which shared values are contributed from.
     step : str
@@ -52,7 +50,6 @@ class PendingSum:
     contribution: str
     layout: Layout
     parties: tuple[str, ...]
-    weights: Mapping[str, float] = field(default_factory=dict)
     state: object = None
     step: str = "client.contribute"
     jobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -62,11 +59,6 @@ class PendingSum:
     lost: dict[str, str] = field(default_factory=dict)  # failed in a step of the protection; some matter
     _pieces: dict[str, list[Any]] = field(default_factory=dict)
     _told: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def largest_weight(self) -> float:
-        """Largest public weight: contributions may exceed their bounds by that factor."""
-        return max((abs(weight) for weight in self.weights.values()), default=1.0)
 
     def telling(self, layout: Layout, told: Mapping[str, Any]) -> PendingSum:
         """Return the same sum with other bounds, and with more fields on every ask."""
@@ -92,10 +84,6 @@ class PendingSum:
         }
         for party, own in self.jobs.items():
             jobs.setdefault(party, {}).update(own)
-        if self.weights:
-            call["largest_weight"] = self.largest_weight
-            for party, weight in self.weights.items():
-                jobs.setdefault(party, {})["weight"] = float(weight)
         asked = self.parties if parties is None else tuple(parties)
         wave = self.link.wave(self.step, asked, call, jobs, failures=self.failures, number=self.number)
         for reply in wave:
@@ -160,7 +148,6 @@ class PendingSum:
             "component": self.component,
             "contribution": self.contribution,
             "contributors": len(self.contributors),
-            **({"largest_weight": self.largest_weight} if self.weights else {}),
             **{f"total/{name}": value for name, value in (product or protected).items()},
             # What was clear went into the matrix: whoever opens the product needs it no more.
             **({f"clear/{name}": value for name, value in folded.items()} if product is None else {}),

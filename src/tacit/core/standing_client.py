@@ -31,7 +31,7 @@ TERMS = "standing/terms"
 def change_contribution(party: Party, message: Message, components: Components, shared: Shared) -> Message:
     """Bring a contribution, or withdraw it, as the coordinator's standing total asks for it."""
     _same_terms(party)
-    name, sign = message["id"], message.get("weight", 1.0)
+    name, sign = message["id"], message["sign"]
     if sign not in (1.0, -1.0):
         raise MessageError(f"a contribution is brought (1) or withdrawn (-1), not taken {sign} times")
     # What the coordinator never acknowledged was lost on the way, and what it no longer lists is withdrawn.

@@ -32,17 +32,9 @@ def answer(
 ) -> bytes:
     """Perform one ask at a site, and give the encoded reply.
 
-    Parameters
-    ----------
-    folder : SiteFolder
-    config : mapping
-        What the run says of itself: only in experiments is it listened to.
-    call, job : bytes
-        What all are asked, and what this site alone is told.
-    timeout : float, optional
-        Seconds the step may take.
-    limit : int
-        Largest message accepted, in bytes.
+    ``config`` is what the run says of itself: only in experiments is it listened to. ``call`` is what all
+    are asked, ``job`` what this site alone is told. A step may take ``timeout`` seconds; messages of more
+    than ``limit`` bytes are refused.
     """
     try:
         message = Message.decode(call, limit)

@@ -25,15 +25,9 @@ from tacit.runs.settings import OWN_ROWS, Settings
 
 
 class DeployedFederation(Federation):
-    """Parties at SuperNodes; the coordinator has a secret of its own, and the roster that all have pinned.
+    """Parties at SuperNodes, reached through Flower's ``grid``.
 
-    Parameters
-    ----------
-    settings : Settings
-    folder : SiteFolder
-        The coordinator's.
-    grid : Grid
-        Flower's way to the SuperNodes.
+    The coordinator has a secret of its own, and the roster that all have pinned, in its ``folder``.
     """
 
     def __init__(self, settings: Settings, folder: SiteFolder, grid: Any) -> None:

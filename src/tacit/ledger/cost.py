@@ -138,24 +138,9 @@ class CostLedger:
     def summary(self, watts: float = 65.0) -> dict[str, Any]:
         """Sum up the run so far, in plain values that go into JSON as they are.
 
-        Parameters
-        ----------
-        watts : float
-            Nominal power of a device's processor (65 W is that of the paper's Intel Core i7-10700);
-            energy is this times all CPU seconds.
+        ``watts`` is the nominal power of a device's processor (65 W is that of the paper's Intel Core
+        i7-10700); energy is this times all CPU seconds. The keys are described in docs/ledger.md.
 
-        Returns
-        -------
-        dict
-            The keys are described in docs/ledger.md.
-
-        Raises
-        ------
-        ConfigError
-            If ``watts`` is not a finite number above zero.
-
-        Examples
-        --------
         >>> CostLedger().summary()["messages_by_route"]
         {'coordinator→client': 0, 'client→coordinator': 0, 'client→client': 0}
         >>> CostLedger().summary(watts=0)

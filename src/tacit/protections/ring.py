@@ -21,12 +21,18 @@ from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Place, Promises
-from tacit.core.protection import ClientHalf, CoordinatorHalf, Protection, Vector
+from tacit.core.protection import Protection, Vector
 from tacit.core.values import Blob
 from tacit.crypto.channel import place, seal, unseal
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.protections.blobs import cipher_of
-from tacit.protections.keys.authenticated import FIELD_NAMES, Channels, introduce, run_of, sealing_key
+from tacit.protections.keys.authenticated import (
+    FIELD_NAMES,
+    AuthenticatedClient,
+    AuthenticatedCoordinator,
+    run_of,
+    sealing_key,
+)
 from tacit.protections.paillier import check_key_bits
 
 LONG_RING = 200  # clients, beyond which a ring is worth a warning
@@ -101,22 +107,13 @@ class Ring(Protection):
         return RingClient(self, party)
 
 
-class RingCoordinator(CoordinatorHalf):
+class RingCoordinator(AuthenticatedCoordinator):
     """The protocol's server: holds the secret key, and relays what it cannot read."""
 
     def __init__(self, settings: Ring, link: Link) -> None:
         super().__init__(link)
-        self.channels = Channels(link)
         self.public = b""  # the public key
         self._settings = settings
-
-    def greet(self) -> Mapping[str, Any]:
-        """Show the server's signed exchange key."""
-        return self.channels.greet()
-
-    def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
-        """Open a channel to a client."""
-        self.channels.welcome(party, fields)
 
     def prepare(self, sums: int) -> None:
         """Make the server's key."""
@@ -191,16 +188,12 @@ class RingCoordinator(CoordinatorHalf):
         return code.decode(PrivateKey.from_secret(self.link.vault["paillier"]).decrypt(cipher_of(total)))
 
 
-class RingClient(ClientHalf):
+class RingClient(AuthenticatedClient):
     """A client of the ring: adds its vector to what the one before it sent."""
 
     def __init__(self, settings: Ring, party: Party) -> None:
         super().__init__(party)
         self._settings = settings
-
-    def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
-        """Open a channel to the server."""
-        return introduce(self.party, greeting)
 
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Add one's own to the running sum, and seal it for the next; the last hands it to the server."""

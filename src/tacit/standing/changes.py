@@ -14,6 +14,7 @@ from tacit.core.errors import ConfigError, ProtectionError, QuorumError, SchemaE
 from tacit.core.events import Events
 from tacit.core.manifest import Components, Manifest
 from tacit.core.pending_sum import PendingSum
+from tacit.core.protection import Vector
 from tacit.data.schema import vocabulary
 from tacit.standing.book import Book, Contribution
 from tacit.standing.folder import Folder
@@ -40,24 +41,18 @@ def begin_change(
 ) -> PendingSum:
     """Return a sum of these clients' changes."""
     method = coordinator.components.method
+    assert method.standing is not None  # or the federation could not have been started
     jobs = {
-        name: {"id": change.line.id, "rows": change.line.rows, "accepted": book.of(name)}
+        name: {"id": change.line.id, "rows": change.line.rows, "accepted": book.of(name), "sign": change.sign}
         for name, change in changes.items()
     }
     return coordinator.begin_sum(
-        getattr(method, _standing(coordinator.components)[0]),
+        getattr(method, method.standing[0]),
         tuple(changes),
-        {name: change.sign for name, change in changes.items()},
         step="client.change_contribution",
         jobs=jobs,
         guard=guard,
     )
-
-
-def _standing(components: Components) -> tuple[str, str]:
-    """Return the contribution and the apply by which the method learns from one sum."""
-    assert components.method.standing is not None  # or the federation could not have been started
-    return components.method.standing
 
 
 # -- one by one ------------------------------------------------------------------------------------
@@ -171,8 +166,18 @@ def join_batch(
         raise
     total = open_entry(components, coordinator.protection, coordinator.schema, entry)
     vector = np.concatenate([np.ravel(total[f.name]) for f in pending.layout.fields])
-    before = book.fact("total")
     done = [wave[name] for name in pending.contributors]
+    _add_to_total(book, done, vector)
+    yield from done
+    reasons = {**coordinator.failures, **pending.failures}
+    lost = [name for name in wave if name not in pending.contributors]
+    if lost:
+        raise failed({name: reasons.get(name, "StepError: it did not answer") for name in lost})
+
+
+def _add_to_total(book: Book, done: Sequence[Change], vector: Vector) -> None:
+    """Add the opened sum of some changes to the total, in one transaction."""
+    before = book.fact("total")
     with book.writing():
         for change in done:
             book.enter(change.done)
@@ -181,11 +186,3 @@ def join_batch(
         book.mark_opening()
         book.note("announced", {})
         book.note("interrupted", {})
-    yield from done
-    if lost := {name: _why(name, coordinator, pending) for name in wave if name not in pending.contributors}:
-        raise failed(lost)
-
-
-def _why(name: str, coordinator: Coordinator, pending: PendingSum) -> str:
-    """Why a client's change is not in the batch that opened."""
-    return pending.failures.get(name) or coordinator.failures.get(name) or "StepError: it did not answer"

@@ -10,19 +10,19 @@ from tacit.core.errors import ProtectionError
 from tacit.core.layout import Layout
 from tacit.core.message import Message
 from tacit.core.party import Party
-from tacit.core.protection import ClientHalf, Vector
+from tacit.core.protection import Vector
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.protections.blobs import cipher_of
 from tacit.protections.ckks.schemes import kind_of
-from tacit.protections.keys.authenticated import introduce
+from tacit.protections.keys.authenticated import AuthenticatedClient
 from tacit.protections.keys.shared_key import SharedKey
 
 if TYPE_CHECKING:
     from tacit.protections.ckks import CKKS
 
 
-class CKKSClient(ClientHalf):
+class CKKSClient(AuthenticatedClient):
     """Encrypts, and opens totals."""
 
     def __init__(self, settings: CKKS, party: Party) -> None:
@@ -37,7 +37,7 @@ class CKKSClient(ClientHalf):
 
     def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
         """Open a channel to the coordinator; make the key, if this client is to."""
-        return {**introduce(self.party, greeting), **self.key.introduce(greeting)}
+        return {**super().introduce(greeting), **self.key.introduce(greeting)}
 
     def receive(self, ticket: Mapping[str, Any]) -> None:
         """Take the key."""

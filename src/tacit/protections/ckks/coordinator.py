@@ -10,35 +10,33 @@ from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.marks import layouts_of
 from tacit.core.pending_sum import PendingSum
-from tacit.core.protection import CoordinatorHalf
 from tacit.core.values import Blob
 from tacit.protections.blobs import cipher_of
 from tacit.protections.ckks.schemes import Columns, Scheme
-from tacit.protections.keys.authenticated import Channels
+from tacit.protections.keys.authenticated import AuthenticatedCoordinator
 from tacit.protections.keys.key_relay import KeyRelay
 
 if TYPE_CHECKING:
     from tacit.protections.ckks import CKKS
 
 
-class CKKSCoordinator(CoordinatorHalf):
+class CKKSCoordinator(AuthenticatedCoordinator):
     """Adds and multiplies ciphertexts that it cannot open."""
 
     def __init__(self, settings: CKKS, link: Link) -> None:
         super().__init__(link)
-        self.channels = Channels(link)
         self.relay = KeyRelay(settings.terms, link, self.channels)
         self._settings = settings
 
     # -- keys ----------------------------------------------------------------------------------------
 
-    def greet(self) -> Mapping[str, Any]:
+    def greet(self) -> dict[str, Any]:
         """Show a signed exchange key; ask for the clients' key, if it can be made at enrolment."""
-        return {**self.channels.greet(), **self.relay.greet()}
+        return {**super().greet(), **self.relay.greet()}
 
     def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
         """Open a channel to a client; keep the key that it made, if it made one."""
-        self.channels.welcome(party, fields)
+        super().welcome(party, fields)
         self.relay.welcome(party, fields)
 
     def prepare(self, sums: int) -> None:

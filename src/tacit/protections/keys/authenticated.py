@@ -2,8 +2,7 @@
 
 At enrolment coordinator and party show each other signed exchange keys; from then on every ask and reply
 between them carries a tag (:mod:`tacit.core.tags`), and two parties can seal messages that the coordinator
-only relays. A protection with keys *has* :class:`Channels` at the coordinator; its clients call
-:func:`introduce`.
+only relays.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from tacit.core.errors import ProtectionError
 from tacit.core.exposure import COORDINATOR
 from tacit.core.link import Link
 from tacit.core.party import Party
+from tacit.core.protection import ClientHalf, CoordinatorHalf
 from tacit.core.secret import Secret
 from tacit.crypto.channel import checked_key, new_exchange, pair_key, sign_key
 
@@ -53,14 +53,33 @@ class Channels:
         self.directory[party] = signed
 
 
-def introduce(party: Party, greeting: Mapping[str, Any]) -> dict[str, Any]:
-    """At a party: check the coordinator's key, open a channel to it, and return one's own signed key."""
-    run, signed = run_of(party), _signed(greeting, COORDINATOR)
-    peer = checked_key(signed, party.pinned(COORDINATOR), "exchange", COORDINATOR, run)
-    private, public = new_exchange()
-    party.vault["exchange"] = private
-    party.vault["channel"] = pair_key(private, peer, "channel", run)
-    return {"exchange": sign_key(party.identity, "exchange", party.id, run, public)}
+class AuthenticatedCoordinator(CoordinatorHalf):
+    """Half of a protection whose parties have channels to the coordinator."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
+        self.channels = Channels(link)
+
+    def greet(self) -> dict[str, Any]:
+        """Show the coordinator's signed exchange key."""
+        return self.channels.greet()
+
+    def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
+        """Open a channel to a party."""
+        self.channels.welcome(party, fields)
+
+
+class AuthenticatedClient(ClientHalf):
+    """Half of a protection whose clients (or services) have a channel to the coordinator."""
+
+    def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
+        """Check the coordinator's key, open a channel to it, and return one's own signed key."""
+        party, run, signed = self.party, run_of(self.party), _signed(greeting, COORDINATOR)
+        peer = checked_key(signed, party.pinned(COORDINATOR), "exchange", COORDINATOR, run)
+        private, public = new_exchange()
+        party.vault["exchange"] = private
+        party.vault["channel"] = pair_key(private, peer, "channel", run)
+        return {"exchange": sign_key(party.identity, "exchange", party.id, run, public)}
 
 
 def _signed(fields: Mapping[str, Any], owner: str) -> bytes:

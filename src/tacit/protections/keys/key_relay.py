@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tacit.core.client import over, under
 from tacit.core.errors import ConfigError, MessageError, ProtectionError, QuorumError
 from tacit.core.link import Link
 from tacit.core.message import Message
@@ -246,39 +247,35 @@ class KeyRelay:
 
     def snapshot(self) -> dict[str, Any]:
         """Return what does not grow with the parties."""
-        if self.key is None:
+        if (key := self.key) is None:
             return {}
-        key = self.key
         fields: dict[str, Any] = {
             name: getattr(key, name) for name in ("bundle", "maker", "preshared", "used")
         }
         wishes = Message(key.wishes).encode()
-        return {**fields, "wishes": wishes, **{PUBLIC + name: raw for name, raw in key.public.items()}}
+        return {**fields, "wishes": wishes, **over(PUBLIC, key.public)}
 
     def party_snapshot(self, party: str) -> dict[str, Any]:
         """Return what is kept of one party: its exchange key, and whether it has the key."""
         fields: dict[str, Any] = {}
         if party in self._channels.directory:
             fields["exchange"] = self._channels.directory[party]
-        if self.key is not None:
-            fields["holds"] = party in self.key.holders
-            if party in self.key.wraps:
-                fields["wrap"] = self.key.wraps[party]
-            if party in self.key.sealers:
-                fields["sealer"] = self.key.sealers[party]
+        if (key := self.key) is not None:
+            fields["holds"] = party in key.holders
+            for name, known in (("wrap", key.wraps), ("sealer", key.sealers)):
+                fields |= {name: known[party]} if party in known else {}
         return fields
 
     def restore(self, kept: Mapping[str, Any], parties: Mapping[str, Mapping[str, Any]]) -> None:
         """Go on from what :meth:`snapshot` and :meth:`party_snapshot` returned."""
-        self._channels.directory.update(
-            {n: kept["exchange"] for n, kept in parties.items() if "exchange" in kept}
-        )
+        exchanges = {name: own["exchange"] for name, own in parties.items() if "exchange" in own}
+        self._channels.directory.update(exchanges)
         if "bundle" not in kept:
             return
         self.key = RelayedKey(
             kept["bundle"],
             kept["maker"],
-            {name[len(PUBLIC) :]: raw for name, raw in kept.items() if name.startswith(PUBLIC)},
+            under(PUBLIC, kept),
             Message.decode(kept["wishes"]),
             kept["preshared"],
             {name: fields["wrap"] for name, fields in parties.items() if "wrap" in fields},

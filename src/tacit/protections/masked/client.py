@@ -19,14 +19,13 @@ from tacit.core.layout import Layout
 from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.party import Party
-from tacit.core.protection import ClientHalf, Vector
+from tacit.core.protection import Vector
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import NONCE, identity_secrets, new_exchange, pair_keys, place, seal, unseal
 from tacit.crypto.masking import add_masks, sign_for
 from tacit.crypto.sharing import share_vector
-from tacit.protections.keys import authenticated
-from tacit.protections.keys.authenticated import run_of
+from tacit.protections.keys.authenticated import AuthenticatedClient, run_of
 from tacit.protections.masked.neighbours import Neighbourhood, check_neighbours
 from tacit.protections.masked.wire import (
     ELEMENTS,
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 MOST_SUMS = 10_000  # that one batch prepares
 
 
-class MaskedClient(ClientHalf):
+class MaskedClient(AuthenticatedClient):
     """Agrees with neighbours on masks, masks vectors, and helps to remove the masks from their sum.
 
     In the vault: ``mask/number`` for the next draw; for each sum ``mask/own/…`` (its key, then also its seed)
@@ -65,7 +64,7 @@ class MaskedClient(ClientHalf):
 
     def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
         """Commit to a number for the draw of neighbours, before anyone knows who takes part."""
-        return {**authenticated.introduce(self.party, greeting), "draw": self._draw_number()}
+        return {**super().introduce(greeting), "draw": self._draw_number()}
 
     def _draw_number(self) -> bytes:
         """Draw a number that places this client on the circle, and return a commitment to it."""

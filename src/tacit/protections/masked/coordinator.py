@@ -14,14 +14,14 @@ from tacit.core.events import Noted
 from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.pending_sum import PendingSum
-from tacit.core.protection import CoordinatorHalf, Vector
+from tacit.core.protection import Vector
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import exchange_public
 from tacit.crypto.field import PRIME
 from tacit.crypto.masking import Words, add_masks, sign_for
 from tacit.crypto.sharing import Share
-from tacit.protections.keys.authenticated import Channels
+from tacit.protections.keys.authenticated import AuthenticatedCoordinator
 from tacit.protections.masked.client import MaskedClient
 from tacit.protections.masked.keys import Ask, Batch, KeyAgreement, LazyJobs, Refuse
 from tacit.protections.masked.wire import (
@@ -43,7 +43,7 @@ LAZY_SUMS = 8  # prepared at most when more are summed than were announced
 STREAMS = 64  # masks expanded side by side
 
 
-class MaskedCoordinator(CoordinatorHalf):
+class MaskedCoordinator(AuthenticatedCoordinator):
     """Lets clients agree on masks, adds what they upload, and removes the masks from the sum.
 
     Attributes
@@ -61,20 +61,15 @@ class MaskedCoordinator(CoordinatorHalf):
     def __init__(self, settings: Masked, link: Link) -> None:
         super().__init__(link)
         self.settings = settings
-        self.channels = Channels(link)
         self.keys = KeyAgreement(settings, link.manifest.digest)
         self.announced = 0
         self.batch: Batch | None = None
 
     # -- keys ------------------------------------------------------------------------------------------------
 
-    def greet(self) -> dict[str, Any]:
-        """Return the coordinator's signed exchange key."""
-        return self.channels.greet()
-
     def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
         """Open a channel to a party, and keep its commitment for the draw."""
-        self.channels.welcome(party, fields)
+        super().welcome(party, fields)
         draw = fields.get("draw")
         if not isinstance(draw, bytes) or len(draw) != HASH:
             raise ProtectionError(f"{party} committed to no number for the draw of neighbours")

@@ -10,11 +10,11 @@ from tacit.core.layout import Layout
 from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.party import Party
-from tacit.core.protection import ClientHalf, Vector
+from tacit.core.protection import Vector
 from tacit.core.values import Blob
 from tacit.crypto.channel import checked_key, sign_key
 from tacit.protections.blobs import cipher_of
-from tacit.protections.keys.authenticated import introduce, run_of
+from tacit.protections.keys.authenticated import AuthenticatedClient, run_of
 from tacit.protections.keys.shared_key import SharedKey
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 KEY_SERVER = "key-server"
 
 
-class PaillierClient(ClientHalf):
+class PaillierClient(AuthenticatedClient):
     """Encrypts; where clients share the key, also opens totals."""
 
     def __init__(self, settings: Paillier, party: Party) -> None:
@@ -36,10 +36,6 @@ class PaillierClient(ClientHalf):
     def step_owners(self) -> tuple[object, ...]:
         """The shared key has steps."""
         return self, self.key
-
-    def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
-        """Open a channel to the coordinator."""
-        return introduce(self.party, greeting)
 
     def receive(self, ticket: Mapping[str, Any]) -> None:
         """Take the shared key."""
@@ -76,16 +72,12 @@ class PaillierClient(ClientHalf):
         return code.decode(private.decrypt(blob))
 
 
-class KeyServer(ClientHalf):
+class KeyServer(AuthenticatedClient):
     """A party without rows that holds the secret key."""
 
     def __init__(self, settings: Paillier, party: Party) -> None:
         super().__init__(party)
         self._settings = settings
-
-    def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
-        """Open a channel to the coordinator."""
-        return introduce(self.party, greeting)
 
     @step
     def serve_key(self, message: Message) -> Message:

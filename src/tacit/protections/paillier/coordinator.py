@@ -9,11 +9,11 @@ from tacit.core.errors import ProtectionError
 from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.pending_sum import PendingSum
-from tacit.core.protection import CoordinatorHalf, Vector
+from tacit.core.protection import Vector
 from tacit.core.values import Blob
 from tacit.crypto.channel import checked_key
 from tacit.protections.blobs import cipher_of
-from tacit.protections.keys.authenticated import Channels
+from tacit.protections.keys.authenticated import AuthenticatedCoordinator
 from tacit.protections.keys.key_relay import KeyRelay
 from tacit.protections.paillier.client import KEY_SERVER, KeyServer
 
@@ -21,22 +21,13 @@ if TYPE_CHECKING:
     from tacit.protections.paillier import Paillier
 
 
-class PaillierCoordinator(CoordinatorHalf):
+class PaillierCoordinator(AuthenticatedCoordinator):
     """Adds ciphertexts that it cannot open; how clients get the key is a subclass's."""
 
     def __init__(self, settings: Paillier, link: Link) -> None:
         super().__init__(link)
-        self.channels = Channels(link)
         self._settings = settings
         self._read_key: tuple[bytes, Any] = b"", None  # a public key, and the bytes it was read from
-
-    def greet(self) -> Mapping[str, Any]:
-        """Show the coordinator's signed exchange key."""
-        return self.channels.greet()
-
-    def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
-        """Open a channel to a party."""
-        self.channels.welcome(party, fields)
 
     @property
     def public(self) -> bytes:
@@ -79,17 +70,19 @@ class ServedCoordinator(PaillierCoordinator):
     def __init__(self, settings: Paillier, link: Link) -> None:
         super().__init__(settings, link)
         self.signed = b""  # the public key with the key server's signature
+        self._public = b""
 
     @property
     def public(self) -> bytes:
-        """The public key, once its signature is right."""
-        pinned, run = self.link.pinned(KEY_SERVER), self.link.manifest.digest
-        return checked_key(self.signed, pinned, "paillier", KEY_SERVER, run)
+        """The public key."""
+        return self._public
 
     def prepare(self, sums: int) -> None:
         """Let the key server make the key."""
         for _, reply in self.link.ask(KeyServer.serve_key, parties=[KEY_SERVER]):
             self.signed = reply["public"].data
+            pinned, run = self.link.pinned(KEY_SERVER), self.link.manifest.digest
+            self._public = checked_key(self.signed, pinned, "paillier", KEY_SERVER, run)
 
     def tickets(self, pending: PendingSum) -> tuple[dict[str, Any], Mapping[str, Mapping[str, Any]]]:
         """Return the signed public key."""

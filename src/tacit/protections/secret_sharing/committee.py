@@ -27,8 +27,8 @@ from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Promises
-from tacit.core.protection import ClientHalf, CoordinatorHalf, Vector
-from tacit.protections.keys.authenticated import introduce
+from tacit.core.protection import Vector
+from tacit.protections.keys.authenticated import AuthenticatedClient, AuthenticatedCoordinator
 from tacit.protections.secret_sharing.election import Election, Voter
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_holder import ShareHolder
@@ -105,23 +105,18 @@ class Committee(SecretSharing):
         return CommitteeClient(self, party)
 
 
-class CommitteeCoordinator(CoordinatorHalf):
+class CommitteeCoordinator(AuthenticatedCoordinator):
     """Has committees elected, and relays shares to them."""
 
     def __init__(self, settings: Committee, link: Link) -> None:
         super().__init__(link)
         self._settings = settings
         self.election = Election(link, settings.members, settings.draws)
-        self.shares = ShareRelay(settings, link, self.election.evidence_for)
-        self.channels = self.shares.channels
-
-    def greet(self) -> dict[str, Any]:
-        """Show the coordinator's signed exchange key."""
-        return self.channels.greet()
+        self.shares = ShareRelay(settings, link, self.channels, self.election.evidence_for)
 
     def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
         """Open a channel to a party, and keep its commitment."""
-        self.channels.welcome(party, fields)
+        super().welcome(party, fields)
         self.election.welcome(party, fields)
 
     def prepare(self, sums: int) -> None:
@@ -159,7 +154,7 @@ class CommitteeCoordinator(CoordinatorHalf):
         return self.shares.open(total, layout)
 
 
-class CommitteeClient(ClientHalf):
+class CommitteeClient(AuthenticatedClient):
     """Takes part in elections, deals shares to the committee, and holds them as a member."""
 
     def __init__(self, settings: Committee, party: Party) -> None:
@@ -175,7 +170,7 @@ class CommitteeClient(ClientHalf):
 
     def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
         """Open a channel to the coordinator, and commit to a number."""
-        return {**introduce(self.party, greeting), "commitment": self.voter.commit()}
+        return {**super().introduce(greeting), "commitment": self.voter.commit()}
 
     def receive(self, ticket: Mapping[str, Any]) -> None:
         """Take the clients' key."""

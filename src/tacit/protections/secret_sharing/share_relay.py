@@ -52,10 +52,11 @@ class ShareRelay:
         self,
         settings: SecretSharing,
         link: Link,
+        channels: Channels,
         evidence: Callable[[str], Mapping[str, Any]] = lambda party: {},
     ) -> None:
-        self.channels = Channels(link)
-        self.key_relay = KeyRelay(settings.terms, link, self.channels)
+        self.channels = channels
+        self.key_relay = KeyRelay(settings.terms, link, channels)
         self._settings, self._link, self._evidence = settings, link, evidence
 
     # -- the clients' key ----------------------------------------------------------------------------

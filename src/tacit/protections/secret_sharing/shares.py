@@ -29,8 +29,8 @@ from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Promises
-from tacit.core.protection import ClientHalf, CoordinatorHalf, Vector
-from tacit.protections.keys.authenticated import introduce
+from tacit.core.protection import Vector
+from tacit.protections.keys.authenticated import AuthenticatedClient, AuthenticatedCoordinator
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_holder import ShareHolder
 from tacit.protections.secret_sharing.share_relay import ShareRelay
@@ -105,22 +105,13 @@ class Shares(SecretSharing):
         return SharesClient(self, party)
 
 
-class SharesCoordinator(CoordinatorHalf):
+class SharesCoordinator(AuthenticatedCoordinator):
     """Relays shares among all clients of a sum."""
 
     def __init__(self, settings: Shares, link: Link) -> None:
         super().__init__(link)
         self._settings = settings
-        self.shares = ShareRelay(settings, link)
-        self.channels = self.shares.channels
-
-    def greet(self) -> dict[str, Any]:
-        """Show the coordinator's signed exchange key."""
-        return self.channels.greet()
-
-    def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
-        """Open a channel to a party."""
-        self.channels.welcome(party, fields)
+        self.shares = ShareRelay(settings, link, self.channels)
 
     def prepare(self, sums: int) -> None:
         """Give out the clients' key."""
@@ -156,7 +147,7 @@ class SharesCoordinator(CoordinatorHalf):
         return self.shares.open(total, layout)
 
 
-class SharesClient(ClientHalf):
+class SharesClient(AuthenticatedClient):
     """Deals shares to all clients of a sum, and holds theirs."""
 
     def __init__(self, settings: Shares, party: Party) -> None:
@@ -168,10 +159,6 @@ class SharesClient(ClientHalf):
     def step_owners(self) -> tuple[object, ...]:
         """Shares and the clients' key have steps."""
         return self.shares, self.shares.key
-
-    def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
-        """Open a channel to the coordinator."""
-        return introduce(self.party, greeting)
 
     def receive(self, ticket: Mapping[str, Any]) -> None:
         """Take the clients' key."""
