@@ -119,17 +119,14 @@ def listing(rows: Sequence[Mapping[str, Any]], columns: tuple[tuple[str, str], .
     for index, (_, heading) in enumerate(columns):
         table.add_column(heading, style="cyan" if not index else None, overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(row.get(key)) for key, _ in columns))
+        cells = (row.get(key) for key, _ in columns)
+        table.add_row(*(Text("–", "dim") if cell is None else Text(plain_text(cell)) for cell in cells))
     return table
 
 
 def pairs_table(pairs: Iterable[tuple[str, Any]]) -> Table:
     """Set names beside what they stand for, without a heading."""
     return listing([{"key": key, "value": value} for key, value in pairs], (("key", ""), ("value", "")))
-
-
-def _cell(value: Any) -> Text:
-    return Text("–", style="dim") if value is None else Text(plain_text(value))
 
 
 def plain_text(value: Any) -> str:

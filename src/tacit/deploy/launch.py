@@ -76,7 +76,7 @@ def launch(
     run = resume.run if resume else new_run()
     out = (resume.folder.path.parent if resume else Path(settings.run.out)).absolute()
     config = {
-        "settings": msgspec.json.encode(_travelling(settings)).decode(),
+        "settings": encode_settings(settings),
         "run": run,
         "out": str(out),
         "coordinator": str(coordinator.path.absolute()),
@@ -116,11 +116,11 @@ def check_flower() -> None:
         raise UnavailableError("the Flower engine needs Flower: pip install 'tacit-fl[flower]'")
 
 
-def _travelling(settings: Settings) -> dict[str, Any]:
-    """Settings as all parties see them: the coordinator's own paths stay here."""
+def encode_settings(settings: Settings) -> str:
+    """Return settings as all parties see them: the coordinator's own paths stay here."""
     tables = settings.as_tables()
     del tables["run"]["out"], tables["flower"]["coordinator"]
-    return tables
+    return msgspec.json.encode(tables).decode()
 
 
 @dataclass
