@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run federation test test-full bench reproduce docs lock clean
+.PHONY: help setup run federation test types quick-tests test-full bench reproduce docs lock clean
 
 # The interpreter that makes .venv; afterwards only .venv is used. Choose with `make PYTHON=python3.12`.
 # Asked to run, not only to exist: version managers leave names that point nowhere.
@@ -46,12 +46,20 @@ federation: setup ## The same on Flower: a SuperLink and 3 SuperNodes on this ma
 test: setup ## Lint, types, room order and all tests but the slow ones
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup
+	@$(MAKE) --no-print-directory -j 2 types quick-tests
+
+types: setup
+	@$(BIN)/mypy
+
+# Tests come in random order; `--randomly-seed=last` repeats the order of the last session.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal --durations=20
+
+quick-tests: setup
+	@$(PYTEST) -m "not slow"
 
 test-full: setup ## All tests, the slow ones too
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup
+	@$(PYTEST)
 
 bench: setup ## Measure Tacit beside the packages people use today
 	@$(BIN)/tacit bench all
@@ -59,7 +67,8 @@ bench: setup ## Measure Tacit beside the packages people use today
 reproduce: setup ## Repeat the papers' tables
 	@$(BIN)/tacit reproduce all
 
-docs: setup ## Build the documentation into docs/_build/html
+docs: setup ## Build the documentation into docs/_build/html, from scratch
+	@rm -rf docs/_build docs/api
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"

@@ -29,6 +29,7 @@ from tacit.core.layout import Field, Layout
 from tacit.core.manifest import Components, Manifest
 from tacit.core.marks import apply, contribution
 from tacit.core.parallel import one_thread
+from tacit.core.random import generator
 from tacit.data.preparation import Preparation
 from tacit.data.table import Table
 from tacit.engines.embedded import EmbeddedEngine
@@ -86,7 +87,7 @@ def measured(protection: str, values: int, clients: int, parameters: str = "") -
         coordinator.finish()
         cpu = time.process_time() - started
     own = [event for event in told[before:] if event.party == names[-1]]
-    drawn = [engine._sites.party(name).rng("change").uniform(-0.1, 0.1, values) for name in names]
+    drawn = [generator(site_secret(0, name).reveal(), "change").uniform(-0.1, 0.1, values) for name in names]
     error = np.abs(coordinator.peek()["mean"] - np.mean(drawn, axis=0)).max()
     return {
         "cpu": cpu,

@@ -23,7 +23,7 @@ from tacit.bench import Row, cpu, peak_megabytes
 from tacit.core.parallel import one_thread
 from tacit.federation import Federation, Training
 from tacit.methods.fedheonn import FedHEONN
-from tacit.methods.heonn.units import targets, with_bias
+from tacit.methods.heonn.units import invert_targets, with_bias
 
 LAM = 1e-3
 CLIENTS = 100
@@ -40,7 +40,10 @@ def prepared(federation: Federation, schema: Any) -> list[tuple[np.ndarray, np.n
     mean, spread = table.values.mean(axis=0), table.values.std(axis=0)
     spread[spread == 0] = 1.0
     parts = (federation.holdings.rows(index) for index in range(federation.clients))
-    return [(with_bias((part.values - mean) / spread), *targets("logistic", part, schema)) for part in parts]
+    return [
+        (with_bias((part.values - mean) / spread), *invert_targets("logistic", part, schema))
+        for part in parts
+    ]
 
 
 class Published:

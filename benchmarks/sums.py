@@ -10,15 +10,18 @@ from dataclasses import dataclass
 from functools import partial
 from math import comb, log, sqrt
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.bench import Row, cpu
 from tacit.core.coordinator import Coordinator
-from tacit.core.errors import DataError
+from tacit.core.errors import ConfigError, DataError
 from tacit.core.events import Events, Replied
 from tacit.core.exposure import COORDINATOR
 from tacit.core.layout import Field, Layout
+from tacit.core.link import Link
 from tacit.core.manifest import Components, Manifest
 from tacit.core.marks import contribution
 from tacit.core.secret import Secret
@@ -29,8 +32,8 @@ from tacit.engines.embedded import EmbeddedEngine
 from tacit.engines.holdings import Holdings
 from tacit.engines.sites import pinned_identity, site_secret
 from tacit.methods.base import Method
-from tacit.protections.masked.coordinator import Masked
-from tacit.protections.secret_sharing.election import simulate_elections
+from tacit.protections.masked import Masked
+from tacit.protections.secret_sharing.election import NONCE, draw_members, draw_seed
 
 CLIENTS, DROPOUTS, VALUES, BITS = 100, 10, 100_000, 24  # of the comparison with SecAgg+
 SIZES = (625, 1250, 2500, 5000)  # clients of the growth, with so many values each:
@@ -92,7 +95,7 @@ def masked_sum(clients: int, values: int, dropouts: int, neighbours: int | None)
     table = Table.of(np.zeros((clients, 1)), np.zeros(clients), task="regression")
     holdings = Holdings(table, np.arange(clients + 1), list(rows))
     sent: list[int] = []
-    coordinator = Coordinator(
+    link = Link(
         EmbeddedEngine(holdings, assemble=lambda _: components),
         manifest,
         components,
@@ -100,10 +103,11 @@ def masked_sum(clients: int, values: int, dropouts: int, neighbours: int | None)
         secret=site_secret(0, COORDINATOR),
         pinned=partial(pinned_identity, 0),
     )
+    coordinator = Coordinator(link)
     coordinator.enrol()
     sent.clear()
     started = time.process_time()
-    components.protection.prepare(coordinator, 1)
+    coordinator.protection.prepare(1)
     total = coordinator.reveal(components.method.update)
     seconds = time.process_time() - started
     expected = np.sum([row for name, row in rows.items() if name not in gone], axis=0, dtype=float)
@@ -170,6 +174,75 @@ def growth() -> Row:
 
 
 # -- the election of a committee ---------------------------------------------------------------------------
+
+
+def simulate_elections(
+    clients: int,
+    members: int,
+    colluders: int,
+    elections: int,
+    rng: np.random.Generator,
+    *,
+    rule: Literal["draw", "votes"] = "draw",
+    draws: int = 1,
+    wanted: int | None = None,
+) -> NDArray[np.int64]:
+    """Count how many seats colluders take; return the number of elections for 0, 1, … members.
+
+    Parameters
+    ----------
+    clients, members, colluders, elections : int
+    rng : numpy.random.Generator
+    rule : {"draw", "votes"}
+        Ours; or random votes as published: every client gives each other one between 0 and 1, and the
+        highest sums are elected. Colluders give each other 1, and everybody else 0.
+    draws : int
+        How often a draw may be made. Colluders that see one with too few seats for them withhold a number
+        and so void it, at the price of one of them.
+    wanted : int, optional
+        Seats with which colluders are content; all, if left out.
+
+    Examples
+    --------
+    >>> simulate_elections(16, 3, 3, 1000, np.random.default_rng(0), rule="votes").tolist()
+    [0, 0, 163, 837]
+    """
+    if not 0 <= colluders <= clients or not 1 <= members <= clients:
+        raise ConfigError(f"{colluders} colluders and {members} seats among {clients} clients: too many")
+    if rule == "votes":
+        seats = _by_votes(clients, members, colluders, elections, rng)
+    else:
+        content = members if wanted is None else wanted
+        seats = np.array(
+            [_by_draw(clients, members, colluders, draws, content, rng) for _ in range(elections)]
+        )
+    return np.bincount(seats, minlength=members + 1)
+
+
+def _by_draw(
+    clients: int, members: int, colluders: int, draws: int, wanted: int, rng: np.random.Generator
+) -> int:
+    friends = [f"friend {index}" for index in range(colluders)]
+    honest = [f"honest {index}" for index in range(clients - colluders)]
+    seats = 0
+    for draw in range(draws):
+        chosen = draw_members(draw_seed("run", draw + 1, [rng.bytes(NONCE)]), honest + friends, members)
+        seats = len({*chosen} & {*friends})
+        if seats >= wanted or len(friends) <= wanted:
+            break
+        friends.pop()
+    return seats
+
+
+def _by_votes(
+    clients: int, members: int, colluders: int, elections: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    honest = clients - colluders
+    votes = rng.random((elections, honest, clients))
+    votes[:, np.arange(honest), colluders + np.arange(honest)] = 0.0
+    sums = votes.sum(axis=1)
+    sums[:, :colluders] += colluders
+    return np.asarray((np.argsort(-sums, axis=1)[:, :members] < colluders).sum(axis=1))
 
 
 def election() -> Row:

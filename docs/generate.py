@@ -1,7 +1,7 @@
 """Write the tables of README, SECURITY and docs that follow from the code: ``python docs/generate.py``.
 
-A region begins with ``<!-- generated: NAME WORDS -->`` and ends with ``<!-- end -->``; what is between them is
-made by the function of that name here. A test fails if a page is not up to date.
+A region begins with ``<!-- generated: NAME WORDS -->`` and ends with ``<!-- end -->``; what is between them
+is made by the function of that name here. A test fails if a page is not up to date.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _undone_by(promises: Mapping[str, Any]) -> str:
 
 
 def protections(*words: str) -> str:
-    """Who sees what under each protection: ``brief``: without variants; ``linked``: with links to its text."""
+    """Who sees what under each protection; ``brief``: without variants, ``linked``: to its section."""
     rows = []
     for name, flags, promises in _promised():
         if flags and "brief" in words:

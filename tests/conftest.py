@@ -20,6 +20,7 @@ from tacit.core.errors import MessageError
 from tacit.core.events import Event, Events
 from tacit.core.exposure import COORDINATOR
 from tacit.core.layout import Field, Layout
+from tacit.core.link import Link
 from tacit.core.manifest import Components, Manifest
 from tacit.core.marks import apply, contribution
 from tacit.core.message import Message
@@ -35,10 +36,31 @@ from tacit.methods.base import Method
 from tacit.methods.fedheonn import FedHEONN
 from tacit.protections import PROTECTIONS
 from tacit.protections.plain import Plain
+from tacit.runs.page import drawing
+from tests.quick import QUICK, BlankSheet, Mode, representatives
 
 # A shell that starts tests in the background lets them ignore Ctrl-C, and all that they start as well.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Thin out examples and drawings if the slow tests are left out too."""
+    Mode.quick = config.getoption("markexpr") == QUICK
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with tests on a real federation: they mostly wait while the other worker does the rest."""
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+
+
+@pytest.fixture(autouse=True)
+def few_drawings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw nothing in the quick session but for tests marked ``draws``: most of a small run is drawing."""
+    if Mode.quick and request.node.get_closest_marker("draws") is None:
+        monkeypatch.setattr(drawing, "Sheet", BlankSheet)
+
 
 # Settings under which each protection is tested; one that is not named here is tested as it comes.
 SETTINGS: dict[str, list[dict[str, Any]]] = {
@@ -59,7 +81,16 @@ VARIANTS = {
 }
 # Whoever promises an error of a percent or more adds noise on purpose: its totals equal no other sum's.
 EXACT = [name for name, protection in VARIANTS.items() if protection.promises.precision < 0.01]
-GUARDED = [name for name in EXACT if getattr(VARIANTS[name], "guarded", False)]
+# Like ckks-sum with fewer primes, and the slowest of all.
+LIKE_ANOTHER = "ckks-sum-compact"
+
+
+def variants(names: Iterable[str]) -> list[Any]:
+    """Return names of variants as parameters; those that are like another are left to the full session."""
+    return representatives(names, *(set(names) - {LIKE_ANOTHER}))
+
+
+GUARDED = [name for name in EXACT if VARIANTS[name].authenticated]
 
 
 def make_table(task: str = "classification", rows: int = 90, features: int = 3, seed: int = 0) -> Table:
@@ -101,7 +132,7 @@ class Tap:
         self.recall: Callable[[str, str, bytes, bytes], Any] = lambda step, party, call, job: None
         self.sort: Callable[[str, list[Reply]], Iterable[Reply]] | None = None
 
-    recalls = False
+    persistent = False
 
     def parties(self, role: str = "client") -> Any:
         return self.engine.parties(role)
@@ -242,25 +273,27 @@ class Scene:
         if subscriber:
             events.subscribe(subscriber)
         self.coordinator = Coordinator(
-            self.tap,
-            manifest,
-            self.components,
-            events,
-            secret=site_secret(0, COORDINATOR),
-            pinned=partial(pinned_identity, 0),
-            transcript=lambda *received: self.heard.append(received),
+            Link(
+                self.tap,
+                manifest,
+                self.components,
+                events,
+                secret=site_secret(0, COORDINATOR),
+                pinned=partial(pinned_identity, 0),
+                transcript=lambda *received: self.heard.append(received),
+            )
         )
 
     def begin(self) -> Scene:
         """Enrol, and agree on keys."""
         with quick_keys():
             self.coordinator.enrol()
-            self.protection.prepare(self.coordinator, 1)
+            self.coordinator.protection.prepare(1)
         return self
 
     def total(self, lost: Iterable[str] = ()) -> Total:
         """Sum the vectors, as if they were new ones each time; some clients do not answer."""
-        self.coordinator.openings = OpenedTotals()
+        self.coordinator.link.opened_totals = OpenedTotals()
         self.tap.lose = lambda step, party: party in lost
         with quick_keys():
             return self.coordinator.reveal(self.components.method.vector)
@@ -304,13 +337,13 @@ def sum_of(
     return Scene(protection, rows, bound=bound, **settings).begin().total(lost)
 
 
-@pytest.fixture(scope="session", params=EXACT)
+@pytest.fixture(scope="session", params=variants(EXACT))
 def protection(request: pytest.FixtureRequest) -> Any:
     """Every registered protection whose totals are sums, with every setting that changes its promises."""
     return VARIANTS[request.param]
 
 
-@pytest.fixture(scope="session", params=VARIANTS)
+@pytest.fixture(scope="session", params=variants(VARIANTS))
 def any_protection(request: pytest.FixtureRequest) -> Any:
     """Every registered protection, those that add noise among them."""
     return VARIANTS[request.param]
@@ -321,7 +354,7 @@ def protections() -> list[Any]:
     return list(VARIANTS.values())
 
 
-@pytest.fixture(scope="session", params=GUARDED)
+@pytest.fixture(scope="session", params=variants(GUARDED))
 def guarded(request: pytest.FixtureRequest) -> Any:
     """Every protection with keys."""
     return VARIANTS[request.param]
@@ -364,7 +397,7 @@ def table_of() -> Callable[..., Table]:
 
 
 @pytest.fixture
-def desk_of(table: Table) -> Iterator[Callable[..., Coordinator]]:
+def coordinator_of(table: Table) -> Iterator[Callable[..., Coordinator]]:
     """Make coordinators that have not enrolled yet; their engine is tapped and closed when the test ends."""
     engines: list[Any] = []
 
@@ -393,13 +426,15 @@ def desk_of(table: Table) -> Iterator[Callable[..., Coordinator]]:
         engines.append(tap)
         events = Events(subscriber) if subscriber else Events()
         return Coordinator(
-            tap,
-            manifest,
-            components,
-            events,
-            timeout=timeout,
-            secret=site_secret(0, COORDINATOR),
-            pinned=partial(pinned_identity, 0),
+            Link(
+                tap,
+                manifest,
+                components,
+                events,
+                timeout=timeout,
+                secret=site_secret(0, COORDINATOR),
+                pinned=partial(pinned_identity, 0),
+            )
         )
 
     yield make

@@ -10,19 +10,21 @@ from typing import Any, Self
 
 import numpy as np
 
-from tacit.core.coordinator import Coordinator, Outcome, Transcript
+from tacit.core.coordinator import Coordinator, Outcome
 from tacit.core.engine import Engine
 from tacit.core.errors import ConfigError, DataError, TacitError
 from tacit.core.events import Evaluated, Events, RunEnded
 from tacit.core.exposure import COORDINATOR
-from tacit.core.kept import Kept
-from tacit.core.kept import resume as go_on
+from tacit.core.link import Link
 from tacit.core.manifest import Components, Manifest, new_run
 from tacit.core.parallel import one_thread
 from tacit.core.protection import Protection
 from tacit.core.random import generator
 from tacit.core.secret import Secret
 from tacit.core.shared import Shared
+from tacit.core.snapshot import Snapshot
+from tacit.core.snapshot import resume as resume_run
+from tacit.core.transport import Transcript
 from tacit.data.files import load
 from tacit.data.partition import partition as divide
 from tacit.data.preparation import Preparation
@@ -217,8 +219,8 @@ class Federation:
         start: Training | None = None,
         run: str | None = None,
         transcript: Transcript | None = None,
-        keep: Callable[[Kept], None] | None = None,
-        resume: Kept | None = None,
+        keep: Callable[[Snapshot], None] | None = None,
+        resume: Snapshot | None = None,
     ) -> Training:
         """Train a method on this federation.
 
@@ -241,7 +243,7 @@ class Federation:
             Told everything that anyone received: receiver, sender, step, bytes.
         keep : callable, optional
             Told after each completed round what a run can go on from.
-        resume : Kept, optional
+        resume : Snapshot, optional
             What ``keep`` was told last, in a run of the same settings: train from there to the end.
         """
         chosen = METHODS.build(method) if isinstance(method, str) else method
@@ -263,16 +265,17 @@ class Federation:
         events = events or Events()
         events.subscribe(ledger)
         with one_thread(), self._engine(manifest, components) as engine:
-            coordinator = Coordinator(
+            link = Link(
                 engine,
                 manifest,
                 components,
                 events,
                 secret=self._secret(),
                 pinned=self._pinned,
-                standing=self._standing(),
+                preshared=self._preshared(),
                 transcript=transcript,
             )
+            coordinator = Coordinator(link)
             try:
                 coordinator.keep = keep
                 training = self._train(coordinator, ledger, start, resume)
@@ -283,22 +286,28 @@ class Federation:
             return training
 
     def _train(
-        self, coordinator: Coordinator, ledger: CostLedger, start: Training | None, resume: Kept | None = None
+        self,
+        coordinator: Coordinator,
+        ledger: CostLedger,
+        start: Training | None,
+        resume: Snapshot | None = None,
     ) -> Training:
-        method: Method = coordinator.components.method
+        method = coordinator.components.method
         coordinator.enrol()
         method.check(coordinator.schema)
-        preparation: Preparation = coordinator.components.preparation
+        preparation = coordinator.components.preparation
         evaluated = self._evaluated()
         agreed = start or preparation.idle(method)
         sums = method.sums + evaluated + (0 if agreed else preparation.sums)
-        coordinator.components.protection.prepare(coordinator, sums)
+        coordinator.protection.prepare(sums)
         coordinator.reserved = int(evaluated)
         if resume is not None:
-            go_on(coordinator, resume, method.round_sums)
+            resume_run(coordinator, resume, method.round_sums)
         elif start is not None:
-            coordinator.shared = method.joined(_continued(coordinator, start.schema, start.outcome.shared))
-        elif not method.at_once(coordinator):
+            coordinator.shared = method.continue_from(
+                _continued(coordinator, start.schema, start.outcome.shared)
+            )
+        elif not method.finds_scale_itself(coordinator):
             coordinator.parties = preparation.train(coordinator)
         method.train(coordinator)
         holdout = self._federated_scores(coordinator) if evaluated else None
@@ -317,7 +326,7 @@ class Federation:
     def _pinned(self, name: str) -> bytes:
         return pinned_identity(self.seed, name)
 
-    def _standing(self) -> frozenset[str]:
+    def _preshared(self) -> frozenset[str]:
         return frozenset()
 
     def _evaluated(self) -> bool:

@@ -19,9 +19,10 @@ from tacit.core.errors import ConfigError, OpeningError, QuorumError
 from tacit.core.secret import Secret
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks, expand, sign_for
+from tacit.protections.masked import Masked
 from tacit.protections.masked import client as masked_client
-from tacit.protections.masked.coordinator import Masked
-from tacit.protections.masked.wire import Encoding, listed, mask_seeds, to_flags
+from tacit.protections.masked.client import MaskedClient
+from tacit.protections.masked.wire import Encoding, derive_mask_seeds, digest_names, pack_flags
 
 STEPS = OFFER, DEAL, CONTRIBUTE, UNMASK = (
     "protection.offer",
@@ -108,11 +109,11 @@ def test_flower_folds_its_seeds_to_32_bits(flower):
 
 def unmask(scene, party, vanished=()):
     """Ask one client to unmask, as a coordinator would that says who vanished."""
-    order = scene.coordinator.memory["batch"].order[party]
+    order = scene.coordinator.protection.batch.holders[party]
     arrived = sorted(set(order) - set(vanished))
-    common = {"slot": 1, "survivors": len(arrived), "list": listed(arrived)}
-    jobs = {party: {"alive": to_flags([name not in vanished for name in order])}}
-    return dict(scene.coordinator.ask(scene.protection.unmask, common, jobs))
+    common = {"slot": 1, "survivors": len(arrived), "list": digest_names(arrived)}
+    jobs = {party: {"alive": pack_flags([name not in vanished for name in order])}}
+    return dict(scene.coordinator.ask(MaskedClient.unmask, common, jobs))
 
 
 def signed(words):
@@ -133,10 +134,10 @@ def test_a_late_upload_after_its_pairwise_masks_were_removed_stays_closed(scene_
     own = scene.site("client-1").vault["mask/own/1"].reveal()
     private, seed = Secret(own[:32]), Secret(own[32:])  # the unmasking wave gives the first away
     assert_exact(scene, scene.coordinator.reveal(scene.components.method.vector), {"client-1"})
-    batch, code = scene.coordinator.memory["batch"], FixedPoint(np.ones(3), 32, 5)
+    batch, code = scene.coordinator.protection.batch, FixedPoint(np.ones(3), 32, 5)
     words, call = Encoding(code).read(late["upload"], batch.run, 1)
-    publics = {name: batch.piece(batch.publics, name, 1) for name in batch.neighbours("client-1")}
-    seeds = mask_seeds(private, publics, batch.run, call, 1, "client-1")
+    publics = {name: batch.public_key(name, 1) for name in batch.neighbours("client-1")}
+    seeds = derive_mask_seeds(private, publics, batch.run, call, 1, "client-1")
     add_masks(words, [(seed, -sign_for("client-1", name)) for name, seed in seeds.items()])
     truth = code.encode(scene.rows["client-1"])
     assert not (signed(words) == truth).any()  # its own mask is still on
@@ -206,7 +207,7 @@ def test_flower_fails_when_a_client_drops_in_its_first_two_stages(flower, stage)
 def test_an_even_number_of_neighbours_and_an_odd_one(scene_of, neighbours):
     scene = scene_of(Masked(neighbours=neighbours), rows_of(30), quorum=0.5).begin()
     assert_exact(scene, scene.total({"client-7"}), {"client-7"})
-    assert len(scene.coordinator.memory["batch"].neighbours("client-1")) == neighbours + neighbours % 2
+    assert len(scene.coordinator.protection.batch.neighbours("client-1")) == neighbours + neighbours % 2
 
 
 def test_flower_crashes_for_an_even_number_of_shares(flower):
@@ -214,6 +215,7 @@ def test_flower_crashes_for_an_even_number_of_shares(flower):
         flower.run(9, 0, 3, 4, 2)
 
 
+@pytest.mark.slow
 def test_the_sum_of_2200_clients_at_their_bounds_is_exact(scene_of):
     rows = {f"client-{index}": np.array([1.0, -1.0, 0.5]) for index in range(2200)}
     scene = scene_of(Masked(bits=24, neighbours=4), rows).begin()

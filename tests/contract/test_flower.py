@@ -1,6 +1,6 @@
 """The same jobs on a real SuperLink and SuperNodes as on the embedded engine, run over the registries.
 
-One federation is started for all of them; ``make test`` makes two runs on it, ``make test-full`` all.
+One federation is started for all of them; ``make test`` makes one run on it, ``make test-full`` all.
 """
 
 import json
@@ -160,6 +160,7 @@ def test_a_run_by_command_under_ckks(federation, tables, tmp_path):
         assert secret.hex().encode() not in seen
 
 
+@pytest.mark.slow
 def test_a_run_by_python_under_masks(federation, tables):
     chosen = tables(protect={"name": "masked"})
     told = []

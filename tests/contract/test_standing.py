@@ -108,7 +108,7 @@ class TestEveryProtection:
 
     def test_no_opening_shows_a_few_clients(self, protect, federation, names, tmp_path):
         with Standing.start(tmp_path, federation, protect=protect, min_clients=3) as standing:
-            if protect.joins:
+            if protect.incremental:
                 standing.add(names[:2])
                 with pytest.raises(OpeningError, match="2 clients contribute"):
                     standing.weights()
@@ -122,7 +122,7 @@ class TestEveryProtection:
             with pytest.raises(OpeningError, match="differ by 1 client"):
                 standing.withdraw(names[:1])
                 standing.weights()
-            if protect.joins:
+            if protect.incremental:
                 standing.change(add=names[6:7], withdraw=names[1:2])
             else:
                 standing.change(add=names[6:7], withdraw=names[:2])

@@ -7,6 +7,7 @@ The plain sum is the control: there the same search finds them.
 
 import itertools
 import struct
+from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from unittest import mock
@@ -17,10 +18,11 @@ import pytest
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from tacit.core.client import read_log
+from tacit.core.client import protection_half, read_log
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import TacitError
 from tacit.core.layout import Field, Layout
+from tacit.core.link import Link
 from tacit.core.message import Message
 from tacit.core.party import Party, Vault
 from tacit.core.secret import Secret
@@ -34,15 +36,23 @@ from tacit.crypto.rlwe import Header
 from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
-from tacit.protections.ckks_schemes import scheme
-from tacit.protections.masked.coordinator import Masked
-from tacit.protections.masked.wire import ELEMENTS, KEY, mask_seeds
+from tacit.protections.ckks.schemes import scheme
+from tacit.protections.keys.shared_key import SharedKey
+from tacit.protections.masked import Masked
+from tacit.protections.masked.wire import ELEMENTS, KEY, derive_mask_seeds
 from tacit.protections.noised import Noised
 from tacit.protections.paillier import Paillier
 from tacit.protections.plain import Plain
 from tacit.protections.ring import Ring
-from tacit.protections.secret_sharing.protocol import OVERHEAD, Dealt
-from tacit.protections.secret_sharing.share_round import Dealing, from_raw, lines, partial_place, recovered
+from tacit.protections.secret_sharing.settings import SecretSharing
+from tacit.protections.secret_sharing.share_holder import OVERHEAD
+from tacit.protections.secret_sharing.share_round import (
+    ShareRound,
+    names_from_bytes,
+    partial_place,
+    recover_total,
+    words_from_bytes,
+)
 
 COORDINATOR = "coordinator"
 KEY_SERVER = "key-server"
@@ -125,11 +135,13 @@ def remembering(world):
 def keys_of(world, who):
     """Every secret a party holds, by name; the federation's own key among them if it has that."""
     if who == COORDINATOR:
-        return dict(world.coordinator.vault)
+        link = world.coordinator.link
+        return {**link.vault, **{f"channel/{name}": key for name, key in link.transport.channels.items()}}
     site = world.site(who)
     found = dict(site.vault)
     if "content" in found:
-        found["federation"] = world.protection.unlocked(site)
+        owners = world.protection.at_client(site).step_owners
+        found["federation"] = next(owner for owner in owners if isinstance(owner, SharedKey)).newest()
     return found
 
 
@@ -138,7 +150,7 @@ def keys_ever(world, *who):
     found = {}
     for holder in who:
         found |= {(holder, name): key for name, key in keys_of(world, holder).items()}
-        vault = world.coordinator.vault if holder == COORDINATOR else world.site(holder).vault
+        vault = world.coordinator.link.vault if holder == COORDINATOR else world.site(holder).vault
         own = [(name, key) for place, name, key in world.secrets if place is vault]
         found |= {(holder, name, number): key for number, (name, key) in enumerate(own)}
     return found
@@ -156,7 +168,7 @@ def distinct(secrets):
 def unsealed(world, keys, found):
     """What opens with any 32 bytes that these keys give, tried at every place where a seal could be."""
     run = world.coordinator.manifest.digest
-    publics = [signed[SIGNATURE:] for signed in world.coordinator.directory.values()]
+    publics = [signed[SIGNATURE:] for signed in directory_of(world).values()]
     tried = [key for key in keys.values() if len(key.reveal()) == 32]
     tried += [
         pair_key(own, public, use, run)
@@ -179,6 +191,13 @@ def unsealed(world, keys, found):
                 yield ChaCha20Poly1305(key.reveal()).decrypt(piece[:12], piece[12:], where)
 
 
+def directory_of(world):
+    """Signed exchange keys of the parties, where the protection has any."""
+    half = world.coordinator.protection
+    half = getattr(half, "inner", half)
+    return half.channels.directory if hasattr(half, "channels") else {}
+
+
 def read_by(world, entries, keys):
     """Bytes and numbers that somebody with these keys makes of what was received."""
     raws = list(dict.fromkeys(piece for *_, raw in entries for piece in pieces(raw)))
@@ -195,7 +214,7 @@ def read_by(world, entries, keys):
             for blob in ckks_blobs(raw):
                 with suppress(TacitError):
                     numbers.append(cipher.decrypt(blob))
-    if isinstance(world.protection, Dealt):
+    if isinstance(world.protection, SecretSharing):
         shares = dealt_shares(world, entries, keys)
         raws += [raw for held in shares.values() for raw in held.values()]
         numbers += [*put_together(shares), *opened_partials(world, entries, keys)]
@@ -212,42 +231,39 @@ def fields_of(raw):
 
 
 def dealt_shares(world, entries, keys):
-    """Shares that somebody with these keys unseals, by dealing and dealer and then by the holder's point."""
-    run, publics = world.coordinator.manifest.digest, world.coordinator.directory
+    """Shares that somebody with these keys unseals, by round and dealer and then by the holder's point."""
+    run, publics = world.coordinator.manifest.digest, directory_of(world)
     found = {}
     for _, _, step, raw in entries:
         told = fields_of(raw)
         if step != "protection.hold" or not {"dealers", "shares"} <= told.keys():
             continue
-        holders, dealers, sealed = lines(told["holders"]), lines(told["dealers"]), told["shares"].data
-        deal = Dealing(
-            world.protection.scheme, told["sum"], told["lap"], tuple(holders), needed(world, len(holders))
-        )
+        holders, dealers = names_from_bytes(told["holders"]), names_from_bytes(told["dealers"])
+        sealed = told["shares"].data
+        threshold = world.protection.min_holders(len(holders))
+        share_round = ShareRound(world.protection.scheme, told["sum"], told["lap"], tuple(holders), threshold)
         for holder, own in named(keys, "exchange"):
             position = 0
             for dealer in dealers if holder in holders else ():
                 if dealer == holder:
                     continue
-                size = deal.length(dealer, holders.index(holder), told["slots"]) + OVERHEAD
+                size = share_round.share_size(dealer, holders.index(holder), told["slots"]) + OVERHEAD
                 piece, position = sealed[position : position + size], position + size
                 key = pair_key(own, publics[dealer][SIGNATURE:], "seal", run)
                 with suppress(TacitError):
-                    share = unseal(key, piece, deal.share_place(run, dealer, holder))
-                    found.setdefault((deal, dealer), {})[holders.index(holder) + 1] = share
+                    share = unseal(key, piece, share_round.share_place(run, dealer, holder))
+                    found.setdefault((share_round, dealer), {})[holders.index(holder) + 1] = share
     return found
-
-
-def needed(world, holders):
-    protection = world.protection
-    return protection.needed(holders) if protection.name == "shares" else protection._needed(holders)
 
 
 def put_together(shares):
     """Vectors of whose shares there are enough; of additive ones the dealer keeps the last."""
-    for (deal, _), held in shares.items():
-        if deal.scheme == "shamir" and len(held) >= deal.threshold:
-            some = [Share(point, from_raw(raw)) for point, raw in held.items()][: deal.threshold]
-            yield from_field(recover_vector(some, deal.threshold))
+    for (share_round, _), held in shares.items():
+        if share_round.scheme == "shamir" and len(held) >= share_round.threshold:
+            some = [Share(point, words_from_bytes(raw)) for point, raw in held.items()][
+                : share_round.threshold
+            ]
+            yield from_field(recover_vector(some, share_round.threshold))
 
 
 def opened_partials(world, entries, keys):
@@ -265,20 +281,23 @@ def opened_partials(world, entries, keys):
                             unseal(key, sealed[i * size : (i + 1) * size], partial_place(run, total, point))
                             for i, point in enumerate(points)
                         ]
-                        yield recovered(scheme, points, [*map(from_raw, rows)], total["threshold"])
+                        yield recover_total(
+                            scheme, points, [*map(words_from_bytes, rows)], total["threshold"]
+                        )
         partial = fields_of(raw).get("partial") if receiver == COORDINATOR else None
         if step == "protection.hold" and partial is not None and partial.kind == "share":
-            told.setdefault(sender, []).append(from_raw(partial.data))
+            told.setdefault(sender, []).append(words_from_bytes(partial.data))
     holders = [name for name in holders_of(world) if name in told]
     for rows in zip(*(told[name] for name in holders), strict=True):  # nobody vanishes in these runs
-        yield recovered(scheme, range(1, len(rows) + 1), rows, needed(world, len(holders)))
+        yield recover_total(scheme, range(1, len(rows) + 1), rows, world.protection.min_holders(len(holders)))
 
 
 def holders_of(world):
-    return world.coordinator.memory.get("members", world.clients)
+    half = world.coordinator.protection
+    return half.election.members if world.protection.name == "committee" else world.clients
 
 
-def unmasked(world, entries, keys):
+def unmasked(world, entries, keys):  # noqa: C901, PLR0915 -- an attacker follows the protocol step by step
     """Uploads, freed of all masks that somebody with these keys knows; and what has none left."""
     run, order = world.coordinator.manifest.digest, sorted(world.clients)
     threshold = world.protection.sizing(len(order))[1]
@@ -330,7 +349,7 @@ def unmasked(world, entries, keys):
                     continue
                 public = publics[slot, other if ends[0] == owner else owner]
                 private = Secret(secrets[slot, ends[0], "key"])
-                seed = mask_seeds(private, {other: public}, run, call, slot, owner)[other]
+                seed = derive_mask_seeds(private, {other: public}, run, call, slot, owner)[other]
                 pairs.append((seed, -sign_for(owner, other)))
         words = words.copy()
         add_masks(words, masks)
@@ -364,10 +383,10 @@ def signed(words, size):
 def encodings(protection, vector, layout, clients):
     """A vector as the numbers that the protection works on, and as they are."""
     forms = [vector]
-    if isinstance(protection, Paillier | Ring | Dealt | Masked):
+    if isinstance(protection, Paillier | Ring | SecretSharing | Masked):
         forms.append(FixedPoint.of(layout, protection.bits, clients).encode(vector))
     elif protection.name == "ckks":
-        forms.append(protection._slots(layout, clients).encode(vector))
+        forms.append(protection.slots(layout, clients).encode(vector))
     return forms
 
 
@@ -522,7 +541,7 @@ class TestCollusion:
     def test_together_they_read_a_vector(self, world, keys_once):
         """Coordinator and any one client where clients share a key; coordinator and key server."""
         said = world.protection.promises.collusion
-        if "open every contribution" not in said or isinstance(world.protection, Dealt | Masked):
+        if "open every contribution" not in said or isinstance(world.protection, SecretSharing | Masked):
             assert "coordinator" in said or "clients" in said
             return
         helper = KEY_SERVER if world.protection.services else "client-3"
@@ -535,7 +554,7 @@ class TestCollusion:
     def test_enough_holders_read_a_vector_and_one_fewer_do_not(self, world):
         """Masks and Shamir's shares: t of the holders, with all that the coordinator has, and not t - 1."""
         if getattr(world.protection, "scheme", "") == "additive" or not isinstance(
-            world.protection, Dealt | Masked
+            world.protection, SecretSharing | Masked
         ):
             return
         said = world.protection.promises.collusion
@@ -544,7 +563,7 @@ class TestCollusion:
             assert "t of the clients that hold shares" in said
         else:
             holders = list(holders_of(world))
-            threshold = needed(world, len(holders))
+            threshold = world.protection.min_holders(len(holders))
             assert "(t of n) together open every" in said or f"{threshold} of 3 members together open" in said
         assert len(holders) // 2 < threshold < 4
         victim = [client for client in CLIENTS if client not in holders[:threshold]][-1]
@@ -567,7 +586,7 @@ class TestCollusion:
         scene = scene_of(Noised(inner=inner, epsilon=3.0, clip=4.0), ROWS, min_clients=3)
         with remembering(scene):
             scene.begin().total()
-        scene.clients, scene.protection = CLIENTS, scene.protection.wrapped
+        scene.clients, scene.protection = CLIENTS, scene.protection.inner_protection
         entries = entries_of(scene, COORDINATOR)
         raws, numbers = read_by(scene, entries, keys_ever(scene, COORDINATOR))
         numbers += [np.frombuffer(raw, "<f8") for raw in raws if len(raw) == TOTAL.nbytes]
@@ -586,7 +605,7 @@ class TestCollusion:
                 found = []
                 for helper in helpers:
                     keys = keys_ever(scene, helper)
-                    keys[COORDINATOR, "paillier"] = scene.coordinator.vault["paillier"]
+                    keys[COORDINATOR, "paillier"] = scene.coordinator.link.vault["paillier"]
                     found += read_by(scene, entries_of(scene, COORDINATOR), keys)[1]
                 sums[helpers] = [np.asarray(array) for array in found]
         wanted = encodings(scene.protection, ROWS["client-2"], LAYOUT, 4)[1]
@@ -606,11 +625,17 @@ class TestCollusion:
 def trained(protection, table_of, keys_once):
     """A whole training on a federation; vectors are taken down as clients hand them to the protection."""
     world = SimpleNamespace(protection=protection, heard=[], told=[], vectors=[], clients=[])
-    protect = type(protection).protect
 
-    def noting(self, party, ticket, vector, layout):
-        world.vectors.append((party.id, vector.copy(), layout))
-        return protect(self, party, ticket, vector, layout)
+    def noting(party, components):
+        half = protection_half(party, components)
+        protect = half.protect
+
+        def noted(ticket, vector, layout):
+            world.vectors.append((party.id, vector.copy(), layout))
+            return protect(ticket, vector, layout)
+
+        half.protect = noted
+        return half
 
     class Kept(Coordinator):
         def __init__(self, *args, **settings):
@@ -619,12 +644,12 @@ def trained(protection, table_of, keys_once):
             self.events.subscribe(lambda number, event: world.told.append(event))
 
     federation = Federation.embedded(table_of(rows=60), clients=4, test=None, seed=3)
-    with remembering(world), keys_once(), mock.patch.object(type(protection), "protect", noting):
+    with remembering(world), keys_once(), mock.patch("tacit.core.client.protection_half", noting):
         with mock.patch("tacit.federation.Coordinator", Kept):
             world.training = federation.train(
                 FedHEONN(), protect=protection, transcript=lambda *received: world.heard.append(received)
             )
-        world.site = world.coordinator.engine._sites.party
+        world.site = world.coordinator.link.transport.engine._sites.party
         world.clients = list(world.coordinator.parties)
         world.read = {who: read_together(world, who) for who in receivers(world)}
     return world
@@ -708,9 +733,9 @@ class TestSecrets:
             *run.told,
             run.coordinator,
             run.protection,
-            run.coordinator.vault,
-            run.coordinator.memory,
-            run.coordinator.directory,
+            run.coordinator.link.vault,
+            run.coordinator.protection,
+            remembered(run),
         ]
         shown += [*sites, *(site.vault for site in sites), *(site.state for site in sites)]
         shown += [dict(site.vault) for site in sites] + [site.cache for site in sites]
@@ -731,19 +756,29 @@ class TestSecrets:
 
     def test_none_is_in_what_the_coordinator_remembers(self, run):
         secrets = secrets_of(run)
-        values = [
-            value.data if isinstance(value, Blob) else value for value in _leaves(run.coordinator.memory)
-        ]
-        everything = b"|".join(value for value in values if isinstance(value, bytes))
+        found = list(_leaves(remembered(run)))
+        assert bool(found) == bool(directory_of(run))
+        everything = b"|".join(value for value in found if isinstance(value, bytes))
         assert [label for label, secret in secrets.items() if secret in everything] == []
 
 
+def remembered(run):
+    """All that the protection's half at the coordinator has by itself."""
+    return {name: value for name, value in vars(run.coordinator.protection).items() if name != "link"}
+
+
 def _leaves(value):
-    if isinstance(value, dict):
+    """Everything in nested mappings, sequences and objects of the protections' own."""
+    if type(value).__module__.startswith("tacit.protections"):
+        value = {name: own for name, own in vars(value).items() if not isinstance(own, Link)}
+    if isinstance(value, Mapping):
         for item in value.values():
             yield from _leaves(item)
+    elif isinstance(value, list | tuple | set):
+        for item in value:
+            yield from _leaves(item)
     else:
-        yield value
+        yield value.data if isinstance(value, Blob) else value
 
 
 def test_the_search_itself_finds_what_there_is():

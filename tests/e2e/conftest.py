@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tacit.cli.app import app
+from tests.conftest import quick_keys
+from tests.quick import Mode
 
 # Under `python -c` the program has no name of its own; completion asks for it.
 MAIN = "import sys; sys.argv[0] = 'tacit'; from tacit.cli import main; main()"
@@ -47,12 +50,13 @@ Tacit = Callable[..., Said]
 
 @pytest.fixture
 def tacit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tacit:
-    """Call the command in this process, in an empty folder."""
+    """Call the command in this process, in an empty folder; in the quick session keys are made once."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
 
     def call(*words: object) -> Said:
-        result = CliRunner().invoke(app, [str(word) for word in words])
+        with quick_keys() if Mode.quick else nullcontext():
+            result = CliRunner().invoke(app, [str(word) for word in words])
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return Said(result.exit_code, result.stdout, result.stderr)

@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from tests.quick import representatives
+
 Tacit = Callable[..., Any]
 QUICK = ("--no-baselines", "--quiet")
 PLAIN = ("--protect", "plain")  # bit for bit the same every time, and for a single client too
@@ -46,6 +48,7 @@ def at_hand(name: str) -> str:
 # -- tacit run -------------------------------------------------------------------------------------
 
 
+@pytest.mark.draws
 def test_the_main_job_federates_compares_and_reports(tacit: Tacit, tmp_path: Path) -> None:
     said = tacit("run")
     assert said.code == 0
@@ -116,10 +119,10 @@ def test_who_holds_which_rows_makes_no_difference(tacit: Tacit) -> None:
             np.testing.assert_allclose(other[name], values, atol=1e-8)
 
 
-def test_workers_give_the_same_bytes(process: Tacit, tmp_path: Path) -> None:
+def test_workers_give_the_same_bytes(tacit: Tacit, process: Tacit, tmp_path: Path) -> None:
     found = [
-        process("run", "--clients", 150, "--workers", workers, "--json", *PLAIN, *QUICK).json
-        for workers in (0, 2)
+        call("run", "--clients", 150, "--workers", workers, "--json", *PLAIN, *QUICK).json
+        for call, workers in ((tacit, 0), (process, 2))
     ]
     models = [(tmp_path / run["folder"] / "model.safetensors").read_bytes() for run in found]
     assert models[0] == models[1]
@@ -234,7 +237,7 @@ PROTECTED = {
 }
 
 
-@pytest.mark.parametrize("case", PROTECTED)
+@pytest.mark.parametrize("case", representatives(PROTECTED, "ckks", "masked"))
 def test_a_protected_run_learns_what_a_plain_one_does(tacit: Tacit, case: str) -> None:
     plain = tacit("run", *FEW, *PLAIN, "--json", *QUICK).json
     words = (*FEW, "--protect", case.split()[0], *PROTECTED[case])

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.quick import representatives
+
 ROOT = Path(__file__).parents[2]
+WITH_CODE = ["python.md", "quickstart.md", "exposure.md", "standing.md", "averaging.md"]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 
 
@@ -24,8 +27,8 @@ def blocks(page: Path, language: str) -> list[str]:
     ("name", "word"),
     [
         ("quickstart.py", "accuracy 0.939, 903 messages"),
-        ("hospitals.py", "five hospitals: accuracy"),
-        ("scikit_learn.py", "same predictions: True"),
+        pytest.param("hospitals.py", "five hospitals: accuracy", marks=pytest.mark.slow),
+        pytest.param("scikit_learn.py", "same predictions: True", marks=pytest.mark.slow),
     ],
 )
 def test_examples(tmp_path: Path, name: str, word: str) -> None:
@@ -46,7 +49,7 @@ def test_the_readme_shows_the_first_example() -> None:
     assert (ROOT / "examples" / "quickstart.py").read_text().endswith(shown)
 
 
-@pytest.mark.parametrize("page", ["python.md", "quickstart.md", "exposure.md", "standing.md", "averaging.md"])
+@pytest.mark.parametrize("page", representatives(WITH_CODE, "quickstart.md", "exposure.md", "standing.md"))
 def test_the_code_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if page == "averaging.md":
         pytest.importorskip("torch")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from tests.e2e.conftest import MAIN, Tacit
 
 SMALL = (
@@ -42,7 +43,12 @@ def killed(folder: Path, *words: object) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("method", "protect"), [("fedadam", "plain"), ("fedavg", "masked"), ("fedyogi", "shares")]
+    ("method", "protect"),
+    [
+        ("fedavg", "masked"),
+        pytest.param("fedadam", "plain", marks=pytest.mark.slow),
+        pytest.param("fedyogi", "shares", marks=pytest.mark.slow),
+    ],
 )
 def test_a_killed_run_goes_on_to_the_same_model(
     tacit: Tacit, tmp_path: Path, protect: str, method: str

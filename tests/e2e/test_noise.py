@@ -14,7 +14,9 @@ from tacit.crypto.accounting import LARGE_ORDERS, ORDERS
 from tacit.data.preparation import Preparation
 from tacit.data.table import Table
 from tacit.federation import Federation
-from tacit.protections.noised import TAIL_SHARE, Noised
+from tacit.protections.noised import Noised
+from tacit.protections.noised.grid import TAIL_SHARE, noise_multiplier
+from tests.quick import representatives
 
 HELPERS = Path(__file__).parents[1] / "helpers"
 ROUNDS = 4
@@ -52,7 +54,7 @@ def heard(kind):
     return found, Events(lambda number, event: found.append(event) if isinstance(event, kind) else None)
 
 
-@pytest.mark.parametrize("name", INNER)
+@pytest.mark.parametrize("name", representatives(INNER, "central-plain", "distributed-masked"))
 def test_a_run_learns_and_its_rounds_compose_to_the_budget(federation, descent, name):
     protection, (told, events) = INNER[name], heard(BudgetSpent)
     training = federation.train(
@@ -63,7 +65,7 @@ def test_a_run_learns_and_its_rounds_compose_to_the_budget(federation, descent, 
     bill = dp_accounting.rdp.RdpAccountant(ORDERS + LARGE_ORDERS)
     assert len(told) == sums
     for event in told:
-        bill.compose(dp_accounting.GaussianDpEvent(protection._noise(sums)))
+        bill.compose(dp_accounting.GaussianDpEvent(noise_multiplier(protection, sums)))
         assert event.epsilon == bill.get_epsilon(delta)
     spent = training.ledger.summary()["privacy"]
     assert spent == {"epsilon": told[-1].epsilon, "delta": 1e-5, "budget": 4.0, "sums_left": 0}

@@ -12,6 +12,7 @@ import pytest
 from tacit.protections import PROTECTIONS
 from tacit.standing import Standing
 from tacit.standing.book import Book
+from tests.quick import representatives
 
 HELPERS = Path(__file__).parents[1] / "helpers"
 KILLS = 25
@@ -57,7 +58,7 @@ def federation():
         sys.path.remove(str(HELPERS))
 
 
-@pytest.mark.parametrize("name", ["plain", "ckks", "masked"])
+@pytest.mark.parametrize("name", representatives(["plain", "ckks", "masked"], "masked"))
 def test_killed_at_random_instants(name, worker, federation, tmp_path):
     protect = PROTECTIONS.build(name)
     for path in ("killed", "undisturbed"):

@@ -31,7 +31,7 @@ def federation():
 def work(folder, parties):
     """Do what is left of the plan; whoever is killed begins again from its first line."""
     with Standing.open(folder, parties) as standing:
-        one_by_one = standing.components.protection.joins
+        one_by_one = standing.components.protection.incremental
         for come, go in PLAN:
             steps = [([name], []) for name in come] + [([], [name]) for name in go]
             for add, withdraw in steps if one_by_one else [(come, go)]:

@@ -11,6 +11,7 @@ from tacit.core.errors import ProtectionError
 from tacit.crypto.ckks import Adder, Cipher, Product, make_keys, parameter_set, rotations_for
 from tacit.crypto.ckks.packing import pack_columns, padded, unpack_columns
 from tacit.crypto.ckks.residues import pack, packed_width, unpack
+from tests.quick import examples
 
 SUM, SMALL = parameter_set("sum-compact"), parameter_set("product-small")
 KEYS = make_keys(SUM)
@@ -19,7 +20,7 @@ WHOLE = make_keys(SMALL, STEPS)
 
 
 @given(st.integers(1, 60), st.integers(1, 40), st.integers(0, 2**32), st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_packed_residues_come_back(bits, groups, seed, seeded):
     width = packed_width(bits, seeded)
     assert bits <= width <= 64
@@ -30,7 +31,7 @@ def test_packed_residues_come_back(bits, groups, seed, seeded):
 
 
 @given(st.integers(1, 64), st.integers(1, 90), st.integers(6, 9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_packed_columns_come_back_and_rotate_as_one(rows, outputs, power):
     slots = 1 << power
     matrix = np.random.default_rng(rows).normal(size=(rows, outputs))
@@ -46,7 +47,7 @@ def test_packed_columns_come_back_and_rotate_as_one(rows, outputs, power):
     st.floats(-60, 60).map(lambda power: 10.0**power),
     st.integers(0, 2**32),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_sums_are_within_one_unit_whatever_the_bound(length, summands, bound, seed):
     bound = min(bound, SUM.headroom / summands)
     vectors = np.random.default_rng(seed).uniform(-bound, bound, (summands, length))
@@ -58,7 +59,7 @@ def test_sums_are_within_one_unit_whatever_the_bound(length, summands, bound, se
 
 
 @given(st.integers(1, 32), st.integers(1, 80), st.booleans(), st.integers(0, 2**32))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_products_equal_numpy_whatever_the_shape(features, outputs, shared, seed):
     rng = np.random.default_rng(seed)
     shape = (features, features) if shared else (outputs, features, features)
@@ -71,7 +72,7 @@ def test_products_equal_numpy_whatever_the_shape(features, outputs, shared, seed
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_no_damaged_blob_gets_through(data):
     cipher = Cipher(SUM, KEYS.secret)
     blob = cipher.encrypt([1.0, 2.0], bound=2.0, summands=3, seeded=data.draw(st.booleans()))

@@ -10,9 +10,10 @@ from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks
-from tacit.protections.masked.coordinator import Masked
-from tacit.protections.masked.neighbours import Tree, circle, proves
+from tacit.protections.masked import Masked
+from tacit.protections.masked.neighbours import MerkleTree, assign_holders, verify_proof
 from tacit.protections.masked.wire import Encoding
+from tests.quick import examples
 
 STEPS = ("protection.offer", "protection.deal", "client.contribute", "protection.unmask")
 UNMASK, NEVER = 3, 4
@@ -65,13 +66,13 @@ def check(scene_of, protection, fates):
 
 
 @given(fates=fates(2, 7))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_complete_graph(scene_of, fates):
     check(scene_of, Masked(), fates)
 
 
 @given(fates=fates(6, 16), neighbours=st.integers(2, 5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_sparse_graph(scene_of, fates, neighbours):
     check(scene_of, Masked(neighbours=neighbours, bits=24), fates)
 
@@ -82,7 +83,7 @@ def test_sparse_graph(scene_of, fates, neighbours):
     size=st.integers(0, 9),
     seed=st.binary(min_size=32, max_size=32),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_any_words_come_back_from_under_their_masks(bits, clients, size, seed):
     encoding = Encoding(FixedPoint(np.ones(size), bits, clients))
     rows = np.random.default_rng(size).uniform(-1, 1, (clients, size))
@@ -100,25 +101,30 @@ def test_any_words_come_back_from_under_their_masks(bits, clients, size, seed):
     leaves=st.dictionaries(st.text(min_size=1), st.binary(max_size=8), min_size=1, max_size=40),
     data=st.data(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_only_what_is_in_the_tree_is_proved(leaves, data):
-    tree, name = Tree(leaves), data.draw(st.sampled_from(sorted(leaves)))
-    proof = tree.proof(name)
-    assert proves(tree.root, len(leaves), name, leaves[name], proof)
-    assert not proves(tree.root, len(leaves), name, leaves[name] + b"x", proof)
-    assert not proves(tree.root, len(leaves), name + "x", leaves[name], proof)
-    assert not proves(tree.root, len(leaves) + 1, name, leaves[name], proof)
+    tree, name = MerkleTree(leaves), data.draw(st.sampled_from(sorted(leaves)))
+    proof = tree.prove(name)
+    assert verify_proof(tree.root, len(leaves), name, leaves[name], proof)
+    assert not verify_proof(tree.root, len(leaves), name, leaves[name] + b"x", proof)
+    assert not verify_proof(tree.root, len(leaves), name + "x", leaves[name], proof)
+    assert not verify_proof(tree.root, len(leaves) + 1, name, leaves[name], proof)
     wrong = bytearray(proof)
     wrong[data.draw(st.integers(0, len(proof) - 1))] ^= 1
-    assert not proves(tree.root, len(leaves), name, leaves[name], bytes(wrong))
+    assert not verify_proof(tree.root, len(leaves), name, leaves[name], bytes(wrong))
 
 
 @given(
     places=st.lists(st.integers(0, 2**64 - 1), min_size=2, max_size=40, unique=True), half=st.integers(1, 12)
 )
-@settings(max_examples=60, deadline=None)
-def test_neighbours_are_mutual_and_joined(places, half):
-    graph = circle({f"c{i}": place for i, place in enumerate(places)}, 2 * half)
+@settings(max_examples=examples(60), deadline=None)
+def test_neighbours_are_as_many_as_wanted_mutual_and_connected(places, half):
+    named = [(f"c{i}", place) for i, place in enumerate(places)]
+    graph = assign_holders(dict(named), 2 * half)
+    assert graph == assign_holders(dict(named[::-1]), 2 * half)
+    assert all(len({*around}) == len(around) for around in graph.values())
+    assert {len(around) for around in graph.values()} == {min(2 * half + 1, len(places))}
+    assert all(name in around for name, around in graph.items())
     assert all(name in graph[other] for name, around in graph.items() for other in around)
     reached, new = set(), {"c0"}
     while new:
@@ -129,7 +135,7 @@ def test_neighbours_are_mutual_and_joined(places, half):
 
 @pytest.mark.parametrize("active", [False, True])
 @given(clients=st.integers(2, 400), neighbours=st.none() | st.integers(2, 40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_thresholds_exceed_half_of_the_holders(active, clients, neighbours):
     count, threshold = Masked(active=active, neighbours=neighbours).sizing(clients)
     assert 1 <= count <= clients - 1

@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as npst
 from tacit.core.errors import MessageError
 from tacit.core.message import Message
 from tacit.core.values import MAX_DEPTH, Blob
+from tests.quick import examples
 
 DTYPES = ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 KINDS = ("public", "cipher", "sealed", "masked", "share")
@@ -71,7 +72,7 @@ def same(one, other) -> bool:
 
 
 @given(fields)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_what_is_decoded_is_what_was_encoded(given_fields):
     back = Message.decode(Message(given_fields).encode())
     assert back.keys() == given_fields.keys()
@@ -88,7 +89,7 @@ def test_what_is_decoded_is_what_was_encoded(given_fields):
 
 
 @given(fields, st.randoms())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_equal_messages_are_equal_bytes_in_whatever_order_they_were_written(given_fields, random):
     shuffled = list(given_fields.items())
     random.shuffle(shuffled)
@@ -114,7 +115,7 @@ def decoded_or_refused(raw: bytes) -> None:
 
 
 @given(fields, st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_a_message_that_was_tampered_with_is_refused_or_is_another_whole_message(given_fields, data):
     raw = bytearray(Message(given_fields).encode())
     for _ in range(data.draw(st.integers(1, 3))):
@@ -153,7 +154,7 @@ entries = st.one_of(
 @given(st.lists(entries, max_size=4), st.booleans(), st.integers(0, 6))
 @example([("a", None, 5)], False, 0)
 @example([("a", "array", "f8", [0, 2**39, 2**39])], False, 0)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_a_header_that_an_enemy_wrote_is_refused_or_is_a_whole_message(listed, ordered, words):
     if ordered:
         listed = sorted(listed, key=lambda entry: str(entry[0]) if entry else "")
@@ -163,7 +164,7 @@ def test_a_header_that_an_enemy_wrote_is_refused_or_is_a_whole_message(listed, o
 
 
 @given(st.binary(max_size=60))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_any_bytes_behind_the_right_beginning_are_refused_or_are_a_whole_message(noise):
     decoded_or_refused(noise)
     decoded_or_refused(b"TCT\x01" + noise)

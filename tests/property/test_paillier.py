@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tacit.core.errors import ProtectionError
 from tacit.crypto.paillier import Adder, Packing, PrivateKey, ShortKeyWarning, make_keys, multiply
+from tests.quick import examples
 
 packings = st.builds(Packing, st.integers(2, 64), st.integers(0, 63))
 
@@ -60,7 +61,7 @@ def test_packed_sums_unpack_to_the_sums(case, bits):
 
 
 @given(contributions())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_encrypted_sums_decrypt_to_the_sums(case):
     packing, rows, weights = case
     adder = Adder(key().public)
@@ -71,7 +72,7 @@ def test_encrypted_sums_decrypt_to_the_sums(case):
 
 
 @given(st.binary(max_size=400), st.integers(0, 400), st.integers(1, 255))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 def test_bytes_from_anywhere_are_refused(raw, position, flip):
     blob = bytearray(key().encrypt([1, 2, 3], Packing(16, 8)))
     blob[position % len(blob)] ^= flip

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tacit.data.partition import partition
 from tacit.data.skew import skew
 from tacit.data.table import Table
+from tests.quick import examples
 
 EVEN = ("iid", "label-sorted", "majority-even", "pick-two")
 MAJORITY = {"majority-even": 1, "majority": 1, "pick-two": 2}
@@ -32,7 +33,7 @@ def cases(draw: st.DrawFn) -> tuple[Table, str, int, dict[str, Any], int]:
     return Table.of(np.zeros((rows, 1)), codes), name, clients, options, seed
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(cases())
 def test_every_partition(case: tuple[Table, str, int, dict[str, Any], int]) -> None:
     table, name, clients, options, seed = case
@@ -58,7 +59,7 @@ def _shares_are_reached(counts: np.ndarray, share: float, each: int) -> None:
         assert counts[client, own].sum() >= promised
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(2, 6), st.integers(1, 6), st.integers(0, 4), st.sampled_from([0.5, 0.75, 1.0]))
 def test_equal_classes_are_shared_out_exactly(classes: int, unit: int, more: int, share: float) -> None:
     """Where whole numbers allow it, nothing is left to rounding."""

@@ -9,8 +9,9 @@ from hypothesis.extra import numpy as npst
 from tacit.core.errors import FederationError, OpeningError
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.protections.secret_sharing.committee import Committee
-from tacit.protections.secret_sharing.share_round import Dealing, from_raw, recovered
+from tacit.protections.secret_sharing.share_round import ShareRound, recover_total, words_from_bytes
 from tacit.protections.secret_sharing.shares import Shares
+from tests.quick import examples
 
 SCHEMES = ("shamir", "additive")
 PLACES = ("clients", "coordinator")
@@ -32,7 +33,7 @@ def exact(rows, names):
 
 @pytest.mark.parametrize("protection", VARIANTS, ids=ids)
 @given(silent=silent)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_whoever_vanishes_at_whatever_step(protection, scene_of, silent):
     rows = dict(zip(CLIENTS, np.random.default_rng(1).uniform(-1, 1, (6, 3)), strict=True))
     scene = scene_of(protection, rows, quorum=0.3, min_clients=2)
@@ -46,8 +47,8 @@ def test_whoever_vanishes_at_whatever_step(protection, scene_of, silent):
         # Nothing was opened that could have been, and nobody has what it takes to open it.
         assert all(told < 3 - (protection.scheme == "shamir") for told in partials(scene, protection))
         if protection.name == "shares" and len(dealt) >= 2:
-            holders = len(CLIENTS) if len(dealt) >= protection.needed(6) else len(dealt)
-            assert len(held) < protection.needed(holders)
+            holders = len(CLIENTS) if len(dealt) >= protection.min_holders(6) else len(dealt)
+            assert len(held) < protection.min_holders(holders)
         return
     names = dealt
     if protection.name == "committee":
@@ -82,31 +83,33 @@ def partials(scene, protection):
     holders=st.integers(2, 7),
     data=st.data(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_shares_of_any_dealers_add_up(scheme, vectors, holders, data):
     names = tuple(f"client-{index}" for index in range(holders))
     threshold = data.draw(st.integers(holders // 2 + 1, holders)) if scheme == "shamir" else holders
-    deal = Dealing(scheme, 1, 1, names, threshold)
+    share_round = ShareRound(scheme, 1, 1, names, threshold)
     dealers = [f"client-{index + data.draw(st.integers(0, 3))}" for index in range(len(vectors))]
-    cut = [deal.cut(dealer, vector) for dealer, vector in zip(dealers, vectors, strict=True)]
+    cut = [share_round.cut(dealer, vector) for dealer, vector in zip(dealers, vectors, strict=True)]
     for dealer, pieces in zip(dealers, cut, strict=True):
         assert [len(piece) for piece in pieces] == [
-            deal.length(dealer, index, vectors.shape[1]) for index in range(holders)
+            share_round.share_size(dealer, index, vectors.shape[1]) for index in range(holders)
         ]
     chosen = data.draw(st.permutations(range(holders)))[: data.draw(st.integers(threshold, holders))]
     rows = [
-        deal.added(index, np.zeros(vectors.shape[1], np.uint64), dealers, [pieces[index] for pieces in cut])
+        share_round.add(
+            index, np.zeros(vectors.shape[1], np.uint64), dealers, [pieces[index] for pieces in cut]
+        )
         for index in chosen
     ]
-    found = recovered(scheme, [index + 1 for index in chosen], rows, threshold)
+    found = recover_total(scheme, [index + 1 for index in chosen], rows, threshold)
     assert found.tolist() == vectors.sum(axis=0).tolist()
 
 
 @given(vector=npst.arrays(np.int64, 4, elements=st.integers(-(2**40), 2**40)), wrong=st.integers(0, 4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_a_wrong_partial_sum_is_noticed_if_there_is_one_to_spare(vector, wrong):
-    deal = Dealing("shamir", 1, 1, tuple("abcde"), 4)
-    rows = [from_raw(piece) for piece in deal.cut("a", vector)]
+    share_round = ShareRound("shamir", 1, 1, tuple("abcde"), 4)
+    rows = [words_from_bytes(piece) for piece in share_round.cut("a", vector)]
     rows[wrong] = rows[wrong] ^ np.array([0, 0, 0, 1], np.uint64)
     with pytest.raises(Exception, match="does not fit"):
-        recovered("shamir", [1, 2, 3, 4, 5], rows, 4)
+        recover_total("shamir", [1, 2, 3, 4, 5], rows, 4)

@@ -9,9 +9,10 @@ from hypothesis.extra import numpy as npst
 from tacit.core.shared import Total
 from tacit.core.values import Blob
 from tacit.protections.ckks import CKKS
-from tacit.protections.ckks_schemes import scheme
+from tacit.protections.ckks.schemes import scheme
 from tacit.protections.plain import Plain
 from tacit.protections.ring import Ring
+from tests.quick import examples, representatives
 
 QUORUM = 0.5
 BOUND = 7.5
@@ -55,12 +56,12 @@ def summed_without(summed, protection, narrow, wide, lost):
 
 
 @given(drawn=federations())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_the_sum_is_that_of_the_clients_that_are_left(protection, summed, drawn):
     summed_without(summed, protection, *drawn)
 
 
-@pytest.mark.parametrize("clients", [2, 12, 200])
+@pytest.mark.parametrize("clients", representatives([2, 12, 200], 2, 12))
 def test_from_two_to_two_hundred_clients(protection, summed, clients):
     rng = np.random.default_rng(clients)
     if protection.name == "shares" and clients > 12:
@@ -73,7 +74,7 @@ def test_from_two_to_two_hundred_clients(protection, summed, clients):
 
 
 @given(lost=st.dictionaries(st.integers(1, 10), st.integers(1, 4), max_size=5))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_a_ring_re_forms_whichever_hop_vanishes_in_whichever_lap(scene_of, lost):
     rows = named(np.random.default_rng(len(lost)).uniform(-1, 1, (10, 4)))
     scene = scene_of(Ring(key_bits=2048), rows, quorum=QUORUM).begin()
@@ -93,7 +94,7 @@ def test_a_ring_re_forms_whichever_hop_vanishes_in_whichever_lap(scene_of, lost)
 
 @pytest.mark.parametrize("chosen", ["bounded", "wide"])
 @given(values=st.data())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_order_makes_no_difference_to_the_last_bit(protection, summed, chosen, values):
     """Where sums are exact; plain floats and CKKS round."""
     bound = BOUND if chosen == "bounded" else None
@@ -109,7 +110,7 @@ def test_order_makes_no_difference_to_the_last_bit(protection, summed, chosen, v
 
 
 @given(rows=npst.arrays(np.float64, (5, 4), elements=st.floats(-1e9, 1e9)))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_the_plain_sum_is_that_of_numpy_to_the_last_bit(summed, rows):
     total = np.zeros(rows.shape[1])
     for row in rows:

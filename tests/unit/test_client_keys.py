@@ -11,6 +11,7 @@ from tacit.core.values import Blob
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
 from tacit.protections.ckks import CKKS
+from tacit.protections.keys.shared_key import SharedKey
 from tacit.protections.paillier import Paillier
 
 CLIENTS = [f"client-{index + 1}" for index in range(5)]
@@ -26,8 +27,14 @@ def right(scene, total):
 
 def again(scene):
     """Sum the vectors, as if they were new ones, with whatever the tap loses."""
-    scene.coordinator.openings = OpenedTotals()
+    scene.coordinator.link.opened_totals = OpenedTotals()
     return scene.coordinator.reveal(scene.components.method.vector)
+
+
+def rotate(scene):
+    """Have a new key made for all that take part."""
+    link = scene.coordinator.link
+    scene.coordinator.protection.relay.rotate(link.ask, link.parties)
 
 
 def join_late(scene, late):
@@ -40,9 +47,9 @@ def join_late(scene, late):
     scene.tap.engine.parties = everybody
     first = Message.decode(next(raw for step, raw in scene.tap.calls if step == "client.enrol"))
     call = {name: first[name] for name in ("manifest", "guard/exchange")}
-    for reply in list(coordinator._wave("client.enrol", [late], call, {}, failures=coordinator.failures)):
-        coordinator._welcomed(reply)
-    coordinator._known.pop(late, None)  # it enrolled, and was told neither schema nor totals
+    for reply in list(coordinator.link.wave("client.enrol", [late], call, {}, failures=coordinator.failures)):
+        coordinator.protection.welcome(late, {"exchange": reply.message["guard/exchange"]})
+    coordinator.link.briefing.known.pop(late, None)  # it enrolled, and was told neither schema nor totals
     coordinator.parties = (*coordinator.parties, late)
 
 
@@ -59,7 +66,10 @@ class TestLateJoiners:
         assert total.contributors == 4
         senders = {event.sender for event in scene.told_of(Relayed) if event.receiver == "client-5"}
         assert senders == {"client-2"}
-        assert protection.unlocked(scene.site("client-5")) == protection.unlocked(scene.site("client-1"))
+        assert (
+            protection.at_client(scene.site("client-5")).key.newest()
+            == protection.at_client(scene.site("client-1")).key.newest()
+        )
 
     def test_if_one_holder_does_not_answer_the_next_one_hands_it_on(self, protection, scene_of):
         scene = scene_of(protection, ROWS, min_clients=2, quorum=0.5)
@@ -85,13 +95,13 @@ class TestLateJoiners:
     def test_nobody_hands_the_key_to_the_coordinator(self, protection, scene_of):
         scene = scene_of(protection, ROWS, min_clients=2).begin()
         scene.total()
-        signed = scene.coordinator.vault["exchange"]
+        signed = scene.coordinator.link.vault["exchange"]
         assert signed is not None
-        exchange = np.zeros((1, len(scene.coordinator.directory["client-1"])), np.uint8)
+        exchange = np.zeros((1, len(scene.coordinator.protection.channels.directory["client-1"])), np.uint8)
         with pytest.raises(QuorumError, match="told to seal for coordinator"):
             list(
                 scene.coordinator.ask(
-                    protection.share_key,
+                    SharedKey.share_key,
                     {"names": b"coordinator", "exchanges": exchange},
                     parties=["client-2"],
                 )
@@ -99,11 +109,11 @@ class TestLateJoiners:
 
     def test_who_has_no_key_hands_none_on(self, protection, scene_of):
         scene = scene_of(protection, ROWS, min_clients=2).begin()
-        exchange = np.frombuffer(scene.coordinator.directory["client-3"], np.uint8)[None]
+        exchange = np.frombuffer(scene.coordinator.protection.channels.directory["client-3"], np.uint8)[None]
         with pytest.raises(QuorumError, match=r"client-2 has no key|it has no key"):
             list(
                 scene.coordinator.ask(
-                    protection.share_key, {"names": b"client-3", "exchanges": exchange}, parties=["client-2"]
+                    SharedKey.share_key, {"names": b"client-3", "exchanges": exchange}, parties=["client-2"]
                 )
             )
 
@@ -113,43 +123,43 @@ class TestRotation:
     def test_a_new_key_serves_the_next_sums_and_the_old_totals_still_open(self, protection, scene_of):
         scene = scene_of(protection, ROWS, min_clients=2).begin()
         scene.round()
-        old = protection.unlocked(scene.site("client-1"))
-        protection.rotate(scene.coordinator)
+        old = protection.at_client(scene.site("client-1")).key.newest()
+        rotate(scene)
         # The total of the first sum is under the old key, and opens on the ask that brings the new one.
         scene.round()
         assert right(scene, scene.total())
         scene.finish()
         assert not scene.coordinator.failures
-        assert {protection.unlocked(scene.site(name)) == old for name in CLIENTS} == {False}
+        assert {protection.at_client(scene.site(name)).key.newest() == old for name in CLIENTS} == {False}
 
     def test_who_is_left_out_cannot_open_what_comes_later(self, protection, scene_of):
         scene = scene_of(protection, ROWS, min_clients=2, quorum=0.5).begin()
         scene.total()
         scene.coordinator.parties = tuple(CLIENTS[:4])
-        protection.rotate(scene.coordinator)
+        rotate(scene)
         scene.total()
         blob = [raw for step, raw in scene.tap.calls if step == "client.disclose_total"][-1]
         entry = {k[6:]: v for k, v in Message.decode(blob).items() if k.startswith("total/")}
         layout = scene.components.method._layout(None)
-        assert protection.open(scene.site("client-2"), entry, layout).shape == (4,)
+        assert protection.at_client(scene.site("client-2")).open(entry, layout).shape == (4,)
         with pytest.raises(ProtectionError):
-            protection.open(scene.site("client-5"), entry, layout)
+            protection.at_client(scene.site("client-5")).open(entry, layout)
 
     def test_another_holder_makes_it_if_the_first_does_not_answer(self, protection, scene_of):
         scene = scene_of(protection, ROWS, min_clients=2, quorum=0.5).begin()
         scene.total()
         scene.tap.lose = lambda step, party: party == "client-1"
-        protection.rotate(scene.coordinator)
-        assert scene.coordinator.memory["keys"]["maker"] == "client-2"
+        rotate(scene)
+        assert scene.coordinator.protection.relay.key.maker == "client-2"
 
     def test_if_nobody_can_the_old_key_stays(self, protection, scene_of):
         scene = scene_of(protection, ROWS, min_clients=2, quorum=0.5).begin()
         scene.total()
-        before = scene.coordinator.memory["public"]
+        before = scene.coordinator.protection.relay.key.public["public"]
         scene.tap.lose = lambda step, party: step == "protection.make_keys"
         with pytest.raises(ProtectionError, match="the old one stays in use"):
-            protection.rotate(scene.coordinator)
-        assert scene.coordinator.memory["public"] == before
+            rotate(scene)
+        assert scene.coordinator.protection.relay.key.public["public"] == before
         scene.coordinator.failures.clear()
         assert right(scene, scene.total())
 
@@ -159,7 +169,7 @@ def test_keys_are_renewed_after_as_many_sums_as_agreed(scene_of):
     seen = []
     for _ in range(5):
         assert right(scene, scene.total())
-        seen.append(scene.coordinator.memory["public"])
+        seen.append(scene.coordinator.protection.relay.key.public["public"])
     assert [seen.index(key) for key in seen] == [0, 0, 2, 2, 4]
 
 
@@ -175,7 +185,7 @@ def test_a_model_learnt_under_changing_keys_is_the_same(table_of):
 
 def test_the_client_that_the_federation_chose_makes_the_key(scene_of):
     scene = scene_of(CKKS(maker="client-4"), ROWS, min_clients=2).begin()
-    assert scene.coordinator.memory["keys"]["maker"] == "client-4"
+    assert scene.coordinator.protection.relay.key.maker == "client-4"
     assert right(scene, scene.total())
 
 
@@ -188,9 +198,7 @@ def test_nobody_else_makes_it(scene_of):
     scene.tap.lose = lambda step, party: False
     with pytest.raises(QuorumError, match="the federation chose client-4"):
         list(
-            scene.coordinator.ask(
-                protection.make_keys, {"names": b"", "exchanges": b""}, parties=["client-2"]
-            )
+            scene.coordinator.ask(SharedKey.make_keys, {"names": b"", "exchanges": b""}, parties=["client-2"])
         )
 
 

@@ -2,9 +2,11 @@
 
 import itertools
 from math import comb, sqrt
+from unittest import mock
 
 import numpy as np
 import pytest
+from benchmarks.sums import simulate_elections
 
 from tacit.core.errors import (
     ConfigError,
@@ -22,10 +24,12 @@ from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.ledger.cost import CostLedger
 from tacit.protections.secret_sharing import election
-from tacit.protections.secret_sharing.committee import Committee, message_counts, simulate_elections
-from tacit.protections.secret_sharing.election import commitment, elected, seed_of
-from tacit.protections.secret_sharing.protocol import OVERHEAD, Dealt
-from tacit.protections.secret_sharing.share_round import Dealing, from_raw, lines
+from tacit.protections.secret_sharing.committee import Committee, CommitteeClient
+from tacit.protections.secret_sharing.election import Voter, commitment, draw_members, draw_seed
+from tacit.protections.secret_sharing.share_holder import OVERHEAD
+from tacit.protections.secret_sharing.share_relay import ShareRelay
+from tacit.protections.secret_sharing.share_round import ShareRound, names_from_bytes, words_from_bytes
+from tacit.protections.secret_sharing.shares import SharesClient
 
 ALL = [
     Committee(scheme=scheme, opens=opens)
@@ -50,12 +54,46 @@ def exact(rows, names):
     return code.decode(np.sum([code.encode(rows[name]) for name in names], axis=0)).tolist()
 
 
+def election_of(scene):
+    return scene.coordinator.protection.election
+
+
 def members_of(scene):
-    return scene.coordinator.memory["members"]
+    return election_of(scene).members
 
 
 def total_of(scene):
     return scene.coordinator.reveal(scene.components.method.vector)
+
+
+def message_counts(clients: int, members: int, rounds: int) -> dict[str, dict[str, int]]:
+    """Messages of peer-to-peer and Two-Phase MPC, by the survey's formulas and as the ledger counts ours.
+
+    Ours are messages between clients where totals open at the clients, in sums over all of them; one message
+    for each other client once, with the clients' key; and, for the election, one list of commitments to
+    each client and one number from it (commitments ride on enrolment, numbers on the first sum).
+    The survey's Two-Phase count has (K - 1)² messages a round too many; ``corrected`` is without them.
+
+    Examples
+    --------
+    >>> counts = message_counts(16, 3, 15)
+    >>> counts["shares"]["survey"], counts["committee"]["survey"], counts["committee"]["corrected"]
+    (7200, 1530, 1470)
+    >>> counts["shares"]["ours"], counts["committee"]["ours"], counts["committee"]["election"]
+    (7215, 1365, 32)
+    """
+    n, k = clients, min(members, clients)
+    once = 2 * n * (n - 1)
+    survey = once + rounds * (n * k + k * (k - 1) + n)
+    return {
+        "shares": {"survey": rounds * once, "ours": rounds * once + n - 1},
+        "committee": {
+            "survey": survey,
+            "corrected": survey - rounds * (k - 1) ** 2,
+            "ours": 2 * rounds * k * (n - 1) + n - 1,
+            "election": 2 * n,
+        },
+    }
 
 
 @pytest.mark.parametrize("protection", ALL, ids=ids)
@@ -66,7 +104,7 @@ class TestSums:
         assert summed(protection, rows, bound=1.0)["vector"].tolist() == exact(rows, rows)
 
     def test_of_cold_parties_and_in_many_batches(self, protection, scene_of, monkeypatch):
-        monkeypatch.setattr(Dealt, "batch_bytes", 700)
+        monkeypatch.setattr(ShareRelay, "batch_bytes", 700)
         scene = scene_of(protection, rows_of(6), engine={"cold": True, "keep_replies": True}).begin()
         assert scene.total()["vector"].tolist() == exact(scene.rows, scene.rows)
         scene.round()
@@ -123,7 +161,7 @@ class TestVanishingMembers:
             scene.tap.lose = lambda asked, party, silent=silent: asked == step and party == silent
             left = [name for name in scene.rows if step == "protection.hold" or name != silent]
             assert total_of(scene)["vector"].tolist() == exact(scene.rows, left)
-            assert scene.coordinator.memory["draw"] == 1
+            assert election_of(scene).draw == 1
 
     @pytest.mark.parametrize("protection", ALL, ids=ids)
     @pytest.mark.parametrize("step", ["client.contribute", "protection.hold"])
@@ -142,7 +180,7 @@ class TestVanishingMembers:
         left = [name for name in scene.rows if name not in silent]
         assert Counted.asked == (8 if step == "protection.hold" else 6)  # nobody computes twice
         assert total["vector"].tolist() == exact(dict(scene.rows), left)
-        assert scene.coordinator.memory["draw"] == 2
+        assert election_of(scene).draw == 2
         assert not {*members_of(scene)} & {*silent}
 
     def test_when_the_agreed_draws_are_used_up_it_stops(self, scene_of):
@@ -171,13 +209,15 @@ class TestElection:
 
     def test_it_follows_from_all_numbers(self, scene_of):
         scene = scene_of(ALL[1], rows_of(5)).begin()
-        evidence, run = scene.coordinator.memory["evidence"], scene.coordinator.manifest.digest
+        evidence, run = election_of(scene).evidence, scene.coordinator.manifest.digest
         nonces = [row.tobytes() for row in evidence["nonces"]]
-        assert elected(seed_of(run, 1, nonces), lines(evidence["names"]), 3) == members_of(scene)
+        assert draw_members(draw_seed(run, 1, nonces), names_from_bytes(evidence["names"]), 3) == members_of(
+            scene
+        )
         for index in range(5):
             other = [*nonces]
             other[index] = bytes(32)
-            assert seed_of(run, 1, other) != seed_of(run, 1, nonces)
+            assert draw_seed(run, 1, other) != draw_seed(run, 1, nonces)
 
     def test_no_number_is_known_before_all_have_committed(self, scene_of):
         scene = scene_of(ALL[1], rows_of(4))
@@ -199,11 +239,11 @@ class TestElection:
         scene.tap.rewrite = rewrite
         scene.tap.lose = lambda step, party: (step, party) == ("protection.reveal", "client-2")
         scene.begin()
-        assert scene.coordinator.memory["draw"] == 2
+        assert election_of(scene).draw == 2
         assert "client-2" not in scene.coordinator.parties
         assert "client-2" not in members_of(scene)
         # What was heard in the void draw is of no use in the next.
-        second = {row.tobytes() for row in scene.coordinator.memory["evidence"]["nonces"]}
+        second = {row.tobytes() for row in election_of(scene).evidence["nonces"]}
         assert len(second) == 5
         assert not second & {*first.values()}
         scene.tap.lose = lambda step, party: False
@@ -215,47 +255,54 @@ class TestElection:
         assert "no part in the election" in scene.coordinator.failures["client-2"]
 
     def test_a_number_that_was_not_committed_to_counts_as_withheld(self, scene_of, monkeypatch):
-        proper = Committee.reveal
+        proper = Voter.reveal
 
-        def reveal(self, party, message, shared):
-            if party.id == "client-3" and message["draw"] == 1:
-                reply = proper(self, party, message, shared)
+        def reveal(self, message):
+            if self._party.id == "client-3" and message["draw"] == 1:
+                reply = proper(self, message)
                 return reply | {"nonce": type(reply["nonce"])("public", bytes(32))}
-            return proper(self, party, message, shared)
+            return proper(self, message)
 
         reveal.__dict__.update(proper.__dict__)
-        monkeypatch.setattr(Committee, "reveal", reveal)
+        monkeypatch.setattr(Voter, "reveal", reveal)
         scene = scene_of(ALL[0], rows_of(5), quorum=0.5).begin()
-        assert scene.coordinator.memory["draw"] == 2
+        assert election_of(scene).draw == 2
+        assert "client-3" not in scene.coordinator.parties
+
+    def test_a_number_of_another_length_counts_as_withheld(self, scene_of, monkeypatch):
+        """Numbers travel as rows of a table: a longer one would shift those of all others."""
+        proper = Voter.commit
+
+        def commit(self):
+            with mock.patch.object(election, "NONCE", 35 if self._party.id == "client-3" else 32):
+                return proper(self)
+
+        monkeypatch.setattr(Voter, "commit", commit)
+        scene = scene_of(ALL[0], rows_of(5), quorum=0.5).begin()
+        assert election_of(scene).draw == 2
         assert "client-3" not in scene.coordinator.parties
 
     def test_nobody_draws_until_it_suits_him(self, scene_of):
         scene = scene_of(Committee(draws=2), rows_of(8), quorum=0.2)
         scene.tap.lose = lambda step, party: (
-            step == "protection.reveal" and party == f"client-{scene.coordinator.memory['draw']}"
+            step == "protection.reveal" and party == f"client-{election_of(scene).draw}"
         )
         with pytest.raises(FederationError, match="after 2 draws"):
             scene.begin()
         # A coordinator that counts differently is refused by every client.
-        scene.coordinator.memory["draw"] = 2
+        election_of(scene).draw, election_of(scene).draws = 2, 9
         scene.tap.lose = lambda step, party: False
         with pytest.raises(QuorumError, match="until the committee suits it"):
-            Committee(draws=9)._elect(
-                lambda step, ballot, parties: scene.coordinator.ask(
-                    scene.protection.reveal, ballot, parties=parties
-                ),
-                scene.coordinator.memory,
-                scene.coordinator.parties,
-            )
+            election_of(scene).elect(scene.coordinator.ask, scene.coordinator.parties)
 
     @pytest.mark.parametrize("change", ["own", "foreign", "twice", "unsorted"])
     def test_a_list_that_was_tampered_with_gets_no_number(self, change, scene_of):
         scene = scene_of(ALL[1], rows_of(4))
         scene.coordinator.enrol()
-        kept = scene.coordinator.memory["commitments"]
+        kept = election_of(scene).commitments
         names, rows = sorted(kept), [kept[name] for name in sorted(kept)]
         if change == "own":  # one that client-1 made for another run of the draw
-            rows[0] = ALL[1]._committed(scene.site("client-1"))
+            rows[0] = ALL[1].at_client(scene.site("client-1")).voter.commit()
             scene.site("client-1").vault["nonce"] = scene.site("client-2").vault["nonce"]
         elif change == "foreign":
             rows[1] = rows[0]
@@ -266,32 +313,32 @@ class TestElection:
         signed = np.frombuffer(b"".join(rows), np.uint8).reshape(4, -1)
         ballot = Message(draw=1, names="\n".join(names).encode(), commitments=signed)
         with pytest.raises(ProtectionError):
-            ALL[1].reveal(scene.site("client-1"), ballot, None)
+            ALL[1].at_client(scene.site("client-1")).voter.reveal(ballot)
 
     def test_a_committee_that_was_not_elected_gets_no_shares(self, scene_of):
         scene = scene_of(ALL[1], rows_of(6)).begin()
-        scene.coordinator.memory["members"] = tuple(n for n in scene.rows if n not in members_of(scene))
+        election_of(scene).members = tuple(n for n in scene.rows if n not in members_of(scene))
         with pytest.raises(QuorumError, match="did not find elected"):
             scene.total()
 
     def test_an_election_with_another_number_is_refused(self, scene_of):
         scene = scene_of(ALL[1], rows_of(6)).begin()
-        nonces = scene.coordinator.memory["evidence"]["nonces"].copy()
+        nonces = election_of(scene).evidence["nonces"].copy()
         nonces[2, 0] ^= 1
-        scene.coordinator.memory["evidence"]["nonces"] = nonces
+        election_of(scene).evidence["nonces"] = nonces
         with pytest.raises(QuorumError, match="not the one that it committed to"):
             scene.total()
 
     def test_an_election_over_another_list_is_refused(self, scene_of):
         scene = scene_of(ALL[1], rows_of(6)).begin()
-        scene.coordinator.memory["evidence"]["draw"] = 2
+        election_of(scene).evidence["draw"] = 2
         with pytest.raises(QuorumError, match="revealed no number for"):
             scene.total()
 
     def test_of_very_many_clients_some_vote_and_all_can_check(self, scene_of, monkeypatch):
         monkeypatch.setattr(election, "ELECTORATE", 4)
         scene = scene_of(ALL[0], rows_of(9)).begin()
-        voters = lines(scene.coordinator.memory["evidence"]["names"])
+        voters = names_from_bytes(election_of(scene).evidence["names"])
         assert len(voters) == 4
         assert {*members_of(scene)} < {*voters}
         assert scene.total()["vector"].tolist() == exact(scene.rows, scene.rows)
@@ -300,14 +347,14 @@ class TestElection:
         monkeypatch.setattr(election, "ELECTORATE", 4)
         scene = scene_of(ALL[1], rows_of(9)).begin()
         outsider = next(
-            n for n in scene.rows if n not in lines(scene.coordinator.memory["evidence"]["names"])
+            n for n in scene.rows if n not in names_from_bytes(election_of(scene).evidence["names"])
         )
         monkeypatch.setattr(election, "ELECTORATE", 5)
         with pytest.raises(ProtectionError, match="no part in the election"):
-            ALL[1]._accept(scene.site(outsider), scene.coordinator.memory["evidence"])
+            ALL[1].at_client(scene.site(outsider)).read_round(election_of(scene).evidence)
 
     def test_enrolment_without_a_commitment_is_refused(self, scene_of, monkeypatch):
-        monkeypatch.setattr(Committee, "introduce", Dealt.introduce)
+        monkeypatch.setattr(CommitteeClient, "introduce", SharesClient.introduce)
         with pytest.raises(QuorumError, match="committed to no number"):
             scene_of(ALL[0], rows_of(3)).begin()
 
@@ -327,6 +374,8 @@ class TestSteering:
     def test_by_votes_they_nearly_always_do(self):
         seats = simulate_elections(16, 3, 3, 10_000, np.random.default_rng(7), rule="votes")
         assert 0.78 < seats[3] / 10_000 < 0.88
+        few = simulate_elections(16, 3, 3, 1000, np.random.default_rng(0), rule="votes")
+        assert few.tolist() == [0, 0, 163, 837]
 
     def test_withholding_for_two_seats_gains_what_one_more_draw_with_a_friend_fewer_gives(self):
         def fair(clients, friends):
@@ -374,12 +423,16 @@ class TestTranscript:
             r.message for step, r in scene.tap.replies if step == "client.contribute" and r.party == victim
         ]
         sealed, members, run = replies[0]["shares"].data, members_of(scene), scene.coordinator.manifest.digest
-        deal = Dealing("shamir", 1, 1, members, 2)
+        share_round = ShareRound("shamir", 1, 1, members, 2)
         public = checked_key(
-            scene.coordinator.directory[victim], scene.coordinator.pinned(victim), "exchange", victim, run
+            scene.coordinator.protection.channels.directory[victim],
+            scene.coordinator.link.pinned(victim),
+            "exchange",
+            victim,
+            run,
         )
         keys = [
-            scene.coordinator.vault["exchange"],
+            scene.coordinator.link.vault["exchange"],
             *(scene.site(name).vault["exchange"] for name in friends),
         ]
         size, found = 8 * 4 + OVERHEAD, []
@@ -388,24 +441,24 @@ class TestTranscript:
                 try:
                     piece = sealed[index * size : (index + 1) * size]
                     raw = unseal(
-                        pair_key(key, public, "seal", run), piece, deal.share_place(run, victim, name)
+                        pair_key(key, public, "seal", run), piece, share_round.share_place(run, victim, name)
                     )
                 except ProtectionError:
                     continue
-                found.append(Share(index + 1, from_raw(raw)))
+                found.append(Share(index + 1, words_from_bytes(raw)))
         return found
 
 
 class TestTampering:
     def relay(self, monkeypatch, change):
-        collected = Dealt._collected
+        collected = ShareRelay._collect
 
-        def changed(self, pending, deal, batch, slots):
-            mail = collected(self, pending, deal, batch, slots)
-            change(mail, deal.holders)
+        def changed(self, pending, share_round, batch, slots):
+            mail = collected(self, pending, share_round, batch, slots)
+            change(mail, share_round.holders)
             return mail
 
-        monkeypatch.setattr(Dealt, "_collected", changed)
+        monkeypatch.setattr(ShareRelay, "_collect", changed)
 
     def test_a_flipped_bit_costs_that_member_only(self, scene_of, monkeypatch):
         def flip(mail, members):
@@ -447,7 +500,9 @@ class TestTampering:
     def test_a_swapped_exchange_key_of_a_member_is_noticed(self, scene_of):
         scene = scene_of(ALL[1], rows_of(6)).begin()
         first, second, _ = members_of(scene)
-        scene.coordinator.directory[first] = scene.coordinator.directory[second]
+        scene.coordinator.protection.channels.directory[first] = (
+            scene.coordinator.protection.channels.directory[second]
+        )
         with pytest.raises(QuorumError, match="pinned identity"):
             scene.total()
 
@@ -457,7 +512,7 @@ class TestTampering:
         member = scene.site(members_of(scene)[0])
         fields = {"sum": 1, "lap": 1, "holders": "\n".join(members_of(scene)).encode()}
         with pytest.raises(OpeningError, match="already"):
-            ALL[1].dealing(member, fields)
+            ALL[1].at_client(member).read_round(fields)
 
 
 class TestSettings:

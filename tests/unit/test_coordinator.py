@@ -1,4 +1,4 @@
-"""The coordinator: the same model wherever totals open, and no single client can spoil, stop or forge a run."""
+"""The coordinator and its clients: rounds, quorum, openings, late parties."""
 
 from dataclasses import dataclass
 
@@ -86,20 +86,20 @@ def losing(coordinator, party, step, times):
         seen.append(asked)
         return len(seen) in times
 
-    coordinator.engine.lose = lose
+    coordinator.link.transport.engine.lose = lose
 
 
 @pytest.fixture
-def walk_of(desk_of):
+def walk_of(coordinator_of):
     def make(opens="coordinator", **settings):
-        return desk_of(Walk(), Plain(opens=opens), preparation=AS_THEY_ARE, **settings)
+        return coordinator_of(Walk(), Plain(opens=opens), preparation=AS_THEY_ARE, **settings)
 
     return make
 
 
 class TestWhereTotalsOpen:
-    def test_fedheonn_is_the_same_model_at_both_places(self, desk_of):
-        digests = {heonn(desk_of(FedHEONN(), Plain(opens=place))).digest for place in PLACES}
+    def test_fedheonn_is_the_same_model_at_both_places(self, coordinator_of):
+        digests = {heonn(coordinator_of(FedHEONN(), Plain(opens=place))).digest for place in PLACES}
         assert len(digests) == 1
 
     def test_many_rounds_give_the_same_model_at_both_places(self, walk_of):
@@ -123,25 +123,25 @@ class TestWhereTotalsOpen:
         outcome = walked(coordinator)
         assert coordinator.shared is None
         assert outcome.shared is None
-        heard = [reply.message for _, reply in coordinator.engine.replies]
-        said = [Message.decode(call) for _, call in coordinator.engine.calls]
-        said += [Message.decode(job) for _, _, job in coordinator.engine.jobs if job]
-        logged = [Message.decode(raw) for raw in coordinator._log]
+        heard = [reply.message for _, reply in coordinator.link.transport.engine.replies]
+        said = [Message.decode(call) for _, call in coordinator.link.transport.engine.calls]
+        said += [Message.decode(job) for _, _, job in coordinator.link.transport.engine.jobs if job]
+        logged = [Message.decode(raw) for raw in coordinator.link.briefing.log]
         weights = coordinator.peek()["weights"]
         models = [weights, coordinator.rng("init").normal(size=len(weights))]
         for message in heard + said + logged:
             assert not any(name.startswith("shared/") or name == "weights" for name in message)
             for array in arrays_in(message):
                 assert not any(array.size == m.size and np.allclose(array.ravel(), m) for m in models)
-        raws = b"".join(raw for raw in coordinator._log) + b"".join(
+        raws = b"".join(raw for raw in coordinator.link.briefing.log) + b"".join(
             message.encode() for message in heard + said
         )
         assert weights.tobytes() not in raws
 
-    def test_where_the_coordinator_opens_clients_get_the_view_and_no_log(self, desk_of):
-        coordinator = desk_of(FedHEONN())
+    def test_where_the_coordinator_opens_clients_get_the_view_and_no_log(self, coordinator_of):
+        coordinator = coordinator_of(FedHEONN())
         heonn(coordinator)
-        final = Message.decode(coordinator.engine.calls[-1][1])
+        final = Message.decode(coordinator.link.transport.engine.calls[-1][1])
         assert "shared/weights" in final
         assert not {"shared/m", "shared/factor"} & final.keys()
         assert not any(name.startswith("log/") for name in final)
@@ -149,7 +149,7 @@ class TestWhereTotalsOpen:
     def test_a_client_opens_and_applies_in_the_wave_of_its_next_contribution(self, walk_of):
         coordinator = walk_of("clients")
         walked(coordinator)
-        assert [step for step, _ in coordinator.engine.calls] == [
+        assert [step for step, _ in coordinator.link.transport.engine.calls] == [
             "client.enrol",
             *["client.contribute"] * 3,
             "client.adopt_model",
@@ -175,21 +175,23 @@ class TestCatchingUp:
                 return "StepError: reply lost" if len(seen) in missed else None
             return None
 
-        coordinator.engine.rewrite = rewrite
+        coordinator.link.transport.engine.rewrite = rewrite
         assert len(walked(coordinator).holders) == 4
 
     def test_only_the_one_that_missed_something_is_told_more(self, walk_of):
         coordinator = walk_of("clients", quorum=0.5)
         losing(coordinator, "client-2", "client.contribute", {2})
         walked(coordinator)
-        third = [job for step, _, job in coordinator.engine.jobs if step == "client.contribute"][8:12]
+        third = [
+            job for step, _, job in coordinator.link.transport.engine.jobs if step == "client.contribute"
+        ][8:12]
         told = [[number for number, _ in read_log(Message.decode(job))] for job in third]
         assert told == [[2], [1, 2], [2], [2]]
 
     def test_news_that_all_need_travels_once_in_the_call(self, walk_of):
         coordinator = walk_of("clients")
         walked(coordinator)
-        assert all(job == b"" for _, _, job in coordinator.engine.jobs)
+        assert all(job == b"" for _, _, job in coordinator.link.transport.engine.jobs)
 
     def test_a_name_that_an_apply_dropped_does_not_come_back(self, walk_of):
         coordinator = walk_of("clients", quorum=0.5)
@@ -206,7 +208,7 @@ class TestCatchingUp:
         method = enrolled(coordinator).components.method
         coordinator.round(method.pull, method.move)
         coordinator.round(method.pull, method.move)
-        coordinator.engine.engine._sites.party("client-3").state["position"] = 0
+        coordinator.link.transport.engine.engine._sites.party("client-3").state["position"] = 0
         with pytest.raises(
             QuorumError, match="client-3: StepError: it knows 0 totals and was handed number 2"
         ):
@@ -219,7 +221,7 @@ class TestReplicas:
         method = enrolled(coordinator).components.method
         coordinator.round(method.pull, method.move)
         coordinator.round(method.pull, method.move)
-        state = coordinator.engine.engine._sites.party("client-3").state
+        state = coordinator.link.transport.engine.engine._sites.party("client-3").state
         state["shared/weights"] = state["shared/weights"] + 1e-12
         with pytest.raises(FederationError, match=r"1 of 5 replicas differ from the rest \(client-3\)"):
             coordinator.finish()
@@ -228,7 +230,7 @@ class TestReplicas:
     @pytest.mark.parametrize("digest", ["0" * 64, 5, None, np.zeros(3), b"raw"])
     def test_a_client_that_reports_something_else_is_named(self, walk_of, opens, digest):
         coordinator = walk_of(opens)
-        coordinator.engine.rewrite = lambda step, party, message: (
+        coordinator.link.transport.engine.rewrite = lambda step, party, message: (
             Message(digest=digest) if (step, party) == ("client.adopt_model", "client-4") else None
         )
         with pytest.raises(FederationError, match=r"1 of 4 replicas differ from the rest \(client-4\)"):
@@ -236,7 +238,7 @@ class TestReplicas:
 
     def test_a_reply_without_a_digest_is_another_replica(self, walk_of):
         coordinator = walk_of()
-        coordinator.engine.rewrite = lambda step, party, message: (
+        coordinator.link.transport.engine.rewrite = lambda step, party, message: (
             Message() if (step, party) == ("client.adopt_model", "client-1") else None
         )
         with pytest.raises(FederationError, match="client-1"):
@@ -270,7 +272,7 @@ class TestTooFew:
             coordinator.round(coordinator.components.method.pull, coordinator.components.method.move)
         with pytest.raises(OpeningError, match="4 contributions, no total over fewer than 5"):
             coordinator.reveal(coordinator.components.method.pull)
-        assert coordinator._log == []
+        assert coordinator.link.briefing.log == []
 
     def test_dropouts_count(self, walk_of):
         coordinator = walk_of(min_clients=4, quorum=0.5)
@@ -280,7 +282,7 @@ class TestTooFew:
 
     def test_refused_contributions_count(self, walk_of):
         coordinator = walk_of(min_clients=4, quorum=0.5)
-        coordinator.engine.rewrite = spoilt("client-2", vector=np.zeros(1))
+        coordinator.link.transport.engine.rewrite = spoilt("client-2", vector=np.zeros(1))
         with pytest.raises(OpeningError, match="3 contributions"):
             walked(coordinator)
 
@@ -288,20 +290,22 @@ class TestTooFew:
         coordinator = walk_of("clients", min_clients=3)
         method = enrolled(coordinator).components.method
         coordinator.round(method.pull, method.move)
-        coordinator._log[0] = Message({**Message.decode(coordinator._log[0]), "contributors": 2}).encode()
+        coordinator.link.briefing.log[0] = Message(
+            {**Message.decode(coordinator.link.briefing.log[0]), "contributors": 2}
+        ).encode()
         with pytest.raises(QuorumError, match="total over 2 contributions, agreed were at least 3"):
             coordinator.round(method.pull, method.move)
-        assert "position" not in coordinator.engine.engine._sites.party("client-1").state
+        assert "position" not in coordinator.link.transport.engine.engine._sites.party("client-1").state
 
     def test_clients_do_not_disclose_a_total_over_fewer_either(self, walk_of):
         coordinator = walk_of("clients", min_clients=3)
         method = enrolled(coordinator).components.method
-        _, entry = coordinator._summed(method.pull, None)
+        entry = coordinator.gather(coordinator.begin_sum(method.pull))
         failures = {}
         asked = {**entry, "contributors": 2}
         assert (
             list(
-                coordinator._wave(
+                coordinator.link.wave(
                     "client.disclose_total", coordinator.parties[:1], asked, {}, failures=failures
                 )
             )
@@ -327,7 +331,7 @@ class TestQuorum:
 
     def test_below_it_the_error_names_clients_and_reasons(self, walk_of):
         coordinator = walk_of(quorum=0.8)
-        coordinator.engine.lose = lambda step, party: (
+        coordinator.link.transport.engine.lose = lambda step, party: (
             step == "client.contribute" and party in ("client-2", "client-4")
         )
         with pytest.raises(QuorumError) as caught:
@@ -339,7 +343,7 @@ class TestQuorum:
 
     def test_a_hundred_failures_are_not_all_listed(self, walk_of):
         coordinator = walk_of(clients=30)
-        coordinator.engine.lose = lambda step, party: step == "client.contribute"
+        coordinator.link.transport.engine.lose = lambda step, party: step == "client.contribute"
         with pytest.raises(QuorumError, match="client-3 and 27 more") as caught:
             walked(coordinator)
         assert len(str(caught.value)) < 500
@@ -350,8 +354,8 @@ class TestQuorum:
     def test_it_is_the_share_rounded_up(self, walk_of, quorum, needed):
         for lost in range(5):
             coordinator = walk_of(quorum=quorum)
-            names = set(coordinator.engine.parties()[:lost])
-            coordinator.engine.lose = lambda step, party, names=names: (
+            names = set(coordinator.link.transport.engine.parties()[:lost])
+            coordinator.link.transport.engine.lose = lambda step, party, names=names: (
                 step == "client.contribute" and party in names
             )
             method = enrolled(coordinator).components.method
@@ -369,7 +373,7 @@ class TestQuorum:
 
     def test_too_few_that_enrol_end_the_run(self, walk_of):
         coordinator = walk_of()
-        coordinator.engine.lose = lambda step, party: party != "client-1"
+        coordinator.link.transport.engine.lose = lambda step, party: party != "client-1"
         with pytest.raises(QuorumError, match="enrolment: 1 of 4"):
             coordinator.enrol()
 
@@ -427,7 +431,7 @@ class TestMalice:
     def test_what_cannot_be_summed_is_refused_and_the_sum_goes_on_without_it(self, walk_of, opens, spoil):
         seen = []
         coordinator = walk_of(opens, quorum=0.5, subscriber=lambda number, event: seen.append(event))
-        coordinator.engine.rewrite = spoilt("client-2", **spoil)
+        coordinator.link.transport.engine.rewrite = spoilt("client-2", **spoil)
         spoiled = walked(coordinator)
         without = walk_of(opens, quorum=0.5)
         losing(without, "client-2", "client.contribute", {1, 2, 3})
@@ -440,30 +444,30 @@ class TestMalice:
         [np.zeros((1, 3, 2)), np.zeros((2, 4, 2)), np.zeros((4, 2)), np.full((1, 4, 2), np.nan)],
         ids=["narrow", "two", "flat", "nan"],
     )
-    def test_a_factor_of_the_wrong_form_is_refused(self, desk_of, factor):
+    def test_a_factor_of_the_wrong_form_is_refused(self, coordinator_of, factor):
         coordinator, without = (
-            desk_of(FedHEONN(mode="paper"), quorum=0.5, preparation=AS_THEY_ARE) for _ in range(2)
+            coordinator_of(FedHEONN(mode="paper"), quorum=0.5, preparation=AS_THEY_ARE) for _ in range(2)
         )
-        coordinator.engine.rewrite = spoilt("client-3", clear__factor=factor)
+        coordinator.link.transport.engine.rewrite = spoilt("client-3", clear__factor=factor)
         losing(without, "client-3", "client.contribute", {2})
         assert heonn(coordinator).digest == heonn(without).digest
         assert "'factor'" in coordinator.failures["client-3"]
 
     def test_refusals_count_against_the_quorum(self, walk_of):
         coordinator = walk_of(quorum=1.0)
-        coordinator.engine.rewrite = spoilt("client-2", vector=np.zeros(1))
+        coordinator.link.transport.engine.rewrite = spoilt("client-2", vector=np.zeros(1))
         with pytest.raises(QuorumError, match="client-2: no vector of 4 values"):
             walked(coordinator)
 
     def test_a_clients_other_fields_never_reach_the_log(self, walk_of):
         coordinator = walk_of("clients")
-        coordinator.engine.rewrite = spoilt(
+        coordinator.link.transport.engine.rewrite = spoilt(
             "client-1", apply="tidy", part="protection", clear__other=np.zeros(2), contributors=1
         )
         walked(coordinator)
-        for entry in map(Message.decode, coordinator._log):
+        for entry in map(Message.decode, coordinator.link.briefing.log):
             assert entry["apply"] == "move"
-            assert entry["part"] == "method"
+            assert entry["component"] == "method"
             assert entry["contributors"] == 4
             assert "clear/other" not in entry
 
@@ -484,7 +488,7 @@ class TestDisclosure:
     )
     def test_a_total_of_the_wrong_form_is_refused_and_another_client_asked(self, walk_of, spoil):
         coordinator = enrolled(walk_of("clients"))
-        coordinator.engine.rewrite = spoilt("client-1", "client.disclose_total", **spoil)
+        coordinator.link.transport.engine.rewrite = spoilt("client-1", "client.disclose_total", **spoil)
         total = coordinator.reveal(coordinator.components.method.pull)
         assert total["pull"].shape == (3,)
         assert total["count"] == 90.0
@@ -492,7 +496,7 @@ class TestDisclosure:
 
     def test_if_nobody_can_the_reasons_are_told(self, walk_of):
         coordinator = enrolled(walk_of("clients"))
-        coordinator.engine.lose = lambda step, party: step == "client.disclose_total"
+        coordinator.link.transport.engine.lose = lambda step, party: step == "client.disclose_total"
         with pytest.raises(
             QuorumError, match=r"disclosure: 0 of 4.*client-1, client-2, client-3 and 1 more: StepError: lost"
         ):
@@ -575,8 +579,8 @@ class TestEvents:
         seen = []
         coordinator = walk_of(subscriber=lambda number, event: seen.append(event))
         walked(coordinator, rounds=1)
-        raws = [call for step, call in coordinator.engine.calls]
+        raws = [call for step, call in coordinator.link.transport.engine.calls]
         downs = [event.bytes_down for event in seen if isinstance(event, Replied)]
         assert downs == [len(raw) for raw in raws for _ in range(4)]
         ups = [event.bytes_up for event in seen if isinstance(event, Replied)]
-        assert ups == [len(reply.message.encode()) for _, reply in coordinator.engine.replies]
+        assert ups == [len(reply.message.encode()) for _, reply in coordinator.link.transport.engine.replies]

@@ -27,6 +27,7 @@ from tacit.data.formats import ADULT, CREDIT, HEPMASS, HIGGS, READERS, SUSY
 from tacit.data.inspection import check
 from tacit.data.originals import fetch_original, prepare
 from tacit.data.table import Table
+from tests.quick import representatives
 
 RNG = np.random.default_rng(1)
 
@@ -225,7 +226,11 @@ def workbook(rows: list[list[str]]) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "name", ["dry_bean", "skin_segmentation", "obesity_levels", "optdigits", "credit_default", "adult"]
+    "name",
+    representatives(
+        ["dry_bean", "skin_segmentation", "obesity_levels", "optdigits", "credit_default", "adult"],
+        *("obesity_levels", "optdigits"),
+    ),
 )
 def test_a_fresh_download_has_the_content_of_the_catalogue(
     site: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -47,9 +47,9 @@ def small_blocks(monkeypatch):
 
 
 @pytest.fixture
-def moody_desk(desk_of, moody, small_blocks):
+def moody_desk(coordinator_of, moody, small_blocks):
     def make(*, clients=8, engine=None, timeout=None, quorum=0.5, subscriber=None, **moods):
-        coordinator = desk_of(
+        coordinator = coordinator_of(
             moody(**moods),
             preparation=AS_THEY_ARE,
             clients=clients,
@@ -59,7 +59,7 @@ def moody_desk(desk_of, moody, small_blocks):
             subscriber=subscriber,
         )
         # The tap asks one party at a time; here waves are to reach the engine as they are.
-        coordinator.engine = coordinator.engine.engine
+        coordinator.link.transport.engine = coordinator.link.transport.engine.engine
         coordinator.enrol()
         return coordinator
 
@@ -75,14 +75,14 @@ def trained(coordinator):
 
 def wave(coordinator, word="", parties=None):
     """Raw call and jobs of one wave of echoes."""
-    coordinator._serial += 1
+    coordinator.link.transport.serial += 1
     call = {
-        "$serial": coordinator._serial,
+        "$serial": coordinator.link.transport.serial,
         "$step": "method.echo",
         "$manifest": coordinator.manifest.digest,
         "word": word,
     }
-    call["schema"] = coordinator._schema_raw
+    call["schema"] = coordinator.link.briefing.schema_raw
     return Message(call).encode(), [(party, b"") for party in parties or coordinator.parties]
 
 
@@ -97,40 +97,42 @@ def children() -> set[int]:
 
 
 class TestSameBytes:
-    def run(self, desk_of, table_of, holdings, **engine):
+    def run(self, coordinator_of, table_of, holdings, **engine):
         replies = []
-        coordinator = desk_of(
+        coordinator = coordinator_of(
             FedHEONN(),
             data=holdings(table_of(rows=100), 20),
             engine=engine,
             subscriber=lambda number, event: replies.append(event) if isinstance(event, Replied) else None,
         )
-        coordinator.engine = coordinator.engine.engine
+        coordinator.link.transport.engine = coordinator.link.transport.engine.engine
         outcome = trained(coordinator)
         sizes = [(event.wave, event.party, event.bytes_down, event.bytes_up) for event in replies]
         return outcome.shared["weights"].tobytes(), outcome.digest, sizes
 
     def test_any_number_of_workers_gives_the_same_model_and_the_same_bytes(
-        self, desk_of, table_of, holdings, small_blocks
+        self, coordinator_of, table_of, holdings, small_blocks
     ):
-        runs = [self.run(desk_of, table_of, holdings, workers=workers) for workers in (0, 1, 2)]
+        runs = [self.run(coordinator_of, table_of, holdings, workers=workers) for workers in (0, 1, 2)]
         assert runs[0] == runs[1] == runs[2]
         assert len(runs[0][2]) == 20 * 4
 
-    def test_cold_parties_give_the_same_model_as_warm_ones(self, desk_of, table_of, holdings):
-        assert self.run(desk_of, table_of, holdings, cold=True) == self.run(desk_of, table_of, holdings)
+    def test_cold_parties_give_the_same_model_as_warm_ones(self, coordinator_of, table_of, holdings):
+        assert self.run(coordinator_of, table_of, holdings, cold=True) == self.run(
+            coordinator_of, table_of, holdings
+        )
 
-    def test_cold_parties_in_workers_too(self, desk_of, table_of, holdings):
-        warm = self.run(desk_of, table_of, holdings)
-        assert self.run(desk_of, table_of, holdings, cold=True, workers=1) == warm
+    def test_cold_parties_in_workers_too(self, coordinator_of, table_of, holdings):
+        warm = self.run(coordinator_of, table_of, holdings)
+        assert self.run(coordinator_of, table_of, holdings, cold=True, workers=1) == warm
 
-    def test_keeping_replies_changes_nothing(self, desk_of, table_of, holdings):
-        kept = self.run(desk_of, table_of, holdings, keep_replies=True, cold=True)
-        assert kept == self.run(desk_of, table_of, holdings)
+    def test_keeping_replies_changes_nothing(self, coordinator_of, table_of, holdings):
+        kept = self.run(coordinator_of, table_of, holdings, keep_replies=True, cold=True)
+        assert kept == self.run(coordinator_of, table_of, holdings)
 
-    def test_cold_replicas_are_the_same_where_clients_open(self, desk_of):
+    def test_cold_replicas_are_the_same_where_clients_open(self, coordinator_of):
         digests = {
-            trained(desk_of(FedHEONN(), Plain(opens="clients"), engine={"cold": cold})).digest
+            trained(coordinator_of(FedHEONN(), Plain(opens="clients"), engine={"cold": cold})).digest
             for cold in (True, False)
         }
         assert len(digests) == 1
@@ -148,7 +150,7 @@ class TestSameBytes:
             coordinator = moody_desk(engine={"workers": workers})
             order = [f"client-{i}" for i in (8, 1, 5, 2, 7, 3)]
             call, jobs = wave(coordinator, "hi", order)
-            assert [reply.party for reply in coordinator.engine.ask(call, jobs)] == order
+            assert [reply.party for reply in coordinator.link.transport.engine.ask(call, jobs)] == order
 
 
 class TestTimeout:
@@ -168,14 +170,14 @@ class TestTimeout:
     @pytest.mark.parametrize("mood", ["sleepy", "deaf"])
     def test_what_a_late_step_did_is_undone(self, moody_desk, mood):
         coordinator = moody_desk(**{mood: ("client-2",)}, seconds=0.6, engine={"timeout": 0.3})
-        before = coordinator.engine._sites.party("client-2").state.to_bytes()
+        before = coordinator.link.transport.engine._sites.party("client-2").state.to_bytes()
         coordinator.round(coordinator.components.method.rows, coordinator.components.method.take)
-        assert coordinator.engine._sites.party("client-2").state.to_bytes() == before
-        assert coordinator.engine._sites.party("client-1").state["begun"] is True
+        assert coordinator.link.transport.engine._sites.party("client-2").state.to_bytes() == before
+        assert coordinator.link.transport.engine._sites.party("client-1").state["begun"] is True
 
     def test_also_where_no_alarm_can_ring(self, moody_desk):
         coordinator = moody_desk(sleepy=("client-2",), seconds=0.6, engine={"timeout": 0.3})
-        before = coordinator.engine._sites.party("client-2").state.to_bytes()
+        before = coordinator.link.transport.engine._sites.party("client-2").state.to_bytes()
         got = []
         thread = threading.Thread(
             target=lambda: got.append(
@@ -185,7 +187,7 @@ class TestTimeout:
         thread.start()
         thread.join()
         assert len(got[0]) == 7
-        assert coordinator.engine._sites.party("client-2").state.to_bytes() == before
+        assert coordinator.link.transport.engine._sites.party("client-2").state.to_bytes() == before
 
     @pytest.mark.parametrize("workers", [0, 1])
     def test_the_desk_may_ask_for_less_time_than_the_engine_gives(self, moody_desk, workers):
@@ -212,7 +214,7 @@ class TestTimeout:
 class TestWorkersThatEnd:
     def test_a_killed_one_is_a_failure_of_its_clients_and_the_run_goes_on(self, moody_desk):
         coordinator = moody_desk(engine={"workers": 2}, quorum=0.3)
-        os.kill(coordinator.engine._workers[1]._process.pid, signal.SIGKILL)
+        os.kill(coordinator.link.transport.engine._workers[1]._process.pid, signal.SIGKILL)
         method = coordinator.components.method
         # Blocks of three take turns: the second worker has clients 4 to 6.
         left = ("client-1", "client-2", "client-3", "client-7", "client-8")
@@ -223,7 +225,7 @@ class TestWorkersThatEnd:
 
     def test_below_the_quorum_the_run_ends_with_their_names(self, moody_desk):
         coordinator = moody_desk(engine={"workers": 2}, quorum=0.9)
-        os.kill(coordinator.engine._workers[1]._process.pid, signal.SIGKILL)
+        os.kill(coordinator.link.transport.engine._workers[1]._process.pid, signal.SIGKILL)
         with pytest.raises(
             QuorumError, match=r"client-5, client-6: StepError: the worker process of this client ended"
         ):
@@ -239,7 +241,7 @@ class TestWorkersThatEnd:
 
     def test_one_that_ends_while_replies_are_awaited_without_a_timeout(self, moody_desk):
         coordinator = moody_desk(sleepy=("client-4",), engine={"workers": 2}, quorum=0.3)
-        threading.Timer(0.3, coordinator.engine._workers[1]._process.kill).start()
+        threading.Timer(0.3, coordinator.link.transport.engine._workers[1]._process.kill).start()
         assert (
             len(coordinator.round(coordinator.components.method.rows, coordinator.components.method.take))
             == 5
@@ -251,19 +253,25 @@ class TestWavesGivenUp:
     @pytest.mark.parametrize("taken", [0, 1, 4, 7])
     def test_the_next_wave_gets_its_own_replies(self, moody_desk, workers, taken):
         coordinator = moody_desk(engine={"workers": workers})
-        replies = coordinator.engine.ask(*wave(coordinator, "first"))
+        replies = coordinator.link.transport.engine.ask(*wave(coordinator, "first"))
         assert words(next(replies) for _ in range(taken)) == [f"client-{i + 1}:first" for i in range(taken)]
         replies.close()
-        assert words(coordinator.engine.ask(*wave(coordinator, "second"))) == [
+        assert words(coordinator.link.transport.engine.ask(*wave(coordinator, "second"))) == [
             f"client-{i + 1}:second" for i in range(8)
         ]
 
     def test_two_waves_that_are_read_by_turns_do_not_mix(self, moody_desk):
         coordinator = moody_desk(engine={"workers": 2})
-        list(coordinator.engine.ask(*wave(coordinator)))
-        one = coordinator.engine.ask(*wave(coordinator, "one", [f"client-{i}" for i in (1, 2, 3, 7, 8)]))
+        list(coordinator.link.transport.engine.ask(*wave(coordinator)))
+        one = coordinator.link.transport.engine.ask(
+            *wave(coordinator, "one", [f"client-{i}" for i in (1, 2, 3, 7, 8)])
+        )
         first = words([next(one)])
-        other = words(coordinator.engine.ask(*wave(coordinator, "other", [f"client-{i}" for i in (4, 5, 6)])))
+        other = words(
+            coordinator.link.transport.engine.ask(
+                *wave(coordinator, "other", [f"client-{i}" for i in (4, 5, 6)])
+            )
+        )
         assert first + words(one) == [f"client-{i}:one" for i in (1, 2, 3, 7, 8)]
         assert other == [f"client-{i}:other" for i in (4, 5, 6)]
 
@@ -289,11 +297,11 @@ class TestClose:
     def test_one_that_is_busy_with_a_wave_that_was_given_up_is_not_waited_for(self, moody_desk):
         before = children()
         coordinator = moody_desk(sleepy=("client-4",), engine={"workers": 2})
-        replies = coordinator.engine.ask(*wave(coordinator))
+        replies = coordinator.link.transport.engine.ask(*wave(coordinator))
         next(replies)
         replies.close()
         started = time.monotonic()
-        coordinator.engine.close()
+        coordinator.link.transport.engine.close()
         assert time.monotonic() - started < 5
         assert children() == before
 
@@ -318,8 +326,8 @@ class TestLimit:
         coordinator = moody_desk(engine={"workers": workers, "limit": 4096})
         call, jobs = wave(coordinator, "x" * 5000)
         with pytest.raises(MessageError, match="the limit is 4,096"):
-            list(coordinator.engine.ask(call, jobs))
-        coordinator._serial -= 1
+            list(coordinator.link.transport.engine.ask(call, jobs))
+        coordinator.link.transport.serial -= 1
         assert len(list(coordinator.ask(coordinator.components.method.echo))) == 8
 
     @pytest.mark.parametrize("workers", [0, 1])
@@ -342,7 +350,7 @@ class TestKeptReplies:
     def test_a_repeated_ask_gets_the_same_reply_without_being_performed_again(self, moody_desk, workers):
         coordinator = moody_desk(engine={"workers": workers, "keep_replies": True})
         call, jobs = wave(coordinator, "hi")
-        first, again = (list(coordinator.engine.ask(call, jobs)) for _ in range(2))
+        first, again = (list(coordinator.link.transport.engine.ask(call, jobs)) for _ in range(2))
         assert [reply.message for reply in again] == [reply.message for reply in first]
         assert {reply.message["echoes"] for reply in again} == {1}
 
@@ -350,13 +358,15 @@ class TestKeptReplies:
     def test_where_they_are_not_kept_a_repeated_ask_is_refused(self, moody_desk, workers):
         coordinator = moody_desk(engine={"workers": workers})
         call, jobs = wave(coordinator, "hi")
-        assert all(reply.failure is None for reply in coordinator.engine.ask(call, jobs))
-        assert all("ReplayError" in reply.failure for reply in coordinator.engine.ask(call, jobs))
+        assert all(reply.failure is None for reply in coordinator.link.transport.engine.ask(call, jobs))
+        assert all(
+            "ReplayError" in reply.failure for reply in coordinator.link.transport.engine.ask(call, jobs)
+        )
 
 
-def test_two_thousand_clients_are_ordinary(desk_of, table_of, holdings):
-    coordinator = desk_of(FedHEONN(), data=holdings(table_of(rows=4000), 2000))
-    coordinator.engine = coordinator.engine.engine
+def test_two_thousand_clients_are_ordinary(coordinator_of, table_of, holdings):
+    coordinator = coordinator_of(FedHEONN(), data=holdings(table_of(rows=4000), 2000))
+    coordinator.link.transport.engine = coordinator.link.transport.engine.engine
     started = time.process_time()
     outcome = trained(coordinator)
     assert len(outcome.holders) == 2000

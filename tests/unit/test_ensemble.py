@@ -16,10 +16,10 @@ from tacit.core.events import Events, Noted
 from tacit.core.party import Party
 from tacit.data.files import load
 from tacit.data.preparation import Inputs
-from tacit.methods.heonn.patches import MOST_REPEATS, batches, draw_features, draw_rows
+from tacit.methods.heonn.patches import MAX_REPEATS, draw_features, draw_rows, split_batches
 from tacit.models.ensemble import Ensemble
 from tacit.models.files import load_model
-from tacit.protections.ckks import CKKS
+from tacit.protections.ckks.coordinator import CKKSCoordinator
 from tacit.reproduce.ensemble import DRAWS, DRY_BEAN, TABLE_2, cross_validated, phase_seconds
 
 MODES = ("sealed", "paper", "robust")
@@ -208,7 +208,7 @@ def test_with_replacement_no_row_counts_more_often_than_units_have_room_for():
         def integers(self, high, size):
             return np.zeros(size, dtype=np.int64)
 
-    assert len(draw_rows(Loaded(), 100, 1.0, True)) == MOST_REPEATS  # always the same row
+    assert len(draw_rows(Loaded(), 100, 1.0, True)) == MAX_REPEATS  # always the same row
 
 
 def test_an_outlier_drawn_sixteen_times_is_not_refused():
@@ -216,7 +216,7 @@ def test_an_outlier_drawn_sixteen_times_is_not_refused():
     values[0] = 1e3  # all there is of this column
     values[:, 1] = np.arange(100)
     table = Table.of(values, np.arange(100) % 2)
-    always = np.repeat(0, MOST_REPEATS)
+    always = np.repeat(0, MAX_REPEATS)
     with mock.patch("tacit.methods.ensemble.draw_rows", lambda *_: always):
         training = federation_of(table, 1).train(FedHEONNEnsemble(2, 1.0, 1.0, True), protect="plain")
     assert not training.failures
@@ -241,10 +241,10 @@ def test_a_memory_bound_gives_the_same_model_and_is_kept(mode):
 
 def test_stretches_cover_everything_once():
     members = np.arange(17)
-    assert [len(b) for b in batches(members, 5)] == [5, 5, 5, 2]
-    assert np.concatenate(list(batches(members, 5))).tolist() == members.tolist()
-    assert [len(b) for b in batches(members[:0], 5)] == [0]
-    assert [len(b) for b in batches(members, None)] == [17]
+    assert [len(b) for b in split_batches(members, 5)] == [5, 5, 5, 2]
+    assert np.concatenate(list(split_batches(members, 5))).tolist() == members.tolist()
+    assert [len(b) for b in split_batches(members[:0], 5)] == [0]
+    assert [len(b) for b in split_batches(members, None)] == [17]
 
 
 @every_mode
@@ -281,13 +281,13 @@ def test_a_protection_changes_nothing(mode, protect):
 def test_in_paper_mode_the_coordinator_multiplies_unopened(activation):
     table = classes()
     method = FedHEONNEnsemble(5, 0.5, 0.6, activation=activation, mode="paper")
-    products, mapped = [], CKKS.map
+    products, mapped = [], CKKSCoordinator.multiply
 
     def watched(self, *args):
         products.append(mapped(self, *args))
         return products[-1]
 
-    with mock.patch.object(CKKS, "map", watched):
+    with mock.patch.object(CKKSCoordinator, "multiply", watched):
         found = weights(table, method, protect="ckks")
     assert [bool(product and product["mapped"]) for product in products] == [True]
     plain = weights(table, method)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tacit.protections import PROTECTIONS
 from tacit.protections.ckks import CKKS
 from tacit.protections.plain import Plain
 from tacit.runs.transcript import MAGIC, Frame, TranscriptFolder, read_transcript
+from tests.conftest import quick_keys
 
 SHORT: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -35,14 +37,21 @@ def seen_in(name: str, mode: str = "sealed", **federation: Any) -> list[dict[str
     ledger = ExposureLedger()
     made = Federation.embedded("iris", **{"clients": 4, **federation})
     protection = PROTECTIONS.build(name.removesuffix("-clients"), SHORT[name])
-    made.train(FedHEONN(mode=mode), protect=protection, events=Events(ledger))
+    with quick_keys():
+        made.train(FedHEONN(mode=mode), protect=protection, events=Events(ledger))
     return ledger.summary()
 
 
-@pytest.fixture(scope="module", params=SHORT)
+@cache
+def evaluated(name: str) -> list[dict[str, Any]]:
+    """What was seen in a run with an evaluation at the clients."""
+    return seen_in(name, holdout=0.2)
+
+
+@pytest.fixture(params=SHORT)
 def run(request: pytest.FixtureRequest) -> tuple[str, list[dict[str, Any]]]:
     """Every protection once, with an evaluation at the clients."""
-    return request.param, seen_in(request.param, holdout=0.2)
+    return request.param, evaluated(request.param)
 
 
 def rows_of(rows: list[dict[str, Any]], **like: Any) -> list[dict[str, Any]]:

@@ -8,16 +8,15 @@ import pytest
 from tacit import Federation, FedHEONN, Preparation, Table
 from tacit.core.errors import ConfigError, DataError, QuorumError
 from tacit.core.events import Events
-from tacit.methods.heonn.units import HIGH, LOW
-from tacit.models.activations import ACTIVATIONS
+from tacit.models.activations import ACTIVATIONS, HIGH, LOW
 from tacit.models.leastsquares import factor, merge, solve
 
 RAW = Preparation(scale="none")
 MODES = ("sealed", "paper", "robust")
 
 
-def federation_of(table: Table, components: int = 1, **settings) -> Federation:
-    rows = np.array_split(np.arange(table.rows), components)
+def federation_of(table: Table, parts: int = 1, **settings) -> Federation:
+    rows = np.array_split(np.arange(table.rows), parts)
     return Federation.of({f"site {i}": table.take(r) for i, r in enumerate(rows)}, **settings)
 
 
@@ -35,12 +34,10 @@ def numbers(low: float, high: float, rows: int = 40, outputs: int = 2, seed: int
     )
 
 
-def weights(
-    table: Table, method: FedHEONN, components: int = 1, preparation: Preparation = RAW
-) -> np.ndarray:
+def weights(table: Table, method: FedHEONN, parts: int = 1, preparation: Preparation = RAW) -> np.ndarray:
     # The halves of label-sorted data know different classes: declare them, as a consortium would.
     declared = {"classes": list(table.classes)} if table.classes else None
-    federation = federation_of(table, components, declared=declared)
+    federation = federation_of(table, parts, declared=declared)
     return federation.train(method, preparation=preparation, protect="plain").model.weights
 
 
@@ -69,7 +66,7 @@ def test_weights_satisfy_the_normal_equations_of_the_paper(activation, task, lam
         d = np.where(table.target[:, None] == np.arange(3), HIGH, LOW)
     else:
         d = table.target
-    found = weights(table, FedHEONN(lam=lam, activation=activation, mode=mode), components=3)
+    found = weights(table, FedHEONN(lam=lam, activation=activation, mode=mode), parts=3)
     for output in range(d.shape[1]):
         F2 = f.slope_at_target(d[:, output]) ** 2
         left = (X.T * F2) @ X + lam * np.eye(X.shape[1])
@@ -80,12 +77,12 @@ def test_weights_satisfy_the_normal_equations_of_the_paper(activation, task, lam
 @pytest.mark.parametrize("activation", ["logistic", "softplus", "linear"])
 @pytest.mark.parametrize("parts", [2, 7, 60])
 @pytest.mark.parametrize("mode", MODES)
-def test_who_holds_which_rows_makes_no_difference(activation, components, mode):
+def test_who_holds_which_rows_makes_no_difference(activation, parts, mode):
     table, method = classes(), FedHEONN(activation=activation, mode=mode)
     expected = weights(table, method)
     shuffled = table.take(np.random.default_rng(3).permutation(table.rows))
     for held in (table, shuffled):
-        np.testing.assert_allclose(weights(held, method, components), expected, rtol=1e-8, atol=1e-11)
+        np.testing.assert_allclose(weights(held, method, parts), expected, rtol=1e-8, atol=1e-11)
 
 
 def test_rows_twice_equal_rows_with_half_the_penalty():
@@ -107,7 +104,7 @@ def test_without_penalty_rank_deficient_data_give_the_solution_of_least_norm(mod
     X = np.column_stack([base, base[:, 0], np.full(30, 4.0), np.zeros(30)])
     y = rng.normal(size=30)
     table = Table.of(X, y, task="regression")
-    found = weights(table, FedHEONN(lam=0.0, activation="linear", mode=mode), components=4)
+    found = weights(table, FedHEONN(lam=0.0, activation="linear", mode=mode), parts=4)
     expected = np.linalg.lstsq(design(table), y[:, None], rcond=None)[0]
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-10)
     assert np.abs(found).max() < 10  # the published code gives weights of 1e15 here
@@ -132,7 +129,7 @@ def test_fewer_rows_than_features():
     rng = np.random.default_rng(6)
     table = Table.of(rng.normal(size=(5, 20)), [0, 1, 0, 1, 1])
     one = weights(table, FedHEONN())
-    np.testing.assert_allclose(weights(table, FedHEONN(), components=5), one, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(weights(table, FedHEONN(), parts=5), one, rtol=1e-8, atol=1e-12)
 
 
 def test_a_second_fit_starts_afresh():

@@ -50,11 +50,12 @@ from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, new_unloc
 from tacit.engines.store import PartyStore
 from tacit.methods import METHODS
 from tacit.protections import PROTECTIONS
-from tacit.protections.noised import Noised
+from tacit.protections.noised.coordinator import NoisedCoordinator
 from tacit.runs.checkpoint import read_checkpoint
 from tacit.runs.job import execute
 from tacit.runs.settings import OWN_ROWS, Settings
 from tacit.runs.transcript import read_transcript
+from tests.quick import representatives
 
 CLIENTS = ("client-1", "client-2", "client-3")
 SERVICES = ("key-server",)
@@ -189,7 +190,7 @@ def same(ours, theirs, protection):
                 assert np.allclose(ours.model.as_dict()[name], value, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("protection", list(PROTECTIONS))
+@pytest.mark.parametrize("protection", representatives(PROTECTIONS, "ckks", "masked"))
 def test_every_protection_gives_what_the_embedded_engine_gives(protection, sites, job, keys_once):
     chosen = method_for(protection)
     more = {}
@@ -214,7 +215,7 @@ def test_every_protection_gives_what_the_embedded_engine_gives(protection, sites
     assert "Flower added" not in (theirs.folder.path / "report.html").read_text()
 
 
-@pytest.mark.parametrize("name", list(METHODS))
+@pytest.mark.parametrize("name", representatives(METHODS, "fedheonn", "fedavg"))
 def test_every_method_gives_what_the_embedded_engine_gives(name, sites, job, rows):
     method = METHODS.get(name).tiny()
     data = {"name": str(rows(method.tasks[0])), "target": "target"}
@@ -505,6 +506,15 @@ class KilledError(Exception):
     """The coordinator's process ends without warning."""
 
 
+RESUMED = [
+    {"name": "plain"},
+    {"name": "masked"},
+    {"name": "ckks"},
+    {"name": "shares"},
+    {"name": "paillier", "holder": "clients", "key_bits": 2048},
+]
+
+
 class TestGoingOn:
     chosen = TestOwnRows.chosen
 
@@ -528,17 +538,9 @@ class TestGoingOn:
             execute(settings, federation=federation, run=run, resume=resume)
         return read_checkpoint(run, settings.run.out)
 
-    @pytest.mark.parametrize("own_rows", [True, False])
+    @pytest.mark.parametrize("own_rows", representatives([True, False], True))
     @pytest.mark.parametrize(
-        "protect",
-        [
-            {"name": "plain"},
-            {"name": "masked"},
-            {"name": "ckks"},
-            {"name": "shares"},
-            {"name": "paillier", "holder": "clients", "key_bits": 2048},
-        ],
-        ids=lambda protect: protect["name"],
+        "protect", representatives(RESUMED, RESUMED[1], RESUMED[2]), ids=lambda p: p["name"]
     )
     def test_at_the_sites_it_ends_with_the_same_model(
         self, sites, job, chosen, rows, protect, own_rows, monkeypatch, keys_once
@@ -572,8 +574,8 @@ class TestGoingOn:
             assert resumed.result["model"] == whole.result["model"]
         assert not (resumed.folder.path / "checkpoint.bin").exists()
 
-    @pytest.mark.parametrize("replies", [6, 7, 8])
-    @pytest.mark.parametrize("fraction", [1.0, 0.7])
+    @pytest.mark.parametrize("replies", representatives([6, 7, 8], 7))
+    @pytest.mark.parametrize("fraction", representatives([1.0, 0.7], 0.7))
     def test_sites_that_know_more_than_the_coordinator_go_back(
         self, sites, chosen, monkeypatch, replies, fraction
     ):
@@ -626,7 +628,7 @@ class TestGoingOn:
         point = self.stopped(sites, settings, monkeypatch, 5)
         # A coordinator that forgets what it has spent is refused by the clients, which do not.
         point = replace(point, kept=replace(point.kept, progress={**point.kept.progress, "round": 0}))
-        monkeypatch.setattr(Noised, "resume", lambda *given: None)
+        monkeypatch.setattr(NoisedCoordinator, "resume", lambda *given: None)
         federation = DeployedFederation(settings, SiteFolder(sites[COORDINATOR]), grid_of(sites, settings))
         with pytest.raises(QuorumError, match="privacy budget is spent"):
             execute(settings, federation=federation, resume=point)

@@ -4,10 +4,9 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from tests.conftest import Tap
 
 from tacit import Architecture, Weighting
-from tacit.core.coordinator import MOST_INVITATIONS
+from tacit.core.enrolment import MOST_INVITATIONS
 from tacit.core.events import Events, Noted, TotalOpened, WaveStarted
 from tacit.data.files import load
 from tacit.data.preparation import Preparation
@@ -19,6 +18,8 @@ from tacit.protections import PROTECTIONS
 from tacit.protections.noised import Noised
 from tacit.protections.paillier import Paillier
 from tacit.protections.plain import Plain
+from tests.conftest import Tap
+from tests.quick import representatives
 
 UNSCALED, SMALL = Preparation(scale="none"), Architecture(hidden=4)
 OTHERS = [
@@ -73,7 +74,7 @@ def held(table):
 
 
 @pytest.mark.parametrize("protect", CHOICES, ids=lambda chosen: f"{chosen.name}-{chosen.opens}")
-@pytest.mark.parametrize("first", [2, 4])
+@pytest.mark.parametrize("first", representatives([2, 4], 2))
 def test_who_comes_late_takes_part_from_then_on(digits, learnt, protect, first, keys_once):
     method = FedAvg(rounds=4, architecture=SMALL, weighting=Weighting("equal"))
     with keys_once():

@@ -40,9 +40,9 @@ def test_the_parts_it_names_are_built_as_they_were(manifest):
         {"quorum": 0.5},
         {"experiment": True},
         {"declared": {}},
-        {"parts": Manifest.of("r", PARTS._replace(method=FedHEONN(lam=0.6))).components},
-        {"parts": Manifest.of("r", PARTS._replace(protection=Plain())).components},
-        {"parts": Manifest.of("r", PARTS._replace(preparation=Preparation())).components},
+        {"components": Manifest.of("r", PARTS._replace(method=FedHEONN(lam=0.6))).components},
+        {"components": Manifest.of("r", PARTS._replace(protection=Plain())).components},
+        {"components": Manifest.of("r", PARTS._replace(preparation=Preparation())).components},
     ],
     ids=lambda change: next(iter(change)),
 )

@@ -14,23 +14,32 @@ from tacit.core.message import Message
 from tacit.core.secret import Secret
 from tacit.core.tags import FIELD, ask_context, tagged
 from tacit.core.values import Blob
-from tacit.crypto.channel import identity_public, identity_secrets, new_exchange, pair_keys, place, unseal
+from tacit.crypto.channel import (
+    exchange_public,
+    identity_public,
+    identity_secrets,
+    new_exchange,
+    pair_keys,
+    place,
+    unseal,
+)
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks, sign_for
 from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
+from tacit.protections.masked import Masked
 from tacit.protections.masked import keys as masked_keys
-from tacit.protections.masked.coordinator import Masked
-from tacit.protections.masked.neighbours import circle, is_drawn
+from tacit.protections.masked.client import MaskedClient
+from tacit.protections.masked.coordinator import MaskedSum
+from tacit.protections.masked.neighbours import assign_holders, is_plausible_draw
 from tacit.protections.masked.wire import (
     Encoding,
-    hashed,
-    listed,
-    mask_seeds,
-    public_of,
-    recovered,
+    derive_mask_seeds,
+    digest_names,
+    hash_pieces,
+    pack_flags,
+    recover_secret,
     to_elements,
-    to_flags,
 )
 
 OFFER, DEAL, CONTRIBUTE, UNMASK = (
@@ -59,7 +68,7 @@ def assert_exact(scene, total, without=()):
 
 
 def reveal(scene):
-    scene.coordinator.openings = OpenedTotals()  # as if the vectors were new ones each time
+    scene.coordinator.link.opened_totals = OpenedTotals()  # as if the vectors were new ones each time
     return scene.coordinator.reveal(scene.components.method.vector)
 
 
@@ -77,20 +86,20 @@ def forged(scene, party, call, job, told=None, **changes):
     message = Message.decode(job).without(FIELD) | changes
     serial = Message.decode(call)["$serial"]
     context = ask_context(serial, party, hashlib.sha256(call).digest())
-    return call, tagged(message, scene.coordinator.vault[f"channel/{party}"], *context).encode()
+    return call, tagged(message, scene.coordinator.link.transport.channels[party], *context).encode()
 
 
 def unmask_ask(scene, slot, party, vanished=(), arrived=None):
     """An ask to unmask, as the coordinator would put it."""
-    order = scene.coordinator.memory["batch"].order[party]
+    order = scene.coordinator.protection.batch.holders[party]
     arrived = sorted(set(order) - set(vanished)) if arrived is None else arrived
-    common = {"slot": slot, "survivors": len(arrived), "list": listed(arrived)}
-    return common, {party: {"alive": to_flags([name not in vanished for name in order])}}
+    common = {"slot": slot, "survivors": len(arrived), "list": digest_names(arrived)}
+    return common, {party: {"alive": pack_flags([name not in vanished for name in order])}}
 
 
 def asked_again(scene, *args, **kwargs):
     common, jobs = unmask_ask(scene, *args, **kwargs)
-    return dict(scene.coordinator.ask(scene.protection.unmask, common, jobs))
+    return dict(scene.coordinator.ask(MaskedClient.unmask, common, jobs))
 
 
 class TestTotals:
@@ -133,7 +142,7 @@ class TestTotals:
     def test_many_sums_are_prepared_in_two_waves(self, scene_of):
         scene = scene_of(Masked(), rows_of(4), quorum=0.5)
         scene.coordinator.enrol()
-        scene.protection.prepare(scene.coordinator, 5)
+        scene.coordinator.protection.prepare(5)
         for lost in ((), (1,), (), (2,), ()):
             assert_exact(scene, scene.total(some(*lost)), some(*lost))
         assert steps(scene)[1:] == [OFFER, DEAL] + [CONTRIBUTE, UNMASK] * 5
@@ -141,7 +150,7 @@ class TestTotals:
     def test_a_cohort_that_its_graph_joins_needs_no_new_keys(self, scene_of):
         scene = scene_of(Masked(), rows_of(8))
         scene.coordinator.enrol()
-        scene.protection.prepare(scene.coordinator, 3)
+        scene.coordinator.protection.prepare(3)
         for cohort, agreed in ((6, 1), (3, 2), (8, 3)):
             names = tuple(scene.rows)[:cohort]
             total = scene.coordinator.reveal(scene.components.method.vector, names)
@@ -174,7 +183,7 @@ class TestCosts:
     def test_relayed_shares_are_told_of_once(self, scene_of):
         scene = scene_of(Masked(), rows_of(4))
         scene.coordinator.enrol()
-        scene.protection.prepare(scene.coordinator, 2)
+        scene.coordinator.protection.prepare(2)
         scene.total()
         scene.total()
         told = scene.told_of(Relayed)
@@ -229,22 +238,22 @@ class TestDropouts:
         scene.tap.lose = lambda name, party: name == UNMASK and party in some(1, 2, 3)
         with pytest.raises(OpeningError, match=r"2 shares of the masks of client-1, 3 are needed"):
             reveal(scene)
-        batch = scene.coordinator.memory["batch"]
+        batch = scene.coordinator.protection.batch
         given = {
             party: np.frombuffer(message["shares"].data, "<u8").reshape(-1, 5)
             for party, message in replies(scene, UNMASK).items()
         }
         assert len(given) == 2
-        for index, owner in enumerate(batch.order["client-1"]):
+        for index, owner in enumerate(batch.holders["client-1"]):
             shares = [
-                Share(batch.order[owner].index(party) + 1, rows[index].astype(np.uint64))
+                Share(batch.holders[owner].index(party) + 1, rows[index].astype(np.uint64))
                 for party, rows in given.items()
             ]
             guess = recover_vector(shares, 2)
             assert guess.tolist() != to_elements(SECRETS[1, owner][32:])[0].tolist()
         for message in replies(scene, DEAL).values():
             sealed = message["shares"].data
-            for key in scene.coordinator.vault.values():
+            for key in scene.coordinator.link.vault.values():
                 with pytest.raises(ProtectionError):
                     unseal(key, sealed[: len(sealed) // 4], b"")
 
@@ -265,17 +274,22 @@ class Meddling(Masked):
     who: str = ""
     where: str = ""
 
+    def at_client(self, party):
+        return MeddlingClient(self, party) if party.id == self.who else MaskedClient(self, party)
+
+
+class MeddlingClient(MaskedClient):
     @step
-    def unmask(self, party, message, shared):
-        reply = super().unmask(party, message, shared)
+    def unmask(self, message):
+        reply = super().unmask(message)
         raw = reply["shares"].data
-        wrong = (party.id, self.where) == (self.who, "unmask")
+        wrong = self.settings.where == "unmask"
         return Message(shares=Blob("share", bytes([raw[0] ^ 1]) + raw[1:])) if wrong else reply
 
     @step
-    def deal(self, party, message, shared):
-        reply = super().deal(party, message, shared)
-        if (party.id, self.where) == (self.who, "deal"):
+    def deal(self, message):
+        reply = super().deal(message)
+        if self.settings.where == "deal":
             return reply | {"commits": Blob("public", bytes(32))}
         return reply
 
@@ -287,24 +301,28 @@ SECRETS = {}
 def noted_secrets(monkeypatch):
     """Note each client's key and seed of each sum as it uses them: tests must know what may not be found."""
     SECRETS.clear()
-    real = Masked.protect
+    real = MaskedClient.protect
 
-    def protect(self, party, ticket, vector, layout):
+    def protect(self, ticket, vector, layout):
+        party = self.party
         if (own := f"mask/own/{ticket['slot']}") in party.vault:
             SECRETS[ticket["slot"], party.id] = party.vault[own].reveal()
-        return real(self, party, ticket, vector, layout)
+        return real(self, ticket, vector, layout)
 
-    monkeypatch.setattr(Masked, "protect", protect)
+    monkeypatch.setattr(MaskedClient, "protect", protect)
 
 
 def stripped(scene, slot, owner, upload, key, seed=None):
     """An upload without the masks that a key and a seed give: what a curious coordinator computes."""
-    batch, encoding = scene.coordinator.memory["batch"], Encoding(FixedPoint(np.ones(5), 32, len(scene.rows)))
+    batch, encoding = (
+        scene.coordinator.protection.batch,
+        Encoding(FixedPoint(np.ones(5), 32, len(scene.rows))),
+    )
     words, call = encoding.read(upload, batch.run, slot)
     masks = [] if seed is None else [(Secret(seed), -1)]
     for name in batch.neighbours(owner):
-        public = batch.piece(batch.publics, name, slot)
-        found = mask_seeds(Secret(key), {name: public}, batch.run, call, slot, owner)[name]
+        public = batch.public_key(name, slot)
+        found = derive_mask_seeds(Secret(key), {name: public}, batch.run, call, slot, owner)[name]
         masks.append((found, -sign_for(owner, name)))
     add_masks(words, masks)
     spare = np.uint64(24)
@@ -314,25 +332,25 @@ def stripped(scene, slot, owner, upload, key, seed=None):
 def key_in_transcript(scene, owner):
     """Private key of a client that vanished, from what its neighbours gave in the last sum."""
     batch, slot = (
-        scene.coordinator.memory["batch"],
-        scene.coordinator.memory["batch"].first + scene.coordinator.memory["batch"].used - 1,
+        scene.coordinator.protection.batch,
+        scene.coordinator.protection.batch.first + scene.coordinator.protection.batch.used - 1,
     )
     asked = set(batch.commits)
     shares = []
     for party, message in replies(scene, UNMASK).items():
-        names = [name for name in batch.order[party] if name in asked]
+        names = [name for name in batch.holders[party] if name in asked]
         rows = np.frombuffer(message["shares"].data, "<u8").astype(np.uint64).reshape(-1, 5)
         if party != owner:
-            shares.append(Share(batch.order[owner].index(party) + 1, rows[names.index(owner)]))
-    public = batch.piece(batch.publics, owner, slot)
-    return recovered(shares, batch.threshold, lambda key: public_of(key) == public, owner).reveal()
+            shares.append(Share(batch.holders[owner].index(party) + 1, rows[names.index(owner)]))
+    public = batch.public_key(owner, slot)
+    return recover_secret(shares, batch.threshold, lambda key: exchange_public(key) == public, owner).reveal()
 
 
 class TestSecrets:
     def test_the_key_of_a_later_sum_does_not_unmask_an_earlier_one(self, scene_of):
         scene = scene_of(Masked(), rows_of(5), quorum=0.5)
         scene.coordinator.enrol()
-        scene.protection.prepare(scene.coordinator, 9)
+        scene.coordinator.protection.prepare(9)
         for _ in range(8):
             reveal(scene)
         uploads = [reply.message["masked"] for name, reply in scene.tap.replies if name == CONTRIBUTE]
@@ -368,18 +386,17 @@ class TestSecrets:
             with pytest.raises(QuorumError, match="gave its shares"):
                 asked_again(scene, 1, party)
 
-    def test_shares_of_the_last_sum_are_useless_in_the_next(self, scene_of):
-        found = {}
+    def test_shares_of_the_last_sum_are_useless_in_the_next(self, scene_of, monkeypatch):
+        found, real = {}, MaskedSum.request_shares
 
-        @dataclass(frozen=True)
-        class Replaying(Masked):
-            def _shares(self, *args):
-                found.setdefault("first", super()._shares(*args))
-                return found["first"]
+        def replay(self, arrived):
+            found.setdefault("first", real(self, arrived))
+            return found["first"]
 
-        scene = scene_of(Replaying(), rows_of(4))
+        monkeypatch.setattr(MaskedSum, "request_shares", replay)
+        scene = scene_of(Masked(), rows_of(4))
         scene.coordinator.enrol()
-        scene.protection.prepare(scene.coordinator, 2)
+        scene.coordinator.protection.prepare(2)
         assert_exact(scene, reveal(scene))
         with pytest.raises(ProtectionError, match="do not give what it committed to"):
             reveal(scene)
@@ -387,7 +404,7 @@ class TestSecrets:
     def test_secrets_of_a_sum_are_gone_when_it_is_over(self, scene_of):
         scene = scene_of(Masked(), rows_of(4), quorum=0.5)
         scene.coordinator.enrol()
-        scene.protection.prepare(scene.coordinator, 2)
+        scene.coordinator.protection.prepare(2)
         assert f"mask/own/{1}" in scene.site("client-1").vault
         scene.total(some(2))
         for name in ("client-1", "client-3"):
@@ -400,7 +417,7 @@ class TestSecrets:
     def test_secrets_of_sums_that_did_not_come_are_gone_when_the_run_is_over(self, scene_of):
         scene = scene_of(Masked(), rows_of(4))
         scene.coordinator.enrol()
-        scene.protection.prepare(scene.coordinator, 5)
+        scene.coordinator.protection.prepare(5)
         scene.round()
         assert {f"mask/own/{slot}" for slot in (2, 3, 4, 5)} <= set(scene.site("client-1").vault)
         scene.finish()
@@ -461,19 +478,19 @@ class TestRefusals:
         scene = self.begun(scene_of)
         common, jobs = unmask_ask(scene, 1, "client-1")
         with pytest.raises(QuorumError, match="not a whole number"):
-            list(scene.coordinator.ask(scene.protection.unmask, common | {"survivors": float("nan")}, jobs))
+            list(scene.coordinator.ask(MaskedClient.unmask, common | {"survivors": float("nan")}, jobs))
 
     def test_of_a_second_deal_offer_or_upload(self, scene_of):
         scene = scene_of(Masked(), rows_of(3)).begin()
         job = {"client-1": {"names": b"client-2\nclient-3", "offers": b""}}
         with pytest.raises(QuorumError, match="deals them once"):
-            list(scene.coordinator.ask(scene.protection.deal, None, job))
+            list(scene.coordinator.ask(MaskedClient.deal, None, job))
         common = {"first": 1, "sums": 1, "clients": 3, "root": bytes(32)}
         with pytest.raises(QuorumError, match="prepared before"):
-            list(scene.coordinator.ask(scene.protection.offer, common, None, ["client-1"]))
-        scene.coordinator.memory["batch"].count = 2  # as if masks could be used twice
+            list(scene.coordinator.ask(MaskedClient.offer, common, None, ["client-1"]))
+        scene.coordinator.protection.batch.count = 2  # as if masks could be used twice
         reveal(scene)
-        scene.coordinator.memory["batch"].used = 0
+        scene.coordinator.protection.batch.used = 0
         with pytest.raises(QuorumError, match="no masks for sum 1"):
             reveal(scene)
 
@@ -482,13 +499,13 @@ class TestRefusals:
         scene.coordinator.enrol()
         common = {"first": 1, "sums": 1, "clients": 3, "root": bytes(32)}
         with pytest.raises(QuorumError, match="agreed were at least 4"):
-            list(scene.coordinator.ask(scene.protection.offer, common))
+            list(scene.coordinator.ask(MaskedClient.offer, common))
         scene.tap.recall = lambda name, party, call, job: (
             forged(scene, party, call, job, names=b"client-2", offers=Message.decode(job)["offers"][:248])
             if (name, party) == (DEAL, "client-1")
             else None
         )
-        scene.protection.prepare(scene.coordinator, 1)
+        scene.coordinator.protection.prepare(1)
         assert "1 neighbours among 5 clients" in scene.coordinator.failures["client-1"]
 
     @pytest.mark.parametrize(
@@ -555,22 +572,25 @@ class TestLies:
 
         scene.tap.recall = swap
         scene.begin()
-        batch, first = scene.coordinator.memory["batch"], replies(scene, OFFER)["client-1"]["offer"].data
-        both, where = hashed(first, shown["offer"]), place(batch.run, 1, "shares", "client-1", "client-2")
+        batch, first = scene.coordinator.protection.batch, replies(scene, OFFER)["client-1"]["offer"].data
+        both, where = (
+            hash_pieces(first, shown["offer"]),
+            place(batch.run, 1, "shares", "client-1", "client-2"),
+        )
 
         def opened(known):
             (key,) = pair_keys(own, [first[:32]], "shares", batch.run, [known + both])
             return unseal(key, batch.sealed["client-2"]["client-1"], where)
 
         pinned = [identity_public(scene.site("client-1").identity)]
-        for known in (b"", *identity_secrets(scene.coordinator.identity, pinned)):
+        for known in (b"", *identity_secrets(scene.coordinator.link.identity, pinned)):
             with pytest.raises(ProtectionError):
                 opened(known)
         assert opened(*identity_secrets(scene.site("client-2").identity, pinned))  # and only with that one
 
     def test_relayed_shares_of_another_are_refused(self, scene_of):
         scene = scene_of(Masked(), rows_of(5), quorum=0.5).begin()
-        sealed = scene.coordinator.memory["batch"].sealed
+        sealed = scene.coordinator.protection.batch.sealed
         sealed["client-1"]["client-2"], sealed["client-1"]["client-3"] = (
             sealed["client-1"]["client-3"],
             sealed["client-1"]["client-2"],
@@ -606,11 +626,14 @@ class TestLies:
         "change", [{"masked": Blob("masked", b"")}, {"masked": Blob("public", bytes(200))}, {}]
     )
     def test_an_upload_of_another_kind_is_a_dropout(self, scene_of, change):
-        @dataclass(frozen=True)
+        class OddClient(MaskedClient):
+            def protect(self, ticket, vector, layout):
+                reply = super().protect(ticket, vector, layout)
+                return Message(change) if self.party.id == "client-2" else reply
+
         class Odd(Masked):
-            def protect(self, party, ticket, vector, layout):
-                reply = super().protect(party, ticket, vector, layout)
-                return Message(change) if party.id == "client-2" else reply
+            def at_client(self, party):
+                return OddClient(self, party)
 
         scene = scene_of(Odd(), rows_of(5), quorum=0.5).begin()
         assert_exact(scene, reveal(scene), some(2))
@@ -620,10 +643,10 @@ class TestDraw:
     def test_everyone_has_as_many_neighbours_on_either_side(self):
         places = {f"c{i:03}": int(p) for i, p in enumerate(np.random.default_rng(0).integers(0, 2**63, 101))}
         for count in (2, 4, 10):
-            graph = circle(places, count)
+            graph = assign_holders(places, count)
             assert {len(around) for around in graph.values()} == {count + 1}
             assert all(name in graph[other] for name, around in graph.items() for other in around)
-        assert {len(around) for around in circle(places, 100).values()} == {101}
+        assert {len(around) for around in assign_holders(places, 100).values()} == {101}
 
     @pytest.mark.parametrize(("clients", "count"), [(70, 4), (300, 30), (2000, 48)])
     def test_an_honest_draw_raises_no_alarm(self, clients, count):
@@ -633,7 +656,7 @@ class TestDraw:
             for index, own in enumerate(places):
                 around = [places[(index + i) % len(places)] for i in range(-count // 2, count // 2 + 1) if i]
                 if index % 7 == 0 and 60 < index < len(places) - 60:
-                    assert is_drawn(own, around, clients, 0.1)
+                    assert is_plausible_draw(own, around, clients, 0.1)
 
     def test_a_coordinator_that_shows_its_friends_only_raises_one(self):
         rng = np.random.default_rng(0)
@@ -641,22 +664,24 @@ class TestDraw:
         for _ in range(200):
             own, *friends = rng.integers(0, 2**64, 201, dtype=np.uint64).tolist()  # 200 of 2,000 collude
             ahead = sorted(friends, key=lambda other: (other - own) % 2**64)
-            alarms += not is_drawn(own, ahead[:24] + ahead[-24:], 2000, 0.1)
+            alarms += not is_plausible_draw(own, ahead[:24] + ahead[-24:], 2000, 0.1)
         assert alarms == 200
 
     def test_neighbours_that_were_chosen_are_refused(self, scene_of, monkeypatch):
         scene = scene_of(Masked(neighbours=4), rows_of(90), quorum=0.5)
         scene.coordinator.enrol()
         by_name = {name: index for index, name in enumerate(scene.rows)}
-        monkeypatch.setattr(masked_keys, "circle", lambda places, count: circle(by_name, count))
+        monkeypatch.setattr(
+            masked_keys, "assign_holders", lambda places, count: assign_holders(by_name, count)
+        )
         with pytest.raises(QuorumError, match="further away than chance explains"):
-            scene.protection.prepare(scene.coordinator, 1)
+            scene.coordinator.protection.prepare(1)
 
     def test_a_number_that_was_not_committed_to_is_refused(self, scene_of):
         scene = scene_of(Masked(neighbours=4), rows_of(20), quorum=0.5)
         scene.coordinator.enrol()
         scene.site("client-7").vault["mask/number"] = Secret(bytes(32))  # a better place on the circle
-        scene.protection.prepare(scene.coordinator, 1)
+        scene.coordinator.protection.prepare(1)
         assert "not the one that it committed to" in scene.coordinator.failures["client-7"]
         assert_exact(scene, reveal(scene), some(7))
         assert_exact(scene, reveal(scene))
@@ -681,7 +706,7 @@ class TestThresholds:
 
     def test_an_active_coordinator_has_to_find_more(self, scene_of):
         scene = scene_of(Masked(active=True), rows_of(12), quorum=0.5).begin()
-        assert scene.coordinator.memory["batch"].threshold == 8
+        assert scene.coordinator.protection.batch.threshold == 8
         assert_exact(scene, scene.total(some(1, 2)), some(1, 2))
 
     def test_promises_say_what_it_takes(self):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tacit import Federation, FedHEONN, Preparation, Table
-from tacit.core.client import opened, read_log
+from tacit.core.briefing import read_log
+from tacit.core.client import open_entry
 from tacit.core.errors import ConfigError, ProtectionError, QuorumError, TacitError
 from tacit.core.events import Events, Noted, TotalOpened
 from tacit.core.layout import Field, Layout
@@ -16,7 +17,8 @@ from tacit.core.values import Blob
 from tacit.methods.base import Method
 from tacit.models.leastsquares import factor, operator
 from tacit.protections.ckks import CKKS
-from tacit.protections.ckks_schemes import CoefficientColumns
+from tacit.protections.ckks.client import CKKSClient
+from tacit.protections.ckks.schemes import CoefficientColumns
 
 CLASSES = {"classes": ["blue", "green", "red"]}
 
@@ -62,10 +64,10 @@ class Columns(Method):
         return shared | {"found": total["m"], "mapped": total.mapped}
 
 
-def round_of(desk_of, method, protection, clients=6):
-    coordinator = desk_of(method, protection, clients=clients, min_clients=2)
+def round_of(coordinator_of, method, protection, clients=6):
+    coordinator = coordinator_of(method, protection, clients=clients, min_clients=2)
     coordinator.enrol()
-    protection.prepare(coordinator, 1)
+    coordinator.protection.prepare(1)
     coordinator.round(method.part, method.keep)
     return coordinator
 
@@ -75,16 +77,13 @@ class TestProduct:
 
     @pytest.mark.parametrize("own", [False, True])
     @pytest.mark.parametrize("chosen", ["auto", "product", "product-small"])
-    def test_clients_open_the_product_as_exactly_as_the_total_says(self, desk_of, own, chosen):
+    def test_clients_open_the_product_as_exactly_as_the_total_says(self, coordinator_of, own, chosen):
         method, protection = Columns(own=own), CKKS(parameters=chosen)
-        coordinator = round_of(desk_of, method, protection)
-        entry = Message.decode(coordinator._log[0])
-        total = opened(
-            coordinator.components,
-            coordinator.engine.engine._sites.party("client-2"),
-            coordinator.schema,
-            entry,
-        )
+        coordinator = round_of(coordinator_of, method, protection)
+        entry = Message.decode(coordinator.link.briefing.log[0])
+        site = coordinator.link.transport.engine.engine._sites.party("client-2")
+        client = protection.at_client(site)
+        total = open_entry(coordinator.components, client, coordinator.schema, entry)
         coordinator.finish()
         assert total.mapped
         assert "seed" not in total
@@ -95,46 +94,46 @@ class TestProduct:
         assert 0 < unit < (1e-6 if chosen != "product-small" else 1e-2)
 
     @pytest.mark.parametrize("protection", [CKKS(parameters="sum"), CKKS(parameters="sum-compact")])
-    def test_a_set_without_a_level_leaves_it_to_the_clients(self, desk_of, protection):
+    def test_a_set_without_a_level_leaves_it_to_the_clients(self, coordinator_of, protection):
         method = Columns()
-        coordinator = round_of(desk_of, method, protection)
-        entry = Message.decode(coordinator._log[0])
+        coordinator = round_of(coordinator_of, method, protection)
+        entry = Message.decode(coordinator.link.briefing.log[0])
         assert "total/mapped" not in entry
         assert np.asarray(entry["clear/seed"]).tolist() == [6.0]
         assert not coordinator.peek()["mapped"]
 
-    def test_one_secret_serves_both_sets_under_different_keys(self, desk_of):
-        coordinator = round_of(desk_of, Columns(), CKKS())
-        assert coordinator.memory["public"] != coordinator.memory["columns"]
-        site = coordinator.engine.engine._sites.party("client-3")
-        assert len(CKKS().unlocked(site).reveal()) == 32
+    def test_one_secret_serves_both_sets_under_different_keys(self, coordinator_of):
+        coordinator = round_of(coordinator_of, Columns(), CKKS())
+        assert len({coordinator.protection.relay.key.public[name] for name in ("public", "columns")}) == 2
+        site = coordinator.link.transport.engine.engine._sites.party("client-3")
+        assert len(CKKS().at_client(site).key.newest().reveal()) == 32
 
-    def test_columns_of_another_shape_are_refused_by_name(self, desk_of):
+    def test_columns_of_another_shape_are_refused_by_name(self, coordinator_of, monkeypatch):
         method, protection = Columns(), CKKS()
-        coordinator = desk_of(method, protection, clients=6, min_clients=2)
+        coordinator = coordinator_of(method, protection, clients=6, min_clients=2)
         coordinator.enrol()
-        protection.prepare(coordinator, 1)
-        site = coordinator.engine.engine._sites.party("client-1")
-        cipher = protection.cached(site, CoefficientColumns().cipher)
+        coordinator.protection.prepare(1)
+        site = coordinator.link.transport.engine.engine._sites.party("client-1")
+        cipher = protection.at_client(site).key.cached(CoefficientColumns().cipher)
         wrong = cipher.encrypt_columns(np.zeros((4, 2)), bound=1.0, summands=6)
-        genuine, fake = protection.protect, Message(cipher=Blob("cipher", wrong))
-        object.__setattr__(
-            protection,
-            "protect",
-            lambda party, *rest: fake if party.id == "client-4" else genuine(party, *rest),
-        )
+        genuine, fake = CKKSClient.protect, Message(cipher=Blob("cipher", wrong))
+
+        def protect(self, *contribution):
+            return fake if self.party.id == "client-4" else genuine(self, *contribution)
+
+        monkeypatch.setattr(CKKSClient, "protect", protect)
         coordinator.round(method.part, method.keep)
         assert "4 × 2 values" in coordinator.failures["client-4"]
         assert "agreed were 5 × 2" in coordinator.failures["client-4"]
 
-    def test_a_product_is_no_sum_and_a_sum_no_product(self, desk_of):
+    def test_a_product_is_no_sum_and_a_sum_no_product(self, coordinator_of):
         method, protection = Columns(), CKKS()
-        coordinator = round_of(desk_of, method, protection)
-        entry = dict(Message.decode(coordinator._log[0]))
-        site = coordinator.engine.engine._sites.party("client-2")
+        coordinator = round_of(coordinator_of, method, protection)
+        entry = dict(Message.decode(coordinator.link.briefing.log[0]))
+        site = coordinator.link.transport.engine.engine._sites.party("client-2")
         del entry["total/mapped"]
         with pytest.raises(ProtectionError, match="blob of kind product, expected was columns"):
-            opened(coordinator.components, site, coordinator.schema, entry)
+            open_entry(coordinator.components, protection.at_client(site), coordinator.schema, entry)
 
 
 @pytest.mark.parametrize("activation", ["logistic", "softplus", "linear"])
@@ -231,11 +230,11 @@ class TestLater:
         together = federation(table, 5, declared=CLASSES).train(method, preparation=raw, protect="plain")
         np.testing.assert_allclose(both.model.weights, together.model.weights, rtol=1e-8, atol=1e-11)
 
-    def test_to_weights_that_came_unopened_nothing_is_added(self, desk_of):
+    def test_to_weights_that_came_unopened_nothing_is_added(self, coordinator_of):
         protection, method = CKKS(), FedHEONN(mode="paper")
-        coordinator = desk_of(method, protection, clients=4, min_clients=2)
+        coordinator = coordinator_of(method, protection, clients=4, min_clients=2)
         coordinator.enrol()
-        protection.prepare(coordinator, 2)
+        coordinator.protection.prepare(2)
         coordinator.components.preparation.train(coordinator)
         coordinator.round(method.terms, method.solve)
         coordinator.round(method.terms, method.solve)
@@ -268,12 +267,12 @@ class TestBadInput:
             (lambda factor: factor * 1e200, "absurd"),
         ],
     )
-    def test_a_factor_that_cannot_be_is_refused_and_the_rest_goes_on(self, desk_of, change, reason):
+    def test_a_factor_that_cannot_be_is_refused_and_the_rest_goes_on(self, coordinator_of, change, reason):
         method = FedHEONN(mode="paper")
-        coordinator = desk_of(method, clients=5, quorum=0.5)
+        coordinator = coordinator_of(method, clients=5, quorum=0.5)
         coordinator.enrol()
         coordinator.components.preparation.train(coordinator)
-        coordinator.engine.rewrite = lambda step, party, message: (
+        coordinator.link.transport.engine.rewrite = lambda step, party, message: (
             Message({**message, "clear/factor": change(message["clear/factor"])})
             if party == "client-3" and "clear/factor" in message
             else None

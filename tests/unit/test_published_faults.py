@@ -145,11 +145,11 @@ def test_the_secret_key_is_in_no_module_and_never_at_the_coordinator(scene_of):
     rows = {f"client-{i}": np.ones(3) for i in range(4)}
     scene = scene_of(CKKS(), rows, min_clients=2).begin()
     scene.total()
-    key = CKKS().unlocked(scene.site("client-2")).reveal()
+    key = CKKS().at_client(scene.site("client-2")).key.newest().reveal()
     for name, module in list(sys.modules.items()):
         if name.split(".")[0] == "tacit":
             found = [label for label, value in vars(module).items() if holds(value, key)]
             assert not found, f"{name}: {found}"
     assert not any(key in raw for _, _, _, raw in scene.heard)
-    assert not holds(scene.coordinator.memory, key)
-    assert not holds(dict(scene.coordinator.vault), key)
+    assert not holds(vars(scene.coordinator.protection.relay.key), key)
+    assert not holds(dict(scene.coordinator.link.vault), key)

@@ -139,8 +139,13 @@ def seen_row(
 REGRESSION = {"mse": 1.2e-5, "rmse": 0.0035, "mae": 0.002, "r2": 0.99}
 
 
-def test_every_part_of_a_full_result_is_shown() -> None:
-    page = Page(render(result_of()))
+@pytest.fixture(scope="module")
+def full_page() -> str:
+    return render(result_of())
+
+
+def test_every_part_of_a_full_result_is_shown(full_page: str) -> None:
+    page = Page(full_page)
     for words in (
         "accuracy 90.40\u00a0%",
         "How well it does",
@@ -162,10 +167,9 @@ def test_every_part_of_a_full_result_is_shown() -> None:
     assert page.tags.count("figcaption") == page.tags.count("figure")
 
 
-def test_warnings_stand_before_the_scores_and_notes_after() -> None:
-    page = render(result_of())
+def test_warnings_stand_before_the_scores_and_notes_after(full_page: str) -> None:
     loud, scores, quiet = (
-        page.index(words) for words in ("Plain sums protect", "How well it does", "One constant column")
+        full_page.index(words) for words in ("Plain sums protect", "How well it does", "One constant column")
     )
     assert loud < scores < quiet
 
@@ -191,6 +195,7 @@ def test_regression_has_its_own_scores_and_no_classes() -> None:
 HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "$x_{1$ & text-00000- ${main}"]
 
 
+@pytest.mark.draws
 def test_nothing_from_the_data_becomes_markup() -> None:
     result = result_of(6)
     clean = Page(render(result))
@@ -222,38 +227,38 @@ def test_nothing_from_the_data_becomes_markup() -> None:
         assert text in page.text
 
 
-def test_the_page_asks_for_nothing_from_outside() -> None:
-    page = render(result_of())
-    assert not re.search(r"https?://|//[a-z]|@import|<script|<link|<iframe", page)
-    assert all(
-        source.startswith(("data:image/png", "#")) for source in re.findall(r'(?:href|src)="([^"]*)', page)
-    )
-    assert "default-src 'none'" in page
+def test_the_page_asks_for_nothing_from_outside(full_page: str) -> None:
+    assert not re.search(r"https?://|//[a-z]|@import|<script|<link|<iframe", full_page)
+    sources = re.findall(r'(?:href|src)="([^"]*)', full_page)
+    assert all(source.startswith(("data:image/png", "#")) for source in sources)
+    assert "default-src 'none'" in full_page
 
 
-def test_ids_are_unique_although_many_drawings_share_the_page() -> None:
-    page = Page(render(result_of()))
+def test_ids_are_unique_although_many_drawings_share_the_page(full_page: str) -> None:
+    page = Page(full_page)
     assert len(page.ids) == len(set(page.ids))
-    targets = re.findall(r'(?:url\(|href=")#([\w-]+)', render(result_of()))
+    targets = re.findall(r'(?:url\(|href=")#([\w-]+)', full_page)
     assert set(targets) <= set(page.ids)
 
 
-def test_every_drawing_is_described() -> None:
-    page = render(result_of())
-    assert page.count("<svg") == len(re.findall(r'<svg role="img" aria-label="[^"]{8,}"', page))
+def test_every_drawing_is_described(full_page: str) -> None:
+    described = re.findall(r'<svg role="img" aria-label="[^"]{8,}"', full_page)
+    assert full_page.count("<svg") == len(described)
 
 
-def test_the_same_result_gives_the_same_bytes() -> None:
-    result = result_of()
-    assert render(result) == render(result)
+@pytest.mark.draws
+def test_the_same_result_gives_the_same_bytes(full_page: str) -> None:
+    assert render(result_of()) == full_page
 
 
+@pytest.mark.draws
 def test_twenty_thousand_clients_fit_into_one_small_page() -> None:
     page = render(result_of(20_000, waves=2))
     assert len(page.encode()) < 600_000
     assert "ordered by largest class" in page
 
 
+@pytest.mark.draws
 def test_many_waves_and_classes_stay_small_too() -> None:
     result = result_of(3, waves=300)
     labels = [f"class {i}" for i in range(60)]
@@ -267,6 +272,7 @@ def test_many_waves_and_classes_stay_small_too() -> None:
     assert "added up over the waves" in page
 
 
+@pytest.mark.draws
 def test_drawings_survive_letters_that_no_font_has() -> None:
     result = result_of(4)
     result["classes"] = ["中文", "עברית\u202e", "\x00\ud800"]

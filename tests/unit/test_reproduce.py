@@ -150,6 +150,7 @@ class TestFedHEONN:
         assert quasi_newton(Data("iris"), 0) > 90
 
 
+@pytest.mark.draws
 def test_lines_are_drawn_from_measured_rows_only() -> None:
     rows = [{"n": n, "data": "a<b", "ours": value} for n, value in ((1, 0.5), (10, 0.75), (100, None))]
     named = series(rows, "n", "data")

@@ -9,8 +9,7 @@ import pytest
 
 from tacit import Federation, FedHEONN, Table
 from tacit.core.errors import ConfigError, DataError, QuorumError, UnavailableError
-from tacit.methods.heonn.sealed import Sealed
-from tacit.methods.heonn.selection import Sums, ranked
+from tacit.methods.heonn.selection import Selection, Sums, rank_candidates
 from tacit.models.onelayer import OneLayer
 from tacit.models.randomlayer import RandomLayer
 from tacit.reproduce.hidden import GOALS, accuracy
@@ -40,7 +39,7 @@ def test_the_error_from_sums_is_the_error_over_rows(grams, width):
     d = rng.normal(size=(50, 2))
     F = np.full((50, 2), 0.3) if grams == 1 else rng.uniform(0.1, 1, size=(50, 2))
     folds = [np.arange(50) % 3 == k for k in range(3)]
-    found = ranked(sums_of(X, F, d, folds, grams), (width,), LAMS)
+    found = rank_candidates(sums_of(X, F, d, folds, grams), (width,), LAMS)
     for candidate in found:
         error = 0.0
         for held in folds:
@@ -128,7 +127,7 @@ def test_later_clients_count_in_full_where_finalists_were_compared(hidden):
     scale, width, lam = begun.outcome.shared["chosen"]
     # What was chosen, over the rows of all, on the scale that the first agreed on.
     X = joined.model.inputs.matrix(table)
-    layer = method._layers(begun.outcome.shared)[int(scale)]
+    layer = method.layers(begun.outcome.shared)[int(scale)]
     X = layer.first(int(width))(X) if layer else X
     X = np.column_stack([np.ones(400), X])
     d = np.where(table.target[:, None] == np.arange(2), 1.0, -1.0) * np.log(0.95 / 0.05)
@@ -146,13 +145,13 @@ def test_finalists_of_a_regression_are_compared_however_small_their_errors(unit)
     X = rng.normal(size=(120, 6))
     table = Table.of(X, unit * (X[:, :1] + rng.normal(size=(120, 1))), task="regression")
     method = FedHEONN(activation="linear", lams=(1e-3, 10.0, 100.0), folds=2, finalists=3)
-    found, decide = [], Sealed.decide
+    found, choose = [], Selection.choose_finalist
 
     def turned(self, right, shared):
         found.append(right)
-        return decide(self, np.array([[-3.0], [-2.0], [-1.0]]) * unit**2, shared)
+        return choose(self, np.array([[-3.0], [-2.0], [-1.0]]) * unit**2, shared)
 
-    with mock.patch.object(Sealed, "decide", turned):
+    with mock.patch.object(Selection, "choose_finalist", turned):
         training = Federation.embedded(table, clients=3, test=None).train(method, protect="plain")
     shared = training.outcome.shared
     np.testing.assert_array_equal(shared["chosen"], shared["finalists"][2])
@@ -251,10 +250,10 @@ def test_a_candidate_that_asks_for_too_many_digits_gives_way_to_the_next():
     federation = Federation.embedded(rings(), clients=4, partition="label-sorted", seed=1)
 
     def least_penalty_first(*sums):
-        return sorted(ranked(*sums), key=lambda candidate: candidate.lam)
+        return sorted(rank_candidates(*sums), key=lambda candidate: candidate.lam)
 
     # Hundreds of units of two features nearly repeat each other: nothing but the penalty keeps them apart.
-    with mock.patch("tacit.methods.heonn.sealed.ranked", least_penalty_first):
+    with mock.patch("tacit.methods.heonn.selection.rank_candidates", least_penalty_first):
         training = federation.train(FedHEONN(hidden=400, scales=(1.0,), lams=(1e-13, 1e-3)), protect="plain")
         assert training.outcome.shared["chosen"][2] == 1e-3
         finalists = federation.train(

@@ -16,9 +16,16 @@ from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.ledger.cost import CostLedger
-from tacit.protections.secret_sharing.protocol import OVERHEAD, Dealt
-from tacit.protections.secret_sharing.share_round import Dealing, from_raw, lines, recovered, to_raw
-from tacit.protections.secret_sharing.shares import Shares
+from tacit.protections.secret_sharing.share_holder import OVERHEAD, ShareHolder
+from tacit.protections.secret_sharing.share_relay import ShareRelay
+from tacit.protections.secret_sharing.share_round import (
+    ShareRound,
+    names_from_bytes,
+    recover_total,
+    words_from_bytes,
+    words_to_bytes,
+)
+from tacit.protections.secret_sharing.shares import Shares, SharesClient
 
 BOTH = [
     Shares(scheme=scheme, opens=opens)
@@ -55,7 +62,7 @@ class TestSums:
         assert np.abs(total["vector"] - np.sum(list(rows.values()), axis=0)).max() < 1e-5
 
     def test_of_cold_parties_and_in_many_batches(self, protection, scene_of, monkeypatch):
-        monkeypatch.setattr(Dealt, "batch_bytes", 700)
+        monkeypatch.setattr(ShareRelay, "batch_bytes", 700)
         rows = rows_of(5)
         scene = scene_of(protection, rows, engine={"cold": True, "keep_replies": True}).begin()
         assert scene.total()["vector"].tolist() == exact(rows, rows).tolist()
@@ -70,7 +77,7 @@ class TestSums:
         assert total["vector"].tolist() == exact(rows, [name for name in rows if name not in lost]).tolist()
 
     def test_in_batches_a_holder_may_vanish_between_two(self, protection, scene_of, monkeypatch):
-        monkeypatch.setattr(Dealt, "batch_bytes", 1)
+        monkeypatch.setattr(ShareRelay, "batch_bytes", 1)
         rows = rows_of(4)
         scene = scene_of(protection, rows, quorum=0.5).begin()
         asked = itertools.count()
@@ -154,17 +161,17 @@ class TestVanishing:
         scene.round()
         fields = {"sum": 1, "lap": 2, "holders": b"client-1\nclient-2\nclient-3"}
         with pytest.raises(OpeningError, match="already"):
-            protection.dealing(scene.site("client-1"), fields)
+            protection.at_client(scene.site("client-1")).read_round(fields)
 
-    def test_in_one_dealing_nobody_counts_double(self, scene_of, monkeypatch):
-        monkeypatch.setattr(Dealt, "batch_bytes", 1)
-        collected, mails = Dealt._collected, []
+    def test_in_one_round_nobody_counts_double(self, scene_of, monkeypatch):
+        monkeypatch.setattr(ShareRelay, "batch_bytes", 1)
+        collected, mails = ShareRelay._collect, []
 
-        def again(self, pending, deal, batch, slots):
-            mails.append(collected(self, pending, deal, batch, slots))
+        def again(self, pending, share_round, batch, slots):
+            mails.append(collected(self, pending, share_round, batch, slots))
             return {**mails[0], **mails[-1]}
 
-        monkeypatch.setattr(Dealt, "_collected", again)
+        monkeypatch.setattr(ShareRelay, "_collect", again)
         scene = scene_of(SHAMIR[1], rows_of(4)).begin()
         with pytest.raises(QuorumError):
             scene.total()
@@ -212,8 +219,8 @@ class TestTranscript:
         }
         assert kinds == {"sealed" if protection.opens == "clients" else "share"}
         if protection.opens == "clients":
-            assert protection.unlocked(scene.site("client-1")).reveal() not in heard
-            assert "content" not in scene.coordinator.vault
+            assert protection.at_client(scene.site("client-1")).shares.key.newest().reveal() not in heard
+            assert "content" not in scene.coordinator.link.vault
             assert scene.coordinator.shared is None
 
     def raws(self, scene, friends, victim):
@@ -222,31 +229,34 @@ class TestTranscript:
             r.message for step, r in scene.tap.replies if step == "client.contribute" and r.party == victim
         ]
         sealed, names = replies[0]["shares"].data, list(scene.rows)
-        deal = Dealing(scene.protection.scheme, 1, 1, tuple(names), scene.protection.needed(len(names)))
+        share_round = ShareRound(
+            scene.protection.scheme, 1, 1, tuple(names), scene.protection.min_holders(len(names))
+        )
         run, found, position = scene.coordinator.manifest.digest, [], 0
         slots = len(scene.rows[victim])
         for index, name in enumerate(names):
             if name == victim:
                 continue
-            size = deal.length(victim, index, slots) + OVERHEAD
+            size = share_round.share_size(victim, index, slots) + OVERHEAD
             piece, position = sealed[position : position + size], position + size
-            signed = scene.coordinator.directory[victim]
-            public = checked_key(signed, scene.coordinator.pinned(victim), "exchange", victim, run)
+            signed = scene.coordinator.protection.channels.directory[victim]
+            public = checked_key(signed, scene.coordinator.link.pinned(victim), "exchange", victim, run)
             for friend in friends:
                 key = pair_key(scene.site(friend).vault["exchange"], public, "seal", run)
                 try:
-                    found.append(unseal(key, piece, deal.share_place(run, victim, name)))
+                    found.append(unseal(key, piece, share_round.share_place(run, victim, name)))
                 except ProtectionError:
                     continue
-            key = pair_key(scene.coordinator.vault["exchange"], public, "seal", run)
+            key = pair_key(scene.coordinator.link.vault["exchange"], public, "seal", run)
             with pytest.raises(ProtectionError):
-                unseal(key, piece, deal.share_place(run, victim, name))
+                unseal(key, piece, share_round.share_place(run, victim, name))
         return found
 
     def opened(self, scene, friends, victim):
         points = [list(scene.rows).index(friend) + 1 for friend in friends]
         return [
-            Share(p, from_raw(raw)) for p, raw in zip(points, self.raws(scene, friends, victim), strict=True)
+            Share(p, words_from_bytes(raw))
+            for p, raw in zip(points, self.raws(scene, friends, victim), strict=True)
         ]
 
 
@@ -254,14 +264,14 @@ class TestTampering:
     """What a relay that holds its own channel keys can try."""
 
     def changed(self, monkeypatch, change):
-        collected = Dealt._collected
+        collected = ShareRelay._collect
 
-        def relay(self, pending, deal, batch, slots):
-            mail = collected(self, pending, deal, batch, slots)
+        def relay(self, pending, share_round, batch, slots):
+            mail = collected(self, pending, share_round, batch, slots)
             change(mail)
             return mail
 
-        monkeypatch.setattr(Dealt, "_collected", relay)
+        monkeypatch.setattr(ShareRelay, "_collect", relay)
 
     @pytest.mark.parametrize("protection", BOTH, ids=ids)
     def test_a_flipped_bit_in_a_share_is_that_holders_failure(self, protection, scene_of, monkeypatch):
@@ -297,7 +307,9 @@ class TestTampering:
     @pytest.mark.parametrize("protection", BOTH, ids=ids)
     def test_a_swapped_exchange_key_is_noticed_before_anything_is_sealed_for_it(self, protection, scene_of):
         scene = scene_of(protection, rows_of(4)).begin()
-        scene.coordinator.directory["client-2"] = scene.coordinator.directory["client-1"]
+        scene.coordinator.protection.channels.directory["client-2"] = (
+            scene.coordinator.protection.channels.directory["client-1"]
+        )
         with pytest.raises(QuorumError, match="pinned identity"):
             scene.round()
 
@@ -306,10 +318,11 @@ class TestTampering:
         scene.round()
         entry = {
             name[6:]: value
-            for name, value in Message.decode(scene.coordinator._log[0]).items()
+            for name, value in Message.decode(scene.coordinator.link.briefing.log[0]).items()
             if name[:6] == "total/"
         }
         layout, party = scene.components.method._layout(None), scene.site("client-1")
+        client = BOTH[0].at_client(party)
         raw = bytearray(entry["partials"].data)
         raw[40] ^= 1
         changes = {
@@ -319,34 +332,35 @@ class TestTampering:
         }
         for reason, change in changes.items():
             with pytest.raises(ProtectionError, match=reason), party.transaction():
-                BOTH[0].open(party, {**entry, **change}, layout)
+                client.open({**entry, **change}, layout)
         for change in ({"threshold": 2}, {"contributions": 5}, {"number": 2}, {"mark": "0" * 64}):
             with pytest.raises(ProtectionError, match="does not open"), party.transaction():
-                BOTH[0].open(party, {**entry, **change}, layout)
-        assert BOTH[0].open(party, entry, layout).tolist() == exact(scene.rows, scene.rows).tolist()
+                client.open({**entry, **change}, layout)
+        assert client.open(entry, layout).tolist() == exact(scene.rows, scene.rows).tolist()
         with pytest.raises(OpeningError, match="replay"):
-            BOTH[0].open(party, entry, layout)
+            client.open(entry, layout)
 
     def test_a_partial_sum_that_is_wrong_does_not_fit_the_others(self):
-        deal = Dealing("shamir", 1, 1, tuple("abcd"), 3)
-        rows = [from_raw(piece) for piece in deal.cut("a", np.arange(5))]
-        assert recovered("shamir", [1, 2, 3, 4], rows, 3).tolist() == [0, 1, 2, 3, 4]
+        share_round = ShareRound("shamir", 1, 1, tuple("abcd"), 3)
+        rows = [words_from_bytes(piece) for piece in share_round.cut("a", np.arange(5))]
+        assert recover_total("shamir", [1, 2, 3, 4], rows, 3).tolist() == [0, 1, 2, 3, 4]
         rows[1] = rows[1] + np.uint64(1)
         with pytest.raises(ProtectionError, match="does not fit"):
-            recovered("shamir", [1, 2, 3, 4], rows, 3)
+            recover_total("shamir", [1, 2, 3, 4], rows, 3)
 
     @pytest.mark.parametrize("protection", BOTH, ids=ids)
     @pytest.mark.parametrize("step", ["client.contribute", "protection.hold"])
     def test_replies_that_are_nonsense_are_refused(self, protection, step, scene_of, monkeypatch):
-        function = "protect" if step == "client.contribute" else "hold"
-        proper = getattr(Dealt, function)
+        owner, function = (SharesClient, "protect") if step == "client.contribute" else (ShareHolder, "hold")
+        proper = getattr(owner, function)
 
-        def odd(self, party, *more):
-            return Message(what=1) if party.id == "client-2" else proper(self, party, *more)
+        def odd(self, *more):
+            party = self.party if owner is SharesClient else self._party
+            return Message(what=1) if party.id == "client-2" else proper(self, *more)
 
         odd.__dict__.update(proper.__dict__)
         odd.__name__ = function
-        monkeypatch.setattr(Dealt, function, odd)
+        monkeypatch.setattr(owner, function, odd)
         scene = scene_of(protection, rows_of(4), quorum=0.5).begin()
         if step == "protection.hold" and protection.scheme == "additive":
             with pytest.raises(QuorumError):
@@ -359,7 +373,8 @@ class TestTampering:
     def test_holders_that_repeat_or_leave_one_out_are_refused(self, holders, scene_of):
         scene = scene_of(BOTH[0], rows_of(3)).begin()
         with pytest.raises(ProtectionError, match="holders"):
-            BOTH[0].dealing(scene.site("client-1"), {"sum": 1, "lap": 1, "holders": holders})
+            fields = {"sum": 1, "lap": 1, "holders": holders}
+            BOTH[0].at_client(scene.site("client-1")).read_round(fields)
 
 
 class TestSettings:
@@ -370,8 +385,8 @@ class TestSettings:
 
     def test_too_many_bits_for_the_field_are_refused(self, summed):
         with pytest.raises(ConfigError, match="use at most 49 bits"):
-            Shares(bits=50)._code(Layout(Field("x", (1,), 1.0)), 1 << 12)
-        assert Shares(bits=50, scheme="additive")._code(Layout(Field("x", (1,), 1.0)), 1 << 12).slots == 1
+            Shares(bits=50).code(Layout(Field("x", (1,), 1.0)), 1 << 12)
+        assert Shares(bits=50, scheme="additive").code(Layout(Field("x", (1,), 1.0)), 1 << 12).slots == 1
 
     def test_a_single_client_is_refused(self, summed):
         for protection in BOTH:
@@ -396,17 +411,17 @@ def test_totals_open_where_they_should(scene_of):
 
 
 def test_words_and_names_survive():
-    assert lines("\n".join(["a", "b"]).encode()) == ["a", "b"]
-    assert from_raw(to_raw(np.array([1, 2**63], np.uint64))).tolist() == [1, 2**63]
+    assert names_from_bytes("\n".join(["a", "b"]).encode()) == ["a", "b"]
+    assert words_from_bytes(words_to_bytes(np.array([1, 2**63], np.uint64))).tolist() == [1, 2**63]
 
 
 def test_a_share_belongs_to_its_lap_its_holders_and_their_order():
     """A coordinator that tells clients of different holders gets shares that nobody can open."""
-    deals = [
-        Dealing("shamir", 1, 1, ("a", "b", "c"), 2),
-        Dealing("shamir", 1, 2, ("a", "b", "c"), 2),
-        Dealing("shamir", 1, 1, ("b", "a", "c"), 2),
-        Dealing("shamir", 1, 1, ("a", "b", "c"), 3),
-        Dealing("shamir", 2, 1, ("a", "b", "c"), 2),
+    rounds = [
+        ShareRound("shamir", 1, 1, ("a", "b", "c"), 2),
+        ShareRound("shamir", 1, 2, ("a", "b", "c"), 2),
+        ShareRound("shamir", 1, 1, ("b", "a", "c"), 2),
+        ShareRound("shamir", 1, 1, ("a", "b", "c"), 3),
+        ShareRound("shamir", 2, 1, ("a", "b", "c"), 2),
     ]
-    assert len({deal.share_place("run", "a", "b") for deal in deals}) == len(deals)
+    assert len({share_round.share_place("run", "a", "b") for share_round in rounds}) == len(rounds)

@@ -9,16 +9,12 @@ import numpy as np
 import pytest
 
 from tacit.core.errors import ConfigError, DataError, MessageError, ProtectionError
-from tacit.core.secret import Secret
 from tacit.crypto import field, sharing
 from tacit.crypto.field import PRIME, from_field, multiply, to_field
 from tacit.crypto.sharing import (
     Share,
     add_shares,
-    additive_shares,
-    recover_bytes,
     recover_vector,
-    share_bytes,
     share_vector,
 )
 
@@ -100,12 +96,6 @@ def test_two_shares_of_three_fit_every_candidate_secret():
         assert recover_vector([*others, Share(5, third)], 3).tolist() == [candidate]
 
 
-def test_additive_shares_are_uniform_whatever_is_shared():
-    for row in additive_shares(np.zeros(DRAWS, np.uint64), 3):
-        assert chi_square(row, 1 << 64) < LIMIT
-        assert chi_square(row << np.uint64(58), 1 << 64) < LIMIT  # the lowest bits as well
-
-
 def test_coefficients_are_drawn_again_at_the_prime_and_not_folded(monkeypatch):
     draws = iter([vector(2**64 - 1, 80), vector(2**64 - 5), vector(24)])
     monkeypatch.setattr(field, "expand", lambda seed, count: next(draws))
@@ -134,7 +124,7 @@ def test_signed_values_keep_their_sign_at_the_edges():
 
 
 def test_nothing_of_a_share_is_printed():
-    share = share_bytes(Secret(b"seed"), 2, 2)[0]
+    share = share_vector(vector(1234567), 2, 2)[0]
     assert str(int(share.values[0])) not in repr(share)
 
 
@@ -165,10 +155,6 @@ def test_what_is_no_field_element_is_refused():
         share_vector(vector(PRIME), 3, 2)
     with pytest.raises(DataError, match="int64"):
         share_vector(np.array([1]), 3, 2)
-    with pytest.raises(DataError, match="as_ring"):
-        additive_shares(np.array([1.0]), 3)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="0 shares"):
-        additive_shares(vector(1), 0)
 
 
 def test_shares_that_do_not_belong_together_are_refused():
@@ -189,14 +175,6 @@ def test_shares_that_do_not_belong_together_are_refused():
     for given in ([shares[0], shares[1]], [shares[0], other[0]], []):
         with pytest.raises(ProtectionError, match="one point and one length"):
             add_shares(given)
-
-
-def test_too_low_a_threshold_gives_no_seed_but_an_error():
-    # All five elements of a wrong 32-byte seed would have to be below 2^56 and end in the right padding.
-    shares = share_bytes(Secret(b"s" * 32), 5, 3)
-    for chosen in combinations(shares, 2):
-        with pytest.raises(ProtectionError, match="give no secret"):
-            recover_bytes(chosen, 2)
 
 
 def test_bytes_that_are_no_share_are_refused():

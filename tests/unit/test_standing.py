@@ -21,8 +21,9 @@ from tacit.core.standing_client import LEDGER
 from tacit.data.table import Column, Table
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
-from tacit.protections.ckks import CKKS
-from tacit.protections.plain import Plain
+from tacit.protections.ckks.client import CKKSClient
+from tacit.protections.keys.shared_key import SharedKey
+from tacit.protections.plain import PlainClient
 from tacit.standing import Standing, book, changes, read
 from tacit.standing.folder import shell
 
@@ -206,10 +207,10 @@ class TestOpenings:
     def test_a_client_checks_for_itself(self, start):
         standing = start(protect="ckks")
         standing.add([f"client-{i}" for i in range(1, 5)])
-        entry = {"clients": 4, "changed": 1, "part": "method", "contribution": "terms", "apply": "solve"}
-        coordinator, failures = standing._coordinator(), {}
+        entry = {"clients": 4, "changed": 1, "component": "method", "contribution": "terms", "apply": "solve"}
+        coordinator, failures = standing.coordinator(), {}
         assert not list(
-            coordinator._wave("client.open_standing_total", ("client-1",), entry, {}, failures=failures)
+            coordinator.link.wave("client.open_standing_total", ("client-1",), entry, {}, failures=failures)
         )
         assert "OpeningError: total over 4 clients of which 1 changed" in failures["client-1"]
 
@@ -234,7 +235,7 @@ class TestOpenings:
         names = [f"client-{i}" for i in range(1, 8)]
         standing.add(names[:3])
         with monkeypatch.context() as patch:
-            patch.setattr(changes, "opened", _power_cut)  # the total is there; nobody wrote it down
+            patch.setattr(changes, "open_entry", _power_cut)  # the total is there; nobody wrote it down
             with pytest.raises(KeyboardInterrupt):
                 standing.add(names[3:6])
         assert standing.status()["contributions"] == 3
@@ -292,16 +293,16 @@ class TestRefusals:
     def test_a_ciphertext_under_another_key(self, start, monkeypatch):
         standing = start(protect="ckks")
         standing.add(["client-1"])
-        before, protect = known(standing), CKKS.protect
+        before, protect = known(standing), CKKSClient.protect
 
-        def foreign(self, party, ticket, vector, layout):
-            used = self._scheme
+        def foreign(self, ticket, vector, layout):
+            used = standing.components.protection.scheme
             own = used.cipher(used.make_keys()[0])
-            monkeypatch.setattr(CKKS, "cached", lambda self, party, make: own)
-            return protect(self, party, ticket, vector, layout)
+            monkeypatch.setattr(SharedKey, "cached", lambda self, make: own)
+            return protect(self, ticket, vector, layout)
 
         with monkeypatch.context() as patch:
-            patch.setattr(CKKS, "protect", foreign)
+            patch.setattr(CKKSClient, "protect", foreign)
             with pytest.raises(ProtectionError, match=r"client-2: .*under key .*, in use is"):
                 standing.add(["client-2"])
         monkeypatch.undo()
@@ -344,7 +345,7 @@ class TestRefusals:
         base = sqlite3.connect(tmp_path / "state" / "coordinator.db")
         base.execute("PRAGMA user_version = 9")
         base.close()
-        with pytest.raises(ConfigError, match="is of format 9, this release reads 2"):
+        with pytest.raises(ConfigError, match="is of format 9, this release reads 3"):
             Standing.open(tmp_path / "state", federation)
         with pytest.raises(ConfigError, match="there is no standing federation"):
             Standing.open(tmp_path / "nothing", federation)
@@ -405,21 +406,21 @@ class TestWhatTheCoordinatorKeeps:
         """Read the book after one contribution: under plain it is the client's vector."""
         vectors = {}
 
-        def spied(kind, protect):
-            def spy(self, party, ticket, vector, layout):
-                vectors.setdefault(type(self).__name__, vector)
-                return protect(self, party, ticket, vector, layout)
+        def spied(name, protect):
+            def spy(self, ticket, vector, layout):
+                vectors.setdefault(name, vector)
+                return protect(self, ticket, vector, layout)
 
             return spy
 
-        for kind in (Plain, CKKS):
-            standing = start(kind.name, protect=kind.name)
+        for name, kind in (("plain", PlainClient), ("ckks", CKKSClient)):
+            standing = start(name, protect=name)
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(kind, "protect", spied(kind, kind.protect))
+                patch.setattr(kind, "protect", spied(name, kind.protect))
                 standing.add(["client-1"])
-            raw = written(standing, tmp_path / kind.name)
-            found = vectors[kind.__name__][:40].tobytes() in raw
-            assert found == (kind is Plain)
+            raw = written(standing, tmp_path / name)
+            found = vectors[name][:40].tobytes() in raw
+            assert found == (name == "plain")
 
     def test_no_secret_is_in_its_book(self, start, tmp_path):
         standing = start(protect="ckks", founders=5)
@@ -430,7 +431,7 @@ class TestWhatTheCoordinatorKeeps:
             with standing.folder.store.step(run, shell(name)) as party:
                 secrets += [secret.reveal() for secret in party.vault.values()]
                 if name == "client-1":
-                    secrets.append(standing.components.protection.unlocked(party).reveal())
+                    secrets.append(standing.components.protection.at_client(party).key.newest().reveal())
                     assert party.state["bundle"].data in raw  # sealed, it is there: the search works
         keys = [secret for secret in secrets if len(secret) >= 16]
         assert len(keys) > 12

@@ -195,7 +195,13 @@ class TestApart:
         assert shown(opened, few, 4) == []
         assert shown([*opened, self.total("efgh")], few, 4) == ["m", "n", "o"]
 
-    @pytest.mark.parametrize(("least", "parts"), [(2, False), (3, False), (2, True), (3, True), (4, False)])
+    @pytest.mark.parametrize(
+        ("least", "parts"),
+        [
+            *((2, False), (3, False), (4, False)),
+            *(pytest.param(least, True, marks=pytest.mark.slow) for least in (2, 3)),
+        ],
+    )
     def test_as_a_search_by_fractions_finds(self, least, parts):
         rng = np.random.default_rng(least + 10 * parts)
         for _ in range(40):
@@ -332,7 +338,7 @@ class TestSequences:
         standing = start(protect="masked")
         standing.add(NAMES[:3])
         with monkeypatch.context() as patch:
-            patch.setattr(changes, "opened", _power_cut)
+            patch.setattr(changes, "open_entry", _power_cut)
             with pytest.raises(KeyboardInterrupt):
                 standing.add(NAMES[3:6])
         standing.add(NAMES[3:9])

@@ -149,7 +149,7 @@ class TestCommit:
             ("method.overflow", {}),
             ("method.nonsense", {}),
             ("method.quiet", {}),
-            ("client.contribute", {"part": "method", "contribution": "count", "sum": 1}),
+            ("client.contribute", {"component": "method", "contribution": "count", "sum": 1}),
         ],
     )
     def test_a_step_that_fails_leaves_state_vault_and_serial_as_they_were(self, site, name, fields):
@@ -331,7 +331,7 @@ class TestWhatCanBeAsked:
     )
     @pytest.mark.parametrize("contribution", ["count", "__init__", "_replace", "train", "solve", ""])
     def test_only_marked_contributions(self, site, part, contribution):
-        asked = {"part": part, "contribution": contribution, "sum": 1, "schema": site.schema}
+        asked = {"component": part, "contribution": contribution, "sum": 1, "schema": site.schema}
         assert "$failure" in site.ask("client.contribute", **asked)
 
     def test_no_desk_step_before_the_schema_is_known(self, site):

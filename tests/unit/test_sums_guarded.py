@@ -7,6 +7,7 @@ from tacit.core.coordinator import Coordinator
 from tacit.core.engine import Reply
 from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.events import Received, Relayed, WaveEnded, WaveStarted
+from tacit.core.link import Link
 from tacit.core.manifest import Components, Manifest
 from tacit.core.message import Message
 from tacit.core.values import Blob
@@ -18,7 +19,8 @@ from tacit.engines.sites import pinned_identity, site_secret
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
 from tacit.protections.ckks import CKKS
-from tacit.protections.keys.authenticated import WRAPPED, run_of, sealing_key
+from tacit.protections.keys.authenticated import run_of, sealing_key
+from tacit.protections.keys.key_relay import WRAPPED
 from tacit.protections.paillier import KEY_SERVER, Paillier
 from tacit.protections.ring import Ring
 
@@ -43,22 +45,26 @@ class TestChannels:
         scene = scene_of(guarded, ROWS, min_clients=2).begin()
         keys = {name: scene.site(name).vault["channel"] for name in CLIENTS}
         for name in CLIENTS:
-            assert scene.coordinator.vault[f"channel/{name}"] == keys[name]
+            assert scene.coordinator.link.transport.channels[name] == keys[name]
         assert len({key.reveal() for key in keys.values()}) == len(CLIENTS)
 
     def test_two_clients_share_a_sealing_key_that_the_coordinator_cannot_make(self, guarded, scene_of):
         scene = scene_of(guarded, ROWS, min_clients=2).begin()
-        one, other, directory = scene.site("client-1"), scene.site("client-2"), scene.coordinator.directory
+        one, other, directory = (
+            scene.site("client-1"),
+            scene.site("client-2"),
+            scene.coordinator.protection.channels.directory,
+        )
         shared = sealing_key(one, "client-2", directory["client-2"])
         assert shared == sealing_key(other, "client-1", directory["client-1"])
         third = sealing_key(scene.site("client-3"), "client-1", directory["client-1"])
         assert shared != third
-        assert shared not in (*scene.coordinator.vault.values(), *one.vault.values())
+        assert shared not in (*scene.coordinator.link.vault.values(), *one.vault.values())
 
     @pytest.mark.parametrize("name", ["coordinator", "client-1"])
     def test_nothing_is_sealed_for_the_relay_or_for_oneself(self, guarded, scene_of, name):
         scene = scene_of(guarded, ROWS, min_clients=2).begin()
-        signed = scene.coordinator.directory["client-1"]
+        signed = scene.coordinator.protection.channels.directory["client-1"]
         with pytest.raises(ProtectionError, match=f"told to seal for {name}"):
             sealing_key(scene.site("client-1"), name, signed)
 
@@ -83,7 +89,7 @@ class TestChannels:
 
     def test_a_coordinator_without_an_identity_cannot_begin(self, guarded, scene_of):
         scene = scene_of(guarded, ROWS, min_clients=2)
-        scene.coordinator._secret = None
+        scene.coordinator.link._secret = None
         with pytest.raises(ConfigError, match="give the coordinator its secret"):
             scene.begin()
 
@@ -97,12 +103,12 @@ class TestClientKeys:
         assert {name for name, raw in first.items() if b"ticket/wrap" in raw} == set(CLIENTS[1:])
         scene.total()
         assert not any(b"ticket/wrap" in raw for raw in asks(scene).values())
-        assert not scene.coordinator.memory["wraps"]
+        assert not scene.coordinator.protection.relay.key.wraps
 
     def test_who_missed_the_first_sum_gets_the_key_with_the_next(self, protection, scene_of):
         scene = scene_of(protection, ROWS, min_clients=2, quorum=0.5).begin()
         scene.total(lost=("client-3",))
-        assert set(scene.coordinator.memory["wraps"]) == {"client-3"}
+        assert set(scene.coordinator.protection.relay.key.wraps) == {"client-3"}
         total = scene.total()
         assert total.contributors == 4
         assert np.abs(total["vector"] - scene.expected()).max() < 1e-6
@@ -111,7 +117,7 @@ class TestClientKeys:
     def test_who_came_too_late_for_any_key_says_so(self, protection, scene_of):
         scene = scene_of(protection, ROWS, min_clients=2).begin()
         with pytest.raises(ProtectionError, match="client-2 has no key"):
-            protection.unlocked(scene.site("client-2"))
+            protection.at_client(scene.site("client-2")).key.newest()
 
     def test_relaying_the_key_is_told(self, protection, scene_of):
         scene = scene_of(protection, ROWS, min_clients=2).begin()
@@ -127,9 +133,9 @@ class TestClientKeys:
     ):
         scene = scene_of(protection, ROWS, min_clients=2).begin()
         scene.total()
-        keys = [protection.unlocked(scene.site(name)) for name in CLIENTS]
+        keys = [protection.at_client(scene.site(name)).key.newest() for name in CLIENTS]
         assert all(key == keys[0] for key in keys)
-        assert keys[0].reveal() not in scene.coordinator.memory["public"]
+        assert keys[0].reveal() not in scene.coordinator.protection.relay.key.public["public"]
 
     def test_a_single_client_is_refused_before_a_key_is_made(self, protection, scene_of):
         scene = scene_of(protection, {"client-1": ROWS["client-1"]})
@@ -242,14 +248,16 @@ def test_a_client_first_asked_in_a_later_round_gets_its_key_with_the_totals(prot
     manifest = Manifest.of("run", components, min_clients=2, quorum=0.5, experiment=True)
     engine = Lossy(held, assemble=lambda asked: components)
     coordinator = Coordinator(
-        engine,
-        manifest,
-        components,
-        secret=site_secret(0, "coordinator"),
-        pinned=lambda name: pinned_identity(0, name),
+        Link(
+            engine,
+            manifest,
+            components,
+            secret=site_secret(0, "coordinator"),
+            pinned=lambda name: pinned_identity(0, name),
+        )
     )
     coordinator.enrol()
-    protection.prepare(coordinator, 2)
+    coordinator.protection.prepare(2)
     assert components.preparation.train(coordinator) == ("site 0", "site 1", "site 2")
     assert coordinator.round(components.method.terms, components.method.solve) == coordinator.parties
     assert coordinator.finish().holders == coordinator.parties

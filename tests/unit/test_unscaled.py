@@ -5,7 +5,7 @@ import pytest
 
 from tacit import Federation, FedHEONN, Preparation, Table
 from tacit.core.events import Events, TotalOpened
-from tacit.methods.heonn.unscaled import FARTHEST
+from tacit.methods.heonn.unscaled import MAX_MEAN
 from tacit.protections.plain import Plain
 
 AT_ONCE, TWICE = ["raw_terms"], ["moments", "terms"]
@@ -68,7 +68,7 @@ def test_protections_with_a_bound_have_two_sums():
     assert sums == TWICE
 
 
-@pytest.mark.parametrize(("mean", "expected"), [(0.9 * FARTHEST, AT_ONCE), (1.2 * FARTHEST, AT_ONCE + TWICE)])
+@pytest.mark.parametrize(("mean", "expected"), [(0.9 * MAX_MEAN, AT_ONCE), (1.2 * MAX_MEAN, AT_ONCE + TWICE)])
 def test_means_far_from_zero_need_a_scale_first(mean, expected):
     data = table(mean=mean)
     one, sums = learnt(data)

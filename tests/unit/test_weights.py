@@ -1,4 +1,4 @@
-"""Weighted sums: public weights ride on the ask, private ones are folded in before protection."""
+"""Weighted sums: a client folds its own weight in before protection, and nobody learns it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tacit import Federation, Plain, Table
-from tacit.core.errors import ConfigError
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.data.preparation import Preparation
@@ -17,22 +16,17 @@ from tacit.protections.ckks import CKKS
 from tacit.protections.paillier import Paillier
 
 ROWS = {f"site {i}": np.array([0.1 * i, -0.05 * i, 1.0]) for i in range(1, 5)}
-WEIGHTS = {"site 1": 0.5, "site 2": 3.0, "site 3": -1.0, "site 4": 0.0}
 
 
 @dataclass(frozen=True)
 class Weighted(Method):
-    """Sums a vector of each client with public weights, and a weighted mean with private ones."""
-
-    public: bool = True
+    """Sums a vector of each client, times a weight of its own."""
 
     def _layout(self, schema) -> Layout:
         return Layout(Field("vector", (3,), bound=1.0), Field("weight", (), bound=4.0))
 
     @contribution(_layout)
     def vector(self, party, shared):
-        if self.public:
-            return {"vector": ROWS[party.id], "weight": 1.0}
         own = float(party.id[-1])  # known to this client alone
         return {"vector": ROWS[party.id] * own / 4, "weight": own}
 
@@ -41,7 +35,7 @@ class Weighted(Method):
         return shared | {"vector": total["vector"], "weight": np.asarray(total["weight"])}
 
     def train(self, coordinator) -> None:
-        coordinator.round(self.vector, self.keep, weights=WEIGHTS if self.public else None)
+        coordinator.round(self.vector, self.keep)
 
     def model(self, shared):
         return shared
@@ -56,22 +50,8 @@ PROTECTIONS = [Plain(), Plain(opens="clients"), CKKS(), Paillier(key_bits=2048)]
 
 
 @pytest.mark.parametrize("protect", PROTECTIONS, ids=str)
-def test_public_weights_multiply_contributions(protect):
-    found = summed(Weighted(), protect)
-    expected = sum(weight * ROWS[name] for name, weight in WEIGHTS.items())
-    np.testing.assert_allclose(found["vector"], expected, atol=1e-7)
-    np.testing.assert_allclose(found["weight"], sum(WEIGHTS.values()), atol=1e-7)
-
-
-@pytest.mark.parametrize("protect", PROTECTIONS, ids=str)
 def test_private_weights_give_a_weighted_mean_and_are_never_told(protect):
-    found = summed(Weighted(public=False), protect)
+    found = summed(Weighted(), protect)
     own = np.arange(1.0, 5.0)
     mean = sum(w * row for w, row in zip(own, ROWS.values(), strict=True)) / own.sum()
     np.testing.assert_allclose(4 * found["vector"] / found["weight"], mean, atol=1e-6)
-
-
-def test_a_weight_that_is_no_number_is_refused(monkeypatch):
-    monkeypatch.setitem(WEIGHTS, "site 2", float("nan"))
-    with pytest.raises(ConfigError, match="weights are finite numbers"):
-        summed(Weighted(), Plain())

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from tacit.core.protection import Promises, Protection
+from tacit.core.promises import Promises
+from tacit.core.protection import Protection
 from tacit.protections import PROTECTIONS
 
 NOISE = 0.01  # a precision from here on is no error of fixed point: noise is added on purpose

@@ -1,52 +1,65 @@
-"""The client half of the coordinator: enrol, follow what the federation has learnt, contribute, adopt.
+"""The client's half of every method: enrol, follow what the federation has learnt, contribute, adopt.
 
-These are the steps every party can take whatever the method; the coordinator half is
+These are the steps every party can take whatever the method; the coordinator's half is
 :mod:`tacit.core.coordinator`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol
 
-import numpy as np
-
-from tacit.core.errors import ConfigError, MessageError, OpeningError, StepError
+from tacit.core.briefing import read_log
+from tacit.core.errors import ConfigError, OpeningError, StepError
+from tacit.core.layout import Layout
 from tacit.core.manifest import Components, Manifest
 from tacit.core.marks import marked
 from tacit.core.message import Message
 from tacit.core.party import Party
+from tacit.core.protection import ClientHalf, Protection, Vector
 from tacit.core.shared import Shared, Total
 
 Assemble = Callable[[Manifest], Components]
 BEFORE = "before/"
 
 
+class Opener(Protocol):
+    """Half of a protection that opens totals, at the coordinator or at a client."""
+
+    def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
+        """Open a protected total."""
+
+
 def enrol(party: Party, message: Message, assemble: Assemble) -> Message:
     """Check the manifest against what this site has, remember it, and introduce the party's data."""
-    components, guard = _joined(party, message, assemble)
-    introduction: Message = components.preparation.introduce(party, manifest_of(party).declared)
+    components, guard = _agree(party, message, assemble)
+    introduction = components.preparation.introduce(party, manifest_of(party).declared)
     return Message({**introduction, **guard})
 
 
-def serve(party: Party, message: Message, assemble: Assemble) -> Message:
+def enrol_service(party: Party, message: Message, assemble: Assemble) -> Message:
     """Enrol a party that holds no rows, such as a key server."""
-    _, guard = _joined(party, message, assemble)
+    _, guard = _agree(party, message, assemble)
     return Message(guard)
 
 
-def _joined(party: Party, message: Message, assemble: Assemble) -> tuple[Components, dict[str, Any]]:
+def _agree(party: Party, message: Message, assemble: Assemble) -> tuple[Components, dict[str, Any]]:
     if "manifest" in party.state:
         raise StepError(f"{party.id} is enrolled already, in run {manifest_of(party).run}")
     party.state["manifest"] = message["manifest"]
     components = agreed(party, assemble)
-    for known in attempts(party).values():
-        for part in components:
-            part.carry(party, known)
-    guard = components.protection.introduce(party, under("guard/", message))
-    return components, over("guard/", guard)
+    half = protection_half(party, components)
+    for earlier in attempts(party).values():
+        components.method.carry_over(party, earlier)
+        half.carry_over(earlier)
+    return components, over("guard/", half.introduce(under("guard/", message)))
+
+
+def protection_half(party: Party, components: Components) -> ClientHalf:
+    """Return what the run's protection does at this party."""
+    protection = components.protection
+    return protection.at_service(party) if party.id in protection.services else protection.at_client(party)
 
 
 def agreed(party: Party, assemble: Assemble) -> Components:
@@ -88,6 +101,14 @@ def agreed_minimum(party: Party) -> int:
     return manifest_of(party).min_clients
 
 
+def check_opening(party: Party, protection: Protection, contributions: int) -> None:
+    """Refuse to open what says of itself that it is no total over enough contributions."""
+    if contributions < (least := protection.min_contributions(agreed_minimum(party))):
+        raise OpeningError(
+            f"total over {contributions} contributions, agreed were at least {least}: it stays shut"
+        )
+
+
 def follow(party: Party, components: Components, message: Message) -> Shared | None:
     """Catch up: take the agreed schema, then the shared values or the totals to open."""
     if "schema" in message:
@@ -101,7 +122,7 @@ def follow(party: Party, components: Components, message: Message) -> Shared | N
     schema = party.cache[key]
     if components.protection.opens == "clients":
         # A client that joins late gets its key with the totals that it opens.
-        components.protection.receive(party, under("ticket/", message))
+        protection_half(party, components).receive(under("ticket/", message))
         return open_log(party, components, schema, message)
     # All parties of a wave in this process get the same message object: read it once.
     found: tuple[Message, Shared] | None = party.cache.get("shared")
@@ -118,8 +139,8 @@ def open_log(party: Party, components: Components, schema: Any, message: Message
     if "position" in party.state:
         shared = Shared(schema, under("shared/", party.state))
     else:
-        shared = initial(components, schema, manifest_of(party))
-    if party.recalls and any(number > position for number, _ in entries):
+        shared = initial_values(components, schema, manifest_of(party))
+    if party.persistent and any(number > position for number, _ in entries):
         _keep_before(party, position, shared)
     for number, raw in entries:
         if number <= position:
@@ -133,7 +154,7 @@ def open_log(party: Party, components: Components, schema: Any, message: Message
         position = number
     if entries:
         party.state["position"] = position
-        remember(party, shared)
+        keep_replica(party, shared)
     return shared
 
 
@@ -149,90 +170,75 @@ def replica_at(party: Party, components: Components, schema: Any, log: Message, 
     if party.state.get("position", 0) > end:
         before = under(BEFORE, party.state)
         party.state["position"] = before.pop("position", end + 1)
-        remember(party, Shared(schema, under("shared/", before)))
+        keep_replica(party, Shared(schema, under("shared/", before)))
     if party.state.get("position", 0) > end:
         raise StepError(f"{party.id} has opened more than the {end} totals that the coordinator knows of")
     return open_log(party, components, schema, log)
 
 
-def write_log(first: int, entries: Sequence[bytes]) -> dict[str, Any]:
-    """Fields of an ask that carry log entries, the first of them with its number."""
-    lengths = np.array([len(entry) for entry in entries], dtype=np.int64)
-    return {"log/first": first, "log/lengths": lengths, "log/entries": b"".join(entries)}
-
-
-def read_log(message: Message) -> list[tuple[int, bytes]]:
-    """Numbered log entries that an ask carries."""
-    if "log/entries" not in message:
-        return []
-    lengths: list[int] = message["log/lengths"].tolist()
-    raw: bytes = message["log/entries"]
-    if min(lengths, default=0) < 0 or sum(lengths) != len(raw):
-        raise MessageError("log entries do not have the lengths that were announced")
-    starts = [0, *accumulate(lengths)]
-    return [(message["log/first"] + i, raw[starts[i] : starts[i + 1]]) for i in range(len(lengths))]
-
-
-def remember(party: Party, shared: Shared) -> None:
+def keep_replica(party: Party, shared: Shared) -> None:
     """Keep these shared values and no others: a name that an apply dropped must not come back."""
     for name in [name for name in party.state if name.startswith("shared/") and name[7:] not in shared]:
         del party.state[name]
     party.state.update(over("shared/", shared))
 
 
-def initial(components: Components, schema: Any, manifest: Manifest) -> Shared:
+def initial_values(components: Components, schema: Any, manifest: Manifest) -> Shared:
     """Shared values before the first total: the same at every replica."""
     return Shared(schema, components.method.init(schema, manifest.rng("init")))
 
 
 def _applied(party: Party, components: Components, shared: Shared, entry: Message) -> Shared:
     """Open one logged total and apply it."""
-    if entry["contributors"] < (least := components.protection.min_contributions(agreed_minimum(party))):
+    least = components.protection.min_contributions(agreed_minimum(party))
+    if entry["contributors"] < least:
         raise OpeningError(
             f"total over {entry['contributors']} contributions, agreed were at least {least}: "
             f"{party.id} does not open it"
         )
-    total = opened(components, party, shared.schema, entry)
-    function, _ = marked(getattr(components, entry["part"]), entry["apply"], "apply")
+    half = protection_half(party, components)
+    total = open_entry(components, half, shared.schema, entry, party.cache)
+    function, _ = marked(getattr(components, entry["component"]), entry["apply"], "apply")
     result: Shared = function(total, shared)
     return result
 
 
-def opened(components: Components, holder: Any, schema: Any, entry: Mapping[str, Any]) -> Total:
-    """Open a protected total, at whichever party holds the keys."""
-    part = getattr(components, entry["part"])
-    layout = layout_of(part, entry["contribution"], schema, getattr(holder, "cache", None))
-    layout = layout.scaled(entry.get("largest_weight", 1.0))
-    total = under("total/", entry)
-    vector = components.protection.open(holder, total, layout)
-    fields = {**layout.unpack(vector), **under("clear/", entry)}
-    contributors = entry["contributors"]
+def open_entry(
+    components: Components,
+    opener: Opener,
+    schema: Any,
+    entry: Mapping[str, Any],
+    cache: dict[Any, Any] | None = None,
+) -> Total:
+    """Open a protected total with the half of the protection that can; both sides write the same entry."""
+    layout = layout_of(getattr(components, entry["component"]), entry["contribution"], schema, cache)
+    total, contributors = under("total/", entry), entry["contributors"]
+    fields = {**layout.unpack(opener.open(total, layout)), **under("clear/", entry)}
     error = components.protection.error(layout, contributors, total)
     exact = components.protection.promises.precision == 0
     return Total(fields, contributors, error, bool(total.get("mapped")), exact)
 
 
-def layout_of(part: Any, contribution: str, schema: Any, cache: dict[Any, Any] | None = None) -> Any:
+def layout_of(part: object, contribution: str, schema: Any, cache: dict[Any, Any] | None = None) -> Layout:
     """Layout of a part's contribution under the agreed schema; one object for all who share a cache."""
     if cache is not None:
         key = ("layout", id(part), contribution, id(schema))
         # The entry keeps part and schema, so that their ids stay theirs.
         if key not in cache:
             cache[key] = layout_of(part, contribution, schema), part, schema
-        return cache[key][0]
+        found: Layout = cache[key][0]
+        return found
     _, mark = marked(part, contribution, "contribution")
     assert mark.layout
-    return mark.layout(part, schema)
+    layout: Layout = mark.layout(part, schema)
+    return layout
 
 
 def contribute(party: Party, message: Message, components: Components, shared: Shared) -> Message:
     """Compute this party's term of a sum, and protect it."""
-    part = getattr(components, message["part"])
+    part = getattr(components, message["component"])
     function, _ = marked(part, message["contribution"], "contribution")
     layout = layout_of(part, message["contribution"], shared.schema, party.cache)
-    weight, largest = message.get("weight", 1.0), message.get("largest_weight", 1.0)
-    if not abs(weight) <= largest:
-        raise MessageError(f"weight {weight} beyond the announced largest one of {largest}")
     number = message["sum"]
     clear: Mapping[str, Any]
     if components.protection.restarts and party.state.get("sum") == number:
@@ -240,48 +246,41 @@ def contribute(party: Party, message: Message, components: Components, shared: S
     else:
         named = function(party, shared)
         vector = layout.pack(named)
-        vector = vector if weight == 1 else vector * weight
         clear = {field.name: named[field.name] for field in layout.clear}
         if components.protection.restarts:
             party.state.update({"sum": number, "vector": vector, **over("clear/", clear)})
     ticket = {**under("ticket/", message), "sum": number}
-    protected = components.protection.protect(party, ticket, vector, layout.scaled(largest))
+    half = protection_half(party, components)
+    protected = half.protect(ticket, vector, layout)
     return Message({**protected, **over("clear/", clear)}) if clear else protected
 
 
-def disclose(party: Party, message: Message, components: Components, shared: Shared) -> Message:
+def disclose_total(party: Party, message: Message, components: Components, shared: Shared) -> Message:
     """Open an aggregate that is meant for the coordinator, and hand it over."""
     if message["contributors"] < components.protection.min_contributions(agreed_minimum(party)):
         raise OpeningError(f"{message['contributors']} contributions are too few to disclose their total")
+    half = protection_half(party, components)
     # Opening rounds to the digits that mean something: the rest of a decryption tells of the key.
-    return Message(dict(opened(components, party, shared.schema, message)))
+    return Message(dict(open_entry(components, half, shared.schema, message, party.cache)))
 
 
-def adopt(party: Party, message: Message, components: Components, shared: Shared) -> Message:
+def adopt_model(party: Party, message: Message, components: Components, shared: Shared) -> Message:
     """Keep what was learnt, and say by digest which replica this is; unused secrets go."""
-    remember(party, shared)
-    components.protection.settle(party)
-    return Message(digest=viewed(components, shared).digest())
+    keep_replica(party, shared)
+    protection_half(party, components).settle()
+    return Message(digest=view_of(components, shared).digest())
 
 
-def viewed(components: Components, shared: Shared) -> Shared:
-    """What of the shared values the clients need: the part that travels and that replicas compare."""
+def view_of(components: Components, shared: Shared) -> Shared:
+    """Return what of the shared values the clients need: what travels, and what replicas compare."""
     return Shared(shared.schema, components.method.view(shared))
 
 
-def hand_over(party: Party, message: Message, components: Components, shared: Shared) -> Message:
+def show_model(party: Party, message: Message, components: Components, shared: Shared) -> Message:
     """Show the experimenter this party's replica; no deployed site does."""
     if not manifest_of(party).experiment:
         raise ConfigError(f"{party.id} shows its replica in experiments only: export the model at the site")
     return Message(over("shared/", shared))
-
-
-STEPS: dict[str, Callable[[Party, Message, Components, Shared], Message]] = {
-    "contribute": contribute,
-    "disclose_total": disclose,
-    "adopt_model": adopt,
-    "show_model": hand_over,
-}
 
 
 def under(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,9 @@ from tacit.core.settings_group import (
     settings_of,
 )
 
+if typing.TYPE_CHECKING:
+    from tacit.core.party import Party
+
 Built = TypeVar("Built")
 
 
@@ -95,7 +98,7 @@ class Component:
             flat |= value.config() if isinstance(value, SettingsGroup) else {field.name: value}
         return flat
 
-    def carry(self, party: typing.Any, known: typing.Any) -> None:
+    def carry_over(self, party: Party, earlier: Party) -> None:
         """Take over what a client must not count anew from an earlier attempt at the same run."""
 
     @classmethod

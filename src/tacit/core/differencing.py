@@ -17,14 +17,14 @@ class OpenedTotals:
 
     Examples
     --------
-    >>> openings = OpenedTotals()
-    >>> openings.check("scores", "round 1", ["a", "b", "c", "d"], least=3)
-    >>> openings.opened("scores", "round 1", ["a", "b", "c", "d"])
-    >>> openings.check("scores", "round 1", ["a", "b", "c"], least=3)
+    >>> opened = OpenedTotals()
+    >>> opened.check("scores", "round 1", ["a", "b", "c", "d"], least=3)
+    >>> opened.add("scores", "round 1", ["a", "b", "c", "d"])
+    >>> opened.check("scores", "round 1", ["a", "b", "c"], least=3)
     Traceback (most recent call last):
     ...
     tacit.core.errors.OpeningError: scores: this total would differ from an earlier one by 1 contribution, ...
-    >>> openings.check("scores", "round 2", ["a", "b", "c"], least=3)
+    >>> opened.check("scores", "round 2", ["a", "b", "c"], least=3)
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class OpenedTotals:
                     f"{'them' if changed > 1 else 'it'}: at least {least} must change. Wait for more clients"
                 )
 
-    def opened(self, what: str, state: object, parties: Sequence[str]) -> None:
+    def add(self, what: str, state: object, parties: Sequence[str]) -> None:
         """Remember a total that was opened."""
         if state != self._state:
             self._state, self._seen = state, {}

@@ -32,10 +32,10 @@ class Reply:
 class Engine(Protocol):
     """Holds the parties and carries encoded asks to them.
 
-    ``recalls`` says whether a party that enrols again finds what it knew in an earlier attempt at the run.
+    ``persistent`` says whether a party that enrols again finds what it knew in an earlier attempt at the run.
     """
 
-    recalls: bool
+    persistent: bool
 
     def parties(self, role: str = "client") -> Sequence[str]:
         """Names of the parties of a role, in party order."""

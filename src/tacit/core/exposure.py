@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from tacit.core.events import Events, Received
-from tacit.core.marks import replies_aggregates
 from tacit.core.protection import Protection
 from tacit.core.values import Blob
 
@@ -43,20 +42,28 @@ class Exposure:
     wave : int
     step : str
     protection : Protection
-        Says which of its fields hold keys, what people call them, and which of its steps open totals.
+        Says which of its fields hold keys, and what people call them.
     starting : bool
         Whether the shared values are those that the public seed gives: nobody's rows are in them yet.
+    aggregate : bool
+        Whether replies are totals over several clients.
     """
 
-    def __init__(self, wave: int, step: str, protection: Protection, *, starting: bool = False) -> None:
+    def __init__(
+        self,
+        wave: int,
+        step: str,
+        protection: Protection,
+        *,
+        starting: bool = False,
+        aggregate: bool = False,
+    ) -> None:
         self._wave = wave
         self._step = step
         self._starting = starting
         self._keys = protection.key_fields
         self._names = {**protection.field_names, **FIELDS}
-        kind, _, name = step.partition(".")
-        opening = kind == "protection" and replies_aggregates(protection, name)
-        self._aggregate = opening or step == "client.disclose_total"
+        self._aggregate = aggregate or step == "client.disclose_total"
         self._contribution = ""
         self._seen: dict[tuple[str, str, str, str], list[int]] = {}
 

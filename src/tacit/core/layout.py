@@ -79,23 +79,6 @@ class Layout:
         if any(field.shape is None for field in self.fields):
             raise TypeError("a field that is summed needs a shape")
 
-    def scaled(self, factor: float) -> Layout:
-        """The same fields with bounds for contributions that are multiplied by at most this factor."""
-        if factor == 1:
-            return self
-        return Layout(
-            *(
-                field
-                if field.bound is None
-                else dataclasses.replace(
-                    field,
-                    bound=field.bound * factor,
-                    total=None if field.total is None else field.total * factor,
-                )
-                for field in (*self.fields, *self.clear)
-            )
-        )
-
     @cached_property
     def size(self) -> int:
         """Number of values that are summed."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,15 +17,19 @@ from tacit.core.message import Message
 from tacit.core.random import generator
 from tacit.core.values import thawed
 
+if TYPE_CHECKING:
+    from tacit.core.protection import Protection
+    from tacit.core.roles import DataPreparation, LearningMethod
+
 MOST_ATTEMPTS = 1000
 
 
 class Components(NamedTuple):
     """The parts that a manifest names, built at this party."""
 
-    method: Any
-    protection: Any
-    preparation: Any
+    method: LearningMethod
+    protection: Protection
+    preparation: DataPreparation
 
 
 @dataclass(frozen=True)

@@ -72,12 +72,6 @@ def marked(part: object, name: str, kind: str) -> tuple[Callable[..., Any], Mark
     return function, mark
 
 
-def replies_aggregates(part: object, name: str) -> bool:
-    """Whether a step of a part, if it has one of that name, replies with totals over several clients."""
-    mark = getattr(getattr(part, name, None), "tacit", None)
-    return isinstance(mark, Mark) and mark.replies == "aggregate"
-
-
 def layouts_of(part: object, schema: Any) -> list[Any]:
     """Layouts of all contributions of a part under the agreed schema."""
     found = (getattr(getattr(type(part), name, None), "tacit", None) for name in dir(type(part)))

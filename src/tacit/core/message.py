@@ -167,28 +167,7 @@ class Message(Mapping[str, Any]):
         size = len(raw)
         if size > limit:
             raise MessageError(f"message of {size:,} bytes, the limit is {limit:,}: send less, or raise it")
-        if size < _PREFIX.size:
-            raise MessageError(f"message of {size} bytes: even an empty one has {_PREFIX.size + 1}")
-        magic, version, length = _PREFIX.unpack_from(raw)
-        if magic != b"TCT":
-            raise MessageError("not a Tacit message: the first bytes are wrong")
-        if version != VERSION:
-            raise MessageError(
-                f"message of format version {version}, this Tacit reads {VERSION}: install the same release"
-            )
-        if length > MAX_HEADER:
-            raise MessageError(f"header of {length:,} bytes announced, the limit is {MAX_HEADER:,}")
-        position = _PREFIX.size + length
-        if position > size:
-            raise MessageError(f"message is truncated: header of {length:,} bytes, {size - 8:,} there")
-        header = raw[_PREFIX.size : position]
-        try:
-            entries = _decoder.decode(header)
-            canonical = _encoder.encode(entries) == header
-        except (msgspec.MsgspecError, OverflowError, RecursionError, TypeError, ValueError) as error:
-            raise MessageError(f"header cannot be read: {error}") from None
-        if not canonical:
-            raise MessageError("header is not in its one canonical form")
+        entries, position = _read_header(raw, size)
         position = _skip_padding(raw, position, size)
         fields: dict[str, Value] = {}
         previous = ""
@@ -213,6 +192,33 @@ class Message(Mapping[str, Any]):
         if position != size:
             raise MessageError(f"{size - position:,} bytes too many after the last field")
         return cls._trusted(fields)
+
+
+def _read_header(raw: bytes, size: int) -> tuple[list[list[Any]], int]:
+    """Return the entries of the header, and where it ends."""
+    if size < _PREFIX.size:
+        raise MessageError(f"message of {size} bytes: even an empty one has {_PREFIX.size + 1}")
+    magic, version, length = _PREFIX.unpack_from(raw)
+    if magic != b"TCT":
+        raise MessageError("not a Tacit message: the first bytes are wrong")
+    if version != VERSION:
+        raise MessageError(
+            f"message of format version {version}, this Tacit reads {VERSION}: install the same release"
+        )
+    if length > MAX_HEADER:
+        raise MessageError(f"header of {length:,} bytes announced, the limit is {MAX_HEADER:,}")
+    position = _PREFIX.size + length
+    if position > size:
+        raise MessageError(f"message is truncated: header of {length:,} bytes, {size - 8:,} there")
+    header = raw[_PREFIX.size : position]
+    try:
+        entries = _decoder.decode(header)
+        canonical = _encoder.encode(entries) == header
+    except (msgspec.MsgspecError, OverflowError, RecursionError, TypeError, ValueError) as error:
+        raise MessageError(f"header cannot be read: {error}") from None
+    if not canonical:
+        raise MessageError("header is not in its one canonical form")
+    return entries, position
 
 
 def _name(entry: list[Any], previous: str) -> str:

@@ -44,6 +44,10 @@ class State(MutableMapping[str, Any]):
     def __len__(self) -> int:
         return len(self._fields)
 
+    def copy(self) -> State:
+        """Return the same fields as a state of its own."""
+        return State(self._fields)
+
     def to_bytes(self) -> bytes:
         """Write out, as a deployed site does after every step."""
         return Message(self._fields).encode()
@@ -61,7 +65,10 @@ class Vault(MutableMapping[str, Secret]):
 
     def __init__(self, secrets: Mapping[str, Secret] | None = None) -> None:
         self._secrets: dict[str, Secret] = {}
-        self.update(secrets or {})
+        if isinstance(secrets, Vault):
+            self._secrets = dict(secrets.items())
+        else:
+            self.update(secrets or {})
 
     def __getitem__(self, name: str) -> Secret:
         return self._secrets[name]
@@ -79,6 +86,10 @@ class Vault(MutableMapping[str, Secret]):
 
     def __len__(self) -> int:
         return len(self._secrets)
+
+    def copy(self) -> Vault:
+        """Return the same secrets in a vault of their own."""
+        return Vault(self)
 
     def __repr__(self) -> str:
         return f"Vault({len(self)} secrets, hidden)"
@@ -106,8 +117,8 @@ class Party:
         Gives the identity key that this site has pinned for another party.
     identity : Secret
         The site's signing key, where it is not the one that belongs to ``secret``.
-    standing : callable
-        Gives the site's standing exchange key, and the pinned public one of another party.
+    preshared : callable
+        Returns the site's lasting exchange key, and the pinned public one of another party.
     earlier : callable
         Gives this party as it was under another manifest, by its digest; None if that is not known.
     """
@@ -118,8 +129,8 @@ class Party:
         "_holdout",
         "_identity",
         "_pinned",
+        "_preshared",
         "_secret",
-        "_standing",
         "asked",
         "cache",
         "id",
@@ -138,7 +149,7 @@ class Party:
         cache: dict[Any, Any] | None = None,
         pinned: Callable[[str], bytes] | None = None,
         identity: Secret | None = None,
-        standing: Callable[[str], tuple[Secret, bytes]] | None = None,
+        preshared: Callable[[str], tuple[Secret, bytes]] | None = None,
         earlier: Callable[[str], Party | None] | None = None,
     ) -> None:
         self.id = id
@@ -147,7 +158,7 @@ class Party:
         self._secret = secret
         self._pinned = pinned
         self._identity = identity
-        self._standing = standing
+        self._preshared = preshared
         self._earlier = earlier
         self.state = State()
         self.vault = Vault()
@@ -167,6 +178,16 @@ class Party:
             raise ConfigError(f"{self.id} keeps no rows aside: ask for a federated hold-out first")
         return self._holdout()
 
+    @contextmanager
+    def only_rows(self, start: int, stop: int) -> Iterator[None]:
+        """Let the party see only some of its rows within the block."""
+        whole = self._data
+        self._data = lambda: whole().take(slice(start, stop))
+        try:
+            yield
+        finally:
+            self._data = whole
+
     @property
     def identity(self) -> Secret:
         """The site's signing key, of which the others have pinned the public half."""
@@ -178,18 +199,18 @@ class Party:
             raise ConfigError(f"{self.id} has pinned no identities: give it the federation's roster")
         return self._pinned(name)
 
-    def standing(self, name: str) -> tuple[Secret, bytes]:
-        """The site's standing exchange key, and the one that it has pinned for another party."""
-        if self._standing is None:
-            raise ConfigError(f"{self.id} has no standing exchange keys: its roster must hold them")
-        return self._standing(name)
+    def preshared(self, name: str) -> tuple[Secret, bytes]:
+        """Return the site's lasting exchange key, and the one that it has pinned for another party."""
+        if self._preshared is None:
+            raise ConfigError(f"{self.id} has no lasting exchange keys: its roster must hold them")
+        return self._preshared(name)
 
     def earlier(self, manifest: str) -> Party | None:
         """This party as it was under another manifest, where its engine remembers that."""
         return None if self._earlier is None else self._earlier(manifest)
 
     @property
-    def recalls(self) -> bool:
+    def persistent(self) -> bool:
         """Whether what this party knows now can be found by :meth:`earlier` later."""
         return self._earlier is not None
 
@@ -204,11 +225,11 @@ class Party:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Keep what the block did to state and vault only if it ends well."""
-        state, vault = dict(self.state._fields), dict(self.vault._secrets)
+        state, vault = self.state.copy(), self.vault.copy()
         try:
             yield
         except BaseException:
-            self.state._fields, self.vault._secrets = state, vault
+            self.state, self.vault = state, vault
             self.notes.clear()
             raise
 

@@ -1,146 +1,51 @@
-"""Protections: how a sum is formed without showing its components. This is their interface.
+"""Protections: how a sum is formed without showing its terms. This is their interface.
 
-Each protection says in ``promises`` who holds which key, who sees what, which collusion breaks it,
-what a dropout does, and what it costs. Docs, exposure report and contract tests read the same data.
+A protection is three classes. Its settings (:class:`Protection`) are known to all: they say in ``promises``
+who holds which key, who sees what, which collusion breaks it, what a dropout does, and what it costs. What
+it does at the coordinator (:class:`CoordinatorHalf`) and at a client (:class:`ClientHalf`) are classes of
+their own, so that a file shows on whose machine a line runs, and each keeps its own state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.component import Component
 from tacit.core.layout import Layout
+from tacit.core.marks import marked
 from tacit.core.message import Message
 from tacit.core.party import Party
+from tacit.core.promises import Place, Promises
 
-Place = Literal["coordinator", "clients"]
+if TYPE_CHECKING:
+    from tacit.core.link import Link
+    from tacit.core.pending_sum import PendingSum
+    from tacit.core.roles import Described
+
 Vector = NDArray[np.float64]
 FINE = 2.0**-40  # of its bound: how exact a total of a fine field is, with any protection
 
 
 @dataclass(frozen=True)
-class Promises:
-    """What a protection promises, as data.
-
-    Parameters
-    ----------
-    opens : {"coordinator", "clients"}
-        Where totals open, and so where a method's ``apply`` runs.
-    keys : mapping
-        Who holds which key.
-    sees : mapping
-        What each kind of party sees of a single client's contribution.
-    collusion : str
-        Which parties together undo it.
-    dropout : str
-        What happens when a client vanishes.
-    precision : float
-        Largest error of a total, as a share of bound × contributions; 0 is exact up to float rounding.
-        Values without a bound are exact to 2⁻⁶⁰.
-    bytes_per_value : float
-        Upload of one client for one value of the vector, for long vectors.
-    per_client : bool
-        Whether that is for each client that takes part: all of them are sent a vector.
-    single : bool
-        Whether one client alone may be summed.
-    warnings : tuple of str
-        Unsafe choices, said aloud in log and report.
-    """
-
-    opens: Place
-    keys: Mapping[str, str]
-    sees: Mapping[str, str]
-    collusion: str
-    dropout: str
-    precision: float
-    bytes_per_value: float
-    per_client: bool = False
-    single: bool = False
-    warnings: tuple[str, ...] = ()
-
-    def upload(self, clients: int) -> float:
-        """Bytes that one of so many clients sends for a value."""
-        return self.bytes_per_value * (clients if self.per_client else 1)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Give the promises as plain values."""
-        return asdict(self)
-
-
-class Sum(Protocol):
-    """A sum under way, as a protection's coordinator half sees it."""
-
-    number: int
-    contribution: str
-    layout: Layout
-    parties: tuple[str, ...]
-
-    @property
-    def memory(self) -> dict[str, Any]:
-        """What the protection keeps at the coordinator during the run; never a secret."""
-
-    @property
-    def directory(self) -> Mapping[str, bytes]:
-        """Signed exchange keys of the parties."""
-
-    @property
-    def failures(self) -> Mapping[str, str]:
-        """Parties that failed in this sum, with the reason."""
-
-    @property
-    def lost(self) -> Mapping[str, str]:
-        """Parties that failed in a step of the protection, with the last reason; not all of them matter."""
-
-    def contributions(
-        self,
-        tickets: Mapping[str, Mapping[str, Any]] | None = None,
-        common: Mapping[str, Any] | None = None,
-        parties: Sequence[str] | None = None,
-    ) -> Iterator[tuple[str, Message]]:
-        """Ask for contributions, each with its ticket, and give them in party order as they come."""
-
-    def ask(
-        self,
-        step: Callable[..., Any],
-        common: Mapping[str, Any] | None = None,
-        jobs: Mapping[str, Mapping[str, Any]] | None = None,
-        parties: Sequence[str] | None = None,
-    ) -> Iterator[tuple[str, Message]]:
-        """Ask parties for a step of the protection; who fails is recorded, and how many may is its affair."""
-
-    def serve(self, step: Callable[..., Any], service: str, fields: Mapping[str, Any]) -> Message:
-        """Ask a service for one step of the protection."""
-
-    def relayed(self, sender: str, receiver: str, size: int) -> None:
-        """Tell that a sealed message from one party rides on the next ask to another."""
-
-    def check(self, parties: Sequence[str] | None = None) -> None:
-        """Refuse to go on if too few have contributed (or are left); asked before anything is opened."""
-
-    def restart(self) -> None:
-        """Begin again without those that failed."""
-
-    def refuse(self, party: str, reason: str) -> None:
-        """Record that what this party sent cannot be used; the sum goes on without it."""
-
-
-@dataclass(frozen=True)
 class Protection(Component):
-    """Base of all protected sums."""
+    """Base of all protections: settings that coordinator and clients agree on, and what follows from them."""
 
-    # A ring may have to start again without a hop: then clients keep their vector until the next
+    # A ring may have to start again without a client: then clients keep their vector until the next
     # sum, so that nobody computes a contribution twice.
     restarts: ClassVar[bool] = False
 
-    # Whether contributions can join a total that stays shut one by one, today and next year. Where they
-    # cannot (masks, shares), a batch of clients is the unit, and keys are made for each.
-    joins: ClassVar[bool] = False
+    # Whether contributions can be added to a total that stays unopened one by one, today and next year.
+    # Where they cannot (masks, shares), a batch of clients is the unit, and keys are made for each.
+    incremental: ClassVar[bool] = False
+
+    # Whether asks and replies carry tags, under keys that enrolment has agreed on.
+    authenticated: ClassVar[bool] = False
 
     # What others must know of it, so that nobody has to ask for its name.
     adds_noise: ClassVar[bool] = False  # totals are not exact, and every run spends a privacy budget
@@ -172,39 +77,34 @@ class Protection(Component):
         """What this protection promises with these settings."""
         raise TypeError(f"{type(self).__name__} must state its promises")
 
-    # -- enrolment: how coordinator and parties come to trust each other; plain has nothing to trust ---
+    def at_coordinator(self, link: Link) -> CoordinatorHalf:
+        """Return what this protection does at the coordinator of a run."""
+        raise TypeError(f"{type(self).__name__} must say what it does at the coordinator")
 
-    def greet(self, coordinator: Any) -> Mapping[str, Any]:
-        """Coordinator half: what rides on the first ask."""
-        return {}
+    def at_client(self, party: Party) -> ClientHalf:
+        """Return what this protection does at a client."""
+        raise TypeError(f"{type(self).__name__} must say what it does at a client")
 
-    def introduce(self, party: Party, greeting: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Party half: what goes back with the introduction."""
-        return {}
-
-    def welcome(self, coordinator: Any, party: str, fields: Mapping[str, Any]) -> None:
-        """Coordinator half: check what came back."""
-
-    def receive(self, party: Party, ticket: Mapping[str, Any]) -> None:
-        """Party half: take a key that rides on an ask, before any total is opened."""
-
-    # -- sums --------------------------------------------------------------------------------------
+    def at_service(self, party: Party) -> ClientHalf:
+        """Return what this protection does at one of its ``services``."""
+        raise TypeError(f"{type(self).__name__} has no services")
 
     def min_contributions(self, agreed: int) -> int:
-        """Fewest contributions over which a total opens: as agreed, but one alone hides nothing."""
+        """Return the least number of contributions for a total to open: one alone hides nothing."""
         return max(agreed, 1 if self.promises.single else 2)
 
     def error(self, layout: Layout, contributions: int, total: Mapping[str, Any] | None = None) -> float:
-        """Typical (root mean square) error of a total, as a share of its values' bound; noise not counted.
+        """Return the typical (root mean square) error of a total, as a share of its values' bound.
 
-        The protected ``total`` itself tells how exact it is where the coordinator has multiplied it.
+        Noise does not count. The protected ``total`` itself tells how exact it is where the coordinator has
+        multiplied it.
         """
         rounding = sqrt(contributions / 12) * max(self.promises.precision, np.finfo(np.float64).eps)
         # Values without a bound have digits of their own, finer than any share of a bound.
         bounded = np.isfinite(layout.bounds)
         return min(rounding, FINE) if layout.fine[bounded].all() else rounding
 
-    def incompatibility(self, method: Component) -> str | None:
+    def incompatibility(self, method: Described) -> str | None:
         """Return why this protection cannot serve a method, if so; asked before anything is sent."""
         return None
 
@@ -212,55 +112,125 @@ class Protection(Component):
         """Return what to know before so many clients begin; ``scaled``: sums agree on a scale first."""
         return ()
 
-    def prepare(self, coordinator: Any, sums: int) -> None:
-        """Agree keys and shares for that many sums, in as few waves as possible; plain needs none."""
 
-    def resume(self, coordinator: Any, sums: int) -> None:
-        """Count as spent that many of the prepared sums: the run was stopped and goes on."""
+class CoordinatorHalf:
+    """What a protection does at the coordinator; it keeps its own state, of which none is secret.
 
-    def spent(self, coordinator: Any) -> float:
-        """Epsilon that the sums have cost so far; 0 where there is no noise."""
-        return 0.0
+    Secrets are in the vault of the link.
+    """
 
-    def left(self, coordinator: Any) -> int | None:
-        """How many sums may still be formed, where there is a limit."""
-        return None
+    def __init__(self, link: Link) -> None:
+        self.link = link
 
-    def protect(self, party: Party, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
-        """Party half: wrap this party's vector."""
-        raise TypeError(f"{type(self).__name__} must say how a vector is protected")
+    # -- enrolment: how coordinator and parties come to trust each other; plain has nothing to trust ---
 
-    def gather(self, pending: Sum) -> Mapping[str, Any]:
-        """Coordinator half: form the protected total, folding contributions one by one."""
+    def greet(self) -> Mapping[str, Any]:
+        """Return what rides on the first ask."""
+        return {}
+
+    def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
+        """Check what came back with a party's introduction."""
+
+    def prepare(self, sums: int) -> None:
+        """Agree on keys and shares for that many sums, in as few waves as possible."""
+
+    def admit(self, names: Sequence[str]) -> None:
+        """Give parties that come later the keys they need."""
+
+    # -- a sum -------------------------------------------------------------------------------------
+
+    def gather(self, pending: PendingSum) -> Mapping[str, Any]:
+        """Form the protected total, folding contributions one by one."""
         raise TypeError(f"{type(self).__name__} must say how contributions are gathered")
 
-    def settle(self, holder: Any) -> None:
-        """Forget, at a party or at the coordinator, what was prepared for sums that never came: a run is over."""
-
-    def map(
-        self, pending: Sum, total: Mapping[str, Any], operator: Callable[[], Any]
+    def multiply(
+        self, pending: PendingSum, total: Mapping[str, Any], operator: Callable[[], Any]
     ) -> Mapping[str, Any] | None:
-        """Coordinator half: multiply an unopened total of columns by the matrix that the method gives.
+        """Multiply an unopened total of columns by the matrix that the method gives.
 
         The result carries ``mapped``. None, if this protection cannot: then whoever opens does it.
         """
         return None
 
-    # -- standing totals: only of protections that ``joins`` -------------------------------------------
+    def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
+        """Open a protected total; only meaningful digits leave."""
+        raise TypeError(f"{type(self).__name__} does not open totals at the coordinator")
 
-    def admit(self, coordinator: Any, names: Sequence[str]) -> None:
-        """Give parties that come later the keys they need."""
+    def settle(self) -> None:
+        """Forget what was prepared for sums that never came: the run is over."""
 
-    def arriving(self, pending: Sum, summands: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Coordinator half: good contributions one by one, made for a total of at most so many."""
+    # -- budget: only of protections that add noise --------------------------------------------------
+
+    def resume(self, sums: int) -> None:
+        """Count that many of the prepared sums as spent: the run was stopped and goes on."""
+
+    def spent(self) -> float:
+        """Return the epsilon that the sums have cost so far; 0 where there is no noise."""
+        return 0.0
+
+    def left(self) -> int | None:
+        """Return how many sums may still be formed, where there is a limit."""
+        return None
+
+    # -- totals that grow: only of protections that are ``incremental`` --------------------------------
+
+    def accepted(self, pending: PendingSum, summands: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Return good contributions one by one, made for a total of at most so many."""
         raise TypeError(f"{type(self).__name__} forms totals of whole batches only")
 
-    def joined(
-        self, memory: Mapping[str, Any], total: Mapping[str, Any] | None, more: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
-        """Coordinator half: a protected total with a contribution, or another total, added to it."""
+    def add(self, total: Mapping[str, Any] | None, more: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a protected total with a contribution, or another total, added to it."""
         raise TypeError(f"{type(self).__name__} forms totals of whole batches only")
 
-    def open(self, holder: Any, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Open a protected total with the keys of a party or of the coordinator; only meaningful digits leave."""
-        raise TypeError(f"{type(self).__name__} must say how a total is opened")
+    def snapshot(self) -> Mapping[str, Any]:
+        """Return what has to be written down to go on in another process; nothing secret."""
+        return {}
+
+    def party_snapshot(self, party: str) -> Mapping[str, Any]:
+        """Return the same of one party."""
+        return {}
+
+    def restore(self, kept: Mapping[str, Any], parties: Mapping[str, Mapping[str, Any]]) -> None:
+        """Go on from what :meth:`snapshot` and, for each party, :meth:`party_snapshot` returned."""
+
+    def same_keys(self, kept: Mapping[str, Any]) -> bool:
+        """Return whether another coordinator's snapshot is of a federation with the same keys."""
+        return True
+
+
+class ClientHalf:
+    """What a protection does at a client or a service; its state is in the party's state and vault."""
+
+    def __init__(self, party: Party) -> None:
+        self.party = party
+
+    def introduce(self, greeting: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what goes back with the introduction."""
+        return {}
+
+    def carry_over(self, earlier: Party) -> None:
+        """Take over what a client must not count anew from an earlier attempt at the same run."""
+
+    def receive(self, ticket: Mapping[str, Any]) -> None:
+        """Take a key that rides on an ask, before any total is opened."""
+
+    def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
+        """Return this client's vector in a form in which it may leave the site."""
+        raise TypeError(f"{type(self).__name__} must say how a vector is protected")
+
+    def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
+        """Open a protected total; only meaningful digits leave."""
+        raise TypeError(f"{type(self).__name__} does not open totals at the clients")
+
+    def settle(self) -> None:
+        """Forget what was prepared for sums that never came: the run is over."""
+
+    @property
+    def step_owners(self) -> tuple[object, ...]:
+        """Objects whose marked steps can be asked for: this half, and parts of it that have steps."""
+        return (self,)
+
+    def find_step(self, name: str) -> Callable[[Message], Message]:
+        """Return the step of that name; nothing without a mark can be called from outside."""
+        owner = next((one for one in self.step_owners if hasattr(type(one), name)), self)
+        return marked(owner, name, "step")[0]

@@ -9,17 +9,16 @@ were brought already, and notices rows that have changed since.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from tacit.core.client import agreed_minimum, layout_of, opened
+from tacit.core.client import agreed_minimum, layout_of, manifest_of, open_entry, protection_half
 from tacit.core.errors import DataError, MessageError, OpeningError, ReplayError, SchemaError, StepError
 from tacit.core.layout import Layout
-from tacit.core.manifest import Components, Manifest
+from tacit.core.manifest import Components
 from tacit.core.marks import marked
 from tacit.core.message import Message
 from tacit.core.party import Party
@@ -29,10 +28,10 @@ LEDGER = "standing/ledger"  # what of a party's state outlives a run in which ke
 TERMS = "standing/terms"
 
 
-def change(party: Party, message: Message, components: Components, shared: Shared) -> Message:
+def change_contribution(party: Party, message: Message, components: Components, shared: Shared) -> Message:
     """Bring a contribution, or withdraw it, as the coordinator's standing total asks for it."""
     _same_terms(party)
-    name, sign = message["id"], message.get("weight", 1.0)
+    name, sign = message["id"], message["sign"]
     if sign not in (1.0, -1.0):
         raise MessageError(f"a contribution is brought (1) or withdrawn (-1), not taken {sign} times")
     # What the coordinator never acknowledged was lost on the way, and what it no longer lists is withdrawn.
@@ -45,7 +44,7 @@ def change(party: Party, message: Message, components: Components, shared: Share
     # "All" are those that it brought, if it did: a client may have more rows by now.
     start, stop = message.get("rows") or (known[:2] if known else (0, party.data.rows))
     _check_rows(party, name, (start, stop), ledger)
-    with _only(party, start, stop):
+    with party.only_rows(start, stop):
         function, _ = marked(components.method, message["contribution"], "contribution")
         layout: Layout = layout_of(components.method, message["contribution"], shared.schema)
         vector = layout.pack(function(party, shared))
@@ -58,13 +57,12 @@ def change(party: Party, message: Message, components: Components, shared: Share
     party.state[LEDGER] = {**ledger, name: (start, stop, digest)}
     ticket = {k[7:]: v for k, v in message.items() if k.startswith("ticket/")}
     ticket["sum"] = message["sum"]
-    protected: Message = components.protection.protect(party, ticket, sign * vector, layout)
-    return protected
+    return protection_half(party, components).protect(ticket, sign * vector, layout)
 
 
 def _same_terms(party: Party) -> None:
     """Each batch may be a run of its own, but on the terms of the first one."""
-    manifest = Manifest.from_message(Message.decode(party.state["manifest"]))
+    manifest = manifest_of(party)
     terms = replace(manifest, run="").digest
     if party.state.setdefault(TERMS, terms) != terms:
         raise StepError(
@@ -101,18 +99,7 @@ def _check_rows(party: Party, name: str, rows: tuple[int, int], ledger: Mapping[
             )
 
 
-@contextmanager
-def _only(party: Party, start: int, stop: int) -> Iterator[None]:
-    """Let the party see only some of its rows."""
-    whole = party._data
-    party._data = lambda: whole().take(slice(start, stop))
-    try:
-        yield
-    finally:
-        party._data = whole
-
-
-def reopen(party: Party, message: Message, components: Components, shared: Shared) -> Message:
+def open_standing_total(party: Party, message: Message, components: Components, shared: Shared) -> Message:
     """Open the standing total, make a model of it, and show it to the experimenter if there is one."""
     least = components.protection.min_contributions(agreed_minimum(party))
     if message["clients"] < least or 0 < message["changed"] < least:
@@ -120,14 +107,16 @@ def reopen(party: Party, message: Message, components: Components, shared: Share
             f"total over {message['clients']} clients of which {message['changed']} changed, agreed were at "
             f"least {least}: {party.id} does not open it"
         )
-    total = opened(components, party, shared.schema, message)
-    result = solved(components, message, total, shared)
-    manifest = Manifest.from_message(Message.decode(party.state["manifest"]))
+    total = open_entry(components, protection_half(party, components), shared.schema, message)
+    result = apply_standing_total(components, message, total, shared)
+    manifest = manifest_of(party)
     shown = {f"shared/{name}": value for name, value in result.items()} if manifest.experiment else {}
     return Message(digest=result.digest(), **shown)
 
 
-def solved(components: Components, entry: Mapping[str, Any], total: Total, shared: Shared) -> Shared:
+def apply_standing_total(
+    components: Components, entry: Mapping[str, Any], total: Total, shared: Shared
+) -> Shared:
     """Apply a standing total to what was settled at the start; ``entry`` says how many could be in it."""
     layout: Layout = layout_of(components.method, entry["contribution"], shared.schema)
     for field in layout.fields:
@@ -140,9 +129,3 @@ def solved(components: Components, entry: Mapping[str, Any], total: Total, share
     function, _ = marked(components.method, entry["apply"], "apply")
     result: Shared = function(total, shared)
     return result
-
-
-STANDING: dict[str, Callable[[Party, Message, Components, Shared], Message]] = {
-    "change_contribution": change,
-    "open_standing_total": reopen,
-}

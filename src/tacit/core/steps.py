@@ -1,4 +1,4 @@
-"""How a party answers an ask: the one place where outside bytes become deeds.
+"""How a party answers an ask: decodes an incoming message and runs the step it names.
 
 An ask is a *call* that is the same for all parties of a wave and a *job* for this party alone, both
 messages. Serial numbers only rise: a repeated ask gets the stored reply, an older one is refused,
@@ -11,18 +11,39 @@ import hashlib
 import logging
 from typing import Any
 
-from tacit.core.client import STEPS, Assemble, agreed, enrol, enrolled_digest, follow, serve
+from tacit.core.client import (
+    Assemble,
+    adopt_model,
+    agreed,
+    contribute,
+    disclose_total,
+    enrol,
+    enrol_service,
+    enrolled_digest,
+    follow,
+    protection_half,
+    show_model,
+)
 from tacit.core.errors import MessageError, ReplayError, StepError, TacitError, nearest
-from tacit.core.kept import restore
 from tacit.core.marks import marked
 from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.parallel import cpu_seconds
 from tacit.core.party import Party
-from tacit.core.standing_client import STANDING
+from tacit.core.snapshot import restore_replica
+from tacit.core.standing_client import change_contribution, open_standing_total
 from tacit.core.tags import ask_context, reply_context, tagged, untagged
 
 log = logging.getLogger("tacit.site")
 
+STEPS = {  # what every party can be asked, once it has enrolled
+    "contribute": contribute,
+    "disclose_total": disclose_total,
+    "adopt_model": adopt_model,
+    "show_model": show_model,
+    "restore": restore_replica,
+    "change_contribution": change_contribution,
+    "open_standing_total": open_standing_total,
+}
 LONGEST_FAILURE = 4096  # characters of a failure's text that travel
 
 
@@ -60,9 +81,9 @@ def perform(
             return stored
     try:
         with party.transaction():
-            message = _joined(call, _job(party, call, job, limit))
+            message = _merge(call, _job(party, call, job, limit))
             _check_serial(party, message["$serial"])
-            reply = _deed(party, message, assemble)
+            reply = _run_step(party, message, assemble)
             party.state["$serial"] = message["$serial"]
             raw = _reply(party, message["$serial"], reply, started)
             # Stored with the state it belongs to. A failure is not stored: it changed nothing, and it
@@ -108,7 +129,7 @@ def _reply(party: Party, serial: int, reply: Message, started: float) -> bytes:
     return _sent(party, serial, reply | more)
 
 
-def _joined(call: Message, job: Message | None) -> Message:
+def _merge(call: Message, job: Message | None) -> Message:
     if not job:
         return call
     if doubled := call.keys() & job.keys():
@@ -124,10 +145,10 @@ def _check_serial(party: Party, serial: object) -> None:
         raise ReplayError(f"{party.id} answered ask {last} already and refuses ask {serial}: it is a replay")
 
 
-def _deed(party: Party, message: Message, assemble: Assemble) -> Message:
+def _run_step(party: Party, message: Message, assemble: Assemble) -> Message:
     kind, _, name = message["$step"].partition(".")
     if kind == "client" and name in ("enrol", "enrol_service"):
-        return (enrol if name == "enrol" else serve)(party, message, assemble)
+        return (enrol if name == "enrol" else enrol_service)(party, message, assemble)
     # The digest names method, protection and thresholds: nobody can be asked for less later.
     if message["$manifest"] != enrolled_digest(party):
         raise StepError(f"{party.id} did not agree to manifest {message['$manifest'][:12]}…: enrol it first")
@@ -136,9 +157,11 @@ def _deed(party: Party, message: Message, assemble: Assemble) -> Message:
     if kind == "client":
         if shared is None:
             raise StepError(f"{party.id} has not been told the agreed schema")
-        if name not in (steps := STEPS | STANDING | {"restore": restore}):
-            raise StepError(f"clients have no step '{name}': {nearest(name, steps)}")
-        return steps[name](party, message, components, shared)
+        if name not in STEPS:
+            raise StepError(f"clients have no step '{name}': {nearest(name, STEPS)}")
+        return STEPS[name](party, message, components, shared)
+    if kind == "protection":
+        return protection_half(party, components).find_step(name)(message)
     function, _ = marked(getattr(components, kind, None), name, "step")
     reply: Message = function(party, message, shared)
     return reply

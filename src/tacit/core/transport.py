@@ -1,8 +1,8 @@
-"""Transport: how the coordinator asks. Every ask of every method and protection goes through here.
+"""How the coordinator asks parties: every ask of every method and protection goes through here.
 
-A wave asks some parties for one step. What all are asked is encoded once; each party's own part carries,
-where there is a channel, a tag. Replies stream back in party order; what they cost, and what anyone could
-see in them, is told as events.
+A *wave* asks some parties for one step. What all are asked is encoded once; each party's own part carries,
+where there is a channel, a tag. Replies stream back in party order. What they cost, and what anyone could
+see in them, is emitted as events.
 """
 
 from __future__ import annotations
@@ -11,139 +11,127 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import ceil
-from typing import Any
+from typing import Any, Protocol
 
-import numpy as np
-
-from tacit.core.client import viewed, write_log
-from tacit.core.differencing import OpenedTotals
 from tacit.core.engine import Engine, Reply
-from tacit.core.errors import ConfigError, ProtectionError, QuorumError
+from tacit.core.errors import ProtectionError, QuorumError
 from tacit.core.events import Events, Noted, Replied, WaveEnded, WaveStarted
 from tacit.core.exposure import COORDINATOR, Exposure
-from tacit.core.manifest import Components, Manifest
+from tacit.core.manifest import Manifest
 from tacit.core.message import Message
 from tacit.core.parallel import cpu_seconds
-from tacit.core.party import Vault, identity_of
+from tacit.core.protection import Protection
 from tacit.core.secret import Secret
-from tacit.core.shared import Shared
 from tacit.core.tags import ask_context, reply_context, tagged, untagged
 
 Transcript = Callable[[str, str, str, bytes], None]  # receiver, sender, step, what was received
+ENROLMENT = ("client.enrol", "client.enrol_service")  # steps before there is a channel
+SERIALS = 1 << 32  # serial numbers of one process
+
+
+class Briefing(Protocol):
+    """What parties have to be told before a step."""
+
+    @property
+    def starting(self) -> bool:
+        """Whether nothing but what the public seed gives is told of the model."""
+
+    def write(self, parties: Sequence[str]) -> tuple[Mapping[str, Any], Callable[[str], Mapping[str, Any]]]:
+        """Return what all of these parties are told, and a function that gives what one alone is told."""
+
+    def told(self, party: str) -> None:
+        """Note that a party has answered, and so knows what it was told."""
 
 
 class Transport:
-    """The coordinator as an asker: engine, channels, serial numbers, accounts. See :class:`Coordinator`."""
+    """Serial numbers, tags, accounts, quorum and transcript of one run.
+
+    Parameters
+    ----------
+    engine : Engine
+        Where the parties live.
+    manifest : Manifest
+    protection : Protection
+        Of whose messages the exposure report tells.
+    events : Events
+    timeout : float, optional
+        Seconds a party may take for a step.
+    transcript : callable, optional
+        Told everything that anyone received: receiver, sender, step, bytes.
+    """
 
     def __init__(
         self,
         engine: Engine,
         manifest: Manifest,
-        components: Components,
-        events: Events | None = None,
+        protection: Protection,
+        events: Events,
         *,
         timeout: float | None = None,
-        secret: Secret | None = None,
-        pinned: Callable[[str], bytes] | None = None,
         transcript: Transcript | None = None,
-        standing: frozenset[str] = frozenset(),
     ) -> None:
         self.engine = engine
         self.manifest = manifest
-        self.components = components
-        self.events = events or Events()
-        self.timeout = timeout
-        self.vault = Vault()
-        self.memory: dict[str, Any] = {}
-        self.directory: dict[str, bytes] = {}
-        self.openings = OpenedTotals()
-        self._secret = secret
-        self._pinned = pinned
+        self._protection = protection
+        self.events = events
+        self.channels: dict[str, Secret] = {}  # party -> key of the tags between it and the coordinator
+        self.services: set[str] = set()  # parties without rows, such as a key server
+        self.failures: dict[str, str] = {}  # party -> why it failed last
+        self.unanswered: Counter[str] = Counter()  # party -> invitations that it did not answer
+        self.contributors = 0  # of the total that was formed last
+        self.waves = 0
+        self._timeout = timeout
         self._transcript = transcript
-        self.standing = standing  # parties whose exchange keys all others have pinned
-        self.parties: tuple[str, ...] = ()
-        self.failures: dict[str, str] = {}
-        self.progress: Mapping[str, Any] = {}  # of the method, after its last complete round
-        self.schema: Any = None
-        self.shared: Shared | None = None
-        self._initial: Shared | None = None  # what the public seed gives, before anything is learnt
-        self._opens = components.protection.opens
-        self._schema_raw = b""
-        self._log: list[bytes] = []
-        self._marks: dict[int, Mapping[str, Any]] = {}  # log entries -> how far the method was by then
-        self._known: dict[str, int] = {}  # party -> log entries it has; absent: not told the schema
-        self._serial = 0
-        self._sums = 0
-        self._waves = 0
+        self.serial = 0
         self._asking = False
-        self._contributors = 0
-        self._services: set[str] = set()
-        self._silent: Counter[str] = Counter()  # invitations that a party did not answer
         self._cpu_mark = cpu_seconds()
         self._cpu_inline = 0.0
 
-    def rng(self, *label: object) -> np.random.Generator:
-        """Public randomness of this run."""
-        return self.manifest.rng(*label)
+    def begin_block(self, block: int) -> None:
+        """Use serial numbers of a block that no earlier process has used: they only rise."""
+        self.serial = block * SERIALS
 
-    @property
-    def identity(self) -> Secret:
-        """The coordinator's signing key."""
-        if self._secret is None:
-            raise ConfigError(
-                "this protection needs a coordinator with an identity: give the coordinator its secret"
-            )
-        return identity_of(self._secret)
-
-    def pinned(self, name: str) -> bytes:
-        """Identity key that the coordinator has pinned for a party."""
-        if self._pinned is None:
-            raise ConfigError("the coordinator has pinned no identities: give it the federation's roster")
-        return self._pinned(name)
-
-    def _authentic(self, reply: Reply) -> Message:
-        """A reply's message without its tag; raises if there is a channel and the tag is not right."""
-        channel = self.vault.get(f"channel/{reply.party}")
-        if channel is None:
-            return reply.message
-        return untagged(reply.message, channel, *reply_context(self._serial, reply.party))
-
-    def _news(self, party: str) -> dict[str, Any]:
-        """What this party has to be told before it can take a step."""
-        news: dict[str, Any] = {}
-        known = self._known.get(party)
-        if known is None:
-            if self.schema is None:
-                return news
-            news["schema"] = self._schema_raw
-        if self._opens == "coordinator":
-            return news
-        if missed := self._log[known or 0 :]:
-            news |= write_log((known or 0) + 1, missed)
-        return news
-
-    def _wave(
+    def wave(
         self,
         step: str,
         parties: Sequence[str],
         call: Mapping[str, Any],
-        jobs: Mapping[str, Mapping[str, Any]],
+        jobs: Mapping[str, Mapping[str, Any]] | None = None,
         *,
         failures: dict[str, str],
         number: int | None = None,
-        news: bool = True,
+        briefing: Briefing | None = None,
+        aggregate: bool = False,
     ) -> Iterator[Reply]:
-        """Ask, stream the good replies, record the others; every wave of every method is this one."""
+        """Ask parties for a step, stream the good replies and record the others in ``failures``.
+
+        Parameters
+        ----------
+        step : str
+            Address of the step, such as ``client.contribute``.
+        parties : sequence of str
+        call, jobs : mappings
+            What all are asked, and what each of them alone is told.
+        failures : dict
+            Gets the parties whose reply cannot be used, with the reason.
+        number : int, optional
+            Of the sum that the wave belongs to.
+        briefing : Briefing, optional
+            What parties have to be told before the step.
+        aggregate : bool
+            Whether replies are totals over several clients, for the account of who saw what.
+        """
         if self._asking:
             raise TypeError("a wave is still under way: read all its replies before the next ask")
         self._asking = True
         try:
-            yield from self._asked(step, parties, call, jobs, failures, number, news)
+            yield from self._ask(step, parties, call, jobs or {}, failures, number, briefing, aggregate)
         finally:
             self._asking = False
 
-    def _asked(
+    def _ask(
         self,
         step: str,
         parties: Sequence[str],
@@ -151,76 +139,112 @@ class Transport:
         jobs: Mapping[str, Mapping[str, Any]],
         failures: dict[str, str],
         number: int | None,
-        news: bool,
+        briefing: Briefing | None,
+        aggregate: bool,
     ) -> Iterator[Reply]:
-        self._serial += 1
-        self._waves += 1
-        wave, started = self._waves, time.perf_counter()
+        self.serial += 1
+        self.waves += 1
+        wave, started = self.waves, time.perf_counter()
         self.events.emit(WaveStarted(wave, step, len(parties), number))
-        fields = {"$serial": self._serial, "$step": step, "$manifest": self.manifest.digest, **call}
-        known: set[int | None] = set()
-        # A service is told nothing of what is learnt, and a party nothing before it has enrolled.
-        if news and step != "client.enrol" and not self._services.issuperset(parties):
-            if self.shared is not None:
-                view = viewed(self.components, self.shared)
-                fields.update({f"shared/{name}": value for name, value in view.items()})
-            # Parties mostly know the same: then the news is encoded once, for all.
-            known = {self._known.get(party) for party in parties}
-            fields.update(self._news(parties[0]) if len(known) == 1 else {})
+        # A service is told nothing of what is learnt.
+        if self.services.issuperset(parties):
+            briefing = None
+        fields = {"$serial": self.serial, "$step": step, "$manifest": self.manifest.digest, **call}
+        told_to_all, told_to_one = briefing.write(parties) if briefing else ({}, _nothing)
+        fields.update(told_to_all)
         raw = Message(fields).encode()
-        digest = hashlib.sha256(raw).digest()
-        starting = self.shared is not None and self.shared is self._initial
-        exposure = Exposure(wave, step, self.components.protection, starting=starting)
+        starting = briefing is not None and briefing.starting
+        exposure = Exposure(wave, step, self._protection, starting=starting, aggregate=aggregate)
         if parties:
             exposure.asked(self._role(parties[0]), fields, len(parties))
+        write_job = self._job_writer(step, raw, exposure)
 
-        def job(party: str) -> bytes:
-            own = {**jobs.get(party, {}), **(self._news(party) if len(known) > 1 else {})}
-            exposure.asked(self._role(party), own)
-            if self._transcript:
-                self._transcript(party, COORDINATOR, step, raw + Message(own).encode())
-            channel = self.vault.get(f"channel/{party}")
-            if channel is not None:
-                return tagged(Message(own), channel, *ask_context(self._serial, party, digest)).encode()
-            return Message(own).encode() if own else b""
+        def job(party: str) -> tuple[str, bytes]:
+            return party, write_job(party, {**jobs.get(party, {}), **told_to_one(party)})
 
         good, awaited = 0, set(parties)
-        for reply in self.engine.ask(raw, ((party, job(party)) for party in parties), self.timeout):
+        for reply in self.engine.ask(raw, map(job, parties), self._timeout):
             if reply.party not in awaited:  # counted twice, a contribution would weigh double
                 self.events.emit(Noted(reply.party, "a reply that nobody waits for: ignored", "warning"))
                 continue
             awaited.discard(reply.party)
             failure = self._failure(reply, step)
             self._account(wave, reply, failure)
-            if step == "client.enrol":
-                self._silent[reply.party] = 0 if reply.message else self._silent[reply.party] + 1
+            if step in ENROLMENT:
+                self.unanswered[reply.party] = 0 if reply.message else self.unanswered[reply.party] + 1
             if failure is not None:
                 failures[reply.party] = self.failures[reply.party] = failure
                 continue
             good += 1
-            if news and self.schema is not None and step != "client.enrol":
-                self._known[reply.party] = len(self._log)
-            exposure.replied(reply.party, reply.message, reply.party in self._services)
+            if briefing is not None:
+                briefing.told(reply.party)
+            exposure.replied(reply.party, reply.message, reply.party in self.services)
             yield reply
         for party in (party for party in parties if party in awaited):
             failures[party] = self.failures[party] = "StepError: no reply came"
-        now = cpu_seconds()
-        cpu = max(0.0, now - self._cpu_mark - self._cpu_inline)
-        self._cpu_mark, self._cpu_inline = now, 0.0
+        exposure.tell(self.events, self.contributors)
         elapsed = time.perf_counter() - started
-        exposure.tell(self.events, self._contributors)
-        self.events.emit(WaveEnded(wave, good, len(parties) - good, cpu, elapsed))
+        self.events.emit(WaveEnded(wave, good, len(parties) - good, self._own_cpu(), elapsed))
+
+    def _job_writer(
+        self, step: str, raw: bytes, exposure: Exposure
+    ) -> Callable[[str, Mapping[str, Any]], bytes]:
+        """Return the function that encodes, tags and accounts for what one party alone is told."""
+        digest = hashlib.sha256(raw).digest()
+
+        def write(party: str, own: Mapping[str, Any]) -> bytes:
+            exposure.asked(self._role(party), own)
+            if self._transcript:
+                self._transcript(party, COORDINATOR, step, raw + Message(own).encode())
+            channel = self.channels.get(party)
+            if channel is not None:
+                return tagged(Message(own), channel, *ask_context(self.serial, party, digest)).encode()
+            return Message(own).encode() if own else b""
+
+        return write
+
+    def _own_cpu(self) -> float:
+        """Return the coordinator's CPU time since the last wave, without that of parties in its thread."""
+        now = cpu_seconds()
+        spent = max(0.0, now - self._cpu_mark - self._cpu_inline)
+        self._cpu_mark, self._cpu_inline = now, 0.0
+        return spent
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Leave the CPU time of the block out of the account."""
+        pending = cpu_seconds() - self._cpu_mark
+        try:
+            yield
+        finally:
+            self._cpu_mark = cpu_seconds() - pending
+
+    @contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """Emit no events within the block: it is no traffic of the federation."""
+        told, self.events = self.events, Events()
+        try:
+            yield
+        finally:
+            self.events = told
+
+    def authentic(self, reply: Reply) -> Message:
+        """Return a reply's message without its tag; raise if there is a channel and the tag is wrong."""
+        channel = self.channels.get(reply.party)
+        if channel is None:
+            return reply.message
+        return untagged(reply.message, channel, *reply_context(self.serial, reply.party))
 
     def _role(self, party: str) -> str:
-        return party if party in self._services else "client"
+        return party if party in self.services else "client"
 
     def _failure(self, reply: Reply, step: str) -> str | None:
-        """Why a reply cannot be used, if so."""
+        """Return why a reply cannot be used, if so."""
         if self._transcript:
             self._transcript(COORDINATOR, reply.party, step, reply.message.encode())
-        if step not in ("client.enrol", "client.enrol_service"):
+        if step not in ENROLMENT:
             try:
-                self._authentic(reply)
+                self.authentic(reply)
             except ProtectionError as error:
                 if reply.failure is None:
                     return f"ProtectionError: {error}"
@@ -231,7 +255,7 @@ class Transport:
     def _account(self, wave: int, reply: Reply, failure: str | None) -> None:
         if reply.inline:
             self._cpu_inline += reply.cpu_s
-        service = reply.party in self._services
+        service = reply.party in self.services
         self.events.emit(
             Replied(wave, reply.party, reply.bytes_down, reply.bytes_up, reply.cpu_s, failure, service)
         )
@@ -240,9 +264,10 @@ class Transport:
         for text, level in reply.message.get("$notes", ()):
             self.events.emit(Noted(reply.party, text, level))
 
-    def _check_quorum(
+    def check_quorum(
         self, what: str, asked: Sequence[str], good: Sequence[str], failures: Mapping[str, str]
     ) -> None:
+        """Stop the run if too few of the asked parties have answered well."""
         needed = max(1, ceil(self.manifest.quorum * len(asked) - 1e-9))
         if len(good) >= needed:
             return
@@ -257,6 +282,10 @@ class Transport:
         )
 
 
+def _nothing(party: str) -> Mapping[str, Any]:
+    return {}
+
+
 def some(names: Sequence[str]) -> str:
-    """A few names, and how many more there are."""
+    """Return a few names, and how many more there are."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

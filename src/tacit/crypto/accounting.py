@@ -82,8 +82,6 @@ class Accountant:
     >>> spent.add(Release(noise=4.0), rounds=10)
     >>> round(spent.epsilon(), 2)
     3.34
-    >>> spent.would_exceed(3.5), spent.would_exceed(3.5, Release(noise=4.0), rounds=5)
-    (False, True)
     """
 
     delta: float
@@ -94,22 +92,13 @@ class Accountant:
 
     def add(self, release: Release, rounds: int = 1) -> None:
         """Note that something was released, once or in several rounds."""
-        self.releases = self._with(release, rounds)
+        if rounds < 1:
+            raise ConfigError(f"rounds is {rounds}: a release happens at least once")
+        self.releases = {**self.releases, release: self.releases.get(release, 0) + rounds}
 
     def epsilon(self) -> float:
         """Give the ε of all releases so far, at this δ."""
         return _epsilon(self.releases, self.delta)
-
-    def would_exceed(self, budget: float, release: Release | None = None, rounds: int = 1) -> bool:
-        """Whether ε is beyond the budget, or would be after one more release; nothing is noted."""
-        _check_epsilon(budget)
-        releases = self.releases if release is None else self._with(release, rounds)
-        return _epsilon(releases, self.delta) > budget
-
-    def _with(self, release: Release, rounds: int) -> Releases:
-        if rounds < 1:
-            raise ConfigError(f"rounds is {rounds}: a release happens at least once")
-        return {**self.releases, release: self.releases.get(release, 0) + rounds}
 
 
 def sigma_for(

@@ -90,7 +90,8 @@ def pair_keys(
 ) -> list[Secret]:
     """Derive what one party shares with each of several others: its key is read once, not for each.
 
-    ``known`` are secrets that go into the keys as well, one for each of the others: see :func:`identity_secrets`.
+    ``known`` are secrets that go into the keys as well, one for each of the others: see
+    :func:`identity_secrets`.
     """
     info, more = bound(purpose, run), known or [b""] * len(peers)
     return [

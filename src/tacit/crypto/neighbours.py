@@ -1,11 +1,10 @@
-"""Who masks with whom: sparse random graphs, and how many neighbours keep a sum private and let it finish.
+"""With how many others a client masks on a sparse random graph: a sum stays private, and finishes.
 
 Bell et al., "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead" (2020, SecAgg+).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, inf, log
@@ -16,45 +15,6 @@ from numpy.typing import NDArray
 from tacit.core.errors import ConfigError
 
 COMPLETE_BELOW = 64  # with fewer clients a sparse graph saves little and costs certainty
-
-
-def neighbourhood(names: Sequence[str], count: int, rng: np.random.Generator) -> dict[str, tuple[str, ...]]:
-    """Draw a random graph in which every client has the same number of neighbours.
-
-    Clients are put on a circle in random order, and each is joined to the nearest ones on either side
-    (Bell et al.'s Harary graph; an odd number adds the opposite client, which needs an even circle, and
-    is otherwise rounded up). The graph is connected, and all who know ``rng``'s seed draw the same one,
-    whatever the order of ``names``. The seed must come from all clients together (commit, then reveal),
-    and only after it is settled who takes part: whoever chooses it could choose the neighbours.
-
-    Examples
-    --------
-    >>> graph = neighbourhood(["a", "b", "c", "d", "e", "f"], 2, np.random.default_rng(0))
-    >>> sorted(len(friends) for friends in graph.values())
-    [2, 2, 2, 2, 2, 2]
-    """
-    size = len(names)
-    if len(set(names)) != size:
-        raise ConfigError("a name occurs twice among the clients: every client needs its own")
-    if size < 2 or count < min(2, size - 1):
-        raise ConfigError(
-            f"{count} neighbours among {size} clients do not join all of them: "
-            "at least two clients, and two neighbours each (one if there are two clients)"
-        )
-    ordered = sorted(names)
-    # Raw words rather than rng.permutation: numpy promises the stream of the former across releases.
-    keys = np.atleast_1d(rng.bit_generator.random_raw(size))
-    circle = [ordered[index] for index in np.argsort(keys, kind="stable")]
-    if count >= size - 1:
-        return {name: tuple(other for other in ordered if other != name) for name in ordered}
-    half, odd = divmod(count, 2)
-    steps = {*range(1, half + 1), *range(-half, 0)}
-    if odd:
-        steps |= {size // 2} if size % 2 == 0 else {half + 1, -half - 1}
-    return {
-        name: tuple(sorted({circle[(place + step) % size] for step in steps}))
-        for place, name in enumerate(circle)
-    }
 
 
 @dataclass(frozen=True)

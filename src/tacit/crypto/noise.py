@@ -57,11 +57,6 @@ def clip_l2(vector: Vector, bound: float) -> Vector:
     return values / largest * (bound / (length / largest) * (1 - 1e-15))
 
 
-def clip_linf(vector: Vector, bound: float) -> Vector:
-    """Cut every value at plus and minus the bound."""
-    return np.clip(_finite(vector, bound), -bound, bound)
-
-
 def integer_sensitivity(bound: float, scale: float, values: int) -> float:
     """Euclidean length that a clipped vector may have once it is scaled and rounded to integers.
 
@@ -132,27 +127,6 @@ def discrete_gaussian(
         result[filled : filled + len(taken)] = taken
         filled += len(taken)
     return result
-
-
-def noise_part(
-    variance: Fraction | float, honest: int, size: int, rng: np.random.Generator | None = None
-) -> Integers:
-    """Draw one client's part of noise whose sum over ``honest`` clients has the variance.
-
-    ``honest`` is the least number of clients that survive *and* do not tell their part: noise that a
-    corrupt client knows protects nobody. If more survive, there is more noise, never less; with fewer the
-    protocol must not open the sum. A sum of discrete Gaussians is not quite one; with parts of variance
-    4 or more the difference is below 10^-15 (Kairouz, Liu and Steinke 2021), and smaller parts are refused.
-    """
-    if honest < 1:
-        raise ConfigError(f"honest is {honest}: noise of nobody hides nothing")
-    part = _variance(variance) / honest
-    if part < LEAST_PART:
-        raise ConfigError(
-            f"noise of variance {float(variance):g} in {honest} parts: each has less than {LEAST_PART}, and "
-            "their sum is no discrete Gaussian; use more bits in fixed point, so that a unit is smaller"
-        )
-    return discrete_gaussian(part, size, rng)
 
 
 def _discrete_laplace(scale: int, size: int, words: Source) -> Integers:

@@ -19,8 +19,7 @@ from math import prod
 
 import numpy as np
 
-from tacit.core.errors import ConfigError, DataError, MessageError, ProtectionError
-from tacit.core.secret import Secret
+from tacit.core.errors import ConfigError, MessageError, ProtectionError
 from tacit.crypto.field import (
     PRIME,
     Integers,
@@ -32,11 +31,9 @@ from tacit.crypto.field import (
     product,
     random_elements,
 )
-from tacit.crypto.masking import expand, new_seed
 
 MOST_PARTIES = 1 << 20  # evaluation points stay small, so that multiplying by one takes two products
 _BLOCK = 1 << 14  # values worked on at a time, for the cache
-_BYTES = 7  # of a byte string that go into one field element
 _HEADER = struct.Struct("<4sII")
 _MAGIC = b"TSH1"
 
@@ -55,25 +52,6 @@ def as_signed(values: Ring) -> Integers:
     [-5, 3]
     """
     return np.ascontiguousarray(values, np.uint64).view(np.int64)
-
-
-def additive_shares(values: Ring, parties: int) -> Ring:
-    """Cut a vector into as many rows, each uniform by itself, that add up to it modulo 2^64.
-
-    >>> shares = additive_shares(as_ring(np.array([7, -1])), 3)
-    >>> shares.shape, as_signed(additive_total(shares)).tolist()
-    ((3, 2), [7, -1])
-    """
-    if parties < 1:
-        raise ConfigError(f"{parties} shares: at least one party holds a share")
-    if values.dtype != np.uint64 or values.ndim != 1:
-        raise DataError(
-            f"one row of uint64 is shared, not {values.ndim} dimensions of {values.dtype}: as_ring"
-        )
-    shares = np.empty((parties, len(values)), np.uint64)
-    shares[:-1] = expand(new_seed(), (parties - 1) * len(values)).reshape(parties - 1, len(values))
-    np.subtract(values, shares[:-1].sum(axis=0, dtype=np.uint64), out=shares[-1])
-    return shares
 
 
 def additive_total(shares: Ring) -> Ring:
@@ -173,29 +151,6 @@ def add_shares(shares: Sequence[Share]) -> Share:
     if len({share.point for share in shares}) != 1 or len({len(share.values) for share in shares}) != 1:
         raise ProtectionError("only shares of one point and one length add up: each holder adds its own")
     return Share(shares[0].point, add_rows(np.stack([elements_of(share.values) for share in shares])))
-
-
-def share_bytes(secret: Secret, parties: int, threshold: int) -> list[Share]:
-    """Share a key or seed, 7 bytes to a field element; its length is hidden in the last of them.
-
-    >>> shares = share_bytes(Secret(b"a seed of any length"), parties=4, threshold=2)
-    >>> recover_bytes(shares[1:3], threshold=2).reveal()
-    b'a seed of any length'
-    """
-    raw = secret.reveal() + b"\x01"
-    padded = np.frombuffer(raw + bytes(-len(raw) % _BYTES), np.uint8).reshape(-1, _BYTES)
-    words = np.zeros((len(padded), 8), np.uint8)
-    words[:, :_BYTES] = padded
-    return share_vector(words.view("<u8")[:, 0].astype(np.uint64), parties, threshold)
-
-
-def recover_bytes(shares: Sequence[Share], threshold: int) -> Secret:
-    """Recover a key or seed; shares that do not belong together are mostly noticed, but not always."""
-    words = recover_vector(shares, threshold).astype("<u8").view(np.uint8).reshape(-1, 8)
-    raw = words[:, :_BYTES].tobytes().rstrip(b"\x00")
-    if words[:, _BYTES:].any() or not raw.endswith(b"\x01") or len(raw) <= (len(words) - 1) * _BYTES:
-        raise ProtectionError("these shares give no secret: one is wrong, or they belong to different ones")
-    return Secret(raw[:-1])
 
 
 def _interpolate(rows: Ring, points: tuple[int, ...], at: int) -> Ring:

@@ -32,7 +32,8 @@ from tacit.core.marks import apply, contribution
 from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
-from tacit.data.schema import Agreement, Schema, introduce
+from tacit.data.agreement import Agreement, introduce
+from tacit.data.schema import Schema
 from tacit.data.table import Table
 
 Matrix = NDArray[np.float64]

@@ -101,7 +101,7 @@ def party_of(folder: SiteFolder, config: Mapping[str, Any]) -> Party:
             holdout=lambda: rows()[0].aside(rows()[1]),
             pinned=folder.roster.pinned,
             identity=identity_of(folder.secret),
-            standing=folder.standing,
+            preshared=folder.standing,
             earlier=lambda manifest: folder.store.recalled(manifest, party()),
         )
 

@@ -61,7 +61,7 @@ class DeployedFederation(Federation):
     def _pinned(self, name: str) -> bytes:
         return self._roster.pinned(name)
 
-    def _standing(self) -> frozenset[str]:
+    def _preshared(self) -> frozenset[str]:
         return frozenset(self._roster.exchanges)
 
     def _evaluated(self) -> bool:

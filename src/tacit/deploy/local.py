@@ -181,11 +181,8 @@ class LocalFederation:
                 f"{name} cannot be registered: {done.stderr.strip() or done.stdout.strip()}"
             )
 
-    def stop_node(self, name: str) -> None:
-        """Stop a site's SuperNode."""
-        self._end(name)
-
-    def _end(self, *names: str) -> None:
+    def stop_node(self, *names: str) -> None:
+        """Stop the SuperNodes of sites, or the SuperLink."""
         processes = [self._processes.pop(name) for name in names]
         for process in processes:
             _signal(process, signal.SIGTERM)
@@ -199,7 +196,7 @@ class LocalFederation:
 
     def stop(self) -> None:
         """Stop all that was started."""
-        self._end(*reversed(self._processes))
+        self.stop_node(*reversed(self._processes))
         # Flower's executors are in sessions of their own; they notice that their parents are gone.
         until = time.monotonic() + FAREWELL
         while (left := processes_of(self.home)) and time.monotonic() < until:

@@ -44,7 +44,7 @@ class DurableEngine:
         Keep only what outlives a batch.
     """
 
-    recalls = False
+    persistent = False
 
     def __init__(
         self,

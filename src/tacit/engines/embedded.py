@@ -57,7 +57,7 @@ class EmbeddedEngine:
         Parties without rows that a protection needs, such as a key server; they live in this process.
     """
 
-    recalls = False
+    persistent = False
 
     def __init__(
         self,

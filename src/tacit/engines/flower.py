@@ -93,7 +93,7 @@ class FlowerEngine:
         Largest message accepted, in bytes.
     """
 
-    recalls = True
+    persistent = True
 
     def __init__(
         self, grid: Grid, roster: Roster, *, timeout: float | None = None, limit: int = DEFAULT_LIMIT

@@ -117,16 +117,16 @@ class Method(Component):
         """How many of them at the most between two marks, for methods that have rounds."""
         return 1
 
-    def at_once(self, coordinator: Coordinator) -> bool:
-        """Whether :meth:`train` finds the scale in its own sums, so that none has to be agreed before."""
+    def finds_scale_itself(self, coordinator: Coordinator) -> bool:
+        """Return whether :meth:`train` finds the scale in its own sums, so that none is agreed before it."""
         return False
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
         """Shared values before the first sum."""
         return {}
 
-    def joined(self, shared: Shared) -> Shared:
-        """Shared values of a finished training, as other clients that join it go on from them."""
+    def continue_from(self, shared: Shared) -> Shared:
+        """Return the shared values with which other clients continue a finished training."""
         return shared
 
     def view(self, shared: Shared) -> Mapping[str, Any]:

@@ -1,6 +1,6 @@
 """Which method, protection and clients go together: one check for every way to start a training.
 
-What only one component can know it says itself (``incompatibility``, ``standing``, ``joins`` and the
+What only one component can know it says itself (``incompatibility``, ``standing``, ``incremental`` and the
 like); what follows for the pair, and for the number of clients, stands here and nowhere else.
 """
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from tacit.core.errors import ConfigError
 from tacit.core.protection import Protection
+from tacit.core.roles import LearningMethod
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.methods.base import Method
 
 MIN_CLIENTS = 3  # contributions in a total that hides them, unless agreed otherwise
 
@@ -29,7 +29,7 @@ def min_clients_of(protection: Protection, agreed: int | None = None) -> int:
 
 
 def check_compatibility(
-    method: Method,
+    method: LearningMethod,
     protection: Protection,
     clients: int | None = None,
     *,
@@ -74,7 +74,7 @@ def check_summands(protection: Protection, clients: int) -> None:
         FixedPoint(np.ones(1), bits, clients)
 
 
-def _check_standing(method: Method, protection: Protection) -> None:
+def _check_standing(method: LearningMethod, protection: Protection) -> None:
     """Refuse what cannot be summed today and go on next year."""
     if method.standing is None:
         raise ConfigError(
@@ -91,7 +91,7 @@ def _check_standing(method: Method, protection: Protection) -> None:
             "rotate_every makes a new key, and a standing total is under one: leave it out, and begin a new "
             "standing federation when keys are to change"
         )
-    if not protection.joins and protection.opens != "coordinator":
+    if not protection.incremental and protection.opens != "coordinator":
         raise ConfigError(
             f"{protection.name} makes keys for one batch, and its totals open at the clients, who forget "
             "them: open them at the coordinator, or protect with ckks"

@@ -271,7 +271,7 @@ class FedAvg(Method):
         """Return the first weights, the same everywhere."""
         return {**self.architecture.start_weights(schema, rng), "round": 0, "until": self.rounds}
 
-    def joined(self, shared: Shared) -> Shared:
+    def continue_from(self, shared: Shared) -> Shared:
         """Go on from a finished training, as many rounds again; weights are agreed anew."""
         kept = {name: value for name, value in shared.items() if name != "scale"}
         return Shared(shared.schema, {**kept, "until": int(shared["round"]) + self.rounds})
@@ -281,9 +281,9 @@ class FedAvg(Method):
         own = (*self.server.state, early_stopping.PREVIOUS)
         return {name: value for name, value in shared.items() if not name.startswith(own)}
 
-    def carry(self, party: Party, known: Party) -> None:
+    def carry_over(self, party: Party, earlier: Party) -> None:
         """Go on counting the rounds that cost the examples' budget."""
-        carry_rounds(party, known)
+        carry_rounds(party, earlier)
 
     def model(self, shared: Shared) -> Neural:
         """Return the model that has the shared weights."""

@@ -10,7 +10,7 @@ PROTECTIONS: Registry[Protection] = Registry(
         "ckks": "tacit.protections.ckks:CKKS",
         "paillier": "tacit.protections.paillier:Paillier",
         "ring": "tacit.protections.ring:Ring",
-        "masked": "tacit.protections.masked.coordinator:Masked",
+        "masked": "tacit.protections.masked:Masked",
         "shares": "tacit.protections.secret_sharing.shares:Shares",
         "committee": "tacit.protections.secret_sharing.committee:Committee",
         "noised": "tacit.protections.noised:Noised",

@@ -9,9 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tacit.core.layout import Layout
+from tacit.core.link import Link
 from tacit.core.message import Message
 from tacit.core.party import Party
-from tacit.core.protection import Place, Promises, Protection, Sum, Vector
+from tacit.core.pending_sum import PendingSum
+from tacit.core.promises import Place, Promises
+from tacit.core.protection import ClientHalf, CoordinatorHalf, Protection, Vector
 
 ABSURD = 1e150  # no honest value is larger, and its square would overflow
 
@@ -28,7 +31,7 @@ class Plain(Protection):
     """
 
     name = "plain"
-    joins: ClassVar[bool] = True
+    incremental: ClassVar[bool] = True
     shows_contributions: ClassVar[bool] = True
 
     opens: Place = "coordinator"
@@ -52,19 +55,27 @@ class Plain(Protection):
             warnings=("plain: the coordinator sees every client's contribution in the clear",),
         )
 
-    def protect(self, party: Party, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
-        """Send the vector as it is."""
-        return Message(vector=vector)
+    def at_coordinator(self, link: Link) -> PlainCoordinator:
+        """Add vectors."""
+        return PlainCoordinator(link)
 
-    def gather(self, pending: Sum) -> dict[str, Any]:
+    def at_client(self, party: Party) -> PlainClient:
+        """Send vectors as they are."""
+        return PlainClient(party)
+
+
+class PlainCoordinator(CoordinatorHalf):
+    """Adds vectors that it can read."""
+
+    def gather(self, pending: PendingSum) -> dict[str, Any]:
         """Add in party order, so that one seed gives one total with any number of workers."""
         total = np.zeros(pending.layout.size)
-        for _, protected in self.arriving(pending, len(pending.parties)):
+        for _, protected in self.accepted(pending, len(pending.parties)):
             total += protected["vector"]
         return {"vector": total}
 
-    def arriving(self, pending: Sum, summands: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Vectors that can be added."""
+    def accepted(self, pending: PendingSum, summands: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Return vectors that can be added."""
         for party, message in pending.contributions():
             vector = message.get("vector")
             if not isinstance(vector, np.ndarray) or vector.shape != (pending.layout.size,):
@@ -74,13 +85,24 @@ class Plain(Protection):
             else:
                 yield party, {"vector": vector}
 
-    def joined(
-        self, memory: Mapping[str, Any], total: Mapping[str, Any] | None, more: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def add(self, total: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
         """Add vectors."""
         return {"vector": more["vector"] if total is None else total["vector"] + more["vector"]}
 
-    def open(self, holder: Any, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Nothing to open."""
+    def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
+        """Return the vector: it is not hidden."""
+        vector: Vector = total["vector"]
+        return vector
+
+
+class PlainClient(ClientHalf):
+    """Hides nothing."""
+
+    def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
+        """Send the vector as it is."""
+        return Message(vector=vector)
+
+    def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
+        """Return the vector: it is not hidden."""
         vector: Vector = total["vector"]
         return vector

@@ -16,21 +16,32 @@ from typing import Any, ClassVar
 from tacit.core.client import agreed_minimum
 from tacit.core.errors import OpeningError, ProtectionError
 from tacit.core.layout import Layout
+from tacit.core.link import Link
 from tacit.core.message import Message
 from tacit.core.party import Party
-from tacit.core.protection import Place, Promises, Sum, Vector
-from tacit.core.secret import Secret
+from tacit.core.pending_sum import PendingSum
+from tacit.core.promises import Place, Promises
+from tacit.core.protection import Protection, Vector
 from tacit.core.values import Blob
 from tacit.crypto.channel import place, seal, unseal
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.protections.keys.authenticated import Guarded, run_of, sealing_key
-from tacit.protections.paillier import check_key_bits, cipher_of
+from tacit.protections.blobs import cipher_of
+from tacit.protections.keys.authenticated import (
+    FIELD_NAMES,
+    AuthenticatedClient,
+    AuthenticatedCoordinator,
+    run_of,
+    sealing_key,
+)
+from tacit.protections.paillier import check_key_bits
+
+LONG_RING = 200  # clients, beyond which a ring is worth a warning
 
 LONG_RING = 200  # clients, beyond which a ring is worth a warning
 
 
 @dataclass(frozen=True)
-class Ring(Guarded):
+class Ring(Protection):
     """A running Paillier sum that goes from client to client; the server sees only the total.
 
     Parameters
@@ -45,8 +56,9 @@ class Ring(Guarded):
 
     name = "ring"
     restarts: ClassVar[bool] = True
+    authenticated: ClassVar[bool] = True
     field_names: ClassVar[Mapping[str, str]] = {
-        **Guarded.field_names,
+        **FIELD_NAMES,
         **dict.fromkeys(("next_exchange", "previous_exchange"), "signed exchange keys"),
         **dict.fromkeys(("hop", "incoming"), "running sum"),
         "public": "public key",
@@ -86,55 +98,32 @@ class Ring(Guarded):
         text = f"ring: a sum goes from client to client, {clients:,} waves one after the other"
         return (f"{text}; paillier takes one",) if clients > LONG_RING else ()
 
-    def prepare(self, coordinator: Any, sums: int) -> None:
+    def at_coordinator(self, link: Link) -> RingCoordinator:
+        """Make the key, send the sum around, and open it."""
+        return RingCoordinator(self, link)
+
+    def at_client(self, party: Party) -> RingClient:
+        """Add to the running sum."""
+        return RingClient(self, party)
+
+
+class RingCoordinator(AuthenticatedCoordinator):
+    """The protocol's server: holds the secret key, and relays what it cannot read."""
+
+    def __init__(self, settings: Ring, link: Link) -> None:
+        super().__init__(link)
+        self.public = b""  # the public key
+        self._settings = settings
+
+    def prepare(self, sums: int) -> None:
         """Make the server's key."""
         from tacit.crypto.paillier import make_keys
 
-        private = make_keys(self.key_bits)
-        coordinator.vault["paillier"] = private.to_secret()
-        coordinator.memory["public"] = private.public.to_bytes()
+        private = make_keys(self._settings.key_bits)
+        self.link.vault["paillier"] = private.to_secret()
+        self.public = private.public.to_bytes()
 
-    # -- a hop -------------------------------------------------------------------------------------
-
-    def protect(self, party: Party, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
-        """Add one's own to the running sum, and seal it for the next; the last hands it to the server."""
-        from tacit.crypto.paillier import Packing, PublicKey, add_blobs, read_header
-
-        self._take_turn(party, ticket)
-        code = FixedPoint.of(layout, self.bits, ticket["summands"], self.clip)
-        integers = code.encode(vector)
-        raw: bytes = ticket["public"]
-        if ("ring", raw) not in party.cache:
-            party.cache["ring", raw] = PublicKey.from_bytes(raw)
-        key = party.cache["ring", raw]
-        running = key.encrypt(integers, Packing(self.bits, code.guard_bits))
-        if "incoming" in ticket:
-            channel = sealing_key(party, ticket["previous"], ticket["previous_exchange"])
-            where = _hop(party, ticket, ticket["previous"], party.id)
-            running = add_blobs(key, unseal(channel, ticket["incoming"].data, where), running)
-        if "next" in ticket:
-            channel = sealing_key(party, ticket["next"], ticket["next_exchange"])
-            sealed = seal(channel, running, _hop(party, ticket, party.id, ticket["next"]))
-            return Message(hop=Blob("sealed", sealed))
-        least = self.min_contributions(agreed_minimum(party))
-        if (found := read_header(key, running).summands) < least:
-            raise OpeningError(
-                f"running sum of {found} contributions, agreed were at least {least}: "
-                f"{party.id} does not hand it to the server"
-            )
-        return Message(cipher=Blob("cipher", running))
-
-    @staticmethod
-    def _take_turn(party: Party, ticket: Mapping[str, Any]) -> None:
-        """Take part once per lap: a lap that passes a client twice counts it as two."""
-        turn = (ticket["sum"], ticket["lap"])
-        if turn <= party.state.get("turn", (0, 0)):
-            raise OpeningError(f"{party.id} took its turn in lap {turn[1]} of sum {turn[0]} already")
-        party.state["turn"] = turn
-
-    # -- the server --------------------------------------------------------------------------------
-
-    def gather(self, pending: Sum) -> dict[str, Any]:
+    def gather(self, pending: PendingSum) -> dict[str, Any]:
         """Send the sum around until it comes back whole."""
         lap = 0
         while True:
@@ -142,50 +131,46 @@ class Ring(Guarded):
             alive = [party for party in pending.parties if party not in pending.failures]
             pending.check(alive)  # no lap whose total could not be opened; names those that failed
             pending.restart()
-            total = self._lap(pending, alive, lap)
+            total = self._send_around(pending, alive, lap)
             if total is not None:
                 return {"cipher": Blob("cipher", total), "summands": len(pending.parties)}
 
-    def _lap(self, pending: Sum, alive: Sequence[str], lap: int) -> bytes | None:
-        """One time around; None if a hop vanished."""
-        common = {"public": pending.memory["public"], "summands": len(pending.parties), "lap": lap}
+    def _send_around(self, pending: PendingSum, alive: Sequence[str], lap: int) -> bytes | None:
+        """Go around once; return the total, or None if a client vanished."""
+        common = {"public": self.public, "summands": len(pending.parties), "lap": lap}
         incoming: Blob | None = None
         for position, party in enumerate(alive):
-            ticket = self._ticket(pending, alive, position, incoming)
+            ticket = self._ticket(alive, position, incoming)
             reply = dict(pending.contributions({party: ticket}, common, [party])).get(party)
             if reply is None:
                 return None
             if position == len(alive) - 1:
-                return self._whole(pending, party, reply, len(alive))
+                return self._read_total(pending, party, reply, len(alive))
             incoming = reply.get("hop")
             if not isinstance(incoming, Blob) or incoming.kind != "sealed":
                 pending.refuse(party, "no sealed hop where one was agreed")
                 return None
-            pending.relayed(party, alive[position + 1], len(incoming.data))
+            self.link.record_relay(party, alive[position + 1], len(incoming.data))
         return None
 
-    @staticmethod
-    def _ticket(pending: Sum, alive: Sequence[str], position: int, incoming: Blob | None) -> dict[str, Any]:
+    def _ticket(self, alive: Sequence[str], position: int, incoming: Blob | None) -> dict[str, Any]:
         ticket: dict[str, Any] = {}
+        exchanges = self.channels.directory
         if incoming is not None:
             before = alive[position - 1]
-            ticket |= {
-                "incoming": incoming,
-                "previous": before,
-                "previous_exchange": pending.directory[before],
-            }
+            ticket |= {"incoming": incoming, "previous": before, "previous_exchange": exchanges[before]}
         if position + 1 < len(alive):
             after = alive[position + 1]
-            ticket |= {"next": after, "next_exchange": pending.directory[after]}
+            ticket |= {"next": after, "next_exchange": exchanges[after]}
         return ticket
 
-    def _whole(self, pending: Sum, party: str, reply: Message, hops: int) -> bytes | None:
-        """The total that the last client handed over, if it is one."""
+    def _read_total(self, pending: PendingSum, party: str, reply: Message, hops: int) -> bytes | None:
+        """Return the total that the last client handed over, if it is one."""
         from tacit.crypto.paillier import PublicKey, read_header
 
         try:
             blob = cipher_of(reply)
-            header = read_header(PublicKey.from_bytes(pending.memory["public"]), blob)
+            header = read_header(PublicKey.from_bytes(self.public), blob)
         except ProtectionError as error:
             pending.refuse(party, str(error))
             return None
@@ -194,13 +179,57 @@ class Ring(Guarded):
             return None
         return blob
 
-    def open(self, holder: Any, total: Mapping[str, Any], layout: Layout) -> Vector:
+    def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Open the total with the server's key."""
         from tacit.crypto.paillier import PrivateKey
 
-        secret: Secret = holder.vault["paillier"]
-        code = FixedPoint.of(layout, self.bits, total["summands"], self.clip)
-        return code.decode(PrivateKey.from_secret(secret).decrypt(cipher_of(total)))
+        used = self._settings
+        code = FixedPoint.of(layout, used.bits, total["summands"], used.clip)
+        return code.decode(PrivateKey.from_secret(self.link.vault["paillier"]).decrypt(cipher_of(total)))
+
+
+class RingClient(AuthenticatedClient):
+    """A client of the ring: adds its vector to what the one before it sent."""
+
+    def __init__(self, settings: Ring, party: Party) -> None:
+        super().__init__(party)
+        self._settings = settings
+
+    def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
+        """Add one's own to the running sum, and seal it for the next; the last hands it to the server."""
+        from tacit.crypto.paillier import Packing, PublicKey, add_blobs, read_header
+
+        self._take_turn(ticket)
+        party, used = self.party, self._settings
+        code = FixedPoint.of(layout, used.bits, ticket["summands"], used.clip)
+        integers = code.encode(vector)
+        raw: bytes = ticket["public"]
+        if ("ring", raw) not in party.cache:
+            party.cache["ring", raw] = PublicKey.from_bytes(raw)
+        key = party.cache["ring", raw]
+        running = key.encrypt(integers, Packing(used.bits, code.guard_bits))
+        if "incoming" in ticket:
+            channel = sealing_key(party, ticket["previous"], ticket["previous_exchange"])
+            where = _hop(party, ticket, ticket["previous"], party.id)
+            running = add_blobs(key, unseal(channel, ticket["incoming"].data, where), running)
+        if "next" in ticket:
+            channel = sealing_key(party, ticket["next"], ticket["next_exchange"])
+            sealed = seal(channel, running, _hop(party, ticket, party.id, ticket["next"]))
+            return Message(hop=Blob("sealed", sealed))
+        least = used.min_contributions(agreed_minimum(party))
+        if (found := read_header(key, running).summands) < least:
+            raise OpeningError(
+                f"running sum of {found} contributions, agreed were at least {least}: "
+                f"{party.id} does not hand it to the server"
+            )
+        return Message(cipher=Blob("cipher", running))
+
+    def _take_turn(self, ticket: Mapping[str, Any]) -> None:
+        """Take part once per lap: a lap that passes a client twice counts it as two."""
+        turn = (ticket["sum"], ticket["lap"])
+        if turn <= self.party.state.get("turn", (0, 0)):
+            raise OpeningError(f"{self.party.id} took its turn in lap {turn[1]} of sum {turn[0]} already")
+        self.party.state["turn"] = turn
 
 
 def _hop(party: Party, ticket: Mapping[str, Any], sender: str, receiver: str) -> bytes:

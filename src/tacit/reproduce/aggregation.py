@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from tacit.core.kept import Kept
 from tacit.core.random import generator
+from tacit.core.snapshot import Snapshot
 from tacit.data.files import load
 from tacit.data.partition import partition as divide
 from tacit.data.split import split
@@ -72,7 +72,7 @@ def course(
     method = METHODS.build(strategy, settings if eta is None else {**settings, "eta": eta})
     chosen, scores = federation(partition, rows, seed), []
 
-    def keep(kept: Kept) -> None:
+    def keep(kept: Snapshot) -> None:
         assert kept.shared is not None and chosen.test is not None
         scores.append(method.model(kept.shared).scores(chosen.test))
 

@@ -18,8 +18,8 @@ from tacit.core.parallel import one_thread
 from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.core.shared import Shared, Total
+from tacit.data.agreement import Agreement, introduce
 from tacit.data.files import load
-from tacit.data.schema import Agreement, introduce
 from tacit.data.table import Column, Table
 from tacit.federation import Federation
 from tacit.methods.base import Method

@@ -46,10 +46,11 @@ class Data:
 
     def load(self, seed: int) -> Any:
         """All rows; of synthetic data no more than a million."""
-        return load(self.name, repeat=self.repeat, seed=seed, rows=self._rows)
+        return load(self.name, repeat=self.repeat, seed=seed, rows=self.rows)
 
     @property
-    def _rows(self) -> int | None:
+    def rows(self) -> int | None:
+        """Rows to draw, if the data set is synthetic."""
         from tacit.data.synthetic import SHAPES
 
         return min(MOST_ROWS, SHAPES[self.name].rows) if self.name in SHAPES else None
@@ -104,7 +105,7 @@ def quasi_newton(data: Data, seed: int) -> float:
 @lru_cache(maxsize=16)
 def training_rows(data: Data, clients: int) -> np.ndarray[Any, Any]:
     """Rows that each client has when the training rows are dealt out evenly."""
-    training, _ = split(load(data.name, repeat=data.repeat, rows=data._rows), 0.3, 0)
+    training, _ = split(load(data.name, repeat=data.repeat, rows=data.rows), 0.3, 0)
     return np.array([len(part) for part in np.array_split(np.arange(training.rows), clients)])
 
 

@@ -16,19 +16,16 @@ from typing import Any
 
 import msgspec
 
-from tacit.core.client import over, under
 from tacit.core.errors import ConfigError, MessageError, nearest
 from tacit.core.events import Evaluated, Events
-from tacit.core.kept import Kept
 from tacit.core.message import Message
-from tacit.core.shared import Shared
+from tacit.core.snapshot import Snapshot
 from tacit.data.schema import Schema
 from tacit.data.table import Table
 from tacit.runs.folder import CHECKPOINT, RESULT, RunFolder
 from tacit.runs.settings import Settings
 
 SCORES = ("accuracy", "f1", "loss", "r2", "rmse")
-COUNTS = ("attempt", "following", "sums", "repeats")
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class Checkpoint:
 
     folder: RunFolder
     settings: Settings
-    kept: Kept
+    kept: Snapshot
     rounds: list[dict[str, Any]]
 
     @property
@@ -77,14 +74,14 @@ class Keeper:
         self._method = settings.build_method()
         self.rounds = list(rounds)
 
-    def __call__(self, kept: Kept) -> None:
+    def __call__(self, kept: Snapshot) -> None:
         """Keep what was learnt in a round."""
         done = int(kept.progress["round"])
         self.rounds = [entry for entry in self.rounds if entry["round"] < done]
         self.rounds.append(self._entry(done, kept))
         _write(self._folder, self._settings, kept, self.rounds)
 
-    def _entry(self, done: int, kept: Kept) -> dict[str, Any]:
+    def _entry(self, done: int, kept: Snapshot) -> dict[str, Any]:
         entry: dict[str, Any] = {"round": done}
         if self._test is not None and kept.shared is not None:
             scores = self._method.model(kept.shared).scores(self._test)
@@ -99,17 +96,12 @@ class Keeper:
         (self._folder.path / CHECKPOINT).unlink(missing_ok=True)
 
 
-def _write(folder: RunFolder, settings: Settings, kept: Kept, rounds: Sequence[dict[str, Any]]) -> None:
+def _write(folder: RunFolder, settings: Settings, kept: Snapshot, rounds: Sequence[dict[str, Any]]) -> None:
     fields = {
         "settings": msgspec.json.encode(settings.as_tables()),
-        "schema": kept.schema.to_message().encode(),
         "rounds": msgspec.json.encode(rounds),
-        **{name: getattr(kept, name) for name in COUNTS},
-        **over("progress/", kept.progress),
-        **over("log/", kept.log),
+        **kept.to_message(),
     }
-    if kept.shared is not None:
-        fields |= {"shared": True, **over("shared/", kept.shared)}
     folder.write(CHECKPOINT, Message(fields).encode())
 
 
@@ -126,14 +118,11 @@ def read_checkpoint(run: str, out: str = "runs") -> Checkpoint:
         message = Message.decode((folder.path / CHECKPOINT).read_bytes())
         tables = msgspec.json.decode(message["settings"], type=dict[str, Any])
         rounds = msgspec.json.decode(message["rounds"], type=list[dict[str, Any]])
-        schema = Schema.from_message(Message.decode(message["schema"]))
-        counts = {name: int(message[name]) for name in COUNTS}
+        settings = Settings.from_tables(tables)
+        kept = Snapshot.from_message(message, Schema.from_message)
     except (OSError, KeyError, TypeError, MessageError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{folder.path / CHECKPOINT} cannot be read: {error}") from None
-    shared = Shared(schema, under("shared/", message)) if "shared" in message else None
-    log = Message(under("log/", message))
-    kept = Kept(schema, under("progress/", message), shared, log, **counts)
-    return Checkpoint(folder, Settings.from_tables(tables), kept, rounds)
+    return Checkpoint(folder, settings, kept, rounds)
 
 
 def _found(run: str, out: str) -> Path:

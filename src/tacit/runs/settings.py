@@ -124,7 +124,7 @@ class Settings:
         self.check_compatibility()
 
     def check_compatibility(self, clients: int | None = None, task: str | None = None) -> None:
-        """Refuse a method, a protection and, once it is known, a number of clients that do not go together."""
+        """Refuse a method, a protection and a number of clients that do not go together."""
         check_compatibility(
             self.build_method(), self.build_protection(), clients, min_clients=self.run.min_clients, task=task
         )

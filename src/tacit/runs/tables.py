@@ -1,4 +1,4 @@
-"""Tables of settings that no component has: data, run and Flower; each key is described here and nowhere else."""
+"""Tables of settings that no component has: data, run and Flower; each key is described here, once."""
 
 from __future__ import annotations
 

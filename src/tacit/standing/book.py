@@ -4,8 +4,9 @@ A contribution and the total it joined are one transaction, so that a process th
 leaves a total and a list that belong together. The book holds protected totals, public values and names:
 no secret, and no client's vector where the protection hides it.
 
-What was opened can be added to and subtracted from what is opened next (:mod:`tacit.standing.differencing`). So the
-book keeps of every total that was opened, or may have been, which contributions were in it.
+What was opened can be added to and subtracted from what is opened next
+(:mod:`tacit.standing.differencing`). So the book keeps of every total that was opened, or may have been,
+which contributions were in it.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tacit.core.errors import ConfigError, TacitError, UnavailableError
-from tacit.core.memo import Enrolled
 from tacit.core.message import DEFAULT_LIMIT, Message
+from tacit.core.snapshot import EnrolledParty
 from tacit.standing.differencing import Line, Lines
 
-FORMAT = 2
+FORMAT = 3
 MARK = 0x7461_6369  # SQLite's application id of a book
 PATIENCE = 5.0  # seconds to wait for another process
 TABLES = """
@@ -33,7 +34,7 @@ CREATE TABLE contributions (
     id TEXT PRIMARY KEY, client TEXT NOT NULL, first INTEGER, last INTEGER, present INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE openings (number INTEGER PRIMARY KEY, lines BLOB NOT NULL);
-CREATE TABLE parties (place INTEGER PRIMARY KEY, name TEXT UNIQUE, known INTEGER, signed BLOB, wrap BLOB);
+CREATE TABLE parties (place INTEGER PRIMARY KEY, name TEXT UNIQUE, known INTEGER, protection BLOB NOT NULL);
 """
 
 
@@ -171,16 +172,16 @@ class Book:
 
     # -- parties -----------------------------------------------------------------------------------
 
-    def parties(self) -> list[Enrolled]:
+    def parties(self) -> list[EnrolledParty]:
         """Who has enrolled, in party order."""
-        rows = self._all("SELECT name, known, signed, wrap FROM parties ORDER BY place")
-        return [Enrolled(*row) for row in rows]
+        rows = self._all("SELECT name, known, protection FROM parties ORDER BY place")
+        return [EnrolledParty(*row) for row in rows]
 
-    def note_parties(self, parties: Iterable[Enrolled]) -> None:
+    def note_parties(self, parties: Iterable[EnrolledParty]) -> None:
         """Write down who has enrolled, and what each was told."""
         self._base.execute("DELETE FROM parties")
         self._base.executemany(
-            "INSERT INTO parties (name, known, signed, wrap) VALUES (?, ?, ?, ?)", list(parties)
+            "INSERT INTO parties (name, known, protection) VALUES (?, ?, ?)", list(parties)
         )
 
     # -- contributions -----------------------------------------------------------------------------

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from tacit.core.client import layout_of, opened
+from tacit.core.client import open_entry
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, ProtectionError, QuorumError, SchemaError
 from tacit.core.events import Events
 from tacit.core.manifest import Components, Manifest
 from tacit.core.pending_sum import PendingSum
-from tacit.core.shared import Shared
+from tacit.core.protection import Vector
 from tacit.data.schema import vocabulary
 from tacit.standing.book import Book, Contribution
 from tacit.standing.folder import Folder
@@ -33,32 +33,31 @@ class Change(NamedTuple):
         return self.line._replace(present=self.sign > 0)
 
 
-def pending_sum(
-    kind: type[PendingSum],
+def begin_change(
     coordinator: Coordinator,
-    contribution: str,
     changes: Mapping[str, Change],
     book: Book,
-) -> Any:
-    """A sum of these clients' changes."""
-    coordinator._sums += 1
-    layout = layout_of(coordinator.components.method, contribution, coordinator.schema)
-    more = {
-        name: {"id": change.line.id, "rows": change.line.rows, "accepted": book.of(name)}
+    guard: Callable[[Sequence[str]], None] | None = None,
+) -> PendingSum:
+    """Return a sum of these clients' changes."""
+    method = coordinator.components.method
+    jobs = {
+        name: {"id": change.line.id, "rows": change.line.rows, "accepted": book.of(name), "sign": change.sign}
         for name, change in changes.items()
     }
-    weights = {name: change.sign for name, change in changes.items()}
-    return kind(
-        coordinator,
-        coordinator._sums,
-        "method",
-        contribution,
-        layout,
+    return coordinator.begin_sum(
+        getattr(method, _standing(coordinator.components)[0]),
         tuple(changes),
-        weights,
         step="client.change_contribution",
-        more=more,
+        jobs=jobs,
+        guard=guard,
     )
+
+
+def _standing(components: Components) -> tuple[str, str]:
+    """Return the contribution and the apply by which the method learns from one sum."""
+    assert components.method.standing is not None  # or the federation could not have been started
+    return components.method.standing
 
 
 # -- one by one ------------------------------------------------------------------------------------
@@ -68,7 +67,7 @@ def join_each(
     folder: Folder, coordinator: Coordinator, changes: Sequence[Change], capacity: int
 ) -> Iterator[Change]:
     """Let contributions join or leave one by one; each is a transaction, and given once it is committed."""
-    book, protection = folder.book, coordinator.components.protection
+    book, protection = folder.book, coordinator.protection
     total = dict(book.fact("total"))
     count = total.pop("$count", 0)
     if count + len(changes) > capacity:
@@ -78,10 +77,10 @@ def join_each(
         )
     failures = _admit(folder, coordinator, changes)
     for wave in _waves([change for change in changes if change.line.client not in failures]):
-        pending = pending_sum(PendingSum, coordinator, coordinator.components.method.standing[0], wave, book)
-        for party, protected in protection.arriving(pending, capacity):
+        pending = begin_change(coordinator, wave, book)
+        for party, protected in protection.accepted(pending, capacity):
             try:
-                grown = dict(protection.joined(coordinator.memory, total or None, protected))
+                grown = dict(protection.add(total or None, protected))
             except ProtectionError as error:
                 pending.refuse(party, str(error))
                 continue
@@ -120,23 +119,12 @@ def _admit(folder: Folder, coordinator: Coordinator, changes: Sequence[Change]) 
     with folder.book.writing():
         folder.save(coordinator)
     lost = {name: coordinator.failures[name] for name in new if name not in coordinator.parties}
-    coordinator.failures = before
+    coordinator.failures.clear()
+    coordinator.failures.update(before)
     return lost
 
 
 # -- a batch at a time -----------------------------------------------------------------------------
-
-
-@dataclass
-class BatchSum(PendingSum):
-    """The sum of a batch, which opens at once: so it must not differ by too few from any opened before."""
-
-    guard: Callable[[Sequence[str]], None] = field(default=lambda parties: None)
-
-    def check(self, parties: Sequence[str] | None = None) -> None:
-        """Refuse to open, too, what would show a few clients by subtraction."""
-        super().check(parties)
-        self.guard(self.contributors if parties is None else parties)
 
 
 def join_batch(
@@ -149,10 +137,10 @@ def join_batch(
     book, wave = folder.book, {change.line.client: change for change in changes}
     if len(wave) < len(changes):
         raise ConfigError(
-            f"{components.protection.name} sums a batch with one change for each client: do the others in the next"
+            f"{components.protection.name} sums a batch with one change for each client: do the others in "
+            "the next"
         )
-    contribution = components.method.standing[0]
-    base, number = book.fact("memo"), book.openings + 1
+    base, number = folder.snapshot(components), book.openings + 1
     coordinator = folder.coordinator(
         replace(manifest, run=f"{manifest.run}.{number}"), components, tuple(wave), events, batch=True
     )
@@ -169,26 +157,30 @@ def join_batch(
     book.settle()
     guard(tuple(wave))
     coordinator.enrol()
-    if coordinator.schema.to_message().encode() != base["schema"]:
+    if coordinator.schema != base.schema:
         raise SchemaError("these clients have other columns or targets than the federation agreed on")
-    components.protection.prepare(coordinator, 1)
-    coordinator.shared = Shared(
-        coordinator.schema, {name[7:]: base[name] for name in base if name.startswith("shared/")}
-    )
-    pending = pending_sum(
-        BatchSum, coordinator, contribution, {name: wave[name] for name in coordinator.parties}, book
-    )
-    pending.guard = announce
+    coordinator.protection.prepare(1)
+    assert base.shared is not None  # it opens here, or the federation could not have been started
+    coordinator.shared = base.shared
+    pending = begin_change(coordinator, {name: wave[name] for name in coordinator.parties}, book, announce)
     try:
-        entry = pending.finished(components.protection.gather(pending))
+        entry = coordinator.gather(pending)
     except QuorumError:
         if pending.failures:  # whose reasons say more than that they were too many
             raise failed(pending.failures) from None
         raise
-    total = opened(components, coordinator, coordinator.schema, entry)
+    total = open_entry(components, coordinator.protection, coordinator.schema, entry)
     vector = np.concatenate([np.ravel(total[f.name]) for f in pending.layout.fields])
-    before = book.fact("total")
     done = [wave[name] for name in pending.contributors]
+    _add_to_total(book, done, vector)
+    yield from done
+    if lost := {name: _why(name, coordinator, pending) for name in wave if name not in pending.contributors}:
+        raise failed(lost)
+
+
+def _add_to_total(book: Book, done: Sequence[Change], vector: Vector) -> None:
+    """Add the opened sum of some changes to the total, in one transaction."""
+    before = book.fact("total")
     with book.writing():
         for change in done:
             book.enter(change.done)
@@ -197,9 +189,6 @@ def join_batch(
         book.mark_opening()
         book.note("announced", {})
         book.note("interrupted", {})
-    yield from done
-    if lost := {name: _why(name, coordinator, pending) for name in wave if name not in pending.contributors}:
-        raise failed(lost)
 
 
 def _why(name: str, coordinator: Coordinator, pending: PendingSum) -> str:

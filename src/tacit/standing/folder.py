@@ -17,10 +17,11 @@ from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, UnavailableError
 from tacit.core.events import Events
 from tacit.core.exposure import COORDINATOR
+from tacit.core.link import Link
 from tacit.core.manifest import Components, Manifest
-from tacit.core.memo import enrolled, recall, written
 from tacit.core.party import Party
 from tacit.core.secret import Secret
+from tacit.core.snapshot import Snapshot, restore, take, take_parties
 from tacit.engines.durable import DurableEngine
 from tacit.engines.holdings import Holdings
 from tacit.engines.sites import pinned_identity, site_secret
@@ -28,7 +29,6 @@ from tacit.engines.store import PartyStore
 from tacit.standing.book import Book
 
 KEY_BYTES = 32
-CHANNEL = "channel/"
 
 
 class Folder:
@@ -76,31 +76,33 @@ class Folder:
             batch=batch,
         )
         pinned = partial(pinned_identity, seed)
-        return Coordinator(
-            engine, manifest, components, events, secret=site_secret(seed, COORDINATOR), pinned=pinned
-        )
+        secret = site_secret(seed, COORDINATOR)
+        return Coordinator(Link(engine, manifest, components, events, secret=secret, pinned=pinned))
 
     @staticmethod
     def run(manifest: Manifest) -> str:
         """Name under which parties remember a standing federation, whichever batch a manifest is for."""
         return manifest.run.partition(".")[0]
 
-    def check_parties(self, manifest: Manifest, joins: bool) -> None:
+    def check_parties(self, manifest: Manifest, incremental: bool) -> None:
         """Refuse a party store of another federation."""
-        if (joins or self.book.contributions()) and self.run(manifest) not in self.store.runs():
+        if (incremental or self.book.contributions()) and self.run(manifest) not in self.store.runs():
             raise ConfigError(
                 f"{self.path / 'parties.db'} belongs to another federation: it knows no {manifest.run}"
             )
 
     def save(self, coordinator: Coordinator) -> None:
         """Write down what the coordinator needs to go on; within a transaction of the book."""
-        self.book.note("memo", written(coordinator))
-        self.book.note_parties(enrolled(coordinator))
+        self.book.note("snapshot", take(coordinator).to_message())
+        self.book.note_parties(take_parties(coordinator))
+
+    def snapshot(self, components: Components) -> Snapshot:
+        """Return what :meth:`save` wrote down."""
+        return Snapshot.from_message(self.book.fact("snapshot"), components.preparation.read_schema)
 
     def save_channels(self, coordinator: Coordinator) -> None:
         """Keep the coordinator's channel keys; before the parties they belong to are written down."""
-        found = {name: key for name, key in coordinator.vault.items() if name.startswith(CHANNEL)}
-        self.keep_channels(coordinator.manifest, found)
+        self.keep_channels(coordinator.manifest, coordinator.link.transport.channels)
 
     def keep_channels(self, manifest: Manifest, keys: Mapping[str, Secret]) -> None:
         """Keep these channel keys and no others."""
@@ -110,19 +112,18 @@ class Folder:
             keeper.vault["names"] = Secret("\n".join(keys).encode())
             keeper.vault["keys"] = Secret(b"".join(key.reveal() for key in keys.values()))
 
-    def recalled(self, manifest: Manifest, components: Components, events: Events) -> Coordinator:
-        """The coordinator of a federation that stands, as an earlier process left it."""
+    def restored(self, manifest: Manifest, components: Components, events: Events) -> Coordinator:
+        """Return the coordinator of a federation that stands, as an earlier process left it."""
         coordinator = self.coordinator(manifest, components, (), events, batch=False)
         with self.book.writing():
             block = self.book.fact("session").get("count", 1) + 1
             self.book.note("session", {"count": block})
-        recall(coordinator, self.book.fact("memo"), self.book.parties(), block)
-        for name, key in self.channels(manifest).items():
-            coordinator.vault[name] = key
+        restore(coordinator, self.snapshot(components), self.book.parties(), block)
+        coordinator.link.transport.channels.update(self.channels(manifest))
         return coordinator
 
     def channels(self, manifest: Manifest) -> dict[str, Secret]:
-        """The coordinator's channel keys."""
+        """Return the coordinator's channel keys, by party."""
         with self.store.step(self.run(manifest), shell(COORDINATOR)) as keeper:
             if "names" not in keeper.vault:
                 return {}

@@ -75,17 +75,16 @@ def _found(
     events: Events,
 ) -> Manifest:
     """Settle schema, scale and keys, and write the book's first page in one transaction."""
-    joins = components.protection.joins
-    coordinator = folder.coordinator(manifest, components, names, events, batch=not joins)
+    incremental = components.protection.incremental
+    coordinator = folder.coordinator(manifest, components, names, events, batch=not incremental)
     coordinator.enrol()
     components.method.check(coordinator.schema)
-    components.protection.prepare(coordinator, components.preparation.sums)
+    coordinator.protection.prepare(components.preparation.sums)
     settled = components.preparation.train(coordinator)
-    if joins:
+    if incremental:
         folder.save_channels(coordinator)
     else:
         # Keys are made anew for each batch; what stays is the schema, as the vocabulary of all batches.
-        coordinator.memory.clear()
         coordinator.parties = ()
         manifest = replace(manifest, declared=vocabulary(coordinator.schema))
     with folder.book.writing():

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tacit.core.errors import ConfigError, FederationError, ReplayError, UnavailableError
-from tacit.core.message import Message
 from tacit.core.standing_client import LEDGER
 from tacit.standing.book import Book
-from tacit.standing.folder import CHANNEL, Folder, shell
+from tacit.standing.folder import Folder, shell
 from tacit.standing.opening import MERGED
 from tacit.standing.standing import Standing
 
@@ -41,7 +40,7 @@ def branch(standing: Standing, path: Path | str) -> None:
             ):
                 old.backup(new)
             with book.writing():
-                for name in ("memo", "session"):
+                for name in ("snapshot", "session"):
                     book.note(name, source.book.fact(name))
                 book.note_parties(source.book.parties())
                 # Whoever sees what the branch opens has seen what was opened here.
@@ -71,7 +70,7 @@ def merge(standing: Standing, path: Path | str) -> int:
         token = theirs.book.fact("federation")["token"]
         if token in _merged(ours.book):
             return 0
-        _check(ours, theirs)
+        _check(standing, theirs)
         reason = f"{MERGED}{ours.book.fact('federation')['token']}"
         for book, fine in ((ours.book, None), (theirs.book, reason)):
             if (closed := book.fact("closed").get("reason", fine)) != fine:
@@ -114,16 +113,14 @@ def _merged(book: Book) -> tuple[str, ...]:
     return tuple(book.fact("merged").get("tokens", ()))
 
 
-def _check(ours: Folder, theirs: Folder) -> None:
+def _check(standing: Standing, theirs: Folder) -> None:
     """Refuse what is not another coordinator of the same federation with other contributions."""
-    one, two = (
-        {**f.book.fact("memo"), "manifest": f.book.fact("federation")["manifest"]} for f in (ours, theirs)
-    )
-    # Who holds the key by now, and who sealed it for whom, is each coordinator's own affair.
-    own = ("sums", "names/", "memory/used", "memory/sealers/", "memory/keys/maker")
-    agreed = [name for name in {*one, *two} if not name.startswith(own)]
-    same = Message({name: one[name] for name in agreed if name in one})
-    if same != Message({name: two[name] for name in agreed if name in two}):
+    ours, components = standing.folder, standing.components
+    one, two = (folder.snapshot(components) for folder in (ours, theirs))
+    manifests = [folder.book.fact("federation")["manifest"] for folder in (ours, theirs)]
+    learnt = [kept.shared.digest() if kept.shared is not None else "" for kept in (one, two)]
+    same = (one.schema, one.log, manifests[0], learnt[0]) == (two.schema, two.log, manifests[1], learnt[1])
+    if not same or not standing.coordinator().protection.same_keys(two.protection):
         raise ConfigError(
             f"{theirs.path} is the state of another federation: only branches of this one merge"
         )
@@ -142,14 +139,12 @@ def _total(standing: Standing, theirs: Folder) -> dict[str, Any]:
     if not one or not two:
         return {**(one or two), "$count": count}
     protection = standing.components.protection
-    if not protection.joins:
+    if not protection.incremental:
         return {"vector": one["vector"] + two["vector"], "$count": count}
     capacity = standing.folder.book.fact("federation")["capacity"]
     if count > capacity:
         raise ConfigError(f"{count:,} changes in both, but a total was made for {capacity:,}: start again")
-    memo = standing.folder.book.fact("memo")
-    memory = {name[7:]: value for name, value in memo.items() if name.startswith("memory/")}
-    return {**protection.joined(memory, one, two), "$count": count}
+    return {**standing.coordinator().protection.add(one, two), "$count": count}
 
 
 def _ledgers(standing: Standing, theirs: Folder) -> dict[str, Any]:
@@ -183,9 +178,7 @@ def _take_parties(standing: Standing, theirs: Folder, ledgers: dict[str, Any]) -
         with theirs.store.step(run, shell(name)) as other, ours.store.step(run, shell(name)) as own:
             own.state, own.vault = other.state, other.vault
     keys, others = ours.channels(standing.manifest), theirs.channels(standing.manifest)
-    ours.keep_channels(
-        standing.manifest, keys | {n: k for n, k in others.items() if n[len(CHANNEL) :] in taken}
-    )
+    ours.keep_channels(standing.manifest, keys | {name: key for name, key in others.items() if name in taken})
     return taken
 
 

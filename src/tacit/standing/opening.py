@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 
 from tacit.core import errors
-from tacit.core.client import layout_of, opened
+from tacit.core.client import layout_of, open_entry
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import FederationError, OpeningError, ProtectionError, StepError, TacitError
 from tacit.core.events import TotalOpened
 from tacit.core.manifest import Components, Manifest
 from tacit.core.message import Message
 from tacit.core.shared import Shared, Total
-from tacit.core.standing_client import solved
+from tacit.core.standing_client import apply_standing_total
 from tacit.engines.assembly import assemble
 from tacit.standing.book import Book, Contribution
 from tacit.standing.differencing import differing, nearest, shown
@@ -75,35 +75,39 @@ def _can_open(book: Book, least: int) -> bool:
 
 def solution(book: Book, coordinator: Coordinator, changed: int) -> Shared:
     """What the method makes of the present total: here, or at a client that the experimenter may ask."""
-    components, joins = coordinator.components, coordinator.components.protection.joins
+    components, incremental = coordinator.components, coordinator.components.protection.incremental
     total = dict(book.fact("total"))
     count = total.pop("$count")
+    assert components.method.standing is not None  # or the federation could not have been started
     contribution, apply = components.method.standing
     entry = {
-        "part": "method",
+        "component": "method",
         "contribution": contribution,
         "apply": apply,
         "contributors": count,
         "clients": clients_in(book),
         "changed": changed,
-        "summands": book.fact("federation")["capacity"] if joins else count,
+        "summands": book.fact("federation")["capacity"] if incremental else count,
         **{f"total/{name}": value for name, value in total.items()},
     }
     layout, place = (
         layout_of(components.method, contribution, coordinator.schema),
         components.protection.opens,
     )
-    coordinator.events.emit(
-        TotalOpened(coordinator._sums, contribution, place, entry["clients"], layout.size)
-    )
+    coordinator.events.emit(TotalOpened(coordinator.sums, contribution, place, entry["clients"], layout.size))
     if place == "clients":
         return _asked(coordinator, entry)
     assert coordinator.shared is not None
-    if joins:
-        return solved(
-            components, entry, opened(components, coordinator, coordinator.schema, entry), coordinator.shared
+    if incremental:
+        return apply_standing_total(
+            components,
+            entry,
+            open_entry(components, coordinator.protection, coordinator.schema, entry),
+            coordinator.shared,
         )
-    return solved(components, entry, Total(layout.unpack(total["vector"]), count), coordinator.shared)
+    return apply_standing_total(
+        components, entry, Total(layout.unpack(total["vector"]), count), coordinator.shared
+    )
 
 
 def failed(failures: Mapping[str, str]) -> TacitError:
@@ -128,7 +132,7 @@ def _asked(coordinator: Coordinator, entry: Mapping[str, Any]) -> Shared:
     failures: dict[str, str] = {}
     for name in coordinator.parties:
         for reply in list(
-            coordinator._wave("client.open_standing_total", (name,), entry, {}, failures=failures)
+            coordinator.link.wave("client.open_standing_total", (name,), entry, failures=failures)
         ):
             values = {k[7:]: v for k, v in reply.message.items() if k.startswith("shared/")}
             return Shared(coordinator.schema, values)
@@ -151,21 +155,25 @@ def read(path: Path | str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def status(book: Book, manifest: Manifest, components: Components) -> dict[str, Any]:
     """Where a federation stands, as plain values."""
-    lines, about, joins = book.contributions(), book.fact("federation"), components.protection.joins
+    lines, about, incremental = (
+        book.contributions(),
+        book.fact("federation"),
+        components.protection.incremental,
+    )
     present, clients = sum(line.present for line in lines), clients_in(book)
     least, opened = components.protection.min_contributions(manifest.min_clients), book.opened()
     return {
         "run": manifest.run,
         "method": manifest.components["method"]["name"],
         "protect": manifest.components["protection"]["name"],
-        "unit": "contribution" if joins else "batch",
+        "unit": "contribution" if incremental else "batch",
         "release": about["release"],
         "founders": about["founders"],
         "clients": clients,
         "contributions": present,
         "withdrawn": len(lines) - present,
         "changes": book.fact("total").get("$count", 0),
-        "capacity": about["capacity"] if joins else None,
+        "capacity": about["capacity"] if incremental else None,
         "openings": book.openings,
         "changed_since_opening": differing(opened[-1] if opened else frozenset(), book.total()),
         "min_clients": least,

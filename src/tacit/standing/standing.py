@@ -61,7 +61,7 @@ class Standing:
     ) -> None:
         self.folder, self.manifest, self.components = folder, manifest, components
         self._events = events or Events()
-        self._recalled: Coordinator | None = None
+        self._restored: Coordinator | None = None
 
     # -- begin and end -----------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ class Standing:
                 what = f"it knows {sorted(odd)[0]}" if odd else f"its seed is {manifest.seed}"
                 raise ConfigError(f"{path} is the state of another federation: {what}")
             components = assemble(manifest)
-            folder.check_parties(manifest, components.protection.joins)
+            folder.check_parties(manifest, components.protection.incremental)
             return cls(folder, manifest, components, events)
         except BaseException:
             folder.close()
@@ -214,10 +214,10 @@ class Standing:
 
     def _changed(self, changes: list[Change]) -> Iterable[Change]:
         with one_thread():
-            if not self.components.protection.joins:
+            if not self.components.protection.incremental:
                 return list(join_batch(self.folder, self.manifest, self.components, changes, self._events))
             capacity = self.folder.book.fact("federation")["capacity"]
-            return list(join_each(self.folder, self._coordinator(), changes, capacity))
+            return list(join_each(self.folder, self.coordinator(), changes, capacity))
 
     # -- weights -----------------------------------------------------------------------------------
 
@@ -235,7 +235,7 @@ class Standing:
         with book.writing():  # before anything is seen: what may have been seen counts
             book.mark_opening()
         with one_thread():
-            model: Model = self.components.method.model(solution(book, self._coordinator(), changed))
+            model: Model = self.components.method.model(solution(book, self.coordinator(), changed))
         return model
 
     @property
@@ -244,14 +244,15 @@ class Standing:
         least: int = self.components.protection.min_contributions(self.manifest.min_clients)
         return least
 
-    def _coordinator(self) -> Coordinator:
-        if self._recalled is None:
-            self._recalled = self.folder.recalled(self.manifest, self.components, self._events)
-        return self._recalled
+    def coordinator(self) -> Coordinator:
+        """Return the coordinator, as the book has it."""
+        if self._restored is None:
+            self._restored = self.folder.restored(self.manifest, self.components, self._events)
+        return self._restored
 
     def forget_coordinator(self) -> None:
-        """Have the coordinator recalled from the book when it is needed next."""
-        self._recalled = None
+        """Have the coordinator restored from the book when it is needed next."""
+        self._restored = None
 
     def branch(self, path: Path | str) -> None:
         """Make the state of a group's coordinator: the same federation, nothing contributed yet."""

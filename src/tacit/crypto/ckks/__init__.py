@@ -137,30 +137,11 @@ class Cipher:
     def decrypt(self, blob: bytes) -> Floats:
         """Decrypt a sum, rounded to the unit that its parameters promise for its bound and summands."""
         header = read(self._ring, self.key_id, blob, Kind.SUM)
-        values = self._decrypt_sum(header, blob)
+        power = self.parameters.amplification(header.bound, header.summands)
+        limit = math.ldexp(header.bound * header.summands, power)
+        values = np.ldexp(self._decrypt(header, blob, limit).reshape(-1)[: header.rows], -power)
         unit = self.parameters.rounding_unit(header.bound, header.summands)
         return _rounded(values, unit)
-
-    def decrypt_integers(self, blob: bytes) -> NDArray[np.int64]:
-        """Decrypt a sum of vectors of integers, exactly.
-
-        Raises
-        ------
-        ProtectionError
-            If the sum is too coarse to tell integers apart, or is not one of integers.
-        """
-        header = read(self._ring, self.key_id, blob, Kind.SUM)
-        unit = self.parameters.rounding_unit(header.bound, header.summands)
-        if unit > 0.25:
-            raise ProtectionError(
-                f"sums of {header.summands:,} values of up to {header.bound:g} are exact to {unit:g} with "
-                f"set '{self.parameters.name}', integers need 0.25: use set 'sum', or declare less"
-            )
-        values = self._decrypt_sum(header, blob)
-        whole = np.rint(values)
-        if np.abs(values - whole).max() > 0.25:
-            raise ProtectionError("a decrypted sum lies between integers: a client did not send integers")
-        return whole.astype(np.int64)
 
     def decrypt_columns(self, blob: bytes) -> Floats:
         """Decrypt a matrix (features × outputs): a sum of columns, or its product with a matrix."""
@@ -207,11 +188,6 @@ class Cipher:
                 "can give: a client overran its bound, or the ciphertext was forged"
             )
         return values
-
-    def _decrypt_sum(self, header: Header, blob: bytes) -> Floats:
-        power = self.parameters.amplification(header.bound, header.summands)
-        limit = math.ldexp(header.bound * header.summands, power)
-        return np.ldexp(self._decrypt(header, blob, limit).reshape(-1)[: header.rows], -power)
 
 
 def column_unit(parameters: ParameterSet, header: Header) -> float:

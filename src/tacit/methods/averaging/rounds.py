@@ -44,7 +44,7 @@ def admit_late_clients(coordinator: Coordinator, number: int) -> None:
 
 def has_sums_left(coordinator: Coordinator, round_sums: int) -> bool:
     """Return whether the protection's noise was sized for another round, and those sums that follow."""
-    left = coordinator.components.protection.left(coordinator)
+    left = coordinator.protection.left()
     if left is None or left >= round_sums + coordinator.reserved:
         return True
     text = f"noise was sized for {left} more sums, too few for a round: training ends here"
@@ -54,4 +54,4 @@ def has_sums_left(coordinator: Coordinator, round_sums: int) -> bool:
 
 def epsilon_spent(coordinator: Coordinator) -> float:
     """Return the epsilon of the protection's noise so far; 0 where there is none."""
-    return float(coordinator.components.protection.spent(coordinator))
+    return coordinator.protection.spent()

@@ -1,1 +1,1 @@
-"""The ways in which FedHEONN's closed form travels and is solved: paper, sealed, robust."""
+"""Building blocks of FedHEONN and its ensemble: exchanges, units, design matrices, selection, patches."""

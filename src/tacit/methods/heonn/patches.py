@@ -1,4 +1,4 @@
-"""Random patches: which features an estimator sees, which rows a client gives it, and T of everything.
+"""Random patches: which features an estimator sees, which rows a client gives it, and fields of T estimators.
 
 G. Louppe, P. Geurts, "Ensembles on Random Patches", 2012. Features are drawn once, publicly, for all
 clients, since their sums must fit together; rows are drawn by each client from its own randomness.
@@ -14,23 +14,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.layout import Field, Layout
-from tacit.methods.heonn.paper import LARGEST
-from tacit.methods.heonn.units import ROOM, Rows, with_bias
+from tacit.methods.heonn.exchange import find_absurd
+from tacit.methods.heonn.units import HEADROOM, Rows, with_bias
+from tacit.models.leastsquares import Matrix
 
-Matrix = NDArray[np.float64]
 Indices = NDArray[np.int64]
-MOST_REPEATS = int(ROOM)  # of a row in a sample with replacement: units leave room for that much
+MAX_REPEATS = int(HEADROOM)  # of a row in a sample with replacement: units have headroom for that much
 
 
-def drawn_size(features: int, share: float) -> int:
-    """Number of features in a patch: ⌊share · features⌋, one at the least."""
+def count_features(features: int, share: float) -> int:
+    """Return the number of features in a patch: ⌊share · features⌋, one at the least."""
     return max(1, int(share * features + 1e-9))
 
 
 def draw_features(
     rng: np.random.Generator, features: int, share: float, replace: bool
 ) -> tuple[Indices, Matrix]:
-    """Draw a share of the columns, each with a factor.
+    """Return a share of the columns, drawn at random, each with a factor.
 
     A column that is drawn k times in a sample with replacement acts, in ridge regression, as one that is
     √k as long. So it is taken once, with the factor √k, and its other places get the factor 0: the same
@@ -40,7 +40,7 @@ def draw_features(
     >>> columns.tolist(), (factors**2).round(9).tolist()
     ([0, 1, 1, 3, 3, 5], [1.0, 2.0, 0.0, 2.0, 0.0, 1.0])
     """
-    size = drawn_size(features, share)
+    size = count_features(features, share)
     if not replace:
         return np.sort(rng.permutation(features)[:size]), np.ones(size)
     columns = np.sort(rng.integers(features, size=size))
@@ -49,7 +49,7 @@ def draw_features(
 
 
 def draw_rows(rng: np.random.Generator, rows: int, share: float, replace: bool) -> Indices:
-    """Draw a share of the rows; what is left of a fraction is decided by a throw of the dice.
+    """Return a share of the rows, drawn at random; their number is rounded up or down at random.
 
     So a client with four rows takes part in four of ten estimators if a tenth is drawn, and over all
     clients the share is right. With replacement, a row counts at most sixteen times.
@@ -58,28 +58,28 @@ def draw_rows(rng: np.random.Generator, rows: int, share: float, replace: bool) 
     if not replace:
         return np.sort(rng.permutation(rows)[:size])
     counts = np.bincount(rng.integers(rows, size=size), minlength=rows) if rows else np.zeros(0, np.int64)
-    return np.repeat(np.arange(rows), np.minimum(counts, MOST_REPEATS))
+    return np.repeat(np.arange(rows), np.minimum(counts, MAX_REPEATS))
 
 
-def patch(rows: Rows, members: Any, columns: Indices, factors: Matrix) -> Rows:
-    """Some rows and columns, with a leading one."""
+def take_patch(rows: Rows, members: Any, columns: Indices, factors: Matrix) -> Rows:
+    """Return some rows and columns, with a leading one."""
     X = rows.designs[0][members][:, columns]
     X *= factors
-    return Rows([with_bias(X)], rows.d_bar[members], rows.slope[members], [slice(None)])
+    return Rows([with_bias(X)], rows.d_bar[members], rows.slope[members])
 
 
-def batches(members: Indices, size: int | None) -> Iterator[Indices]:
-    """Members in stretches of at most so many; one stretch, maybe empty, if there is no limit."""
+def split_batches(members: Indices, size: int | None) -> Iterator[Indices]:
+    """Yield the members in batches of at most ``size``; one batch, maybe empty, if there is no limit."""
     step = size or max(1, len(members))
     return (members[start : start + step] for start in range(0, max(1, len(members)), step))
 
 
-def repeated(layout: Layout, times: int) -> Layout:
-    """The same fields for so many estimators, as one vector; columns stand side by side."""
-    return Layout(*(_repeated(field, times) for field in (*layout.fields, *layout.clear)))
+def repeat_layout(layout: Layout, times: int) -> Layout:
+    """Return the same fields for so many estimators, as one vector; columns stand side by side."""
+    return Layout(*(_repeat_field(field, times) for field in (*layout.fields, *layout.clear)))
 
 
-def _repeated(field: Field, times: int) -> Field:
+def _repeat_field(field: Field, times: int) -> Field:
     if field.shape is None:
         return field
     if field.columns:
@@ -88,24 +88,32 @@ def _repeated(field: Field, times: int) -> Field:
     return dataclasses.replace(field, shape=(times, *field.shape))
 
 
-def side_by_side(columns: Matrix) -> Matrix:
-    """Columns of all estimators as one matrix.
+def join_columns(fields: Mapping[str, Matrix], layout: Layout) -> dict[str, Matrix]:
+    """Return stacked fields as the repeated layout has them: columns of all estimators side by side.
 
-    >>> both = side_by_side(np.array([[[1, 2], [3, 4]], [[5, 6], [7, 8]]]))
-    >>> both.tolist(), apart(both, 2)[1].tolist()
+    >>> layout = Layout(Field("m", (2, 2), columns=1))
+    >>> both = join_columns({"m": np.array([[[1, 2], [3, 4]], [[5, 6], [7, 8]]])}, layout)
+    >>> both["m"].tolist(), split_columns(both, layout, 2)["m"][1].tolist()
     ([[1, 2, 5, 6], [3, 4, 7, 8]], [[5, 6], [7, 8]])
     """
-    return np.concatenate(list(columns), axis=1)
+    joined = {f.name: np.concatenate(list(fields[f.name]), axis=1) for f in layout.fields if f.columns}
+    return {**fields, **joined}
 
 
-def apart(columns: Matrix, times: int) -> Matrix:
-    """Inverse of :func:`side_by_side`."""
-    return np.stack(np.split(columns, times, axis=1))
+def split_columns(fields: Mapping[str, Matrix], layout: Layout, times: int) -> dict[str, Matrix]:
+    """Return what :func:`join_columns` was given."""
+    split = {f.name: np.stack(np.split(fields[f.name], times, axis=1)) for f in layout.fields if f.columns}
+    return {**fields, **split}
 
 
-def stacked(pieces: Sequence[Mapping[str, Any]]) -> dict[str, Matrix]:
-    """Named arrays of all estimators, stacked; factors of lower rank are padded with zero columns."""
+def stack_fields(pieces: Sequence[Mapping[str, Any]]) -> dict[str, Matrix]:
+    """Stack the named arrays of all estimators; factors of lower rank are padded with zero columns."""
     return {name: stack([piece[name] for piece in pieces]) for name in pieces[0]}
+
+
+def unstack_fields(fields: Mapping[str, Any], times: int) -> list[dict[str, Any]]:
+    """Return the named arrays of each estimator."""
+    return [{name: value[index] for name, value in fields.items()} for index in range(times)]
 
 
 def stack(arrays: Sequence[Matrix]) -> Matrix:
@@ -114,8 +122,8 @@ def stack(arrays: Sequence[Matrix]) -> Matrix:
     return np.stack([np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, width - a.shape[-1])]) for a in arrays])
 
 
-def spread(weights: Matrix, columns: Indices, factors: Matrix, features: int) -> Matrix:
-    """Weights of every estimator at the places of its features, zero elsewhere; the bias stays first."""
+def place_weights(weights: Matrix, columns: Indices, factors: Matrix, features: int) -> Matrix:
+    """Return weights of every estimator at the places of its features, zero elsewhere; the bias is first."""
     full = np.zeros((len(weights), features + 1, weights.shape[-1]))
     full[:, 0] = weights[:, 0]
     for one, found, places, scales in zip(full, weights, columns, factors, strict=True):
@@ -123,12 +131,12 @@ def spread(weights: Matrix, columns: Indices, factors: Matrix, features: int) ->
     return full
 
 
-def flaw_of(name: str, piece: Any, agreed: tuple[int, int], size: int) -> str | None:
-    """Say what is wrong with factors or triangles of so many estimators and outputs, if anything is."""
+def find_flaw(name: str, piece: Any, agreed: tuple[int, int], size: int) -> str | None:
+    """Return what is wrong with factors or triangles of so many estimators and outputs, or None."""
     if name not in ("factor", "triangle"):
         return None
     if piece.ndim != 4 or piece.shape[:2] != agreed:
         return f"has shape {piece.shape}, agreed was {agreed} and a matrix each"
     if name == "factor" and piece.shape[2] != size:
         return f"has {piece.shape[2]} features, agreed were {size}"
-    return f"holds absurd values (beyond {LARGEST:g})" if np.abs(piece).max(initial=0.0) > LARGEST else None
+    return find_absurd(piece)

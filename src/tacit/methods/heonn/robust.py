@@ -1,4 +1,4 @@
-"""For a coordinator that may see triangles: [R | z] of every client, stacked; no digits are lost.
+"""Triangles [R | z] in the clear, for a coordinator that may see them: no digits are lost.
 
 Gram matrices square the condition number. Triangles do not: TSQR (Demmel, Grigori, Hoemmen and Langou,
 "Communication-optimal parallel and sequential QR and LU factorizations", 2012) over the clients, with the
@@ -12,55 +12,58 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.layout import Field, Layout
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
+from tacit.methods.heonn.exchange import Exchange, find_absurd
 from tacit.methods.heonn.units import Rows, Units
-from tacit.models.leastsquares import solve_triangle, stack, triangle
-
-Matrix = NDArray[np.float64]
-LARGEST = 1e150
+from tacit.models.leastsquares import Matrix, solve_triangle, stack, triangle
 
 
 @dataclass(frozen=True)
-class Robust:
+class Robust(Exchange):
     """Triangles of [F X | F d̄]: one for all outputs, or one for each."""
+
+    clear_fields = ("triangle",)
 
     lam: float
 
     def layout(self, schema: Schema, size: int, grams: int) -> Layout:
-        """Nothing is summed; the triangles are folded."""
+        """Return the layout: nothing is summed, the triangles are folded."""
         width = size + (schema.outputs if grams == 1 else 1)
         return Layout(Field("triangle", (grams, width, width), clear=True))
 
     def terms(self, rows: Rows, units: Units, grams: int) -> dict[str, Any]:
-        """Triangles of a client's rows, padded to full height."""
+        """Return the triangles of a client's rows, padded to full height."""
         X, b = rows.designs[0], rows.slope * rows.d_bar
         if grams == 1:
-            return {"triangle": _square(triangle(units.slope * X, b))[None]}
+            return {"triangle": _pad(triangle(units.slope * X, b))[None]}
         each = [triangle(X * rows.slope[:, [o]], b[:, [o]]) for o in range(grams)]
-        return {"triangle": np.stack([_square(R) for R in each])}
+        return {"triangle": np.stack([_pad(R) for R in each])}
 
     def flaw(self, name: str, piece: Any, size: int, grams: int) -> str | None:
         """Refuse absurd values; shapes are checked by the layout."""
-        return f"holds absurd values (beyond {LARGEST:g})" if np.abs(piece).max() > LARGEST else None
+        return find_absurd(piece)
 
     def fold(self, name: str, pieces: Sequence[Matrix]) -> Matrix:
         """Stack many clients' triangles at once."""
-        return np.stack([_square(stack([piece[o] for piece in pieces])) for o in range(len(pieces[0]))])
+        return np.stack([_pad(stack([piece[o] for piece in pieces])) for o in range(len(pieces[0]))])
+
+    def is_empty(self, fields: Mapping[str, Any], error: float) -> bool:
+        """Return whether the triangles are zero."""
+        return not np.any(fields["triangle"])
 
     def solve(self, total: Total, shared: Shared, units: Units) -> Mapping[str, Any]:
-        """Weights of all outputs; earlier triangles are kept and stacked upon."""
-        found = np.asarray(total["triangle"])
+        """Return the weights, and the triangles on which those of later clients are stacked."""
+        triangles = np.asarray(total["triangle"])
         if "triangle" in shared:
-            found = self.fold("triangle", [shared["triangle"], found])
-        outputs = shared.schema.outputs if len(found) == 1 else 1
-        each = [solve_triangle(R, outputs, self.lam) for R in found]
-        return {"weights": np.concatenate(each, axis=1), "triangle": found}
+            triangles = self.fold("triangle", [shared["triangle"], triangles])
+        outputs = shared.schema.outputs if len(triangles) == 1 else 1
+        each = [solve_triangle(R, outputs, self.lam) for R in triangles]
+        return {"weights": np.concatenate(each, axis=1), "triangle": triangles}
 
 
-def _square(R: Matrix) -> Matrix:
+def _pad(R: Matrix) -> Matrix:
     """Pad with zero rows, as a client with fewer rows than columns needs."""
     return np.pad(R, ((0, R.shape[1] - len(R)), (0, 0)))

@@ -1,23 +1,36 @@
-"""Choosing a penalty, a width and a scale from fold-wise sums: cross-validation without another round.
+"""Model selection: by cross-validation from fold-wise sums, and between finalists by one more sum.
 
-Clients send the sums of each fold of their rows once. Whoever opens them has, for any candidate, the
-solution of all folds but one and its error on that one: the weighted squared error before the activation,
+Each client splits its rows into folds and sends the sums of every fold. Whoever opens them has, for any
+candidate, the solution of all folds but one and its error on that one: the weighted squared error before
+the activation,
 
     Σ f'² (d̄ - x w)² = wᵀ G w - 2 wᵀ m + Σ f'² d̄²,
 
-is a function of the sums alone. No row is touched again, and the test set is never seen.
+is a function of the sums alone. So it takes the best, without another round; or it keeps some finalists,
+learnt without the first fold, and lets the clients count how often each is right on theirs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Matrix = NDArray[np.float64]
-FLATTEST = 1e-12  # spread over energy, below which sums cannot tell
+from tacit.core.errors import DataError
+from tacit.core.layout import Field, Layout
+from tacit.core.party import Party
+from tacit.core.shared import Shared, Total
+from tacit.data.schema import Schema
+from tacit.methods.heonn.units import Units
+from tacit.models.leastsquares import Matrix, solve_gram, symmetric
+from tacit.models.onelayer import OneLayer
+
+PENALTIES = tuple(10.0**power for power in range(-5, 2))  # tried with a random layer
+MIN_SPREAD = 1e-12  # of a target, over its energy: the sums cannot tell smaller ones from rounding
+COMPARED = ("finalists", "tried", "finals")  # shared values that only the comparison of finalists needs
 
 
 @dataclass(frozen=True)
@@ -27,7 +40,16 @@ class Candidate:
     scale: int
     width: int
     lam: float
-    error: float
+    error: float = 0.0
+
+    @classmethod
+    def of(cls, values: Matrix) -> Candidate:
+        """Return the candidate that :meth:`values` describes."""
+        return cls(int(values[0]), int(values[1]), float(values[2]))
+
+    def values(self) -> Matrix:
+        """Return scale, width and penalty as an array."""
+        return np.array([self.scale, self.width, self.lam])
 
 
 @dataclass(frozen=True)
@@ -43,37 +65,144 @@ class Sums:
     energy: Matrix
 
 
-def evened(sums: Sums) -> Sums:
-    """The same with every target divided by its spread, so that none decides by its unit.
+@dataclass(frozen=True)
+class Selection:
+    """The settings of :class:`tacit.FedHEONN` that say what is chosen from, with ``folds`` settled."""
 
-    The first column is that of the ones: Σ f'² (d̄ - mean)² follows from the sums, too. Of a target whose
+    lam: float
+    lams: tuple[float, ...]
+    folds: int
+    finalists: int
+    hidden: int
+
+    # -- at the clients ----------------------------------------------------------------------------
+
+    def split_rows(self, party: Party) -> Sequence[Any]:
+        """Return which of its rows a client puts into which fold: evenly, by its own randomness."""
+        if not self.folds:
+            return [slice(None)]
+        rng = party.rng("folds")
+        order = (rng.permutation(party.data.rows) + int(rng.integers(self.folds))) % self.folds
+        return [np.flatnonzero(order == fold) for fold in range(self.folds)]
+
+    def trial_layout(self, schema: Schema) -> Layout:
+        """Return the layout of a score for each finalist: one number, or one for each target."""
+        targets = (schema.outputs,) if schema.task == "regression" else ()
+        return Layout(Field("right", (self.finalists, *targets)))
+
+    def score_finalists(
+        self, party: Party, shared: Shared, build: Callable[[Shared, Matrix, Any], OneLayer]
+    ) -> Matrix:
+        """Return how often each finalist is right on a client's first fold, or minus its squared errors."""
+        table = party.data.take(self.split_rows(party)[0])
+        right = np.zeros(self.trial_layout(shared.schema).fields[0].shape or ())
+        for index, (chosen, weights) in enumerate(zip(shared["finalists"], shared["tried"], strict=True)):
+            model = build(shared, weights[: int(chosen[1]) + 1], chosen)
+            counts = model.counts(table) if table.rows else {}
+            if "confusion" in counts:
+                right[index] = np.trace(counts["confusion"])
+            elif counts:
+                right[index] = -counts["squared"]
+        return right
+
+    # -- where totals open -------------------------------------------------------------------------
+
+    def select(self, total: Total, units: Units) -> dict[str, Any]:
+        """Return the best candidate with its weights and sums, or the finalists with the sums of all."""
+        if not self.finalists:
+            best, weights = next(self._solve_ranked(total, units, slice(None)))
+            gram, m = _add_folds(total, slice(None), best)
+            return {"weights": weights, "gram": gram, "m": m, "chosen": best.values()}
+        first_held_out = self._solve_ranked(total, units, slice(1, None))
+        finalists, tried = zip(*islice(first_held_out, self.finalists), strict=True)
+        finals = [
+            solve_sums(*_add_folds(total, slice(None), one), units, one, total.error) for one in finalists
+        ]
+        size = len(units.lengths)
+        return {
+            "finalists": np.array([one.values() for one in finalists]),
+            "tried": _pad_rows(tried, size),
+            "finals": _pad_rows(finals, size),
+            "gram": total["gram"].sum(axis=0),
+            "m": total["m"].sum(axis=0),
+        }
+
+    def choose_finalist(self, right: Matrix, shared: Shared) -> dict[str, Any]:
+        """Return the finalist that was right most often, or whose errors of all targets are least."""
+        right = right[: len(shared["finalists"])]
+        scores = np.rint(right) if right.ndim == 1 else -_relative_errors(-right)
+        best = int(np.argmax(scores))  # of equals the one that cross-validation preferred
+        chosen = shared["finalists"][best]
+        scale, width = int(chosen[0]), int(chosen[1])
+        sums = {"gram": shared["gram"][scale], "m": shared["m"][scale]}
+        return {"weights": shared["finals"][best][: width + 1], "chosen": chosen, **sums}
+
+    def _solve_ranked(self, total: Total, units: Units, folds: slice) -> Iterator[tuple[Candidate, Matrix]]:
+        """Yield candidates with their weights, the best first, if the digits of this sum suffice for them.
+
+        Units of a wide random layer nearly repeat each other, so that small penalties may ask for more
+        digits than there are; the next best is then taken. If none is left, the first says why.
+        """
+        failed: dict[tuple[int, int], float] = {}
+        first: DataError | None = None
+        found = False
+        for candidate in self._rank(total, units):
+            place = candidate.scale, candidate.width
+            if candidate.lam <= failed.get(place, -1.0):
+                continue  # an even smaller penalty
+            try:
+                weights = solve_sums(*_add_folds(total, folds, candidate), units, candidate, total.error)
+            except DataError as refused:
+                failed[place], first = candidate.lam, first or refused
+                continue
+            found = True
+            yield candidate, weights
+        if first and not found:
+            raise first
+
+    def _rank(self, total: Total, units: Units) -> list[Candidate]:
+        size = len(units.lengths)
+        gram_unit = np.outer(units.lengths, units.lengths) * units.slope**2
+        gram = np.apply_along_axis(symmetric, -1, total["gram"], size) * gram_unit
+        m = total["m"] * units.lengths[:, None] * (units.slope * units.target_unit)
+        sums = Sums(gram, m, total["energy"] * units.target_unit**2)
+        if units.target_length is None:  # targets of a regression, each in a unit of its own
+            sums = standardise_targets(sums)
+        widths = sorted({max(1, self.hidden // part) for part in (4, 2, 1)}) if self.hidden else [size - 1]
+        return rank_candidates(sums, widths, self.lams or (PENALTIES if self.hidden else (self.lam,)))
+
+
+def standardise_targets(sums: Sums) -> Sums:
+    """Return the sums with every target divided by its spread, so that none decides by its unit.
+
+    The first column is that of the ones, so Σ f'² (d̄ - mean)² follows from the sums. Of a target whose
     mean is so far beyond its spread that the sums cannot tell, a millionth of its length is taken.
     """
-    count, pull = sums.gram[:, 0, :, 0, 0].sum(axis=0), sums.m[:, 0, 0].sum(axis=0)
+    count, mean = sums.gram[:, 0, :, 0, 0].sum(axis=0), sums.m[:, 0, 0].sum(axis=0)
     energy = sums.energy.sum(axis=0)
-    spread = energy - pull**2 / np.where(count > 0, count, 1.0)
-    least = np.maximum(spread, FLATTEST * energy)
+    spread = energy - mean**2 / np.where(count > 0, count, 1.0)
+    least = np.maximum(spread, MIN_SPREAD * energy)
     unit = np.sqrt(np.where(least > 0, least, 1.0))
     return Sums(sums.gram, sums.m / unit, sums.energy / unit**2)
 
 
-def ranked(sums: Sums, widths: Sequence[int], lams: Sequence[float]) -> list[Candidate]:
-    """All candidates, the best first; of equals the one with fewer units and the larger penalty.
+def rank_candidates(sums: Sums, widths: Sequence[int], lams: Sequence[float]) -> list[Candidate]:
+    """Return all candidates, the best first; of equals the one with fewer units and the larger penalty.
 
     Widths count units without the bias, which comes first.
     """
     found = []
     for scale in range(sums.gram.shape[1]):
         for width in widths:
-            errors = _errors(sums, scale, width + 1, np.array(lams))
+            errors = _validation_errors(sums, scale, width + 1, np.array(lams))
             found += [
                 Candidate(scale, width, lam, err) for lam, err in zip(lams, errors.tolist(), strict=True)
             ]
     return sorted(found, key=lambda candidate: (candidate.error, candidate.width, -candidate.lam))
 
 
-def _errors(sums: Sums, scale: int, size: int, lams: Matrix) -> Matrix:
-    """Cross-validated error of each penalty at one scale and width: one decomposition serves them all."""
+def _validation_errors(sums: Sums, scale: int, size: int, lams: Matrix) -> Matrix:
+    """Return the error of each penalty at one scale and width: one decomposition serves them all."""
     folds, grams = len(sums.gram), sums.gram.shape[2]
     errors = np.zeros(len(lams))
     for fold in range(folds):
@@ -93,4 +222,42 @@ def _errors(sums: Sums, scale: int, size: int, lams: Matrix) -> Matrix:
             linear = np.einsum("slo,so->l", w, m_held)
             errors += quadratic - 2 * linear
     energy = sums.energy.sum()
-    return np.asarray(1.0 + errors / energy if energy > 0 else errors)  # of targets that are all 0
+    return np.asarray(1.0 + errors / energy if energy > 0 else errors)  # if targets are all 0
+
+
+def solve_sums(gram: Matrix, m: Matrix, units: Units, candidate: Candidate, error: float) -> Matrix:
+    """Return the weights for a candidate's width and penalty; one Gram matrix, or one for each output."""
+    size, full = candidate.width + 1, len(units.lengths)
+    part = units.first(size)
+    penalty = part.scale_penalty(candidate.lam)
+    each = [
+        solve_gram(
+            symmetric(triangle, full)[:size, :size],
+            m[:size] if len(gram) == 1 else m[:size, [which]],
+            penalty,
+            error,
+        )
+        for which, triangle in enumerate(gram)
+    ]
+    return part.restore_weights(np.concatenate(each, axis=1))
+
+
+def _add_folds(total: Mapping[str, Any], folds: slice, candidate: Candidate) -> tuple[Matrix, Matrix]:
+    """Return the Gram matrix and m of some folds at the candidate's scale."""
+    gram, m = (total[name][folds, candidate.scale].sum(axis=0) for name in ("gram", "m"))
+    return gram, m
+
+
+def _pad_rows(weights: Sequence[Matrix], rows: int) -> Matrix:
+    """Stack weights, those of narrow candidates padded with zeros."""
+    return np.stack([np.pad(one, ((0, rows - len(one)), (0, 0))) for one in weights])
+
+
+def _relative_errors(errors: Matrix) -> Matrix:
+    """Return each finalist's errors over the least, target by target, added: units make no difference.
+
+    >>> _relative_errors(np.array([[1e6, 4.0], [2e6, 1.0]])).tolist()
+    [5.0, 3.0]
+    """
+    least = np.maximum(errors.min(axis=0), 1e-12 * errors.max(axis=0))
+    return np.asarray((errors / np.where(least > 0, least, 1.0)).sum(axis=1))

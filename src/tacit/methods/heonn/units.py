@@ -1,37 +1,37 @@
-"""What FedHEONN and its ensemble share: targets before the activation, and units in which sums stay small."""
+"""A client's rows before the activation, and public units in which the entries of sums lie in [-1, 1]."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.errors import DataError
 from tacit.data.schema import Schema
 from tacit.data.table import Table
 from tacit.models.activations import ACTIVATIONS, HIGH, LOW
+from tacit.models.leastsquares import Matrix
 
-Matrix = NDArray[np.float64]
-# Clients that join later may bring sixteen times as many rows as those who settled the scale.
-ROOM = 16.0
+HEADROOM = 16.0  # times as many rows as those that settled the scale may be added by later clients
+MAX_SLOPE = {"linear": 1.0, "logistic": 0.25, "softplus": 1.0}
 
 
-def constant_slope(activation: str, schema: Schema) -> bool:
-    """Whether F is one number times I, so that one factor or Gram matrix serves all outputs."""
+def has_constant_slope(activation: str, schema: Schema) -> bool:
+    """Return whether F is a number times I, so that one factor or Gram matrix serves all outputs."""
     return activation == "linear" or (activation == "logistic" and schema.task == "classification")
 
 
-def targets(activation: str, table: Table, schema: Schema) -> tuple[Matrix, Matrix]:
-    """d̄ = f⁻¹(d) and f'(d̄) of every row and output, for targets d by class or as the table has them."""
+def invert_targets(activation: str, table: Table, schema: Schema) -> tuple[Matrix, Matrix]:
+    """Return d̄ = f⁻¹(d) and f'(d̄) of every row and output; a class has the targets 0.05 and 0.95."""
     f = ACTIVATIONS[activation]
     if schema.task == "classification":
         # Only two values occur: look them up instead of computing a logarithm for each row and class.
-        chosen = schema.labels(table)[:, None] == np.arange(schema.outputs)
-        (no, yes), (flat, steep) = _by_class(activation)
-        return np.where(chosen, yes, no), np.where(chosen, steep, flat)
+        is_class = schema.labels(table)[:, None] == np.arange(schema.outputs)
+        (low, high), (low_slope, high_slope) = _invert_class_targets(activation)
+        return np.where(is_class, high, low), np.where(is_class, high_slope, low_slope)
     d = table.target
     if not np.all((d > f.low) & (d < f.high)):
         raise DataError(
@@ -42,16 +42,30 @@ def targets(activation: str, table: Table, schema: Schema) -> tuple[Matrix, Matr
 
 
 @cache
-def _by_class(activation: str) -> tuple[tuple[float, float], tuple[float, float]]:
-    """f⁻¹ of the target of rows that are not of a class and of those that are, and f' there."""
+def _invert_class_targets(activation: str) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return f⁻¹ of a classifier's low and high target, and f' at both."""
     f, both = ACTIVATIONS[activation], np.array([LOW, HIGH])
-    (no, yes), (flat, steep) = f.inverse(both).tolist(), f.slope_at_target(both).tolist()
-    return (no, yes), (flat, steep)
+    (low, high), (low_slope, high_slope) = f.inverse(both).tolist(), f.slope_at_target(both).tolist()
+    return (low, high), (low_slope, high_slope)
 
 
 def with_bias(X: Matrix) -> Matrix:
-    """Rows with a leading one."""
+    """Return the rows with a leading one."""
     return np.concatenate([np.ones((len(X), 1)), X], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A client's rows as the closed form needs them: inputs with a leading one, d̄ and f'(d̄).
+
+    There are several ``designs`` if a random layer is tried at several scales; ``folds`` says which rows
+    belong to which fold, one slice of all if there are none.
+    """
+
+    designs: list[Matrix]
+    d_bar: Matrix
+    slope: Matrix
+    folds: Sequence[Any] = (slice(None),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,84 +78,64 @@ class Units:
 
     Parameters
     ----------
-    root : ndarray
-        Length of each column, and room for later clients; 1 for columns of zeros.
+    lengths : ndarray
+        Length of each column, with headroom for later clients; 1 for columns of zeros.
     slope : float
         Largest f'.
-    pull : float or None
-        Largest length of F d̄; None if it cannot be known beforehand, as in regression.
+    target_length : float or None
+        Largest length of F d̄; None if it is not known beforehand, as in regression.
     """
 
-    root: Matrix
+    lengths: Matrix
     slope: float
-    pull: float | None
+    target_length: float | None
 
     @classmethod
-    def of(cls, activation: str, schema: Schema, norms: Matrix, rows: float) -> Units:
-        """Units for columns with these sums of squares, in a federation with so many rows."""
-        return _units(activation, schema.task == "classification", norms.tobytes(), rows)
+    def of(cls, activation: str, schema: Schema, norms: Matrix) -> Units:
+        """Return the units for columns with these sums of squares; the first column is that of the ones."""
+        return _units_of(activation, schema.task == "classification", norms.tobytes())
 
     @property
-    def known_pull(self) -> float:
+    def target_unit(self) -> float:
         """The largest length of F d̄, or 1 where it is not known."""
-        return 1.0 if self.pull is None else self.pull
+        return 1.0 if self.target_length is None else self.target_length
 
     @property
-    def target(self) -> float | None:
-        """The largest |d̄| of a classifier; None if it cannot be known beforehand."""
-        return None if self.pull is None else self.pull / (self.slope * float(self.root[0]))
+    def largest_target(self) -> float | None:
+        """The largest absolute value of d̄ for a classifier; None if it is not known beforehand."""
+        if self.target_length is None:
+            return None
+        return self.target_length / (self.slope * float(self.lengths[0]))
 
-    def gram(self, G: Matrix) -> Matrix:
-        """XᵀFFX in these units."""
-        scaled: Matrix = G / (np.outer(self.root, self.root) * self.slope**2)
-        return scaled
+    def scale_gram(self, G: Matrix) -> Matrix:
+        """Return XᵀFFX in these units."""
+        return np.asarray(G / (np.outer(self.lengths, self.lengths) * self.slope**2))
 
-    def m(self, m: Matrix) -> Matrix:
-        """XᵀFF d̄ in these units."""
-        scaled: Matrix = m / (self.root[:, None] * (self.slope * self.known_pull))
-        return scaled
+    def scale_m(self, m: Matrix) -> Matrix:
+        """Return m = XᵀFF d̄ in these units."""
+        return np.asarray(m / (self.lengths[:, None] * (self.slope * self.target_unit)))
 
-    def penalty(self, lam: float) -> Matrix:
-        """λ of eq. 2 in these units, on the diagonal of the Gram matrix."""
-        return lam / (self.slope * self.root) ** 2
+    def scale_penalty(self, lam: float) -> Matrix:
+        """Return λ of eq. 2 in these units, for each place on the diagonal of the Gram matrix."""
+        return lam / (self.slope * self.lengths) ** 2
 
-    def weights(self, v: Matrix) -> Matrix:
-        """Weights from the solution in these units."""
-        found: Matrix = v * (self.known_pull / self.slope) / self.root[:, None]
-        return found
+    def restore_weights(self, v: Matrix) -> Matrix:
+        """Return the weights from the solution in these units."""
+        return np.asarray(v * (self.target_unit / self.slope) / self.lengths[:, None])
 
     def first(self, size: int) -> Units:
-        """Units of the first columns."""
-        return Units(self.root[:size], self.slope, self.pull)
+        """Return the units of the first columns."""
+        return Units(self.lengths[:size], self.slope, self.target_length)
 
 
 @lru_cache(maxsize=256)  # the same for all clients; one for each estimator of an ensemble
-def _units(activation: str, classes: bool, lengths: bytes, rows: float) -> Units:
-    norms = np.frombuffer(lengths)
-    root = np.sqrt(ROOM * np.where(norms > 0, norms, 1.0))
-    root.flags.writeable = False
-    if not classes:
-        return Units(root, {"linear": 1.0, "logistic": 0.25, "softplus": 1.0}[activation], None)
-    inverses, slopes = _by_class(activation)
-    pulls = (abs(slope * inverse) for slope, inverse in zip(slopes, inverses, strict=True))
-    return Units(root, max(slopes), max(pulls) * float(np.sqrt(ROOM * max(rows, 1.0))))
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """A client's rows as the closed form sees them.
-
-    Parameters
-    ----------
-    designs : list of ndarray
-        Inputs with a leading one; several if a random layer is tried at several scales.
-    d_bar, slope : ndarray
-        f⁻¹ of the targets, and f' there.
-    folds : list
-        Which rows belong to which fold; one slice of all if there are none.
-    """
-
-    designs: list[Matrix]
-    d_bar: Matrix
-    slope: Matrix
-    folds: list[Any]
+def _units_of(activation: str, classification: bool, squares: bytes) -> Units:
+    norms = np.frombuffer(squares)
+    lengths = np.sqrt(HEADROOM * np.where(norms > 0, norms, 1.0))
+    lengths.flags.writeable = False
+    if not classification:
+        return Units(lengths, MAX_SLOPE[activation], None)
+    inverses, slopes = _invert_class_targets(activation)
+    largest = max(abs(slope * inverse) for slope, inverse in zip(slopes, inverses, strict=True))
+    rows = float(norms[0])
+    return Units(lengths, max(slopes), largest * float(np.sqrt(HEADROOM * max(rows, 1.0))))

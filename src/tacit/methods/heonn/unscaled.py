@@ -1,7 +1,7 @@
-"""Scale and sums at once: XᵀX with its row of ones holds n, Σx and Σx².
+"""Scale and weights from one sum: XᵀX of unscaled rows, with its row of ones, holds n, Σx and Σx².
 
-With T the map from raw to standardised rows, that of the standardised ones is T XᵀX Tᵀ, and m becomes T m: so
-rows need not be scaled before they are summed, and one sum serves preparation and training. What is
+With T the map from unscaled to standardised rows, that of the standardised ones is T XᵀX Tᵀ, and m becomes
+T m: so rows need not be scaled before they are summed, and one sum serves preparation and training. What is
 subtracted costs digits, twice as many as the mean of a column has more than its spread; so this is for sums
 that keep all digits, and for columns whose mean is not far beyond their spread.
 """
@@ -11,39 +11,55 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tacit.core.errors import DataError
 from tacit.core.layout import Field, Layout
 from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Preparation
 from tacit.data.schema import Schema
-from tacit.models.leastsquares import symmetric, upper
+from tacit.methods.heonn.exchange import Exchange
+from tacit.methods.heonn.units import Units
+from tacit.models.leastsquares import Matrix, symmetric, upper
 
-Matrix = NDArray[np.float64]
-FARTHEST = 100.0  # spreads from zero that a mean may be: four of sixteen digits are lost then
+MAX_MEAN = 100.0  # of a column, in spreads: four of sixteen digits are lost then
 STANDARD = Preparation(scale="standard")
 
 
+def can_serve(components: Any) -> bool:
+    """Return whether sums keep all digits and open at the coordinator, and rows are standardised."""
+    protection, preparation = components.protection, components.preparation
+    exact: bool = protection.promises.precision == 0 and protection.opens == "coordinator"
+    return exact and preparation.scale == "standard" and preparation.missing == "refuse"
+
+
 def layout(schema: Schema) -> Layout:
-    """Triangle of XᵀX, and Xᵀd̄."""
+    """Return the layout: the upper triangle of XᵀX, and Xᵀd̄."""
     size = schema.features + 1
     return Layout(Field("gram", (size * (size + 1) // 2,)), Field("m", (size, schema.outputs)))
 
 
 def terms(X: Matrix, d_bar: Matrix) -> dict[str, Any]:
-    """Sums of rows with a leading one, as they are."""
+    """Return the sums of rows with a leading one, as they are."""
     return {"gram": upper(X.T @ X), "m": X.T @ d_bar}
 
 
-def standardised(total: Total, shared: Shared) -> tuple[Shared, Matrix, Matrix, float] | None:
-    """The scale, and what the sums of standardised rows are, with their error; None if digits are lacking."""
+def solve(total: Total, shared: Shared, activation: str, exchange: Exchange) -> Shared:
+    """Return shared values with scale and weights; unchanged if digits are lacking."""
     G = symmetric(total["gram"], shared.schema.features + 1)
     moments = {"rows": G[0, 0], "sum": G[0, 1:], "square": np.diagonal(G)[1:]}
-    found = STANDARD.settle(Total(moments, total.contributors), shared)
-    centre, spread, varies = found["centre"], found["spread"], ~found["constant"]
-    far = float(np.abs(centre / spread)[varies].max(initial=0.0))
-    if not far <= FARTHEST:
-        return None
+    scaled = STANDARD.settle(Total(moments, total.contributors), shared)
+    centre, spread, varies = scaled["centre"], scaled["spread"], ~scaled["constant"]
+    farthest = float(np.abs(centre / spread)[varies].max(initial=0.0))
+    if not farthest <= MAX_MEAN:
+        return shared
     T = np.diag(np.append(1.0, varies / spread))
     T[1:, 0] = -centre * np.diagonal(T)[1:]
-    return found, T @ G @ T.T, T @ total["m"], total.error * (1.0 + far**2)
+    units = Units.of(activation, shared.schema, scaled["norms"])
+    gram = upper(units.scale_gram(units.slope**2 * (T @ G @ T.T)))
+    m = units.scale_m(units.slope**2 * (T @ total["m"]))
+    sums = {"gram": gram[None, None, None], "m": m[None, None]}  # of one fold and one scale
+    error = total.error * (1.0 + farthest**2)
+    try:
+        return scaled | exchange.solve(Total(sums, total.contributors, error, exact=True), scaled, units)
+    except DataError:
+        return shared

@@ -1,71 +1,89 @@
-"""What protections with keys have in common: pinned identities, tagged messages, sealed channels.
+"""Authenticated messages: pinned identities, signed exchange keys, and channels between two parties.
 
 At enrolment coordinator and party show each other signed exchange keys; from then on every ask and reply
-between them carries a tag (see :mod:`tacit.core.tags`), and two parties can seal messages that the
-coordinator only relays. Keys that all clients share are in :mod:`tacit.protections.keys.shared_key`.
+between them carries a tag (:mod:`tacit.core.tags`), and two parties can seal messages that the coordinator
+only relays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from tacit.core.client import enrolled_digest
 from tacit.core.errors import ProtectionError
+from tacit.core.exposure import COORDINATOR
+from tacit.core.link import Link
 from tacit.core.party import Party
-from tacit.core.protection import Protection
+from tacit.core.protection import ClientHalf, CoordinatorHalf
 from tacit.core.secret import Secret
 from tacit.crypto.channel import checked_key, new_exchange, pair_key, sign_key
 
-WRAPPED = 12 + 32 + 16  # a sealed content key: nonce, key, tag
-COORDINATOR = "coordinator"
-SHARED_KEY = (
-    "all clients share one decryption key: the coordinator together with any single client opens every "
-    "client's contribution; 'masked' hides it from that pair, too"
-)
+FIELD_NAMES = {  # words for fields of messages, in an exposure report
+    **dict.fromkeys(("exchange", "exchanges"), "signed exchange keys"),
+    "names": "names of the clients",
+}
 
 
-@dataclass(frozen=True)
-class Guarded(Protection):
-    """Base of protections whose messages are authenticated."""
+class Channels:
+    """The coordinator's channels to the parties.
 
-    guarded: ClassVar[bool] = True
-    field_names: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("exchange", "exchanges"), "signed exchange keys"),
-        "names": "names of the clients",
-    }
+    Attributes
+    ----------
+    directory : dict
+        Signed exchange keys of the parties, by name.
+    """
 
-    def greet(self, coordinator: Any) -> dict[str, Any]:
-        """Coordinator half of an introduction: its signed exchange key."""
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self.directory: dict[str, bytes] = {}
+
+    def greet(self) -> dict[str, Any]:
+        """Return the coordinator's signed exchange key, which rides on the first ask."""
         private, public = new_exchange()
-        coordinator.vault["exchange"] = private
-        return {
-            "exchange": sign_key(
-                coordinator.identity, "exchange", COORDINATOR, coordinator.manifest.digest, public
-            )
-        }
+        self._link.vault["exchange"] = private
+        run, identity = self._link.manifest.digest, self._link.identity
+        return {"exchange": sign_key(identity, "exchange", COORDINATOR, run, public)}
 
-    def introduce(self, party: Party, greeting: Mapping[str, Any]) -> dict[str, Any]:
-        """Party half: check the coordinator's key, make one's own, and share a channel."""
-        run = run_of(party)
-        signed = _signed(greeting, COORDINATOR)
+    def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
+        """Check a party's signed exchange key, and open a channel to it."""
+        run, signed = self._link.manifest.digest, _signed(fields, party)
+        peer = checked_key(signed, self._link.pinned(party), "exchange", party, run)
+        self._link.open_channel(party, pair_key(self._link.vault["exchange"], peer, "channel", run))
+        self.directory[party] = signed
+
+
+class AuthenticatedCoordinator(CoordinatorHalf):
+    """Half of a protection whose parties have channels to the coordinator."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
+        self.channels = Channels(link)
+
+    def greet(self) -> dict[str, Any]:
+        """Show the coordinator's signed exchange key."""
+        return self.channels.greet()
+
+    def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
+        """Open a channel to a party."""
+        self.channels.welcome(party, fields)
+
+
+class AuthenticatedClient(ClientHalf):
+    """Half of a protection whose clients (or services) have a channel to the coordinator."""
+
+    def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
+        """Check the coordinator's key, open a channel to it, and return one's own signed key."""
+        party, run, signed = self.party, run_of(self.party), _signed(greeting, COORDINATOR)
         peer = checked_key(signed, party.pinned(COORDINATOR), "exchange", COORDINATOR, run)
         private, public = new_exchange()
         party.vault["exchange"] = private
         party.vault["channel"] = pair_key(private, peer, "channel", run)
         return {"exchange": sign_key(party.identity, "exchange", party.id, run, public)}
 
-    def welcome(self, coordinator: Any, party: str, fields: Mapping[str, Any]) -> None:
-        """Coordinator half: check the party's key, and share a channel."""
-        run, signed = coordinator.manifest.digest, _signed(fields, party)
-        peer = checked_key(signed, coordinator.pinned(party), "exchange", party, run)
-        coordinator.vault[f"channel/{party}"] = pair_key(coordinator.vault["exchange"], peer, "channel", run)
-        coordinator.directory[party] = signed
-
 
 def _signed(fields: Mapping[str, Any], owner: str) -> bytes:
-    """Signed exchange key of an introduction, or a refusal."""
+    """Return the signed exchange key of an introduction, or refuse it."""
     signed = fields.get("exchange")
     if not isinstance(signed, bytes):
         raise ProtectionError(f"{owner} showed no signed exchange key where one was agreed")
@@ -73,7 +91,7 @@ def _signed(fields: Mapping[str, Any], owner: str) -> bytes:
 
 
 def sealing_key(party: Party, other: str, signed: bytes) -> Secret:
-    """Key for sealing to (or from) another party whose signed exchange key was relayed.
+    """Return the key for sealing to (or from) another party whose signed exchange key was relayed.
 
     The relay has a signed exchange key, too: a message sealed for it would be no secret from it.
     """
@@ -85,7 +103,7 @@ def sealing_key(party: Party, other: str, signed: bytes) -> Secret:
 
 
 def run_of(party: Party) -> str:
-    """Digest of the manifest that a party enrolled under: what its keys and seals are bound to."""
+    """Return the digest of the manifest that a party enrolled under: what keys and seals are bound to."""
     run = enrolled_digest(party)
     if run is None:
         raise ProtectionError(f"{party.id} has not enrolled")

@@ -1,119 +1,294 @@
-"""How a coordinator relays keys that it cannot read: from the client that makes them to all others.
-
-Its memory of them: ``keys`` (the encrypted bundle, and who made it), ``wraps`` (content keys sealed for those
-who have none yet), ``sealers`` (who sealed one, if not the maker), ``holders``, what is public, how many
-sums the key was ``used`` for, and the ``wishes`` with which it was asked for.
-"""
+"""How the coordinator relays a key that it cannot read: from the client that makes it to all others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from math import ceil
 from typing import Any
 
 import numpy as np
 
-from tacit.core.errors import MessageError, ProtectionError
+from tacit.core.client import over, under
+from tacit.core.errors import ConfigError, MessageError, ProtectionError, QuorumError
+from tacit.core.link import Link
 from tacit.core.message import Message
-from tacit.core.protection import Sum
+from tacit.core.pending_sum import PendingSum
 from tacit.core.transport import some
 from tacit.core.values import Blob
-from tacit.protections.keys.authenticated import WRAPPED
+from tacit.protections.keys.authenticated import Channels
+from tacit.protections.keys.shared_key import KeyTerms, SharedKey
+
+WRAPPED = 12 + 32 + 16  # a sealed content key: nonce, key, tag
+PUBLIC = "public/"
+Ask = Callable[..., Iterable[tuple[str, Message]]]
 
 
-def take_keys(coordinator: Any, step: Any, maker: str, wishes: Mapping[str, Any]) -> None:
-    """Ask a client for a new key, sealed for all other parties of a coordinator (or of a sum).
+@dataclass
+class RelayedKey:
+    """What the coordinator keeps of a key.
 
-    Raises
-    ------
-    MessageError
-        If what came back is no key; whatever was in use stays so.
+    Parameters
+    ----------
+    bundle : Blob
+        The key, encrypted under a content key.
+    maker : str
+        Who made it.
+    public : dict
+        What the coordinator may know of it, by name.
+    wishes : mapping
+        With what it was asked for.
+    preshared : bool
+        Whether the maker sealed it under preshared exchange keys.
+    wraps : dict
+        Content keys, sealed for those who have none yet.
+    sealers : dict
+        Who sealed one, if not the maker.
+    holders : set
+        Who has it.
+    used : int
+        For how many sums it was used.
     """
-    others = [name for name in coordinator.parties if name != maker]
-    common = {**_addressed(coordinator.directory, others), **wishes}
-    fields: dict[str, Any] = {}
-    for _, reply in coordinator.ask(step, common, parties=[maker]):
-        fields = {name: value for name, value in reply.items() if not name.startswith("$")}
-    keep_keys(coordinator, maker, others, fields, wishes)
+
+    bundle: Blob
+    maker: str
+    public: dict[str, bytes]
+    wishes: Mapping[str, Any]
+    preshared: bool = False
+    wraps: dict[str, Blob] = field(default_factory=dict)
+    sealers: dict[str, str] = field(default_factory=dict)
+    holders: set[str] = field(default_factory=set)
+    used: int = 0
 
 
-def keep_keys(
-    coordinator: Any, maker: str, others: Sequence[str], made: Mapping[str, Any], wishes: Mapping[str, Any]
-) -> None:
-    """Keep what a maker of keys sent: what is sealed for the others, and what is public."""
-    fields = dict(made)
-    bundle, wraps = fields.pop("bundle", None), fields.pop("wraps", None)
-    if not (
-        isinstance(bundle, Blob)
-        and "public" in fields
-        and all(isinstance(value, Blob) for value in fields.values())
-        and _fits(wraps, others)
-    ):
-        coordinator.failures[maker] = "MessageError: keys that are not what was agreed"
-        raise MessageError(f"{maker} made keys that are not what was agreed")
-    # Clients never take a public key from the coordinator, which could put its own there.
-    coordinator.memory.update({name: value.data for name, value in fields.items()})
-    coordinator.memory.update(
-        keys={"bundle": bundle, "maker": maker},
-        wraps=_cut(wraps, others),
-        sealers={},
-        holders={maker},
-        wishes={name: value for name, value in wishes.items() if name != "renew"},
-        used=0,
-    )
+class KeyRelay:
+    """The coordinator's half of a key that clients share.
 
+    Attributes
+    ----------
+    key : RelayedKey or None
+        The newest key; None before there is one.
+    """
 
-def hand_on(
-    memory: Mapping[str, Any],
-    directory: Mapping[str, bytes],
-    late: Sequence[str],
-    others: Sequence[str],
-    ask: Callable[[str, Mapping[str, Any]], Iterable[tuple[str, Message]]],
-) -> None:
-    """Let any of the others that holds the key seal it for those who came after it was made."""
-    wraps, holders = memory["wraps"], memory["holders"]
-    late = [name for name in late if name not in wraps and name not in holders]
-    if not late:
-        return
-    common = _addressed(directory, late)
-    for holder in [name for name in others if name in holders]:
-        for _, reply in list(ask(holder, common)):
-            if _fits(reply.get("wraps"), late):
-                wraps.update(_cut(reply["wraps"], late))
-                memory["sealers"].update(dict.fromkeys(late, holder))
+    def __init__(self, terms: KeyTerms, link: Link, channels: Channels) -> None:
+        self._terms, self._link, self._channels = terms, link, channels
+        self.key: RelayedKey | None = None
+
+    @property
+    def made(self) -> RelayedKey:
+        """The newest key; there must be one."""
+        if self.key is None:
+            raise ProtectionError(f"{self._terms.protection} has no key yet: prepare it before the first sum")
+        return self.key
+
+    # -- at enrolment, where exchange keys are preshared -----------------------------------------------
+
+    def greet(self) -> dict[str, Any]:
+        """Ask the first client for the key, if all have preshared exchange keys."""
+        names = self._link.invited
+        if not self._terms.at_enrolment or len(names) < 2 or not self._link.preshared.issuperset(names):
+            return {}
+        maker = self._first_maker(names)
+        return {"maker": maker, "names": "\n".join(name for name in names if name != maker).encode()}
+
+    def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
+        """Keep what the maker of the key sent with its introduction."""
+        if not self._terms.at_enrolment or "bundle" not in fields:
+            return
+        names = self._link.invited
+        if party != self._first_maker(names):
+            raise ProtectionError(f"{party} made keys that nobody asked it for")
+        made = {name: value for name, value in fields.items() if isinstance(value, Blob)}
+        self._keep(party, [name for name in names if name != party], made, {})
+
+    def _first_maker(self, names: Sequence[str]) -> str:
+        return self._terms.maker if self._terms.maker in names else names[0]
+
+    # -- before the sums -----------------------------------------------------------------------------
+
+    def prepare(self, wishes: Mapping[str, Any]) -> None:
+        """Let one party make the key, unless it is made already and no more is wished for.
+
+        If that party cannot, the next one does, down to the quorum.
+        """
+        link, name = self._link, self._terms.protection
+        early = self.key if self._terms.at_enrolment and not wishes else None
+        if early is not None and early.maker in link.parties:
+            early.preshared = True
+            return
+        if len(link.parties) < 2:
+            raise ProtectionError(f"{name} protects nothing with a single client: have at least two")
+        if (chosen := self._terms.maker) and chosen not in link.parties:
+            raise ConfigError(f"{chosen} is to make the keys and has not enrolled: choose another client")
+        spare = len(link.parties) - max(2, ceil(link.manifest.quorum * len(link.parties) - 1e-9))
+        for tried, maker in enumerate((chosen,) if chosen else link.parties):
+            try:
+                self._take(link.ask, link.parties, maker, wishes)
+                break
+            except (QuorumError, MessageError):
+                if chosen or tried >= spare:
+                    raise
+
+    def rotate(self, ask: Ask, parties: Sequence[str]) -> None:
+        """Have a new key made for these parties; it is used from the next sum on.
+
+        Who is not among them cannot open what comes later. Totals so far can still be opened by whoever
+        gets the new key.
+        """
+        old = self.made
+        wishes = {**old.wishes, "renew": True}
+        holders = [name for name in parties if name in old.holders]
+        for maker in [self._terms.maker] if self._terms.maker else holders:
+            with suppress(QuorumError, MessageError):
+                self._take(ask, parties, maker, wishes)
                 return
-    raise ProtectionError(f"no client that holds the key handed it on to {some(late)}: ask again later")
+        raise ProtectionError("no client that holds the key could make a new one: the old one stays in use")
 
+    def _take(self, ask: Ask, parties: Sequence[str], maker: str, wishes: Mapping[str, Any]) -> None:
+        """Ask a client for a new key, sealed for all others.
 
-def riding(pending: Sum) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]]]:
-    """What rides on the next ask, for all and for each: keys for those who have none yet."""
-    memory, directory = pending.memory, pending.directory
-    wraps: dict[str, Blob] = memory["wraps"]
-    lacking = [name for name in pending.parties if name in wraps]
-    if not lacking:
-        return {}, {}
-    bundle = memory["keys"]["bundle"]
-    maker, early = memory["keys"]["maker"], memory["keys"].get("standing", False)
-    # Who sealed for whom, and whether under standing keys: only the maker does, at enrolment.
-    origins = {
-        name: (memory["sealers"].get(name, maker), early and name not in memory["sealers"])
-        for name in lacking
-    }
-    for name, (sealer, _) in origins.items():
-        pending.relayed(sealer, name, WRAPPED + len(bundle.data))
-    told = {
-        origin: {"maker": origin[0], "exchange": directory[origin[0]], "standing": origin[1]}
-        for origin in set(origins.values())
-    }
-    own: dict[str, Mapping[str, Any]] = {name: {"wrap": wraps[name]} for name in lacking}
-    if len(told) == 1:  # as it mostly is: then all are told alike
-        return {"bundle": bundle, **next(iter(told.values()))}, own
-    return {"bundle": bundle}, {name: {**own[name], **told[origins[name]]} for name in lacking}
+        Raises
+        ------
+        MessageError
+            If what came back is no key; whatever was in use stays so.
+        """
+        others = [name for name in parties if name != maker]
+        fields: dict[str, Any] = {}
+        for _, reply in ask(SharedKey.make_keys, {**self._addressed(others), **wishes}, parties=[maker]):
+            fields = {name: value for name, value in reply.items() if not name.startswith("$")}
+        self._keep(maker, others, fields, wishes)
 
+    def _keep(
+        self, maker: str, others: Sequence[str], made: Mapping[str, Any], wishes: Mapping[str, Any]
+    ) -> None:
+        """Keep what a maker of keys sent: what is sealed for the others, and what is public."""
+        fields = dict(made)
+        bundle, wraps = fields.pop("bundle", None), fields.pop("wraps", None)
+        if not (
+            isinstance(bundle, Blob)
+            and "public" in fields
+            and all(isinstance(value, Blob) for value in fields.values())
+            and _fits(wraps, others)
+        ):
+            self._link.record_failure(maker, "MessageError: keys that are not what was agreed")
+            raise MessageError(f"{maker} made keys that are not what was agreed")
+        # Clients never take a public key from the coordinator, which could put its own there.
+        public = {name: value.data for name, value in fields.items()}
+        kept = {name: value for name, value in wishes.items() if name != "renew"}
+        self.key = RelayedKey(bundle, maker, public, kept, wraps=_cut(wraps, others), holders={maker})
 
-def _addressed(directory: Mapping[str, bytes], names: Sequence[str]) -> dict[str, Any]:
-    """Who is to get a key, with their signed exchange keys."""
-    exchanges = np.frombuffer(b"".join(directory[name] for name in names), dtype=np.uint8)
-    return {"names": "\n".join(names).encode(), "exchanges": exchanges.reshape(len(names), -1)}
+    # -- to those who lack it ------------------------------------------------------------------------
+
+    def tickets(self, pending: PendingSum) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]]]:
+        """Return what has to ride on the ask, for all and for each: the key for those who lack it."""
+        if self._terms.lifetime and self.made.used >= self._terms.lifetime:
+            self.rotate(pending.ask, pending.parties)
+        self.made.used += 1
+        self._pass_on(pending.ask, pending.parties, pending.parties)
+        return self._riding(pending.parties)
+
+    def admit(self, names: Sequence[str]) -> None:
+        """Let any party that has the key seal it for those that come later."""
+        if self.key is None:  # no client has one
+            return
+        self._pass_on(partial(self._link.ask, failures={}), names, self._link.parties)
+
+    def delivered(self, party: str) -> None:
+        """Remember that a party has its key."""
+        self.made.wraps.pop(party, None)
+        self.made.holders.add(party)
+
+    def _pass_on(self, ask: Ask, late: Sequence[str], others: Sequence[str]) -> None:
+        """Let any of the others that holds the key seal it for those who came after it was made."""
+        key = self.made
+        late = [name for name in late if name not in key.wraps and name not in key.holders]
+        if not late:
+            return
+        common = self._addressed(late)
+        for holder in [name for name in others if name in key.holders]:
+            for _, reply in list(ask(SharedKey.share_key, common, parties=[holder])):
+                if _fits(reply.get("wraps"), late):
+                    key.wraps.update(_cut(reply["wraps"], late))
+                    key.sealers.update(dict.fromkeys(late, holder))
+                    return
+        raise ProtectionError(f"no client that holds the key handed it on to {some(late)}: ask again later")
+
+    def _riding(self, parties: Sequence[str]) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]]]:
+        key = self.made
+        lacking = [name for name in parties if name in key.wraps]
+        if not lacking:
+            return {}, {}
+        # Who sealed for whom, and whether under preshared keys: only the maker does, at enrolment.
+        origins = {
+            name: (key.sealers.get(name, key.maker), key.preshared and name not in key.sealers)
+            for name in lacking
+        }
+        for name, (sealer, _) in origins.items():
+            self._link.record_relay(sealer, name, WRAPPED + len(key.bundle.data))
+        exchanges = self._channels.directory
+        told = {
+            (maker, preshared): {"maker": maker, "exchange": exchanges[maker], "preshared": preshared}
+            for maker, preshared in set(origins.values())
+        }
+        own: dict[str, Mapping[str, Any]] = {name: {"wrap": key.wraps[name]} for name in lacking}
+        if len(told) == 1:  # as it mostly is: then all are told alike
+            return {"bundle": key.bundle, **next(iter(told.values()))}, own
+        return {"bundle": key.bundle}, {name: {**own[name], **told[origins[name]]} for name in lacking}
+
+    def _addressed(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return who is to get a key, with their signed exchange keys."""
+        signed = b"".join(self._channels.directory[name] for name in names)
+        exchanges = np.frombuffer(signed, dtype=np.uint8).reshape(len(names), -1)
+        return {"names": "\n".join(names).encode(), "exchanges": exchanges}
+
+    # -- another process goes on ---------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return what does not grow with the parties."""
+        if (key := self.key) is None:
+            return {}
+        fields: dict[str, Any] = {
+            name: getattr(key, name) for name in ("bundle", "maker", "preshared", "used")
+        }
+        wishes = Message(key.wishes).encode()
+        return {**fields, "wishes": wishes, **over(PUBLIC, key.public)}
+
+    def party_snapshot(self, party: str) -> dict[str, Any]:
+        """Return what is kept of one party: its exchange key, and whether it has the key."""
+        fields: dict[str, Any] = {}
+        if party in self._channels.directory:
+            fields["exchange"] = self._channels.directory[party]
+        if (key := self.key) is not None:
+            fields["holds"] = party in key.holders
+            for name, known in (("wrap", key.wraps), ("sealer", key.sealers)):
+                fields |= {name: known[party]} if party in known else {}
+        return fields
+
+    def restore(self, kept: Mapping[str, Any], parties: Mapping[str, Mapping[str, Any]]) -> None:
+        """Go on from what :meth:`snapshot` and :meth:`party_snapshot` returned."""
+        exchanges = {name: own["exchange"] for name, own in parties.items() if "exchange" in own}
+        self._channels.directory.update(exchanges)
+        if "bundle" not in kept:
+            return
+        self.key = RelayedKey(
+            kept["bundle"],
+            kept["maker"],
+            under(PUBLIC, kept),
+            Message.decode(kept["wishes"]),
+            kept["preshared"],
+            {name: fields["wrap"] for name, fields in parties.items() if "wrap" in fields},
+            {name: fields["sealer"] for name, fields in parties.items() if "sealer" in fields},
+            {name for name, fields in parties.items() if fields.get("holds")},
+            kept["used"],
+        )
+
+    def same_keys(self, kept: Mapping[str, Any]) -> bool:
+        """Return whether another coordinator's snapshot is of the same key; who has it by now may differ."""
+        own = self.snapshot()
+        agreed = [name for name in {*own, *kept} if name not in ("maker", "used")]
+        return all(own.get(name) == kept.get(name) for name in agreed)
 
 
 def _fits(wraps: Any, names: Sequence[str]) -> bool:
@@ -121,6 +296,6 @@ def _fits(wraps: Any, names: Sequence[str]) -> bool:
 
 
 def _cut(wraps: Blob, names: Sequence[str]) -> dict[str, Blob]:
-    """One sealed content key for each name."""
+    """Return one sealed content key for each name."""
     pieces = (wraps.data[at : at + WRAPPED] for at in range(0, len(wraps.data), WRAPPED))
     return {name: Blob("sealed", piece) for name, piece in zip(names, pieces, strict=True)}

@@ -1,9 +1,15 @@
-"""Keys that all clients share and the coordinator never sees: made, handed on, renewed.
+"""A key that all clients share and the coordinator never sees: how clients make it, pass it on and use it.
 
 One client makes the key, encrypts it once under a *content key*, and seals the content key for every other
-client. The coordinator relays; it keeps only what is public. A client that comes later gets the content key
-from any client that has it, so nobody is needed for ever. A new key carries the ones before it in its
-bundle: totals that were formed under them can still be opened, by those who may open the new ones.
+client. The coordinator relays (:mod:`tacit.protections.keys.key_relay`); it keeps only what is public. A
+client that comes later gets the content key from any client that has it, so nobody is needed for ever. A new
+key carries the ones before it in its bundle: totals that were formed under them can still be opened, by those
+who may open the new ones.
+
+Exchange keys are otherwise made anew for each run and shown at enrolment, so that a key can be sealed for the
+others only in the wave after. A *preshared* exchange key, pinned as the identity is, lets the first client
+make and seal the federation's key with its introduction: one wave less. Its price: whoever later steals a
+site's secret can open the keys of recorded runs that were sealed under it.
 """
 
 from __future__ import annotations
@@ -11,133 +17,159 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from math import ceil
-from typing import Any, ClassVar
+from typing import Any, TypeVar
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from tacit.core.client import agreed_minimum
-from tacit.core.errors import ConfigError, MessageError, OpeningError, ProtectionError, QuorumError
+from tacit.core.errors import ProtectionError
 from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.party import Party
-from tacit.core.protection import Sum
 from tacit.core.secret import Secret
-from tacit.core.shared import Shared
 from tacit.core.values import Blob
-from tacit.crypto.channel import place, seal, unseal
-from tacit.protections.keys.authenticated import Guarded, run_of, sealing_key
-from tacit.protections.keys.key_relay import hand_on, riding, take_keys
+from tacit.crypto.channel import pair_key, place, seal, unseal
+from tacit.protections.keys import authenticated
+from tacit.protections.keys.authenticated import run_of, sealing_key
+
+Made = TypeVar("Made")
+Read = TypeVar("Read")
+KEY_FIELDS = ("bundle", "wrap", "wraps")  # fields of messages that hold the sealed key
+FIELD_NAMES = {
+    **authenticated.FIELD_NAMES,
+    **dict.fromkeys(KEY_FIELDS, "the federation's key"),
+    "public": "public key",
+}
+SHARED_KEY = (
+    "all clients share one decryption key: the coordinator together with any single client opens every "
+    "client's contribution; 'masked' hides it from that pair, too"
+)
 
 
 @dataclass(frozen=True)
-class ClientKeys(Guarded):
-    """Base of protections whose decryption key the clients hold and the coordinator never sees."""
+class KeyTerms:
+    """What a protection says of the key that its clients share.
 
-    key_fields: ClassVar[Collection[str]] = ("bundle", "wrap", "wraps")
-    field_names: ClassVar[Mapping[str, str]] = {
-        **Guarded.field_names,
-        **dict.fromkeys(key_fields, "the federation's key"),
-        "public": "public key",
-    }
+    Parameters
+    ----------
+    protection : str
+        Name of the protection, for messages.
+    generate : callable
+        Makes a key: the secret, and by name what the coordinator may have (``public`` at least). It is given
+        what the coordinator asks of a new key.
+    maker : str
+        The client that the federation chose to make keys; empty: the first that can.
+    lifetime : int
+        After how many sums a new key is made; 0 for never within a run.
+    at_enrolment : bool
+        Whether the key is made at enrolment where all parties have preshared exchange keys.
+    """
 
-    # -- what a protection says of its keys ----------------------------------------------------------
+    protection: str
+    generate: Callable[[Mapping[str, Any]], tuple[Secret, Mapping[str, bytes]]]
+    maker: str = ""
+    lifetime: int = 0
+    at_enrolment: bool = False
 
-    def generate(self, wishes: Mapping[str, Any]) -> tuple[Secret, Mapping[str, bytes]]:
-        """Make a key: the secret, and by name what the coordinator may have (``public`` at least)."""
-        raise TypeError(f"{type(self).__name__} must say how keys are made")
 
-    def wishes(self, coordinator: Any) -> Mapping[str, Any]:
-        """What the coordinator asks of a new key beside the public half."""
-        return {}
+class SharedKey:
+    """The federation's key at one client."""
 
-    @property
-    def chosen_maker(self) -> str:
-        """The client that the federation chose to make keys; empty: the first that can."""
-        return ""
+    def __init__(self, terms: KeyTerms, party: Party) -> None:
+        self._terms, self._party = terms, party
 
-    @property
-    def lifetime(self) -> int:
-        """After how many sums a new key is made; 0 for never within a run."""
-        return 0
+    # -- make it and pass it on ----------------------------------------------------------------------
 
-    # -- clients -------------------------------------------------------------------------------------
+    def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
+        """Make the key at enrolment, if this client is asked to, sealed under preshared exchange keys."""
+        own = self._party.id
+        if not self._terms.at_enrolment or greeting.get("maker") != own:
+            return {}
+        if self._terms.maker not in ("", own):
+            return {}
+        names = greeting["names"].decode().split("\n")
+        return dict(self._new_keys({}, {name: self._preshared_key(name) for name in names}))
 
     @step
-    def make_keys(self, party: Party, message: Message, shared: Shared | None) -> Message:
+    def make_keys(self, message: Message) -> Message:
         """Make the federation's key, or a new one, and seal it for every party."""
-        if self.chosen_maker not in ("", party.id):
-            raise ProtectionError(f"{party.id} was asked for keys, the federation chose {self.chosen_maker}")
-        return Message(self.new_keys(party, message, self._addressees(party, message)))
+        own, chosen = self._party.id, self._terms.maker
+        if chosen not in ("", own):
+            raise ProtectionError(f"{own} was asked for keys, the federation chose {chosen}")
+        return Message(self._new_keys(message, self._addressees(message)))
 
-    def new_keys(
-        self, party: Party, wishes: Mapping[str, Any], keys: Mapping[str, Secret]
-    ) -> dict[str, Blob]:
+    @step
+    def share_key(self, message: Message) -> Message:
+        """Seal the key that this party holds for parties that came later."""
+        self.newest()  # only who can open it hands it on
+        return Message(wraps=self._wraps(self._addressees(message)))
+
+    def _new_keys(self, wishes: Mapping[str, Any], keys: Mapping[str, Secret]) -> dict[str, Blob]:
         """Make a key and seal it for others, each under the key that the maker shares with it."""
-        secret, public = self.generate(wishes)
-        before = self._secrets(party) if wishes.get("renew") else []
-        content, nonce, run = Secret(os.urandom(32)), os.urandom(12), run_of(party)
+        secret, public = self._terms.generate(wishes)
+        before = self._secrets() if wishes.get("renew") else []
+        content, nonce, run = Secret(os.urandom(32)), os.urandom(12), run_of(self._party)
         packed = b"".join(struct.pack("<I", len(s.reveal())) + s.reveal() for s in (secret, *before))
         bundle = nonce + ChaCha20Poly1305(content.reveal()).encrypt(nonce, packed, run.encode())
-        self._keep(party, content, Blob("sealed", bundle))
+        self._keep(content, Blob("sealed", bundle))
         blobs = {name: Blob("public", raw) for name, raw in public.items()}
-        return {"bundle": Blob("sealed", bundle), "wraps": self._wraps(party, keys), **blobs}
+        return {"bundle": Blob("sealed", bundle), "wraps": self._wraps(keys), **blobs}
 
-    @step
-    def share_key(self, party: Party, message: Message, shared: Shared | None) -> Message:
-        """Seal the key that this party holds for parties that came later."""
-        self.unlocked(party)  # only who can open it hands it on
-        return Message(wraps=self._wraps(party, self._addressees(party, message)))
-
-    def _addressees(self, party: Party, message: Message) -> dict[str, Secret]:
-        """Keys shared with the parties that are named; only those whose identity is pinned here have one."""
+    def _addressees(self, message: Message) -> dict[str, Secret]:
+        """Return keys shared with the named parties; only those whose identity is pinned here have one."""
         names = message["names"].decode().split("\n")
         exchanges = zip(names, message["exchanges"], strict=True)
-        return {name: sealing_key(party, name, signed.tobytes()) for name, signed in exchanges}
+        return {name: sealing_key(self._party, name, signed.tobytes()) for name, signed in exchanges}
 
-    def _wraps(self, party: Party, keys: Mapping[str, Secret]) -> Blob:
-        """The content key, sealed under each of the keys."""
-        run, content = run_of(party), party.vault["content"].reveal()
-        sealed = [seal(key, content, _key_place(run, party.id, name)) for name, key in keys.items()]
+    def _wraps(self, keys: Mapping[str, Secret]) -> Blob:
+        """Return the content key, sealed under each of the keys."""
+        run, own = run_of(self._party), self._party.id
+        content = self._party.vault["content"].reveal()
+        sealed = [seal(key, content, _key_place(run, own, name)) for name, key in keys.items()]
         return Blob("sealed", b"".join(sealed))
 
-    def receive(self, party: Party, ticket: Mapping[str, Any]) -> None:
+    # -- receive it ----------------------------------------------------------------------------------
+
+    def receive(self, ticket: Mapping[str, Any]) -> None:
         """Unseal the key that rode on the ask, if any."""
         if "wrap" not in ticket:
             return
-        maker = ticket["maker"]
-        key = self.makers_key(party, maker, ticket)
+        party, maker = self._party, ticket["maker"]
+        if ticket.get("preshared"):
+            key = self._preshared_key(maker)
+        else:
+            key = sealing_key(party, maker, ticket["exchange"])
         content = unseal(key, ticket["wrap"].data, _key_place(run_of(party), maker, party.id))
-        self._keep(party, Secret(content), ticket["bundle"])
+        self._keep(Secret(content), ticket["bundle"])
 
-    def makers_key(self, party: Party, maker: str, ticket: Mapping[str, Any]) -> Secret:
-        """Key that this party shares with who sealed the federation's key for it."""
-        return sealing_key(party, maker, ticket["exchange"])
+    def _preshared_key(self, other: str) -> Secret:
+        """Return the key that two parties share for one run by their preshared exchange keys."""
+        if other == self._party.id:
+            raise ProtectionError(f"{other} was told to seal for itself")
+        private, public = self._party.preshared(other)
+        return pair_key(private, public, "seal", run_of(self._party))
 
-    def _keep(self, party: Party, content: Secret, bundle: Blob) -> None:
+    def _keep(self, content: Secret, bundle: Blob) -> None:
         # The bundle is the same for all and needs no hiding: in state it is one object for 20,000 parties.
-        party.vault["content"] = content
-        party.state["bundle"] = bundle
+        self._party.vault["content"] = content
+        self._party.state["bundle"] = bundle
 
-    def check_opening(self, party: Party, contributions: int) -> None:
-        """Refuse to open what says of itself that it is no total over enough contributions."""
-        if contributions < (least := self.min_contributions(agreed_minimum(party))):
-            raise OpeningError(
-                f"total over {contributions} contributions, agreed were at least {least}: it stays shut"
-            )
+    # -- use it --------------------------------------------------------------------------------------
 
-    def unlocked(self, party: Party) -> Secret:
-        """Give the federation's key, the newest, to a party that holds it."""
-        return self._secrets(party)[0]
+    def newest(self) -> Secret:
+        """Return the federation's newest key, if this party holds it."""
+        return self._secrets()[0]
 
-    def _secrets(self, party: Party) -> list[Secret]:
-        """The federation's keys, newest first."""
+    def _secrets(self) -> list[Secret]:
+        """Return the federation's keys, newest first."""
+        party = self._party
         if "content" not in party.vault:
-            raise ProtectionError(f"{party.id} has no key of {self.name}: it must be sent one first")
+            raise ProtectionError(
+                f"{party.id} has no key of {self._terms.protection}: it must be sent one first"
+            )
         raw: bytes = party.state["bundle"].data
         content = ChaCha20Poly1305(party.vault["content"].reveal())
         try:
@@ -150,99 +182,30 @@ class ClientKeys(Guarded):
             packed = packed[end:]
         return found
 
-    def cached(self, party: Party, make: Callable[[Secret], Any]) -> Any:
-        """What is made from the federation's newest key, once per process and key."""
-        return self._ready(party, make, 0)
+    def cached(self, make: Callable[[Secret], Made]) -> Made:
+        """Return what is made from the federation's newest key, once per process and key."""
+        return self._cached(make, 0)
 
-    def fitting(
-        self, party: Party, make: Callable[[Secret], Any], read: Callable[[Any], Any]
-    ) -> tuple[Any, Any]:
-        """What is made from the newest key under which a ciphertext can be read, and what was read."""
-        newest = self.cached(party, make)
+    def fitting(self, make: Callable[[Secret], Made], read: Callable[[Made], Read]) -> tuple[Made, Read]:
+        """Return what is made from the newest key under which a ciphertext can be read, and what was read."""
+        newest = self.cached(make)
         try:
             return newest, read(newest)
         except ProtectionError as refusal:
-            for age in range(1, len(self._secrets(party))):
+            for age in range(1, len(self._secrets())):
                 with suppress(ProtectionError):
-                    older = self._ready(party, make, age)
+                    older = self._cached(make, age)
                     return older, read(older)
             raise refusal from None
 
-    def _ready(self, party: Party, make: Callable[[Secret], Any], age: int) -> Any:
-        content = (
-            hashlib.sha256(party.vault["content"].reveal()).digest() if "content" in party.vault else b""
-        )
-        key = (self.name, make.__qualname__, age, party.state.get("bundle"), content)
-        if key not in party.cache:
-            party.cache[key] = make(self._secrets(party)[age])
-        return party.cache[key]
-
-    # -- coordinator ---------------------------------------------------------------------------------
-
-    def prepare(self, coordinator: Any, sums: int) -> None:
-        """Let one party make the key; if it cannot, the next one does, down to the quorum."""
-        if len(coordinator.parties) < 2:
-            raise ProtectionError(f"{self.name} protects nothing with a single client: have at least two")
-        if (chosen := self.chosen_maker) and chosen not in coordinator.parties:
-            raise ConfigError(f"{chosen} is to make the keys and has not enrolled: choose another client")
-        spare = len(coordinator.parties) - max(
-            2, ceil(coordinator.manifest.quorum * len(coordinator.parties) - 1e-9)
-        )
-        for tried, maker in enumerate((chosen,) if chosen else coordinator.parties):
-            try:
-                take_keys(coordinator, self.make_keys, maker, self.wishes(coordinator))
-                break
-            except (QuorumError, MessageError):
-                if chosen or tried >= spare:
-                    raise
-
-    def rotate(self, coordinator: Any) -> None:
-        """Make a new key for the parties of a coordinator (or of a sum); it is used from the next sum on.
-
-        Who is not among them cannot open what comes later. Totals so far can still be opened by whoever
-        gets the new key.
-        """
-        wishes = {**coordinator.memory["wishes"], "renew": True}
-        holders = [name for name in coordinator.parties if name in coordinator.memory["holders"]]
-        for maker in [self.chosen_maker] if self.chosen_maker else holders:
-            with suppress(QuorumError, MessageError):
-                take_keys(coordinator, self.make_keys, maker, wishes)
-                return
-        raise ProtectionError("no client that holds the key could make a new one: the old one stays in use")
-
-    def tickets(self, pending: Sum) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]]]:
-        """What has to ride on the ask: the key for those who do not have it yet."""
-        memory = pending.memory
-        if self.lifetime and memory["used"] >= self.lifetime:
-            self.rotate(pending)
-        memory["used"] += 1
-        parties = pending.parties
-        hand_on(
-            memory,
-            pending.directory,
-            parties,
-            parties,
-            lambda holder, common: pending.ask(self.share_key, common, parties=[holder]),
-        )
-        return riding(pending)
-
-    def admit(self, coordinator: Any, names: Sequence[str]) -> None:
-        """Let any party that has the key seal it for those that come later."""
-        if "wraps" not in coordinator.memory:  # no client has one
-            return
-        lost: dict[str, str] = {}
-        hand_on(
-            coordinator.memory,
-            coordinator.directory,
-            names,
-            coordinator.parties,
-            lambda holder, common: coordinator.ask(self.share_key, common, parties=[holder], failures=lost),
-        )
-
-    def delivered(self, pending: Sum, party: str) -> None:
-        """Remember that a party has its key."""
-        pending.memory["wraps"].pop(party, None)
-        pending.memory["holders"].add(party)
+    def _cached(self, make: Callable[[Secret], Made], age: int) -> Made:
+        vault, state, cache = self._party.vault, self._party.state, self._party.cache
+        content = hashlib.sha256(vault["content"].reveal()).digest() if "content" in vault else b""
+        key = (self._terms.protection, make.__qualname__, age, state.get("bundle"), content)
+        if key not in cache:
+            cache[key] = make(self._secrets()[age])
+        made: Made = cache[key]
+        return made
 
 
 def _key_place(run: str, maker: str, receiver: str) -> bytes:

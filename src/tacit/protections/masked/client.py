@@ -1,103 +1,197 @@
-"""The clients' half of masked sums while they run: mask, and let go of one kind of share.
+"""Masked sums at a client: offer keys, check the draw, deal shares, mask, and release one kind of share.
 
-A client masks once with each key, and answers one request to unmask: what it has used or given is deleted in
-the same step, so that a repeated or altered ask finds nothing.
+A client deals its shares once, masks once with each key, and answers one request to unmask: what it has used
+or given is deleted in the same step, so that a repeated or altered ask finds nothing.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import compress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tacit.core.client import agreed_minimum
-from tacit.core.errors import OpeningError, ProtectionError
+from tacit.core.client import agreed_minimum, over
+from tacit.core.errors import MessageError, OpeningError, ProtectionError
 from tacit.core.layout import Layout
 from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.protection import Vector
 from tacit.core.secret import Secret
-from tacit.core.shared import Shared
 from tacit.core.values import Blob
-from tacit.crypto.channel import NONCE, place, unseal
+from tacit.crypto.channel import NONCE, identity_secrets, new_exchange, pair_keys, place, seal, unseal
 from tacit.crypto.masking import add_masks, sign_for
-from tacit.protections.keys.authenticated import run_of
-from tacit.protections.masked.dealer import MaskedDealer, forget, whole
-from tacit.protections.masked.keys import Seat
+from tacit.crypto.sharing import share_vector
+from tacit.protections.keys.authenticated import AuthenticatedClient, run_of
+from tacit.protections.masked.neighbours import Neighbourhood, check_neighbours
 from tacit.protections.masked.wire import (
     ELEMENTS,
     KEY,
     SHARE,
     TAG,
     Flags,
-    from_flags,
-    listed,
-    mask_seeds,
+    Offer,
+    commit,
+    derive_mask_seeds,
+    digest_names,
+    hash_pieces,
+    to_elements,
+    unpack_flags,
 )
 
+if TYPE_CHECKING:
+    from tacit.protections.masked import Masked
 
-@dataclass(frozen=True)
-class MaskedClient(MaskedDealer):
-    """A client in a sum; see :class:`tacit.protections.masked.coordinator.Masked`."""
+MOST_SUMS = 10_000  # that one batch prepares
 
-    def protect(self, party: Party, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
+
+class MaskedClient(AuthenticatedClient):
+    """Agrees with neighbours on masks, masks vectors, and helps to remove the masks from their sum.
+
+    In the vault: ``mask/number`` for the next draw; for each sum ``mask/own/…`` (its key, then also its seed)
+    and ``mask/held/…`` (shares of its neighbours' keys and seeds); and between two steps ``mask/exchange``,
+    ``mask/channels`` and ``mask/row``, with which shares are sealed and unsealed. All else is public.
+    """
+
+    def __init__(self, settings: Masked, party: Party) -> None:
+        super().__init__(party)
+        self.settings = settings
+
+    # -- before the sums -----------------------------------------------------------------------------------
+
+    def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
+        """Commit to a number for the draw of neighbours, before anyone knows who takes part."""
+        return {**super().introduce(greeting), "draw": self._draw_number()}
+
+    def _draw_number(self) -> bytes:
+        """Draw a number that places this client on the circle, and return a commitment to it."""
+        number = os.urandom(KEY)
+        self.party.vault["mask/number"] = Secret(number)
+        return commit("draw", run_of(self.party), self.party.id, 0, number)
+
+    @step
+    def offer(self, message: Message) -> Message:
+        """Offer a public key for every sum of a batch, reveal one's number, and commit to the next."""
+        first, sums, clients = (_read_integer(message, name) for name in ("first", "sums", "clients"))
+        party, root = self.party, message["root"]
+        if not (first > party.state.get("mask/last", 0) and 1 <= sums <= MOST_SUMS):
+            raise ProtectionError(f"{sums} sums from number {first} on: prepared before, or too many")
+        if clients < (least := self.settings.min_contributions(agreed_minimum(party))):
+            raise OpeningError(f"{clients} clients, agreed were at least {least}: {party.id} offers no key")
+        self._forget(first)
+        pairs = [new_exchange() for _ in range(sums)]
+        party.vault.update({f"mask/own/{first + i}": private for i, (private, _) in enumerate(pairs)})
+        number = party.vault["mask/number"].reveal()
+        publics = b"".join(public for _, public in pairs)
+        # Shares are sealed with a key of this batch, so that none of an earlier one can be unsealed later.
+        party.vault["mask/exchange"], exchange = new_exchange()
+        offer = Offer(exchange, root, number, self._draw_number(), first, sums, publics).to_bytes()
+        for name in ("names", "dealt", "slot"):
+            party.state.pop(f"mask/{name}", None)
+        known = {"first": first, "last": first + sums - 1, "sums": sums, "clients": clients, "root": root}
+        party.state.update(over("mask/", {**known, "revealed": number, "offer": offer}))
+        return Message(offer=Blob("public", offer))
+
+    @step
+    def deal(self, message: Message) -> Message:
+        """Check the neighbours, and seal for each its shares of one's keys and seeds.
+
+        The sealing key of two clients comes from keys of this batch, from their identities and from both
+        offers. So a relay that swaps an offer can read nothing, and nobody masks with a swapped key:
+        the shares that come with it do not open.
+        """
+        party = self.party
+        if "mask/names" in party.state:
+            raise ProtectionError(f"{party.id} has dealt its shares already: it deals them once")
+        run, around = run_of(party), Neighbourhood.of(party, message["names"])
+        offers = check_neighbours(self.settings, party, around, message)
+        threshold = self.settings.sizing(around.clients)[1]
+        secrets, commits = [], []
+        for slot in range(around.first, around.first + around.sums):
+            private, seed = party.vault[f"mask/own/{slot}"].reveal(), os.urandom(KEY)
+            party.vault[f"mask/own/{slot}"] = Secret(private + seed)
+            secrets.append(private + seed)
+            commits.append(commit("self", run, party.id, slot, seed))
+        shares = share_vector(to_elements(b"".join(secrets)).reshape(-1), len(around.holders), threshold)
+        channels = self._derive_channels(offers)
+        party.vault["mask/channels"] = Secret(b"".join(key.reveal() for key in channels.values()))
+        sealed = []
+        for name, share in zip(around.holders, shares, strict=True):
+            raw = share.values.astype("<u8").tobytes()
+            if name == party.id:
+                party.vault["mask/row"] = Secret(raw)
+            else:
+                sealed.append(seal(channels[name], raw, place(run, around.first, "shares", party.id, name)))
+        publics = b"".join(offer.publics for offer in offers.values())
+        known = {"names": message["names"], "threshold": threshold, "publics": publics}
+        party.state.update(over("mask/", known))
+        return Message(shares=Blob("sealed", b"".join(sealed)), commits=Blob("public", b"".join(commits)))
+
+    def _derive_channels(self, offers: Mapping[str, Offer]) -> dict[str, Secret]:
+        """Return the keys under which this client and each neighbour seal shares for one another."""
+        party = self.party
+        known = identity_secrets(party.identity, [party.pinned(name) for name in offers])
+        own = party.state.pop("mask/offer")
+        for index, (name, offer) in enumerate(offers.items()):
+            other = offer.to_bytes()
+            known[index] += hash_pieces(*((own, other) if party.id < name else (other, own)))
+        exchange, exchanges = party.vault.pop("mask/exchange"), [offer.exchange for offer in offers.values()]
+        keys = pair_keys(exchange, exchanges, "shares", run_of(party), known)
+        return dict(zip(offers, keys, strict=True))
+
+    # -- a sum -----------------------------------------------------------------------------------------------
+
+    def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Mask this party's vector, once; its key and seed of this sum are gone afterwards."""
-        state, run, slot = party.state, run_of(party), ticket["slot"]
+        party, state, slot = self.party, self.party.state, ticket["slot"]
         if f"mask/own/{slot}" not in party.vault or "mask/names" not in state:
             raise ProtectionError(
                 f"{party.id} has no masks for sum {slot}: they are agreed on, and used once"
             )
-        if whole(ticket, "sum") <= state.get("mask/opened", 0):
+        if _read_integer(ticket, "sum") <= state.get("mask/opened", 0):
             raise OpeningError(f"{party.id} helped to open sum {ticket['sum']}: it gives nothing more to it")
-        seat = Seat.of(party)
-        order = seat.order(party.id)
-        self._receive(party, ticket, seat, order)
-        partners = from_flags(ticket["partners"], len(order))
-        unknown = partners & ~from_flags(state["mask/dealt"], len(order))
-        if unknown.any() or not partners[order.index(party.id)]:
-            raise ProtectionError(f"{party.id} was told to mask with clients of whom it holds no shares")
-        if (around := int(partners.sum())) < state["mask/threshold"]:
-            raise OpeningError(
-                f"{around} clients around {party.id}, agreed were {state['mask/threshold']}: it gives nothing"
-            )
-        encoding = self.encoding(layout, seat.clients)
+        around = Neighbourhood.of(party, state["mask/names"])
+        self._receive_shares(ticket, around)
+        partners = self._check_partners(ticket["partners"], around)
+        encoding = self.settings.encoding(layout, around.clients)
         words = encoding.encode(vector)
-        own, call = party.vault.pop(f"mask/own/{slot}").reveal(), party.asked
-        publics = np.frombuffer(state["mask/publics"], np.uint8).reshape(len(seat.names), -1, KEY)
-        keys = dict(zip(seat.names, publics[:, slot - seat.first], strict=True))
-        others = {name: keys[name].tobytes() for name in compress(order, partners) if name != party.id}
-        seeds = mask_seeds(Secret(own[:KEY]), others, run, call, slot, party.id)
+        own, run, call = party.vault.pop(f"mask/own/{slot}").reveal(), run_of(party), party.asked
+        publics = np.frombuffer(state["mask/publics"], np.uint8).reshape(len(around.neighbours), -1, KEY)
+        keys = dict(zip(around.neighbours, publics[:, slot - around.first], strict=True))
+        others = {
+            name: keys[name].tobytes() for name in compress(around.holders, partners) if name != party.id
+        }
+        seeds = derive_mask_seeds(Secret(own[:KEY]), others, run, call, slot, party.id)
         pairs = [(seed, sign_for(party.id, name)) for name, seed in seeds.items()]
         add_masks(words, [(Secret(own[KEY:]), 1), *pairs])
-        forget(party, slot)
+        self._forget(slot)
         known = {"slot": slot, "sum": ticket["sum"], "partners": ticket["partners"]}
-        state.update({f"mask/{name}": value for name, value in known.items()})
+        state.update(over("mask/", known))
         return Message(masked=Blob("masked", encoding.write(words, run, slot, call)))
 
-    @staticmethod
-    def _receive(party: Party, ticket: Mapping[str, Any], seat: Seat, order: list[str]) -> None:
+    def _receive_shares(self, ticket: Mapping[str, Any], around: Neighbourhood) -> None:
         """Unseal the shares that rode on the ask; the first time settles whose they are."""
+        party, holders = self.party, around.holders
         if (known := party.state.get("mask/dealt")) is not None:
             if ticket.get("dealt", known) != known:
                 raise ProtectionError(f"{party.id} was handed shares of other clients than the first time")
             return
-        run, dealt = run_of(party), from_flags(ticket.get("dealt"), len(order))
+        run, dealt = run_of(party), unpack_flags(ticket.get("dealt"), len(holders))
         sealed: bytes = ticket["shares"].data
         channels = party.vault.pop("mask/channels").reveal()
-        length = 2 * SHARE * seat.sums
-        held = np.zeros((len(order), seat.sums, 2 * ELEMENTS), "<u8")
-        for index, name in enumerate(order):
+        length = 2 * SHARE * around.sums
+        held = np.zeros((len(holders), around.sums, 2 * ELEMENTS), "<u8")
+        for index, name in enumerate(holders):
             if name == party.id:
                 raw = party.vault.pop("mask/row").reveal()
             elif dealt[index]:
-                key = Secret(channels[KEY * seat.names.index(name) :][:KEY])
+                key = Secret(channels[KEY * around.neighbours.index(name) :][:KEY])
                 part, sealed = sealed[: NONCE + length + TAG], sealed[NONCE + length + TAG :]
                 try:
-                    raw = unseal(key, part, place(run, seat.first, "shares", name, party.id))
+                    raw = unseal(key, part, place(run, around.first, "shares", name, party.id))
                 except ProtectionError:
                     raise ProtectionError(
                         f"the shares that {name} dealt to {party.id} do not open: they were changed, or the "
@@ -107,46 +201,80 @@ class MaskedClient(MaskedDealer):
                 continue
             if len(raw) != length:
                 raise ProtectionError(f"{name} dealt {len(raw)} bytes of shares, agreed were {length}")
-            held[index] = np.frombuffer(raw, "<u8").reshape(seat.sums, -1)
-        for i in range(seat.sums):
-            party.vault[f"mask/held/{seat.first + i}"] = Secret(held[:, i].tobytes())
+            held[index] = np.frombuffer(raw, "<u8").reshape(around.sums, -1)
+        for i in range(around.sums):
+            party.vault[f"mask/held/{around.first + i}"] = Secret(held[:, i].tobytes())
         party.state["mask/dealt"] = ticket["dealt"]
 
+    def _check_partners(self, raw: Any, around: Neighbourhood) -> Flags:
+        """Return with which holders to mask, if this client has shares of them all and they are enough."""
+        party, state = self.party, self.party.state
+        partners = unpack_flags(raw, len(around.holders))
+        unknown = partners & ~unpack_flags(state["mask/dealt"], len(around.holders))
+        if unknown.any() or not partners[around.holders.index(party.id)]:
+            raise ProtectionError(f"{party.id} was told to mask with clients of whom it holds no shares")
+        if (found := int(partners.sum())) < state["mask/threshold"]:
+            raise OpeningError(
+                f"{found} clients around {party.id}, agreed were {state['mask/threshold']}: it gives nothing"
+            )
+        return partners
+
     @step
-    def unmask(self, party: Party, message: Message, shared: Shared | None) -> Message:
+    def unmask(self, message: Message) -> Message:
         """Give one share for each neighbour: of its seed if it arrived, of its key if it vanished."""
-        state, slot = party.state, message["slot"]
+        party, state, slot = self.party, self.party.state, message["slot"]
         if state.get("mask/slot") != slot or f"mask/held/{slot}" not in party.vault:
             raise OpeningError(
                 f"{party.id} took no part in sum {slot}, or gave its shares of it already: it gives none"
             )
-        seat = Seat.of(party)
-        order = seat.order(party.id)
-        alive, partners = (from_flags(raw, len(order)) for raw in (message["alive"], state["mask/partners"]))
-        self._check_survivors(party, message, seat, alive, partners)
+        around = Neighbourhood.of(party, state["mask/names"])
+        alive = unpack_flags(message["alive"], len(around.holders))
+        partners = unpack_flags(state["mask/partners"], len(around.holders))
+        self._check_survivors(message, around, alive, partners)
         held = np.frombuffer(party.vault.pop(f"mask/held/{slot}").reveal(), "<u8")
-        keys, seeds = np.split(held.reshape(len(order), 2 * ELEMENTS), 2, axis=1)
+        keys, seeds = np.split(held.reshape(len(around.holders), 2 * ELEMENTS), 2, axis=1)
         state["mask/opened"] = state["mask/sum"]
         return Message(shares=Blob("share", np.where(alive[:, None], seeds, keys)[partners].tobytes()))
 
     def _check_survivors(
-        self, party: Party, message: Message, seat: Seat, alive: Flags, partners: Flags
+        self, message: Message, around: Neighbourhood, alive: Flags, partners: Flags
     ) -> None:
         """Refuse to help if the survivors are too few, or not those that everybody was told of."""
-        least, threshold = self.min_contributions(agreed_minimum(party)), party.state["mask/threshold"]
-        order, around = seat.order(party.id), int(alive.sum())
-        if not alive[order.index(party.id)] or (alive & ~partners).any():
+        party, threshold = self.party, self.party.state["mask/threshold"]
+        least, near = self.settings.min_contributions(agreed_minimum(party)), int(alive.sum())
+        if not alive[around.holders.index(party.id)] or (alive & ~partners).any():
             raise ProtectionError(
                 f"{party.id} was told that itself vanished, or that clients arrived with whom it did not "
                 "mask: it gives no shares"
             )
-        if (survivors := whole(message, "survivors")) < least or around < threshold:
+        if (survivors := _read_integer(message, "survivors")) < least or near < threshold:
             raise OpeningError(
-                f"{survivors} contributions, {around} of them around {party.id}: agreed were at "
+                f"{survivors} contributions, {near} of them around {party.id}: agreed were at "
                 f"least {least} and {threshold}; the sum stays shut"
             )
         # Whoever masks with all others can check the list; on the circle it binds only its neighbours.
-        if self.sizing(seat.clients)[0] == seat.clients - 1:
-            arrived = list(compress(order, alive))
-            if len(arrived) != survivors or listed(arrived) != message["list"]:
+        if self.settings.sizing(around.clients)[0] == around.clients - 1:
+            arrived = list(compress(around.holders, alive))
+            if len(arrived) != survivors or digest_names(arrived) != message["list"]:
                 raise ProtectionError(f"{party.id} was told of other survivors than the list names")
+
+    # -- afterwards ------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Delete what was agreed on for sums that did not come."""
+        self._forget(self.party.state.get("mask/last", 0) + 1)
+        for name in ("exchange", "channels", "row"):
+            self.party.vault.pop(f"mask/{name}", None)
+
+    def _forget(self, before: int) -> None:
+        """Delete the secrets of sums that are over: what is gone cannot be asked for."""
+        for name in list(self.party.vault):
+            if name.startswith(("mask/own/", "mask/held/")) and int(name.split("/")[2]) < before:
+                del self.party.vault[name]
+
+
+def _read_integer(fields: Mapping[str, Any], name: str) -> int:
+    """Return a whole number of an ask: NaN, for one, is never less than anything."""
+    if type(value := fields.get(name)) is not int:
+        raise MessageError(f"'{name}' of an ask is a {type(value).__name__}, not a whole number")
+    return value

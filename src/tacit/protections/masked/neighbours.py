@@ -14,52 +14,63 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from math import log
+from typing import TYPE_CHECKING, NamedTuple
 
-from tacit.protections.masked.wire import HASH, hashed
+import numpy as np
+
+from tacit.core.errors import OpeningError, ProtectionError
+from tacit.core.exposure import COORDINATOR
+from tacit.core.message import Message
+from tacit.core.party import Party
+from tacit.protections.keys.authenticated import run_of
+from tacit.protections.masked.wire import HASH, Offer, commit, hash_pieces
+
+if TYPE_CHECKING:
+    from tacit.protections.masked import Masked
 
 FALSE_ALARM_BITS = 20  # an honest draw looks suspicious to any of the clients at most once in 2^20
 
 
-class Tree:
+class MerkleTree:
     """A hash tree over named commitments: one root for all, and a short proof for each.
 
-    >>> tree = Tree({"ann": b"a", "bob": b"b", "eve": b"e"})
-    >>> proof = tree.proof("eve")
-    >>> proves(tree.root, 3, "eve", b"e", proof), proves(tree.root, 3, "eve", b"f", proof)
+    >>> tree = MerkleTree({"ann": b"a", "bob": b"b", "eve": b"e"})
+    >>> proof = tree.prove("eve")
+    >>> verify_proof(tree.root, 3, "eve", b"e", proof), verify_proof(tree.root, 3, "eve", b"f", proof)
     (True, False)
     """
 
     def __init__(self, leaves: Mapping[str, bytes]) -> None:
         self._index = {name: index for index, name in enumerate(sorted(leaves))}
-        level = [hashed(b"leaf", name.encode(), leaves[name]) for name in self._index]
+        level = [hash_pieces(b"leaf", name.encode(), leaves[name]) for name in self._index]
         level += [bytes(HASH)] * ((1 << _depth(len(level))) - len(level))
         self._levels = [level]
         while len(level) > 1:
             level = [sha256(b"node" + level[i] + level[i + 1]).digest() for i in range(0, len(level), 2)]
             self._levels.append(level)
-        self.root = hashed(b"root", len(leaves).to_bytes(8, "little"), level[0])
+        self.root = hash_pieces(b"root", len(leaves).to_bytes(8, "little"), level[0])
 
-    def proof(self, name: str) -> bytes:
-        """Position and siblings of a leaf, from the bottom up."""
+    def prove(self, name: str) -> bytes:
+        """Return position and siblings of a leaf, from the bottom up."""
         index = self._index[name]
         siblings = [level[(index >> height) ^ 1] for height, level in enumerate(self._levels[:-1])]
         return index.to_bytes(4, "little") + b"".join(siblings)
 
 
-def proves(root: bytes, size: int, name: str, leaf: bytes, proof: bytes) -> bool:
-    """Whether a named commitment belongs to the tree of that root and size."""
-    if len(proof) != proof_bytes(size):
+def verify_proof(root: bytes, size: int, name: str, leaf: bytes, proof: bytes) -> bool:
+    """Return whether a named commitment belongs to the tree of that root and size."""
+    if len(proof) != proof_length(size):
         return False
-    index, node = int.from_bytes(proof[:4], "little"), hashed(b"leaf", name.encode(), leaf)
+    index, node = int.from_bytes(proof[:4], "little"), hash_pieces(b"leaf", name.encode(), leaf)
     for start in range(4, len(proof), HASH):
         sibling = proof[start : start + HASH]
         node = sha256(b"node" + (sibling + node if index & 1 else node + sibling)).digest()
         index >>= 1
-    return index == 0 and hashed(b"root", size.to_bytes(8, "little"), node) == root
+    return index == 0 and hash_pieces(b"root", size.to_bytes(8, "little"), node) == root
 
 
-def proof_bytes(size: int) -> int:
-    """Length of a proof in a tree of that size."""
+def proof_length(size: int) -> int:
+    """Return the length of a proof in a tree of that size."""
     return 4 + HASH * _depth(size)
 
 
@@ -67,15 +78,15 @@ def _depth(size: int) -> int:
     return max(size - 1, 0).bit_length()
 
 
-def place_of(root: bytes, number: bytes) -> int:
-    """Place on the circle, a whole number below 2^64, of the client that committed to this number."""
-    return int.from_bytes(hashed(b"place", root, number)[:8], "little")
+def find_place(root: bytes, number: bytes) -> int:
+    """Return the place on the circle, below 2^64, of the client that committed to this number."""
+    return int.from_bytes(hash_pieces(b"place", root, number)[:8], "little")
 
 
-def circle(places: Mapping[str, int], count: int) -> dict[str, tuple[str, ...]]:
-    """Give each client itself and its neighbours, half of them on either side, in order of their names.
+def assign_holders(places: Mapping[str, int], count: int) -> dict[str, tuple[str, ...]]:
+    """Return, for each client, itself and its neighbours, half of them on either side, in order of names.
 
-    >>> circle({"a": 5, "b": 1, "c": 3, "d": 9}, 2)["a"]
+    >>> assign_holders({"a": 5, "b": 1, "c": 3, "d": 9}, 2)["a"]
     ('a', 'c', 'd')
     """
     ring = sorted(places, key=lambda name: (places[name], name))
@@ -89,8 +100,8 @@ def circle(places: Mapping[str, int], count: int) -> dict[str, tuple[str, ...]]:
     }
 
 
-def is_drawn(own: int, others: Sequence[int], clients: int, missing: float) -> bool:
-    """Whether these may be the nearest on either side, of so many clients of whom a share is missing.
+def is_plausible_draw(own: int, others: Sequence[int], clients: int, missing: float) -> bool:
+    """Return whether these may be the nearest on either side, of so many clients of whom a share is missing.
 
     If μ clients are expected in an arc, P[fewer than h] ≤ exp(-(μ - h - h ln(μ/h))) (Chernoff); an arc
     that holds h neighbours is too long if that is below 2^-20 for all clients together.
@@ -102,3 +113,60 @@ def is_drawn(own: int, others: Sequence[int], clients: int, missing: float) -> b
         mean += 1
     reach = mean / (clients * (1 - missing)) * 2.0**64
     return ahead[half - 1] <= reach and (1 << 64) - ahead[half] <= reach
+
+
+# -- at a client -----------------------------------------------------------------------------------------
+
+
+class Neighbourhood(NamedTuple):
+    """What a client knows of a batch of sums and of its neighbours in it.
+
+    ``holders`` are all that hold shares of its secrets, itself included: the n-th holds the n-th share.
+    """
+
+    first: int
+    sums: int
+    clients: int
+    root: bytes
+    neighbours: list[str]
+    holders: list[str]
+
+    @classmethod
+    def of(cls, party: Party, names: bytes) -> Neighbourhood:
+        """Return what a party has agreed to offer keys for, with the neighbours that it is told of."""
+        first, sums, clients, root = (party.state[f"mask/{name}"] for name in cls._fields[:4])
+        neighbours = names.decode().split("\n")
+        return cls(first, sums, clients, root, neighbours, sorted([party.id, *neighbours]))
+
+
+def check_neighbours(
+    settings: Masked, party: Party, around: Neighbourhood, message: Message
+) -> dict[str, Offer]:
+    """Return the neighbours' offers, once they are known to be drawn rather than chosen."""
+    wanted, threshold = settings.sizing(around.clients)
+    sparse, found = wanted < around.clients - 1, len(around.neighbours)
+    if around.neighbours != sorted({*around.neighbours} - {party.id, COORDINATOR}):
+        raise ProtectionError("neighbours that are not others, each of them once and in order")
+    # Where all mask with all, some may have vanished; on the circle others take their places.
+    if not (wanted if sparse else threshold - 1) <= found <= wanted:
+        raise OpeningError(
+            f"{found} neighbours among {around.clients} clients, agreed were {wanted} and at least "
+            f"{threshold - 1} of them: {party.id} deals nothing"
+        )
+    raw = np.frombuffer(message["offers"], np.uint8).reshape(found, -1)
+    proofs = np.frombuffer(message.get("proofs", b""), np.uint8)
+    if proofs.size != found * proof_length(around.clients) * sparse:
+        raise ProtectionError(f"proofs of {proofs.size} bytes: they are missing or too many")
+    run, offers = run_of(party), {}
+    for name, content, proof in zip(around.neighbours, raw, proofs.reshape(found, -1), strict=True):
+        offers[name] = offer = Offer.from_bytes(content.tobytes(), around.root, around.first, around.sums)
+        leaf = commit("draw", run, name, 0, offer.number)
+        if sparse and not verify_proof(around.root, around.clients, name, leaf, proof.tobytes()):
+            raise ProtectionError(f"{name} took no part in the draw with the number that it shows")
+    own = find_place(around.root, party.state["mask/revealed"])
+    places = [find_place(around.root, offer.number) for offer in offers.values()]
+    if sparse and not is_plausible_draw(own, places, around.clients, settings.dropout_share):
+        raise ProtectionError(
+            f"the neighbours of {party.id} sit further away than chance explains: others were left out"
+        )
+    return offers

@@ -1,4 +1,4 @@
-"""Electing a committee by commit and reveal, so that nobody can steer it; and what votes would give.
+"""Electing a committee by commit and reveal, so that nobody can steer it.
 
 Every client commits to a random number when it enrols, sees all commitments, and only then reveals. The
 seed is a hash of all numbers, so it is uniform if a single client is honest, whoever speaks last.
@@ -17,20 +17,31 @@ than 1,000 clients those 1,000 vote and stand for election whose names hash lowe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.errors import ConfigError
+from tacit.core.errors import FederationError, OpeningError, ProtectionError
+from tacit.core.link import Link
+from tacit.core.marks import step
+from tacit.core.message import Message
+from tacit.core.party import Party
+from tacit.core.secret import Secret
+from tacit.core.values import Blob
+from tacit.crypto.channel import checked_key, sign_key
+from tacit.protections.keys.authenticated import run_of
+from tacit.protections.keys.key_relay import Ask
+from tacit.protections.secret_sharing.share_round import names_from_bytes, names_to_bytes, stack_rows
 
 ELECTORATE = 1_000
 NONCE = 32
 
 
-def hashed(*pieces: bytes) -> bytes:
+def hash_pieces(*pieces: bytes) -> bytes:
     """Hash byte strings, each with its length, so that none run together."""
     digest = sha256()
     for piece in pieces:
@@ -39,148 +50,165 @@ def hashed(*pieces: bytes) -> bytes:
 
 
 def commitment(run: str, owner: str, nonce: bytes) -> bytes:
-    """What a client shows of its number before all have committed."""
-    return hashed(b"commitment", run.encode(), owner.encode(), nonce)
+    """Return what a client shows of its number before all have committed."""
+    return hash_pieces(b"commitment", run.encode(), owner.encode(), nonce)
 
 
 def rank(run: str, name: str) -> bytes:
-    """Place of a client among those who may vote, where not all can."""
-    return hashed(b"electorate", run.encode(), name.encode())
+    """Return the place of a client among those who may vote, where not all can."""
+    return hash_pieces(b"electorate", run.encode(), name.encode())
 
 
-def electorate(names: Iterable[str], run: str, limit: int = ELECTORATE) -> list[str]:
-    """Clients that vote and may be elected, sorted by name.
+def choose_voters(names: Iterable[str], run: str, limit: int) -> list[str]:
+    """Return the clients that vote and may be elected, sorted by name.
 
-    >>> electorate(["bob", "ann"], "run"), len(electorate(map(str, range(2000)), "run"))
+    >>> choose_voters(["bob", "ann"], "run", 2), len(choose_voters(map(str, range(2000)), "run", 1000))
     (['ann', 'bob'], 1000)
     """
     found = sorted(names)
     return found if len(found) <= limit else sorted(sorted(found, key=lambda name: rank(run, name))[:limit])
 
 
-def seed_of(run: str, draw: int, nonces: Iterable[bytes]) -> bytes:
-    """Seed of a draw: a hash of all numbers, in the order of their owners' names."""
-    return hashed(b"draw", run.encode(), draw.to_bytes(8, "little"), *nonces)
+def draw_seed(run: str, draw: int, nonces: Iterable[bytes]) -> bytes:
+    """Return the seed of a draw: a hash of all numbers, in the order of their owners' names."""
+    return hash_pieces(b"draw", run.encode(), draw.to_bytes(8, "little"), *nonces)
 
 
-def elected(seed: bytes, names: Iterable[str], members: int) -> tuple[str, ...]:
+def draw_members(seed: bytes, names: Iterable[str], members: int) -> tuple[str, ...]:
     """Draw a committee: every set of members is as likely as any other.
 
-    >>> elected(bytes(32), ["ann", "bob", "eve", "joe"], 2)
+    >>> draw_members(bytes(32), ["ann", "bob", "eve", "joe"], 2)
     ('eve', 'bob')
     """
-    return tuple(sorted(names, key=lambda name: hashed(seed, name.encode()))[:members])
+    return tuple(sorted(names, key=lambda name: hash_pieces(seed, name.encode()))[:members])
 
 
-def simulate_elections(
-    clients: int,
-    members: int,
-    colluders: int,
-    elections: int,
-    rng: np.random.Generator,
-    *,
-    rule: Literal["draw", "votes"] = "draw",
-    draws: int = 1,
-    wanted: int | None = None,
-) -> NDArray[np.int64]:
-    """Count how many seats colluders take; gives the number of elections for 0, 1, … members.
+class Election:
+    """The coordinator's part: it collects commitments and numbers, and passes them on."""
 
-    Parameters
-    ----------
-    clients, members, colluders, elections : int
-    rng : numpy.random.Generator
-    rule : {"draw", "votes"}
-        Ours; or random votes as published: every client gives each other one between 0 and 1, and the
-        highest sums are elected. Colluders give each other 1, and everybody else 0.
-    draws : int
-        How often a draw may be made. Colluders that see one with too few seats for them withhold a number
-        and so void it, at the price of one of them.
-    wanted : int, optional
-        Seats with which colluders are content; all, if left out.
+    def __init__(self, link: Link, seats: int, draws: int) -> None:
+        self._link, self._seats, self.draws = link, seats, draws
+        self.commitments: dict[str, bytes] = {}  # signed, of the numbers that are revealed next
+        self.draw = 0  # how many committees were drawn
+        self.members: tuple[str, ...] = ()  # the committee
+        self.voters: list[str] = []  # who was left when it was drawn
+        self.evidence: dict[str, Any] = {}  # what the election can be checked with
+        self.informed: set[str] = set()  # who has seen that
 
-    Examples
-    --------
-    >>> simulate_elections(16, 3, 3, 1000, np.random.default_rng(0), rule="votes").tolist()
-    [0, 0, 163, 837]
-    """
-    if not 0 <= colluders <= clients or not 1 <= members <= clients:
-        raise ConfigError(f"{colluders} colluders and {members} seats among {clients} clients: too many")
-    if rule == "votes":
-        seats = _by_votes(clients, members, colluders, elections, rng)
-    else:
-        content = members if wanted is None else wanted
-        seats = np.array(
-            [_by_draw(clients, members, colluders, draws, content, rng) for _ in range(elections)]
-        )
-    return np.bincount(seats, minlength=members + 1)
+    def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
+        """Keep a commitment, if it is that party's own."""
+        signed = fields.get("commitment")
+        if not isinstance(signed, bytes):
+            raise ProtectionError(f"{party} committed to no number where one was agreed")
+        checked_key(signed, self._link.pinned(party), "commitment", party, self._link.manifest.digest)
+        self.commitments[party] = signed
 
-
-def _by_draw(
-    clients: int, members: int, colluders: int, draws: int, wanted: int, rng: np.random.Generator
-) -> int:
-    friends = [f"friend {index}" for index in range(colluders)]
-    honest = [f"honest {index}" for index in range(clients - colluders)]
-    seats = 0
-    for draw in range(draws):
-        chosen = elected(seed_of("run", draw + 1, [rng.bytes(NONCE)]), honest + friends, members)
-        seats = len({*chosen} & {*friends})
-        if seats >= wanted or len(friends) <= wanted:
-            break
-        friends.pop()
-    return seats
-
-
-def _by_votes(
-    clients: int, members: int, colluders: int, elections: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
-    honest = clients - colluders
-    votes = rng.random((elections, honest, clients))
-    votes[:, np.arange(honest), colluders + np.arange(honest)] = 0.0
-    sums = votes.sum(axis=1)
-    sums[:, :colluders] += colluders
-    return np.asarray((np.argsort(-sums, axis=1)[:, :members] < colluders).sum(axis=1))
-
-
-def message_counts(clients: int, members: int, rounds: int) -> dict[str, dict[str, int]]:
-    """Messages of peer-to-peer and Two-Phase MPC, by the survey's formulas and as the ledger counts ours.
-
-    Ours are messages between clients where totals open at the clients, in sums over all of them; one message
-    for each other client once, with the clients' key; and, for the election, one list of commitments to
-    each client and one number from it (commitments ride on enrolment, numbers on the first sum).
-    The survey's Two-Phase count has (K - 1)² messages a round too many; ``corrected`` is without them.
-
-    Examples
-    --------
-    >>> counts = message_counts(16, 3, 15)
-    >>> counts["shares"]["survey"], counts["committee"]["survey"], counts["committee"]["corrected"]
-    (7200, 1530, 1470)
-    >>> counts["shares"]["ours"], counts["committee"]["ours"], counts["committee"]["election"]
-    (7215, 1365, 32)
-    """
-    n, k = clients, min(members, clients)
-    once = 2 * n * (n - 1)
-    survey = once + rounds * (n * k + k * (k - 1) + n)
-    return {
-        "shares": {"survey": rounds * once, "ours": rounds * once + n - 1},
-        "committee": {
-            "survey": survey,
-            "corrected": survey - rounds * (k - 1) ** 2,
-            "ours": 2 * rounds * k * (n - 1) + n - 1,
-            "election": 2 * n,
-        },
-    }
-
-
-def checked_members(members: int, threshold: int) -> None:
-    """Refuse a committee that could be told two tales, or that cannot open anything."""
-    if not members >= 2:
-        raise ConfigError(f"members is {members}: a committee has at least two")
-    if not members < 2 * threshold <= 2 * members:
-        raise ConfigError(
-            f"threshold is {threshold}: of {members} members more than half, and at most all, open a total"
+    def elect(self, ask: Ask, candidates: Sequence[str]) -> list[str]:
+        """Draw until nobody withholds its number, and return who is left."""
+        left, run = list(candidates), self._link.manifest.digest
+        while self.draw < self.draws and len(left) >= 2:
+            self.draw += 1
+            names = choose_voters(left, run, ELECTORATE)
+            signed = stack_rows(self.commitments, names)
+            ballot = {"draw": self.draw, "names": names_to_bytes(names), "commitments": signed}
+            nonces = {}
+            for party, reply in ask(Voter.reveal, ballot, parties=names):
+                nonce, following = reply.get("nonce"), reply.get("commitment")
+                if self._is_committed(party, nonce) and isinstance(following, Blob):
+                    nonces[party], self.commitments[party] = nonce.data, following.data
+            left = [name for name in left if name in nonces or name not in names]
+            if len(nonces) == len(names):
+                numbers = [nonces[name] for name in names]
+                self.members = draw_members(draw_seed(run, self.draw, numbers), names, self._seats)
+                self.evidence = {**ballot, "nonces": stack_rows(nonces, names)}
+                self.voters, self.informed = left, set()
+                return left
+        raise FederationError(
+            f"no committee after {self.draw} draws, with {len(left)} clients left: in each somebody "
+            "withheld its number, or too many members vanished. Raise draws, or leave out who vanishes"
         )
 
+    def _is_committed(self, party: str, nonce: Any) -> bool:
+        """Return whether a number is the one that a party has committed to."""
+        if not isinstance(nonce, Blob) or len(nonce.data) != NONCE:
+            return False
+        return commitment(self._link.manifest.digest, party, nonce.data) == self.commitments[party][-NONCE:]
 
-def ballot_of(draw: int, names: Sequence[str], signed: NDArray[np.uint8]) -> bytes:
-    """Digest of the list of commitments that a client saw before it revealed."""
-    return hashed(draw.to_bytes(8, "little"), "\n".join(names).encode(), signed.tobytes())
+    def evidence_for(self, party: str) -> Mapping[str, Any]:
+        """Return what the election can be checked with, for who has not seen it."""
+        return {} if party in self.informed else self.evidence
+
+
+class Voter:
+    """A client's part: it commits to a number, reveals it once, and checks who was elected."""
+
+    def __init__(self, party: Party, seats: int, draws: int) -> None:
+        self._party, self._seats, self._draws = party, seats, draws
+
+    def commit(self) -> bytes:
+        """Choose a number, and return the signed commitment to it."""
+        party, run, nonce = self._party, run_of(self._party), os.urandom(NONCE)
+        party.vault["nonce"] = Secret(nonce)
+        return sign_key(party.identity, "commitment", party.id, run, commitment(run, party.id, nonce))
+
+    @step
+    def reveal(self, message: Message) -> Message:
+        """Reveal one's number, once all have committed to theirs; commit to the next."""
+        party, last = self._party, self._party.state.get("draw", 0)
+        draw, names, signed = message["draw"], names_from_bytes(message["names"]), message["commitments"]
+        if not last < draw <= self._draws:
+            raise OpeningError(
+                f"{party.id} was asked for draw {draw}, after draw {last} and with "
+                f"{self._draws} agreed: nobody gets to draw until the committee suits it"
+            )
+        self._check_ballot(names, signed)
+        nonce, run = party.vault["nonce"].reveal(), run_of(party)
+        own = dict(zip(names, signed, strict=True)).get(party.id)
+        if own is None or own.tobytes()[-NONCE:] != commitment(run, party.id, nonce):
+            raise ProtectionError(f"{party.id} does not find its own commitment among those it was shown")
+        party.state.update({"draw": draw, "ballot": _ballot_digest(draw, names, signed)})
+        return Message(nonce=Blob("public", nonce), commitment=Blob("public", self.commit()))
+
+    def _check_ballot(self, names: Sequence[str], signed: NDArray[np.uint8]) -> None:
+        """Check that each name is there once, each with a commitment that it signed itself."""
+        if list(names) != sorted(set(names)):
+            raise ProtectionError("the list of commitments is not sorted, or names a client twice")
+        party, run = self._party, run_of(self._party)
+        for name, row in zip(names, signed, strict=True):
+            claim = ("commitment", name, party.pinned(name), row.tobytes())
+            if claim not in party.cache:
+                checked_key(row.tobytes(), party.pinned(name), "commitment", name, run)
+                party.cache[claim] = True
+
+    def find_committee(self, fields: Mapping[str, Any]) -> tuple[tuple[str, ...], int]:
+        """Return the committee that this party itself found to be elected, and in which draw."""
+        if "nonces" in fields:
+            self._accept(fields)
+        state = self._party.state
+        return tuple(names_from_bytes(state.get("committee", b""))), state.get("elected", 0)
+
+    def _accept(self, evidence: Mapping[str, Any]) -> None:
+        """Draw the committee again from what was revealed, and check that one's own number is in it."""
+        party, run = self._party, run_of(self._party)
+        draw, names, signed = evidence["draw"], names_from_bytes(evidence["names"]), evidence["commitments"]
+        nonces = [row.tobytes() for row in evidence["nonces"]]
+        if party.id in names:
+            if party.state.get("ballot") != _ballot_digest(draw, names, signed):
+                raise ProtectionError(f"{party.id} is shown an election that it revealed no number for")
+        else:
+            self._check_ballot(names, signed)
+            all_vote = len(names) < ELECTORATE
+            if all_vote or draw > self._draws or rank(run, party.id) < max(rank(run, n) for n in names):
+                raise ProtectionError(
+                    f"{party.id} had no part in the election of this committee: it takes no part in its sums"
+                )
+        for name, nonce, row in zip(names, nonces, signed, strict=True):
+            if row.tobytes()[-NONCE:] != commitment(run, name, nonce):
+                raise ProtectionError(f"the number of {name} is not the one that it committed to")
+        members = draw_members(draw_seed(run, draw, nonces), names, self._seats)
+        party.state.update({"committee": names_to_bytes(members), "elected": draw})
+
+
+def _ballot_digest(draw: int, names: Sequence[str], signed: NDArray[np.uint8]) -> bytes:
+    """Return the digest of the list of commitments that a client saw before it revealed."""
+    return hash_pieces(draw.to_bytes(8, "little"), names_to_bytes(names), signed.tobytes())

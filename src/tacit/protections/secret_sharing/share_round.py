@@ -1,4 +1,4 @@
-"""What dealt sums are made of: who holds which share, how shares are cut, added and put together again.
+"""One time that shares are dealt: who holds which share, how shares are cut, added and put together again.
 
 An additive share is uniform, so 32 bytes of seed stand for it; only one share of a dealer has the vector's
 length, and a dealer that holds a share itself keeps that one. Shamir's shares all have the vector's length.
@@ -35,77 +35,77 @@ _LOW32, _3, _32 = np.uint64((1 << 32) - 1), np.uint64(3), np.uint64(32)
 
 
 @dataclass(frozen=True)
-class Dealing:
-    """One time that shares are dealt: for which sum, and to whom, in the order of their points.
+class ShareRound:
+    """One time that shares are dealt: for which sum, and to whom.
 
     Examples
     --------
-    >>> deal = Dealing("additive", 1, 1, ("ann", "bob", "eve"), 3)
-    >>> pieces = deal.cut("bob", np.array([7, -1]))
+    >>> share_round = ShareRound("additive", 1, 1, ("ann", "bob", "eve"), 3)
+    >>> pieces = share_round.cut("bob", np.array([7, -1]))
     >>> [len(piece) for piece in pieces]
     [32, 16, 32]
-    >>> rows = [deal.added(i, np.zeros(2, np.uint64), ["bob"], [piece]) for i, piece in enumerate(pieces)]
-    >>> recovered("additive", [1, 2, 3], rows, 3).tolist()
+    >>> rows = [share_round.add(i, np.zeros(2, "u8"), ["bob"], [piece]) for i, piece in enumerate(pieces)]
+    >>> recover_total("additive", [1, 2, 3], rows, 3).tolist()
     [7, -1]
     """
 
     scheme: Scheme
-    number: int
-    lap: int
-    holders: tuple[str, ...]
-    threshold: int
+    number: int  # of the sum
+    lap: int  # rises whenever the sum starts again, or with each committee
+    holders: tuple[str, ...]  # the first has point 1
+    threshold: int  # how many of them open the total
 
     @cached_property
-    def mark(self) -> str:
-        """What all shares of this dealing are bound to."""
-        holders = joined(self.holders)
+    def digest(self) -> str:
+        """What all shares of this round are bound to."""
+        holders = names_to_bytes(self.holders)
         return Message(sum=self.number, lap=self.lap, threshold=self.threshold, holders=holders).digest()
 
     def share_place(self, run: str, dealer: str, holder: str) -> bytes:
-        """Where a sealed share belongs."""
-        return place(run, self.number, f"share {self.mark}", dealer, holder)
+        """Return where a sealed share belongs."""
+        return place(run, self.number, f"share {self.digest}", dealer, holder)
 
-    def terms(self, dealers: Iterable[str]) -> dict[str, Any]:
-        """What all partial sums over these dealers are bound to."""
+    def sum_terms(self, dealers: Iterable[str]) -> dict[str, Any]:
+        """Return what all partial sums over these dealers are bound to."""
         names = sorted(dealers)
-        mark = hashlib.sha256(self.mark.encode() + joined(names)).hexdigest()
+        digest = hashlib.sha256(self.digest.encode() + names_to_bytes(names)).hexdigest()
         counts = {"contributions": len(names), "threshold": self.threshold, "holders": len(self.holders)}
-        return {"number": self.number, "mark": mark, **counts}
+        return {"number": self.number, "mark": digest, **counts}
 
-    def long(self, dealer: str) -> int:
-        """Index of the holder whose additive share has the vector's length: the dealer, if it can be."""
+    def full_share_index(self, dealer: str) -> int:
+        """Return whose additive share has the vector's length, by index: the dealer's, if it holds one."""
         return self.holders.index(dealer) if dealer in self.holders else 0
 
-    def length(self, dealer: str, holder: int, slots: int) -> int:
-        """Bytes of a share, by the holder's index."""
-        return 8 * slots if self.scheme == "shamir" or holder == self.long(dealer) else SEED
+    def share_size(self, dealer: str, holder: int, slots: int) -> int:
+        """Return the bytes of a share, by the holder's index."""
+        return 8 * slots if self.scheme == "shamir" or holder == self.full_share_index(dealer) else SEED
 
     def cut(self, dealer: str, integers: Integers) -> list[bytes]:
         """Cut a vector into shares, in the order of the holders."""
         if self.scheme == "shamir":
             shares = share_vector(to_field(integers), len(self.holders), self.threshold)
-            return [to_raw(share.values) for share in shares]
+            return [words_to_bytes(share.values) for share in shares]
         seeds = [new_seed() for _ in self.holders[1:]]
         rest = as_ring(integers).copy()
         add_masks(rest, [(seed, -1) for seed in seeds])
         pieces = [seed.reveal() for seed in seeds]
-        pieces.insert(self.long(dealer), to_raw(rest))
+        pieces.insert(self.full_share_index(dealer), words_to_bytes(rest))
         return pieces
 
-    def added(self, holder: int, running: Ring, dealers: Sequence[str], pieces: Iterable[bytes]) -> Ring:
+    def add(self, holder: int, running: Ring, dealers: Sequence[str], pieces: Iterable[bytes]) -> Ring:
         """Add the shares of these dealers, at the holder of that index, to a running sum."""
         if self.scheme == "shamir":
-            rows = [running, *(from_raw(piece) for piece in pieces)]
+            rows = [running, *(words_from_bytes(piece) for piece in pieces)]
             return add_shares([Share(holder + 1, row) for row in rows]).values
         for dealer, piece in zip(dealers, pieces, strict=True):
-            if self.long(dealer) == holder:
-                running += from_raw(piece)
+            if self.full_share_index(dealer) == holder:
+                running += words_from_bytes(piece)
             else:
                 add_mask(running, Secret(piece))
         return running
 
 
-def recovered(scheme: Scheme, points: Sequence[int], rows: Sequence[Ring], threshold: int) -> Integers:
+def recover_total(scheme: Scheme, points: Sequence[int], rows: Sequence[Ring], threshold: int) -> Integers:
     """Put partial sums together.
 
     Raises
@@ -135,36 +135,36 @@ def _check_fit(shares: Sequence[Share], threshold: int) -> None:
 
 
 def partial_place(run: str, terms: Mapping[str, Any], point: int) -> bytes:
-    """Where a sealed partial sum belongs."""
+    """Return where a sealed partial sum belongs."""
     told = f"{terms['contributions']} dealt, {terms['threshold']} of {terms['holders']} open, {terms['mark']}"
     return place(run, terms["number"], f"partial sum: {told}", str(point), "clients")
 
 
-def to_raw(values: Ring) -> bytes:
-    """Words as bytes, the same on every machine."""
+def words_to_bytes(values: Ring) -> bytes:
+    """Return words as bytes, the same on every machine."""
     return values.astype("<u8", copy=False).tobytes()
 
 
-def from_raw(raw: bytes) -> Ring:
-    """Read what :func:`to_raw` wrote."""
+def words_from_bytes(raw: bytes) -> Ring:
+    """Read what :func:`words_to_bytes` returned."""
     return np.frombuffer(raw, "<u8").astype(np.uint64)
 
 
-def joined(names: Iterable[str]) -> bytes:
-    """Names as bytes: thousands of them fit no message's header."""
+def names_to_bytes(names: Iterable[str]) -> bytes:
+    """Return names as bytes: thousands of them fit no message's header."""
     return "\n".join(names).encode()
 
 
-def lines(raw: bytes) -> list[str]:
-    """Read what :func:`joined` wrote.
+def names_from_bytes(raw: bytes) -> list[str]:
+    """Read what :func:`names_to_bytes` returned.
 
-    >>> lines(joined(["ann", "bob"])), lines(joined([]))
+    >>> names_from_bytes(names_to_bytes(["ann", "bob"])), names_from_bytes(names_to_bytes([]))
     (['ann', 'bob'], [])
     """
     return raw.decode().split("\n") if raw else []
 
 
-def rows_of(signed: Mapping[str, bytes], names: Sequence[str]) -> NDArray[np.uint8]:
-    """Signed keys of parties, one a row."""
+def stack_rows(signed: Mapping[str, bytes], names: Sequence[str]) -> NDArray[np.uint8]:
+    """Return what these parties have signed, one a row."""
     raw = b"".join(signed[name] for name in names)
     return np.frombuffer(raw, np.uint8).reshape(len(names), len(raw) // max(len(names), 1))

@@ -17,22 +17,28 @@ vanished; after it not, because two totals that differ by one client show that c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import floor
 from typing import Any
 
 from tacit.core.errors import ConfigError, OpeningError, ProtectionError, QuorumError
+from tacit.core.layout import Layout
+from tacit.core.link import Link
+from tacit.core.message import Message
 from tacit.core.party import Party
-from tacit.core.protection import Promises, Sum
-from tacit.protections.secret_sharing.protocol import Dealt
-from tacit.protections.secret_sharing.share_round import Dealing, lines
-
-NO_DROPOUT = "additive shares: the sum needs every holder of shares; with scheme = shamir some may vanish"
+from tacit.core.pending_sum import PendingSum
+from tacit.core.promises import Promises
+from tacit.core.protection import Vector
+from tacit.protections.keys.authenticated import AuthenticatedClient, AuthenticatedCoordinator
+from tacit.protections.secret_sharing.settings import SecretSharing
+from tacit.protections.secret_sharing.share_holder import ShareHolder
+from tacit.protections.secret_sharing.share_relay import ShareRelay
+from tacit.protections.secret_sharing.share_round import ShareRound, names_from_bytes
 
 
 @dataclass(frozen=True)
-class Shares(Dealt):
+class Shares(SecretSharing):
     """Shares of every vector among all clients; partial sums give the total (peer-to-peer MPC).
 
     Parameters
@@ -61,79 +67,120 @@ class Shares(Dealt):
     @property
     def promises(self) -> Promises:
         """What is promised, by scheme and by where totals open."""
-        shamir, here = self.scheme == "shamir", self.opens == "clients"
+        sees = "one share of each contribution, which tells nothing, and "
+        sees += "the total" if self.opens == "clients" else "what is made of the total"
+        if self.scheme == "additive":
+            return self.promise(
+                sees,
+                "all asked clients but one together learn the contribution of that one",
+                "a client that vanishes while shares are dealt: the sum starts again without it; later: "
+                "it stops",
+            )
         needed = f"more than {self.threshold:.0%} of the asked clients"
-        return Promises(
-            opens=self.opens,
-            keys={
-                "client": "an exchange key of its own" + (", and the key of all clients" if here else ""),
-                "coordinator": "none of either",
-            },
-            sees={
-                "coordinator": "sealed shares"
-                + (" and sealed partial sums it cannot read" if here else " it cannot read, and the total"),
-                "client": "one share of each contribution, which tells nothing, and "
-                + ("the total" if here else "what is made of the total"),
-                "outsider": "nothing",
-            },
-            collusion=(
-                f"{needed} (t of n) together open every contribution; a coordinator that lies to them about "
-                "who contributed needs only 2t - n of them, and it picks whom it asks"
-                if shamir
-                else "all asked clients but one together learn the contribution of that one"
-            ),
-            dropout=(
-                f"the sum goes on while {needed} stay; if fewer have dealt shares, it starts again without "
-                "the others; if fewer tell partial sums, it stops"
-                if shamir
-                else "a client that vanishes while shares are dealt: the sum starts again without it; later: "
-                "it stops"
-            ),
-            precision=2.0 ** -(self.bits - 1),
-            bytes_per_value=8.0,
-            per_client=shamir,
-            warnings=() if shamir else (NO_DROPOUT,),
+        return self.promise(
+            sees,
+            f"{needed} (t of n) together open every contribution; a coordinator that lies to them about "
+            "who contributed needs only 2t - n of them, and it picks whom it asks",
+            f"the sum goes on while {needed} stay; if fewer have dealt shares, it starts again without "
+            "the others; if fewer tell partial sums, it stops",
+            per_client=True,
         )
 
-    def needed(self, clients: int) -> int:
-        """How many of these clients open a total.
+    def min_holders(self, clients: int) -> int:
+        """Return how many of these clients open a total.
 
-        >>> [Shares().needed(n) for n in (2, 3, 4, 100)], Shares(scheme="additive").needed(4)
+        >>> [Shares().min_holders(n) for n in (2, 3, 4, 100)], Shares(scheme="additive").min_holders(4)
         ([2, 2, 3, 51], 4)
         """
-        return (
-            min(clients, floor(clients * self.threshold + 1e-9) + 1) if self.scheme == "shamir" else clients
-        )
+        if self.scheme == "additive":
+            return clients
+        return min(clients, floor(clients * self.threshold + 1e-9) + 1)
 
-    def dealing(self, party: Party, fields: Mapping[str, Any]) -> Dealing:
-        """All clients of a sum hold; how many open it follows from how many they are."""
-        holders = tuple(lines(fields["holders"]))
-        if len(set(holders)) < len(holders) or party.id not in holders:
-            raise ProtectionError(f"{party.id} was told of holders that repeat, or that leave itself out")
-        if fields["sum"] <= party.state.get("released", (0, 0))[0]:
-            raise OpeningError(
-                f"{party.id} told its partial sum of sum {fields['sum']} already: a second total over other "
-                "clients would show those in between"
-            )
-        return Dealing(self.scheme, fields["sum"], fields["lap"], holders, self.needed(len(holders)))
+    def at_coordinator(self, link: Link) -> SharesCoordinator:
+        """Relay shares among all clients."""
+        return SharesCoordinator(self, link)
 
-    def gather(self, pending: Sum) -> dict[str, Any]:
+    def at_client(self, party: Party) -> SharesClient:
+        """Deal shares to all clients, and hold theirs."""
+        return SharesClient(self, party)
+
+
+class SharesCoordinator(AuthenticatedCoordinator):
+    """Relays shares among all clients of a sum."""
+
+    def __init__(self, settings: Shares, link: Link) -> None:
+        super().__init__(link)
+        self._settings = settings
+        self.shares = ShareRelay(settings, link, self.channels)
+
+    def prepare(self, sums: int) -> None:
+        """Give out the clients' key."""
+        self.shares.prepare()
+
+    def admit(self, names: Sequence[str]) -> None:
+        """Give the clients' key to those that come later."""
+        self.shares.admit(names)
+
+    def gather(self, pending: PendingSum) -> dict[str, Any]:
         """Deal and add among all that are left, until enough of them hold shares of the same sum."""
-        gone: set[str] = set()
-        lap = 0
+        settings, gone, lap = self._settings, set[str](), 0
         while True:
             lap += 1
-            alive = [name for name in pending.parties if name not in gone]
-            pending.check(alive)
+            left = [name for name in pending.parties if name not in gone]
+            pending.check(left)
             pending.restart()
-            deal = Dealing(self.scheme, pending.number, lap, tuple(alive), self.needed(len(alive)))
-            formed = self.form(pending, deal, gone)
+            threshold = settings.min_holders(len(left))
+            share_round = ShareRound(settings.scheme, pending.number, lap, tuple(left), threshold)
+            formed = self.shares.form(pending, share_round, gone)
             if formed is None:
                 continue
-            if len(formed.partials) < deal.threshold:
-                silent = ", ".join([name for name in alive if name not in formed.partials][:3])
+            if len(formed.by_holder) < threshold:
+                silent = ", ".join([name for name in left if name not in formed.by_holder][:3])
                 raise QuorumError(
-                    f"{pending.contribution}: {len(formed.partials)} of {len(alive)} holders told their "
-                    f"partial sum, {deal.threshold} open the total ({silent} did not): run again without them"
+                    f"{pending.contribution}: {len(formed.by_holder)} of {len(left)} holders told their "
+                    f"partial sum, {threshold} open the total ({silent} did not): run again without them"
                 )
-            return self.total(pending, deal, formed)
+            return self.shares.make_total(pending, share_round, formed)
+
+    def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
+        """Return the total's values."""
+        return self.shares.open(total, layout)
+
+
+class SharesClient(AuthenticatedClient):
+    """Deals shares to all clients of a sum, and holds theirs."""
+
+    def __init__(self, settings: Shares, party: Party) -> None:
+        super().__init__(party)
+        self._settings = settings
+        self.shares = ShareHolder(settings, party, self.read_round)
+
+    @property
+    def step_owners(self) -> tuple[object, ...]:
+        """Shares and the clients' key have steps."""
+        return self.shares, self.shares.key
+
+    def receive(self, ticket: Mapping[str, Any]) -> None:
+        """Take the clients' key."""
+        self.shares.key.receive(ticket)
+
+    def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
+        """Deal shares of this party's vector."""
+        return self.shares.deal(ticket, vector, layout)
+
+    def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
+        """Put the partial sums together."""
+        return self.shares.open(total, layout)
+
+    def read_round(self, fields: Mapping[str, Any]) -> ShareRound:
+        """Return who holds shares: all clients of the sum; their number says how many of them open it."""
+        own, holders = self.party.id, tuple(names_from_bytes(fields["holders"]))
+        if len(set(holders)) < len(holders) or own not in holders:
+            raise ProtectionError(f"{own} was told of holders that repeat, or that leave itself out")
+        if fields["sum"] <= self.party.state.get("released", (0, 0))[0]:
+            raise OpeningError(
+                f"{own} told its partial sum of sum {fields['sum']} already: a second total over other "
+                "clients would show those in between"
+            )
+        threshold = self._settings.min_holders(len(holders))
+        return ShareRound(self._settings.scheme, fields["sum"], fields["lap"], holders, threshold)

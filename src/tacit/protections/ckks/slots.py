@@ -23,7 +23,7 @@ from tacit.crypto.fixedpoint import (
     from_wide_digits,
     wide_digits,
 )
-from tacit.protections.ckks_schemes import Scheme
+from tacit.protections.ckks.schemes import Scheme
 
 
 @dataclass(frozen=True, eq=False)

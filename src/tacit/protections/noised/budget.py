@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from tacit.core.errors import ProtectionError
-from tacit.core.events import Event
 from tacit.crypto.accounting import Accountant, Release
 
 
@@ -18,35 +16,29 @@ class Budget:
     ----------
     sums : int
         Sums that the noise was sized for.
-    fewest : int
-        Clients over which a total opens at the least.
-    noise : float
-        Standard deviation over sensitivity, of every sum.
+    multiplier : float
+        Standard deviation of the noise over the sensitivity, in every sum.
     limit : float
         Epsilon that all of them cost.
     accountant : Accountant
-    tell : callable
-        Told what was spent.
     used : int
         Sums so far.
     """
 
     sums: int
-    fewest: int
-    noise: float
+    multiplier: float
     limit: float
     accountant: Accountant
-    tell: Callable[[Event], None]
     used: int = 0
 
     @property
     def left(self) -> int:
-        """Sums that may still come."""
+        """Return how many sums may still come."""
         return self.sums - self.used
 
     @property
     def epsilon(self) -> float:
-        """What the sums so far have cost."""
+        """Return what the sums so far have cost."""
         return self.accountant.epsilon() if self.used else 0.0
 
     def charge(self, sums: int = 1) -> None:
@@ -55,9 +47,9 @@ class Budget:
             found = f"{self.used} sums cost epsilon {self.epsilon:.4g} of {self.limit:g}"
             raise ProtectionError(overspent(found, self.sums))
         self.used += sums
-        self.accountant.add(Release(self.noise, "discrete"), rounds=sums)
+        self.accountant.add(Release(self.multiplier, "discrete"), rounds=sums)
 
 
 def overspent(found: str, sums: int) -> str:
-    """Say that there may be no further sum."""
+    """Return the text that refuses a further sum."""
     return f"the privacy budget is spent: {found}, noise was sized for {sums}; announce more sums beforehand"

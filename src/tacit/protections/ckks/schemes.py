@@ -219,3 +219,8 @@ def _product(parameters: Any, evaluation: bytes, key_id: bytes) -> Any:
     from tacit.crypto.ckks import Product
 
     return Product(parameters, evaluation, key_id)
+
+
+def kind_of(total: Mapping[str, Any]) -> Kind:
+    """Return what a blob of columns has to hold."""
+    return "product" if total.get("mapped") else "columns"

@@ -1,0 +1,92 @@
+"""What parties are told beside a step: the agreed schema, then the shared values or the totals to open.
+
+If totals open at the coordinator, the shared values ride on every ask. If they open at the clients, each
+protected total joins a log, and an ask carries the entries that a party has not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from tacit.core.errors import MessageError
+from tacit.core.shared import Shared
+
+
+class Briefing:
+    """What the coordinator shares with the parties, and how far each of them is.
+
+    Parameters
+    ----------
+    view : callable
+        Returns what of the shared values the clients need.
+    """
+
+    def __init__(self, view: Callable[[Shared], Shared]) -> None:
+        self.schema: Any = None
+        self.schema_raw = b""
+        self.shared: Shared | None = None  # None where totals open at the clients
+        self.log: list[bytes] = []  # protected totals that the clients open
+        self.known: dict[str, int] = {}  # party -> log entries it has; absent: not told the schema
+        self._view = view
+        self._initial: Shared | None = None
+
+    def agree(self, schema: Any) -> None:
+        """Settle the schema."""
+        self.schema, self.schema_raw = schema, schema.to_message().encode()
+
+    def begin(self, shared: Shared) -> None:
+        """Start from what the public seed gives, before anything is learnt."""
+        self.shared = self._initial = shared
+
+    @property
+    def starting(self) -> bool:
+        """Whether the shared values are those that the public seed gives."""
+        return self.shared is not None and self.shared is self._initial
+
+    def write(self, parties: Sequence[str]) -> tuple[Mapping[str, Any], Callable[[str], Mapping[str, Any]]]:
+        """Return what all of these parties are told, and a function that gives what one alone is told."""
+        fields: dict[str, Any] = {}
+        if self.shared is not None:
+            fields.update({f"shared/{name}": value for name, value in self._view(self.shared).items()})
+        # Parties mostly know the same: then the news is encoded once, for all.
+        if len({self.known.get(party) for party in parties}) == 1:
+            fields.update(self._news(parties[0]))
+            return fields, lambda party: {}
+        return fields, self._news
+
+    def told(self, party: str) -> None:
+        """Note that a party knows all there is so far."""
+        if self.schema is not None:
+            self.known[party] = len(self.log)
+
+    def _news(self, party: str) -> dict[str, Any]:
+        """Return what this party has to be told before it can take a step."""
+        known = self.known.get(party)
+        if known is None and self.schema is None:
+            return {}
+        news: dict[str, Any] = {"schema": self.schema_raw} if known is None else {}
+        if missed := self.log[known or 0 :]:
+            news |= write_log((known or 0) + 1, missed)
+        return news
+
+
+def write_log(first: int, entries: Sequence[bytes]) -> dict[str, Any]:
+    """Return the fields of an ask that carry log entries, the first of them with its number."""
+    lengths = np.array([len(entry) for entry in entries], dtype=np.int64)
+    return {"log/first": first, "log/lengths": lengths, "log/entries": b"".join(entries)}
+
+
+def read_log(message: Mapping[str, Any]) -> list[tuple[int, bytes]]:
+    """Return the numbered log entries that an ask carries."""
+    if "log/entries" not in message:
+        return []
+    lengths: list[int] = message["log/lengths"].tolist()
+    raw: bytes = message["log/entries"]
+    if min(lengths, default=0) < 0 or sum(lengths) != len(raw):
+        raise MessageError("log entries do not have the lengths that were announced")
+    starts = [0, *accumulate(lengths)]
+    return [(message["log/first"] + i, raw[starts[i] : starts[i + 1]]) for i in range(len(lengths))]

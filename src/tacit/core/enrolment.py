@@ -1,0 +1,125 @@
+"""Enrolment: coordinator and parties agree on the manifest, on keys for their messages, and on the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tacit.core.client import initial_values, under
+from tacit.core.engine import Reply
+from tacit.core.errors import ConfigError, FederationError, SchemaError, TacitError
+from tacit.core.events import Noted, RunStarted
+from tacit.core.link import Link
+from tacit.core.message import Message
+from tacit.core.protection import CoordinatorHalf
+from tacit.core.roles import Agreement
+from tacit.core.transport import some
+
+MOST_INVITATIONS = 5  # to a party that could be asked and does not answer
+
+
+class Enrolment:
+    """Enrols parties at the start of a run, and those that come later."""
+
+    def __init__(self, link: Link, protection: CoordinatorHalf) -> None:
+        self._link, self._protection = link, protection
+        self._failures = link.transport.failures
+
+    def enrol(self) -> None:
+        """Agree on manifest and schema with every party."""
+        link = self._link
+        asked, names = link.invited, {k: part["name"] for k, part in link.manifest.components.items()}
+        link.events.emit(
+            RunStarted(
+                link.manifest.run,
+                link.manifest.digest,
+                names["method"],
+                names["protection"],
+                link.components.protection.opens,
+                len(asked),
+                link.manifest.seed,
+            )
+        )
+        for warning in link.components.protection.promises.warnings:
+            link.events.emit(Noted("protection", warning, "warning"))
+        call = self._invitation()
+        self._enrol_services(call)
+        agreement = link.components.preparation.agreement(link.manifest.declared)
+        link.parties = self._introduced(asked, call, agreement)
+        link.transport.check_quorum("enrolment", asked, link.parties, self._failures)
+        link.briefing.agree(agreement.settle())
+        if link.components.protection.opens == "coordinator":
+            link.briefing.begin(initial_values(link.components, link.schema, link.manifest))
+
+    def late(self) -> tuple[str, ...]:
+        """Return parties that did not answer when all were invited, and could be asked now.
+
+        Where clients open totals, one that comes late has to open all there were; of a run that was taken
+        up again not all are there.
+        """
+        link = self._link
+        if len(link.parties) == len(link.invited):
+            return ()
+        if link.components.protection.opens == "clients" and link.manifest.attempt:
+            return ()
+        there, tries = set(link.transport.engine.present()), link.transport.unanswered
+        return tuple(n for n in link.invited if n in there and 0 < tries[n] <= MOST_INVITATIONS)
+
+    def admit(self, names: Sequence[str], agreement: Agreement) -> tuple[str, ...]:
+        """Enrol parties that come later, under the schema that was agreed; return those that could be.
+
+        ``agreement`` has that schema's vocabulary declared.
+        """
+        link = self._link
+        agreement.hold(link.schema)
+        admitted = self._introduced(names, self._invitation(), agreement)
+        if admitted:
+            if agreement.settle() != link.schema:
+                raise SchemaError(f"{some(admitted)}: other columns or targets than the federation agreed on")
+            self._protection.admit(admitted)
+            link.parties += admitted
+        return admitted
+
+    def _invitation(self) -> dict[str, Any]:
+        link = self._link
+        greeting = self._protection.greet()
+        return {
+            "manifest": link.manifest.to_message().encode(),
+            **{f"guard/{name}": value for name, value in greeting.items()},
+        }
+
+    def _introduced(
+        self, asked: Sequence[str], call: Mapping[str, Any], agreement: Agreement
+    ) -> tuple[str, ...]:
+        """Invite parties, and return those that introduced themselves properly."""
+        link = self._link
+        enrolled = []
+        for reply in link.transport.wave("client.enrol", asked, call, failures=self._failures):
+            try:
+                agreement.add(reply.party, self._welcome(reply))
+            except TacitError as error:
+                self._failures[reply.party] = f"{type(error).__name__}: {error}"
+                link.events.emit(Noted(reply.party, f"enrolment refused: {error}", "warning"))
+                continue
+            enrolled.append(reply.party)
+        return tuple(enrolled)
+
+    def _enrol_services(self, call: Mapping[str, Any]) -> None:
+        link = self._link
+        for service in link.components.protection.services:
+            names = link.transport.engine.parties(service)
+            if not names:
+                raise ConfigError(
+                    f"{link.components.protection.name} needs a {service}: this engine has none"
+                )
+            link.transport.services.update(names)
+            for reply in link.transport.wave("client.enrol_service", names, call, failures=self._failures):
+                self._welcome(reply)
+            if odd := [name for name in names if name in self._failures]:
+                raise FederationError(f"{odd[0]} cannot serve: {self._failures[odd[0]]}")
+
+    def _welcome(self, reply: Reply) -> Message:
+        """Return an introduction, once it is known to be that party's own."""
+        link = self._link
+        self._protection.welcome(reply.party, under("guard/", reply.message))
+        return link.transport.authentic(reply)

@@ -1,0 +1,186 @@
+"""The coordinator's link to the parties of a run: who they are, what they know, and how they are asked.
+
+Methods do not see it. A protection's coordinator half gets it, and a sum under way works on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tacit.core.briefing import Briefing
+from tacit.core.client import view_of
+from tacit.core.differencing import OpenedTotals
+from tacit.core.engine import Engine, Reply
+from tacit.core.errors import ConfigError
+from tacit.core.events import Events, Relayed
+from tacit.core.manifest import Components, Manifest
+from tacit.core.marks import Mark
+from tacit.core.message import Message
+from tacit.core.party import Vault, identity_of
+from tacit.core.secret import Secret
+from tacit.core.transport import Transcript, Transport
+
+
+class Link:
+    """Transport, briefing and identity of a coordinator.
+
+    Parameters
+    ----------
+    engine : Engine
+        Where the parties live.
+    manifest : Manifest
+    components : Components
+        Those that the manifest names, built here.
+    events : Events
+    timeout : float, optional
+        Seconds a party may take for a step.
+    secret : Secret, optional
+        The coordinator's own, from which its signing key comes; protections with keys need it.
+    pinned : callable, optional
+        Returns the identity key that the coordinator has pinned for a party.
+    preshared : frozenset of str
+        Parties whose lasting exchange keys all others have pinned.
+    transcript : callable, optional
+        Told everything that anyone received: receiver, sender, step, bytes.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        manifest: Manifest,
+        components: Components,
+        events: Events | None = None,
+        *,
+        timeout: float | None = None,
+        secret: Secret | None = None,
+        pinned: Callable[[str], bytes] | None = None,
+        preshared: frozenset[str] = frozenset(),
+        transcript: Transcript | None = None,
+    ) -> None:
+        self.manifest = manifest
+        self.components = components
+        self.preshared = preshared
+        self.vault = Vault()
+        self.transport = Transport(
+            engine,
+            manifest,
+            components.protection,
+            events or Events(),
+            timeout=timeout,
+            transcript=transcript,
+        )
+        self.briefing = Briefing(lambda shared: view_of(components, shared))
+        self.opened_totals = OpenedTotals()
+        self.parties: tuple[str, ...] = ()  # clients that take part, in party order
+        self._secret = secret
+        self._pinned = pinned
+
+    @property
+    def events(self) -> Events:
+        """Where to tell what happens."""
+        return self.transport.events
+
+    @property
+    def schema(self) -> Any:
+        """The agreed schema; None before enrolment has ended."""
+        return self.briefing.schema
+
+    @property
+    def invited(self) -> tuple[str, ...]:
+        """Clients that were or will be invited, whether they take part or not."""
+        return tuple(self.transport.engine.parties())
+
+    @property
+    def min_contributions(self) -> int:
+        """Fewest contributions over which a total opens."""
+        return self.components.protection.min_contributions(self.manifest.min_clients)
+
+    @property
+    def identity(self) -> Secret:
+        """The coordinator's signing key."""
+        if self._secret is None:
+            raise ConfigError(
+                "this protection needs a coordinator with an identity: give the coordinator its secret"
+            )
+        return identity_of(self._secret)
+
+    def pinned(self, name: str) -> bytes:
+        """Return the identity key that the coordinator has pinned for a party."""
+        if self._pinned is None:
+            raise ConfigError("the coordinator has pinned no identities: give it the federation's roster")
+        return self._pinned(name)
+
+    def open_channel(self, party: str, key: Secret) -> None:
+        """Tag all that is sent to and comes from a party with this key from now on."""
+        self.transport.channels[party] = key
+
+    def keep_only(self, names: Sequence[str]) -> None:
+        """Go on with these of the parties only."""
+        kept = set(names)
+        self.parties = tuple(name for name in self.parties if name in kept)
+
+    def record_failure(self, party: str, reason: str) -> None:
+        """Record that what a party sent cannot be used."""
+        self.transport.failures[party] = reason
+
+    def record_relay(self, sender: str, receiver: str, size: int) -> None:
+        """Record that a sealed message from one party rides on the next ask to another."""
+        self.events.emit(Relayed(self.transport.waves + 1, sender, receiver, size))
+
+    def ask(
+        self,
+        step: Callable[..., Any],
+        common: Mapping[str, Any] | None = None,
+        jobs: Mapping[str, Mapping[str, Any]] | None = None,
+        parties: Sequence[str] | None = None,
+        failures: dict[str, str] | None = None,
+    ) -> Iterator[tuple[str, Message]]:
+        """Ask parties for one step of a component, and return their replies in party order as they come.
+
+        Too few answers stop the run, unless the caller takes the ``failures`` and judges by itself.
+        """
+        asked = tuple(parties if parties is not None else jobs or self.parties)
+        lost: dict[str, str] = {} if failures is None else failures
+        answered = []
+        address = f"{self.kind_of(step)}.{step.__name__}"
+        aggregate = getattr(step, "tacit", Mark("")).replies == "aggregate"
+        wave = self.wave(address, asked, common or {}, jobs, failures=lost, aggregate=aggregate)
+        for reply in wave:
+            answered.append(reply.party)
+            yield reply.party, reply.message
+        if failures is None:
+            self.transport.check_quorum(step.__name__, asked, answered, lost)
+
+    def wave(
+        self,
+        step: str,
+        parties: Sequence[str],
+        call: Mapping[str, Any],
+        jobs: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        failures: dict[str, str],
+        number: int | None = None,
+        aggregate: bool = False,
+    ) -> Iterator[Reply]:
+        """Ask enrolled parties for a step, after telling each what it does not know yet."""
+        return self.transport.wave(
+            step,
+            parties,
+            call,
+            jobs,
+            failures=failures,
+            number=number,
+            briefing=self.briefing,
+            aggregate=aggregate,
+        )
+
+    def kind_of(self, function: Callable[..., Any]) -> str:
+        """Return which component of the manifest a marked function belongs to."""
+        owner = getattr(function, "__self__", None)
+        for kind in ("method", "preparation"):
+            if owner is getattr(self.components, kind):
+                return kind
+        if isinstance(getattr(function, "tacit", None), Mark) and owner is None:
+            return "protection"  # a step of its client half, which lives elsewhere
+        raise TypeError(f"{function!r} is not a function of this run's method, protection or preparation")

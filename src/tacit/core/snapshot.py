@@ -1,0 +1,255 @@
+"""Snapshots: what a coordinator writes down so that another process can go on, and how all take it up again.
+
+There is one record for two uses. A *standing federation* goes on with the same parties and keys: its
+coordinator restores all that was written down. A *run that was stopped* agrees on keys anew: it enrols again
+under the same manifest but for the number of the attempt, and takes up only what was learnt. Where totals
+open at the coordinator, it has the shared values and tells them. Where they open at the clients, each site
+takes up its own replica of the earlier attempt from its own store, and opens with that attempt's key the
+totals that it has not seen yet; the coordinator has written down those totals, which it cannot open. Only on
+an engine whose parties vanish with the process, which is for experiments, the experimenter reads the replica
+of a client and hands it to all of them. No secret is ever in a snapshot.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tacit.core.briefing import read_log, write_log
+from tacit.core.client import attempts, keep_replica, manifest_of, over, replica_at, under
+from tacit.core.errors import ConfigError, DataError, FederationError, StepError
+from tacit.core.events import Noted
+from tacit.core.manifest import Components
+from tacit.core.message import Message
+from tacit.core.party import Party
+from tacit.core.shared import Shared
+from tacit.core.transport import some
+
+if TYPE_CHECKING:
+    from tacit.core.coordinator import Coordinator
+
+EARLIER = "earlier/"
+COUNTS = ("sums", "attempt", "following", "repeats")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a coordinator can go on from.
+
+    Parameters
+    ----------
+    schema : Schema
+        What was agreed on.
+    progress : mapping
+        What the method counts by itself: the ``round``, and what it needs besides.
+    shared : Shared or None
+        Shared values, where they may be seen.
+    log : Message
+        Protected totals that clients open, as an ask carries them.
+    sums : int
+        That were begun so far, whether they are repeated or not.
+    attempt, following : int
+        In which attempt at the run this was, 0 for the first, and which is the next.
+    repeats : int
+        Rounds that clients have computed and will compute again.
+    protection : mapping
+        What the protection has to know to go on with the same keys.
+    """
+
+    schema: Any
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    shared: Shared | None = None
+    log: Message = field(default_factory=Message)
+    sums: int = 0
+    attempt: int = 0
+    following: int = 1
+    repeats: int = 0
+    protection: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_message(self) -> Message:
+        """Return the snapshot as a message."""
+        fields = {
+            "schema": self.schema.to_message().encode(),
+            **{name: getattr(self, name) for name in COUNTS},
+            **over("progress/", self.progress),
+            **over("protection/", self.protection),
+            **self.log,
+        }
+        if self.shared is not None:
+            fields |= {"shared": True, **over("shared/", self.shared)}
+        return Message(fields)
+
+    @classmethod
+    def from_message(cls, message: Mapping[str, Any], read_schema: Callable[[Message], Any]) -> Snapshot:
+        """Read what :meth:`to_message` returned."""
+        schema = read_schema(Message.decode(message["schema"]))
+        return cls(
+            schema,
+            under("progress/", message),
+            Shared(schema, under("shared/", message)) if "shared" in message else None,
+            Message({name: value for name, value in message.items() if name.startswith("log/")}),
+            protection=under("protection/", message),
+            **{name: int(message[name]) for name in COUNTS},
+        )
+
+
+class EnrolledParty(NamedTuple):
+    """A party in a snapshot: its name, log entries that it knows, and what the protection keeps of it."""
+
+    name: str
+    known: int | None
+    protection: bytes
+
+
+# -- the same parties and keys: standing federations -----------------------------------------------------
+
+
+def take(coordinator: Coordinator) -> Snapshot:
+    """Return all that a coordinator with the same parties needs to go on."""
+    log = Message(write_log(1, coordinator.link.briefing.log))
+    kept = coordinator.protection.snapshot()
+    return Snapshot(coordinator.schema, {}, coordinator.shared, log, sums=coordinator.sums, protection=kept)
+
+
+def take_parties(coordinator: Coordinator) -> list[EnrolledParty]:
+    """Return what is to be written down of each party, in party order."""
+    known, protection = coordinator.link.briefing.known, coordinator.protection
+    return [
+        EnrolledParty(name, known.get(name), Message(protection.party_snapshot(name)).encode())
+        for name in coordinator.parties
+    ]
+
+
+def restore(
+    coordinator: Coordinator, snapshot: Snapshot, parties: Iterable[EnrolledParty], block: int
+) -> None:
+    """Let a new coordinator go on with the same parties, with serial numbers of a new block."""
+    link, enrolled = coordinator.link, list(parties)
+    link.transport.begin_block(block)
+    link.briefing.agree(snapshot.schema)
+    link.briefing.log = [entry for _, entry in read_log(snapshot.log)]
+    link.briefing.known = {party.name: party.known for party in enrolled if party.known is not None}
+    if coordinator.components.protection.opens == "coordinator":
+        link.briefing.shared = snapshot.shared
+    link.parties = tuple(party.name for party in enrolled)
+    coordinator.sums = snapshot.sums
+    kept = {party.name: Message.decode(party.protection) for party in enrolled}
+    coordinator.protection.restore(snapshot.protection, kept)
+
+
+# -- the same manifest, keys agreed anew: runs that were stopped -----------------------------------------
+
+
+def take_checkpoint(coordinator: Coordinator) -> Snapshot | None:
+    """Return what a run can go on from, now that a round is complete; None if no client has one whole."""
+    link, shared, progress, log = coordinator.link, coordinator.shared, coordinator.progress, Message()
+    if shared is None:
+        known, entries = link.briefing.known, link.briefing.log
+        coordinator.marks[len(entries)] = coordinator.progress
+        if link.transport.engine.persistent:
+            least = min(known.get(party, 0) for party in coordinator.parties)
+            log = Message(write_log(least + 1, entries[least:]))
+        elif (found := _read_replica(coordinator)) is not None:
+            shared, progress = found
+        else:
+            return None
+    return _checkpoint(coordinator, progress, shared, log)
+
+
+def final_checkpoint(coordinator: Coordinator, shared: Shared) -> Snapshot:
+    """Return the same after the last round, when the experimenter has read what was learnt."""
+    return _checkpoint(coordinator, coordinator.progress, shared, Message())
+
+
+def _checkpoint(
+    coordinator: Coordinator, progress: Mapping[str, Any], shared: Shared | None, log: Message
+) -> Snapshot:
+    lag = int(coordinator.progress["round"]) - int(progress["round"])
+    attempt, sums = coordinator.manifest.attempt, coordinator.begun + coordinator.sums
+    repeats = coordinator.repeats + lag
+    return Snapshot(coordinator.schema, progress, shared, log, sums, attempt, attempt + 1, repeats)
+
+
+def _read_replica(coordinator: Coordinator) -> tuple[Shared, Mapping[str, Any]] | None:
+    """Return a client's replica after a round that it has opened, which may be the one before the last.
+
+    It is asked for nothing else: the last total would be opened out of turn. The experimenter's reading is
+    no traffic of the federation.
+    """
+    transport, known = coordinator.link.transport, coordinator.link.briefing.known
+    whole = [party for party in coordinator.parties if known.get(party) in coordinator.marks]
+    if not whole:
+        return None
+    chosen = max(whole, key=lambda party: known[party])
+    if not coordinator.replica_was_read:
+        text = f"checkpoints hold the model: the experimenter reads it at {chosen} after each round"
+        coordinator.events.emit(Noted("run", text, "warning"))
+        coordinator.replica_was_read = True
+    position = known[chosen]
+    coordinator.marks = {at: mark for at, mark in coordinator.marks.items() if at >= position}
+    with transport.unrecorded():
+        replies = list(transport.wave("client.show_model", (chosen,), {}, failures={}))
+    if not replies:
+        return None
+    return Shared(coordinator.schema, under("shared/", replies[0].message)), coordinator.marks[position]
+
+
+def resume(coordinator: Coordinator, snapshot: Snapshot, sums: int) -> None:
+    """Let a coordinator whose parties are enrolled anew go on with what was learnt.
+
+    Whatever is spent by being computed counts as spent: in each attempt since, one round of so many ``sums``
+    may have begun.
+    """
+    if coordinator.schema != snapshot.schema:
+        raise DataError("the clients' schema is not that of the run they go on with: bring the same columns")
+    since = coordinator.manifest.attempt - snapshot.attempt
+    coordinator.progress = snapshot.progress
+    coordinator.repeats = snapshot.repeats + since
+    coordinator.begun = snapshot.sums + since * sums
+    coordinator.protection.resume(coordinator.begun)
+    if coordinator.shared is not None:
+        if snapshot.shared is None:
+            raise ConfigError("this run opened its totals at the clients, and cannot go on opening them here")
+        coordinator.shared = coordinator.shared | snapshot.shared
+        return
+    if snapshot.shared is not None:
+        call = over("shared/", snapshot.shared)
+    else:
+        call = over(EARLIER, {**snapshot.log, "attempt": snapshot.attempt})
+    failures: dict[str, str] = {}
+    wave = coordinator.link.wave("client.restore", coordinator.parties, call, failures=failures)
+    digests = {reply.party: str(reply.message.get("digest")) for reply in wave}
+    coordinator.link.transport.check_quorum("going on", coordinator.parties, list(digests), failures)
+    expected = Counter(digests.values()).most_common(1)[0][0]
+    if odd := [party for party, digest in digests.items() if digest != expected]:
+        raise FederationError(
+            f"{len(odd)} of {len(digests)} replicas differ from the rest ({some(odd)}): the run cannot go on"
+        )
+    coordinator.link.keep_only(list(digests))
+
+
+def restore_replica(party: Party, message: Message, components: Components, shared: Shared) -> Message:
+    """At a client: take up its own replica from before the run was stopped; in experiments a given one."""
+    if EARLIER + "attempt" in message:
+        replica = _own_replica(party, under(EARLIER, message), components, shared.schema)
+    elif manifest_of(party).experiment:
+        replica = Shared(shared.schema, under("shared/", message))
+    else:
+        raise ConfigError(f"{party.id} takes a model that it did not learn in experiments only")
+    party.state["position"] = 0
+    keep_replica(party, replica)
+    return Message(digest=replica.digest())
+
+
+def _own_replica(party: Party, earlier: Mapping[str, Any], components: Components, schema: Any) -> Shared:
+    """Return this site's own replica, brought to where the earlier attempt stood."""
+    manifest, attempt = manifest_of(party), earlier["attempt"]
+    known = attempts(party).get(attempt)
+    if known is None:
+        raise StepError(f"{party.id} remembers nothing of attempt {attempt} at run {manifest.run}")
+    if known.state.get("schema") != party.state["schema"]:
+        raise DataError(f"{party.id} learnt under another schema in attempt {attempt} at run {manifest.run}")
+    log = Message(earlier)
+    return replica_at(known, components, schema, log, log["log/first"] + len(log["log/lengths"]) - 1)

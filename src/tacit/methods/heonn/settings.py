@@ -1,0 +1,125 @@
+"""The settings of FedHEONN, and what follows from them: its parts, and what it can be combined with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+import numpy as np
+
+from tacit.core.errors import ConfigError
+from tacit.core.protection import Protection
+from tacit.core.shared import Shared
+from tacit.data.schema import Schema
+from tacit.methods.base import Method
+from tacit.methods.heonn.exchange import Exchange
+from tacit.methods.heonn.paper import Paper
+from tacit.methods.heonn.robust import Robust
+from tacit.methods.heonn.sealed import Sealed
+from tacit.methods.heonn.selection import Selection
+from tacit.methods.heonn.units import Units, has_constant_slope
+from tacit.models.activations import ActivationName
+from tacit.models.randomlayer import LayerKind, RandomLayer
+
+MAX_SCALES = 4
+SCALES = (1.0, 4.0)  # a Gram matrix each: further ones cost more than they gain (docs/fedheonn.md)
+
+
+@dataclass(frozen=True)
+class Settings(Method):
+    """Base of :class:`tacit.FedHEONN`, where the settings are described."""
+
+    lam: float = 1e-3
+    activation: ActivationName = "logistic"
+    mode: Literal["sealed", "paper", "robust"] = "sealed"
+    rank: int | None = None
+    hidden: int = 0
+    layer: LayerKind = "tanh"
+    scales: tuple[float, ...] = SCALES
+    lams: tuple[float, ...] = ()
+    folds: int | None = None
+    finalists: int = 0
+
+    def __post_init__(self) -> None:
+        for lam in (self.lam, *self.lams):
+            if not (np.isfinite(lam) and lam >= 0):
+                raise ConfigError(
+                    f"lam is {lam}, it must be a finite number of at least 0: 0.001 is the paper's choice"
+                )
+        if self.rank is not None and (self.rank < 1 or self.mode != "paper"):
+            raise ConfigError(f"rank is {self.rank}: give at least 1, and mode = 'paper', which has factors")
+        if self.hidden < 0:
+            raise ConfigError(f"hidden is {self.hidden}: give the units of the random layer, or 0 for none")
+        if not 1 <= len(self.scales) <= MAX_SCALES or not all(0 < scale < inf for scale in self.scales):
+            raise ConfigError(f"scales are {self.scales}: give 1 to {MAX_SCALES} finite numbers above 0")
+        if self.folds is not None and (self.folds < 0 or self.folds == 1):
+            raise ConfigError(f"folds is {self.folds}: give 0 for none, or at least 2")
+        if self.mode != "sealed" and (self.folds or self.lams or self.finalists):
+            raise ConfigError(f"mode '{self.mode}' forms no sums to choose from: set mode = 'sealed'")
+        if self.lams and not self.selection.folds:
+            raise ConfigError("lams are to be chosen from by cross-validation: set folds to 3, say")
+        if self.finalists < 0 or (self.finalists and not self.selection.folds):
+            raise ConfigError(f"finalists is {self.finalists}: they come out of cross-validation, set folds")
+
+    @property
+    def exchange(self) -> Exchange:
+        """What travels, and how it is solved."""
+        if self.mode == "paper":
+            return Paper(self.lam, self.rank)
+        if self.mode == "robust":
+            return Robust(self.lam)
+        return Sealed(self.lam, self._tried_scales, self.selection)
+
+    @property
+    def selection(self) -> Selection:
+        """Which penalties, widths and scales are compared, and how."""
+        by_default = 2 if self.hidden and self.mode == "sealed" else 0
+        folds = by_default if self.folds is None else self.folds
+        return Selection(self.lam, self.lams, folds, self.finalists, self.hidden)
+
+    @property
+    def _tried_scales(self) -> int:
+        return len(self.scales) if self.hidden and self.selection.folds else 1
+
+    @property
+    def sums(self) -> int:
+        """One, and one more if finalists are compared."""
+        return 2 if self.finalists else 1
+
+    @property
+    def standing(self) -> tuple[str, str] | None:
+        """Sums add and subtract; factors and triangles only merge."""
+        return None if self.exchange.clear_fields or self.finalists else ("terms", "solve")
+
+    def incompatibility(self, protection: Protection) -> str | None:
+        """Refuse protections where triangles travel in the clear."""
+        if self.mode != "robust" or protection.shows_contributions:
+            return None
+        return (
+            "mode 'robust' shows the coordinator every client's triangle: set protect = 'plain' if it may "
+            "see them, or mode = 'sealed'"
+        )
+
+    def size(self, schema: Schema) -> int:
+        """Return the number of inputs with the bias."""
+        return (self.hidden or schema.features) + 1
+
+    def count_grams(self, schema: Schema) -> int:
+        """Return the number of Gram matrices, factors or triangles: one for all outputs, or one for each."""
+        return 1 if has_constant_slope(self.activation, schema) else schema.outputs
+
+    def units(self, shared: Shared) -> Units:
+        """Return the units in which the entries of the sums lie in [-1, 1]."""
+        norms = shared["norms"]
+        # A random layer's values are at most 1, so no column is longer than that of the ones.
+        squares = np.full(self.hidden + 1, norms[0]) if self.hidden else norms
+        return Units.of(self.activation, shared.schema, squares)
+
+    def layers(self, shared: Shared) -> list[RandomLayer | None]:
+        """Return the random layer at each scale that is tried; one None if there is no layer."""
+        if not self.hidden:
+            return [None]
+        seed, features = shared["layer_seed"], shared.schema.features
+        scales = self.scales[: self._tried_scales]
+        return [RandomLayer.draw(seed, features, self.hidden, scale, self.layer) for scale in scales]

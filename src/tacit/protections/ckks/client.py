@@ -1,0 +1,81 @@
+"""What CKKS does at a client: it encrypts, and opens totals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tacit.core.client import check_opening
+from tacit.core.errors import ProtectionError
+from tacit.core.layout import Layout
+from tacit.core.message import Message
+from tacit.core.party import Party
+from tacit.core.protection import Vector
+from tacit.core.secret import Secret
+from tacit.core.values import Blob
+from tacit.protections.blobs import cipher_of
+from tacit.protections.ckks.schemes import kind_of
+from tacit.protections.keys.authenticated import AuthenticatedClient
+from tacit.protections.keys.shared_key import SharedKey
+
+if TYPE_CHECKING:
+    from tacit.protections.ckks import CKKS
+
+
+class CKKSClient(AuthenticatedClient):
+    """Encrypts, and opens totals."""
+
+    def __init__(self, settings: CKKS, party: Party) -> None:
+        super().__init__(party)
+        self.key = SharedKey(settings.terms, party)
+        self._settings = settings
+
+    @property
+    def step_owners(self) -> tuple[object, ...]:
+        """The shared key has steps."""
+        return self, self.key
+
+    def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
+        """Open a channel to the coordinator; make the key, if this client is to."""
+        return {**super().introduce(greeting), **self.key.introduce(greeting)}
+
+    def receive(self, ticket: Mapping[str, Any]) -> None:
+        """Take the key."""
+        self.key.receive(ticket)
+
+    def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
+        """Encrypt this party's vector."""
+        summands = ticket["summands"]
+        if found := self._settings.columns(layout):
+            field, used = found
+            matrix = vector.reshape(field.shape or ()) / (field.bound or 1.0)
+            reach = layout.reach(summands)
+            blob = self.key.cached(used.cipher).encrypt_columns(
+                matrix, bound=1.0, summands=summands, total=reach
+            )
+        else:
+            slots, cipher = self._settings.slots(layout, summands), self.key.cached(self._cipher)
+            blob = cipher.encrypt(slots.encode(vector), bound=1.0, summands=summands, total=slots.reach)
+        return Message(cipher=Blob("cipher", blob))
+
+    def _cipher(self, secret: Secret) -> Any:
+        return self._settings.scheme.cipher(secret)
+
+    def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
+        """Decrypt, rounded to the digits that mean something."""
+        blob, columns, settings = cipher_of(total), self._settings.columns(layout), self._settings
+        if columns is None:
+            cipher, header = self.key.fitting(
+                self._cipher, lambda key: settings.scheme.header(key.key_id, blob)
+            )
+            check_opening(self.party, settings, header.count)
+            return settings.slots(layout, header.summands).decode(cipher.decrypt(blob))
+        field, used = columns
+        cipher, header = self.key.fitting(
+            used.cipher, lambda key: used.header(key.key_id, blob, kind_of(total))
+        )
+        check_opening(self.party, settings, header.count)
+        if (header.rows, header.outputs) != field.shape:
+            raise ProtectionError(f"total of {header.rows} × {header.outputs}, agreed was {field.shape}")
+        opened: Vector = cipher.decrypt_columns(blob).reshape(-1) * field.bound
+        return opened

@@ -1,0 +1,191 @@
+"""Sums with noise: differential privacy of clients, around any other protection.
+
+Every client clips its vector and rounds it to a grid; the noise is a discrete Gaussian on that grid
+(:mod:`tacit.protections.noised.grid` says how much). Either the coordinator draws it once it has opened the
+total, or every client adds a part (Kairouz, Liu and Steinke, "The Distributed Discrete Gaussian Mechanism
+for Federated Learning", 2021), and only totals with noise exist. Opened totals are rounded to the grid,
+which takes away what error the inner protection made: what is accounted is what is released.
+
+A client sizes its part by what the manifest pins, not by what a coordinator says. It also counts its sums,
+and refuses more than were announced at first. ε covers totals: not who took part, nor the schema that
+clients introduce.
+
+This is also the example of a protection around another: the settings name the inner one and hand on what it
+promises; each half *has* the inner protection's half, calls it for all that it does not change, and works on
+what goes in and comes out where it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import isfinite, log, sqrt
+from typing import Any, ClassVar, Literal
+
+from tacit.core.errors import ConfigError
+from tacit.core.layout import Layout
+from tacit.core.link import Link
+from tacit.core.marks import Mark
+from tacit.core.party import Party
+from tacit.core.promises import Place, Promises
+from tacit.core.protection import ClientHalf, Protection
+from tacit.core.roles import Described
+from tacit.data.schema import Schema
+from tacit.data.table import Column
+from tacit.protections import PROTECTIONS
+from tacit.protections.noised.client import NoisedClient
+from tacit.protections.noised.coordinator import NoisedCoordinator
+from tacit.protections.noised.grid import find_unfit, without_columns
+
+
+@dataclass(frozen=True)
+class Noised(Protection):
+    """Differential privacy of clients: clipped vectors and totals with noise, around another protection.
+
+    Parameters
+    ----------
+    inner : str
+        The protection that forms the sum.
+    inner_options : mapping
+        Its settings.
+    epsilon : float
+        Privacy budget of the whole run, for leaving out any one client's vector.
+    delta : float
+        Probability with which epsilon may not hold; well below one over the number of clients.
+    clip : float
+        Longest L2 norm of a client's whole contribution; longer ones are scaled down. It holds for every
+        sum of a run.
+    where : {"central", "distributed"}
+        Who adds the noise: the coordinator, trusted with the total, or every client a part.
+    colluding : int
+        Distributed: how many clients may know their parts of the noise and see the total.
+
+    Examples
+    --------
+    >>> from tacit.core.component import Component
+    >>> Noised(epsilon=2.0, clip=0.5, inner="ckks").incompatibility(Component())[:52]
+    'the coordinator adds the noise, but ckks opens total'
+    >>> Noised(epsilon=2.0, clip=0.5, inner="ckks", where="distributed").incompatibility(Component())
+    """
+
+    name = "noised"
+    adds_noise: ClassVar[bool] = True
+    shows_contributions: ClassVar[bool] = False  # they are clipped
+
+    inner: str = "plain"
+    inner_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    clip: float = 1.0
+    where: Literal["central", "distributed"] = "central"
+    colluding: int = 1
+
+    def __post_init__(self) -> None:
+        for name, why in (("epsilon", "a privacy budget"), ("clip", "the longest norm of a contribution")):
+            if not (isfinite(value := getattr(self, name)) and value > 0):
+                raise ConfigError(f"{name} is {value}: {why} is a number above 0")
+        if not 0 < self.delta < 1:
+            raise ConfigError(f"delta is {self.delta}: it is a probability above 0 and below 1")
+        if self.colluding < 0:
+            raise ConfigError(f"colluding is {self.colluding}: a number of clients, 0 or more")
+        if (inner := self.inner_protection).adds_noise:
+            raise ConfigError(
+                f"inner is '{inner.name}': two noises have no one budget; name what is to be noised"
+            )
+        # Fixed for every other protection; here they follow from the settings.
+        for name in ("restarts", "authenticated", "key_fields", "field_names"):
+            object.__setattr__(self, name, getattr(inner, name))
+
+    @cached_property
+    def inner_protection(self) -> Protection:
+        """The protection that forms the sum."""
+        return PROTECTIONS.build(self.inner, self.inner_options)
+
+    @property
+    def opens(self) -> Place:
+        """Where the inner protection opens totals."""
+        return self.inner_protection.opens
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """Those of the inner protection."""
+        return self.inner_protection.services
+
+    @property
+    def promises(self) -> Promises:
+        """Those of the inner protection, and what noise adds to them and takes from them.
+
+        ``precision`` is no largest error here: it is about the noise's standard deviation in each value, as
+        a share of ``clip``, if the run has one sum; it grows with the square root of their number.
+        """
+        inner, central = self.inner_protection.promises, self.where == "central"
+        trusted = ("coordinator", *self.services) if central else ()
+        sees = {
+            who: text if who in trusted else text.replace("the total", "the total with noise")
+            for who, text in inner.sees.items()
+        }
+        against = f"more than {self.colluding} clients that tell their parts of the noise weaken it"
+        warnings = inner.warnings
+        if central:
+            sees["coordinator"] += ", before it adds the noise"
+            against = "epsilon does not hold against the coordinator, which adds the noise"
+            warnings += ("noised: the coordinator is trusted: it sees totals before it adds the noise",)
+        elif inner.single:
+            sees["coordinator"] += ", each with its part of the noise only"
+            warnings += (f"noised: epsilon is for totals, and {self.inner} shows the coordinator more",)
+        hidden = log(1 / self.delta)
+        return replace(
+            inner,
+            sees=sees,
+            collusion=f"{inner.collusion}; {against}",
+            # ρ-zCDP with ρ = 1/2z² costs ε = ρ + 2√(ρ ln 1/δ); the accountant finds up to a third less.
+            precision=max(1e-3, 1 / (sqrt(2) * (sqrt(hidden + self.epsilon) - sqrt(hidden)))),
+            warnings=warnings,
+        )
+
+    def incompatibility(self, method: Described) -> str | None:
+        """Refuse central noise where clients open, fields that cannot have noise, and what ``inner`` does."""
+        if self.where == "central" and self.opens == "clients":
+            return (
+                f"the coordinator adds the noise, but {self.inner} opens totals at the clients, where each "
+                "would have to draw its own and replicas would differ: set where = 'distributed'"
+            )
+        for name in dir(type(method)):
+            mark = getattr(getattr(type(method), name, None), "tacit", None)
+            if isinstance(mark, Mark) and mark.kind == "contribution" and mark.layout:
+                # Which fields there are does not depend on the data, so the smallest schema shows them.
+                schema = Schema((Column("x"),), method.tasks[0], ("no", "yes"), ("y",))  # type: ignore[attr-defined]
+                if reason := find_unfit(name, mark.layout(method, schema)):
+                    return reason
+        return self.inner_protection.incompatibility(method)
+
+    def warnings_for(self, clients: int, scaled: bool) -> Sequence[str]:
+        """Warn of sums that clipping spoils, and of what the inner protection warns of."""
+        own = "noised: clipping spoils the sums of a scale: use scale = 'none'"
+        return (*((own,) if scaled else ()), *self.inner_protection.warnings_for(clients, scaled))
+
+    @property
+    def rotates_keys(self) -> bool:
+        """As the inner protection does."""
+        return self.inner_protection.rotates_keys
+
+    def min_contributions(self, agreed: int) -> int:
+        """As the inner protection has it: key holders among its parties ask only that one."""
+        return self.inner_protection.min_contributions(agreed)
+
+    def error(self, layout: Layout, contributions: int, total: Mapping[str, Any] | None = None) -> float:
+        """As the inner protection: noise is not an error."""
+        return self.inner_protection.error(without_columns(layout), contributions, total)
+
+    def at_coordinator(self, link: Link) -> NoisedCoordinator:
+        """Keep the budget, and add the noise to opened totals if it is central."""
+        return NoisedCoordinator(self, link)
+
+    def at_client(self, party: Party) -> NoisedClient:
+        """Clip, and add a part of the noise if it is distributed."""
+        return NoisedClient(self, party)
+
+    def at_service(self, party: Party) -> ClientHalf:
+        """Return what the inner protection does there: its services know nothing of noise."""
+        return self.inner_protection.at_service(party)

@@ -1,0 +1,85 @@
+"""What noise does at a client: it clips, counts its sums, and adds its part of distributed noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tacit.core.client import agreed_minimum
+from tacit.core.errors import ProtectionError
+from tacit.core.layout import Layout
+from tacit.core.message import Message
+from tacit.core.party import Party
+from tacit.core.protection import ClientHalf, Vector
+from tacit.crypto.noise import clip_l2, discrete_gaussian
+from tacit.protections.noised.budget import overspent
+from tacit.protections.noised.grid import ASKED, SUMS, choose_grid, find_unfit, open_total
+
+if TYPE_CHECKING:
+    from tacit.protections.noised import Noised
+
+
+class NoisedClient(ClientHalf):
+    """Clips, counts sums, and adds its part of the noise; the inner protection hides the rest."""
+
+    def __init__(self, settings: Noised, party: Party) -> None:
+        super().__init__(party)
+        self._settings = settings
+        self.inner = settings.inner_protection.at_client(party)
+
+    def introduce(self, greeting: Mapping[str, Any]) -> Mapping[str, Any]:
+        """As the inner protection does."""
+        return self.inner.introduce(greeting)
+
+    def receive(self, ticket: Mapping[str, Any]) -> None:
+        """As the inner protection does."""
+        self.inner.receive(ticket)
+
+    def settle(self) -> None:
+        """As the inner protection does."""
+        self.inner.settle()
+
+    def find_step(self, name: str) -> Callable[[Message], Message]:
+        """Return a step of the inner protection: noise has none of its own."""
+        return self.inner.find_step(name)
+
+    def carry_over(self, earlier: Party) -> None:
+        """Go on counting; numbers of sums begin anew."""
+        self.inner.carry_over(earlier)
+        if "noised" in earlier.state:
+            announced, used, _ = earlier.state["noised"]
+            own = self.party.state.get("noised", (0, 0, 0))[1]
+            self.party.state["noised"] = (announced, max(used, own), 0)
+
+    def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
+        """Clip, round to the grid, add this party's part of the noise, and protect that."""
+        if reason := find_unfit("contribution", layout):
+            raise ProtectionError(reason)
+        asked, sums, min_clients = ticket.get(ASKED), ticket.get(SUMS), agreed_minimum(self.party)
+        grid = choose_grid(self._settings, layout, asked, sums, min_clients)
+        integers = self._count_sum(ticket["sum"], ticket[SUMS])
+        if integers is None:
+            integers = np.rint(clip_l2(vector, self._settings.clip) / grid.unit)
+            if self._settings.where == "distributed":
+                integers += np.clip(discrete_gaussian(grid.variance, vector.size), -grid.cut, grid.cut)
+                self.party.state["noised_vector"] = integers
+        return self.inner.protect(ticket, integers * grid.unit, grid.layout)
+
+    def _count_sum(self, number: int, sums: int) -> Vector | None:
+        """Count a sum; if it starts again, return what was sent: two draws of noise tell more than one."""
+        announced, used, last = self.party.state.get("noised", (sums, 0, 0))
+        if sums != announced:
+            raise ProtectionError(f"noise for {sums} sums, {self.party.id} was told {announced} at first")
+        if number == last:
+            sent: Vector | None = self.party.state.get("noised_vector")
+            return sent
+        if number < last or used >= announced:
+            raise ProtectionError(overspent(f"{self.party.id} took part in {used} sums", announced))
+        self.party.state["noised"] = (announced, used + 1, number)
+        return None
+
+    def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
+        """Open, and round to the grid."""
+        return open_total(self._settings, self.inner, total, layout, agreed_minimum(self.party))

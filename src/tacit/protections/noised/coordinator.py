@@ -1,0 +1,119 @@
+"""What noise does at the coordinator: it keeps the budget, and adds central noise to opened totals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tacit.core.errors import ConfigError, ProtectionError
+from tacit.core.events import BudgetSpent, Noted
+from tacit.core.layout import Layout
+from tacit.core.link import Link
+from tacit.core.pending_sum import PendingSum
+from tacit.core.protection import CoordinatorHalf, Vector
+from tacit.crypto.accounting import Accountant
+from tacit.protections.noised.budget import Budget
+from tacit.protections.noised.grid import (
+    ASKED,
+    SUMS,
+    accounted_delta,
+    choose_grid,
+    find_unfit,
+    needed_parts,
+    noise_multiplier,
+    open_total,
+)
+
+if TYPE_CHECKING:
+    from tacit.protections.noised import Noised
+
+
+class NoisedCoordinator(CoordinatorHalf):
+    """Keeps the budget of the run; the inner protection forms the sums."""
+
+    def __init__(self, settings: Noised, link: Link) -> None:
+        super().__init__(link)
+        self._settings = settings
+        self.inner = settings.inner_protection.at_coordinator(link)
+        self.budget: Budget | None = None
+
+    def greet(self) -> Mapping[str, Any]:
+        """As the inner protection does."""
+        return self.inner.greet()
+
+    def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
+        """As the inner protection does."""
+        self.inner.welcome(party, fields)
+
+    def admit(self, names: Sequence[str]) -> None:
+        """As the inner protection does."""
+        self.inner.admit(names)
+
+    def settle(self) -> None:
+        """As the inner protection does."""
+        self.inner.settle()
+
+    def prepare(self, sums: int) -> None:
+        """Size the noise so that this many sums cost the whole budget."""
+        settings, link = self._settings, self.link
+        if reason := settings.incompatibility(link.components.method):
+            raise ConfigError(f"{settings.name} cannot protect {link.components.method.name}: {reason}")
+        if self.budget is not None:
+            raise ProtectionError("the noise of this run is sized already: its budget is for the whole run")
+        sums, least = max(1, sums), settings.min_contributions(link.manifest.min_clients)
+        if needed_parts(settings, least) < 1:
+            raise ConfigError(
+                f"totals open over {least} clients, of which {settings.colluding} may know their parts of "
+                f"the noise: set min_clients to {settings.colluding + 1} or more, the more the less noise"
+            )
+        multiplier = noise_multiplier(settings, sums)
+        self.budget = Budget(sums, multiplier, settings.epsilon, Accountant(accounted_delta(settings)))
+        deviation, adding = multiplier * settings.clip, link.manifest.quorum * len(link.parties)
+        epsilon = f"epsilon {settings.epsilon:g} in all"
+        text = f"noise of {deviation:.3g} a value in each of {sums} sums, for {epsilon}"
+        if settings.where == "distributed" and adding >= 2 * least:
+            text += (
+                f" if {least} clients add it, and {adding:.0f} will: a larger min_clients means less noise"
+            )
+        link.events.emit(Noted("protection", text))
+        self.inner.prepare(sums)
+
+    def resume(self, sums: int) -> None:
+        """Charge what was released before the run was stopped."""
+        if sums and self.budget is not None:
+            self.budget.charge(min(sums, self.budget.sums))
+        self.inner.resume(sums)
+
+    def spent(self) -> float:
+        """Return the epsilon that the sums have cost so far, at delta."""
+        return 0.0 if self.budget is None else self.budget.epsilon
+
+    def left(self) -> int | None:
+        """Return how many of the sums that the noise was sized for are still to come."""
+        return None if self.budget is None else self.budget.left
+
+    def gather(self, pending: PendingSum) -> Mapping[str, Any]:
+        """Charge the budget, then let the inner protection gather."""
+        if reason := find_unfit(pending.contribution, pending.layout):
+            raise ProtectionError(reason)
+        settings, budget = self._settings, self.budget
+        if budget is None:
+            raise ProtectionError("the noise was not sized: prepare the protection before the first sum")
+        asked, min_clients = len(pending.parties), self.link.manifest.min_clients
+        grid = choose_grid(settings, pending.layout, asked, budget.sums, min_clients)
+        told = {ASKED: asked, SUMS: budget.sums}
+        budget.charge()
+        total = self.inner.gather(pending.telling(grid.layout, told))
+        spent = BudgetSpent(pending.number, budget.epsilon, settings.epsilon, settings.delta, budget.left)
+        self.link.events.emit(spent)
+        return {**total, **told}
+
+    def multiply(
+        self, pending: PendingSum, total: Mapping[str, Any], operator: Callable[[], Any]
+    ) -> Mapping[str, Any] | None:
+        """Leave it to whoever opens: a product does not lie on the grid of the noise."""
+        return None
+
+    def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
+        """Open, round to the grid, and add the noise if it is the coordinator's to add."""
+        return open_total(self._settings, self.inner, total, layout, self.link.manifest.min_clients)

@@ -1,0 +1,140 @@
+"""How much noise a sum needs, and the grid of integers on which it is drawn.
+
+Every client clips its whole vector to an L2 norm of C (``clip``) and rounds it to a grid of unit u, a power
+of two: leaving out one client's d values then changes the sum by at most Δ = C/u + √d/2. The noise is the
+discrete Gaussian of standard deviation z·Δ (Canonne, Kamath and Steinke 2020), z being the least for which
+all sums of the run together cost (ε, δ).
+
+Where every client adds a part of the noise, the parts of the fewest clients over which a total opens, less
+those that ``colluding`` of them know (who sees the total knows its own), have the whole variance; more
+survivors, more noise. A part is cut where the tails of the whole run cost a thousandth of δ, by
+(1 + e^ε)·P[a cut]; the accountant has the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import ceil, log, log2, sqrt
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tacit.core.client import Opener
+from tacit.core.errors import ConfigError, ProtectionError
+from tacit.core.layout import Layout
+from tacit.core.protection import Vector
+from tacit.crypto.accounting import sigma_for
+from tacit.crypto.noise import LEAST_PART, discrete_gaussian, integer_sensitivity
+
+if TYPE_CHECKING:
+    from tacit.protections.noised import Noised
+
+TAIL_SHARE = 1e-3  # of delta, for the tails that are cut
+FINEST = 2.0**-40  # precision of an inner protection beyond which a finer grid gains nothing
+FINEST_NOISE = 2.0**-36  # unit over the noise, likewise
+ASKED, SUMS = "noise_asked", "noise_sums"  # ride on asks and totals: the grid follows from them
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Numbers of one sum: unit of the grid, variance and cut of a noise part in units, bounds with noise."""
+
+    unit: float
+    variance: float
+    cut: float
+    layout: Layout
+
+
+def accounted_delta(settings: Noised) -> float:
+    """Return what is left of delta for the accountant, once tails are cut."""
+    return settings.delta * (1 - TAIL_SHARE) if settings.where == "distributed" else settings.delta
+
+
+def noise_multiplier(settings: Noised, sums: int) -> float:
+    """Return z: the noise's standard deviation over the sensitivity, for a run of so many sums."""
+    return _least_noise(settings.epsilon, accounted_delta(settings), sums)
+
+
+def needed_parts(settings: Noised, least: int) -> int:
+    """Return how many parts have the whole variance, if totals open over so many clients at the least."""
+    return least - settings.colluding if settings.where == "distributed" else 1
+
+
+def choose_grid(settings: Noised, layout: Layout, asked: Any, sums: Any, min_clients: int) -> Grid:
+    """Return the finest grid that the inner protection resolves, and the noise on it.
+
+    Parameters
+    ----------
+    settings : Noised
+    layout : Layout
+        Of the contribution.
+    asked, sums : int
+        Clients that were asked, and sums of the whole run; checked, since another party may have sent them.
+    min_clients : int
+        As the manifest has it.
+    """
+    for count in (asked, sums):
+        if type(count) is not int or count < 1:
+            raise ProtectionError(f"noise for {count!r} clients or sums: it is sized for 1 or more")
+    values, clip, multiplier = max(1, layout.size), settings.clip, noise_multiplier(settings, sums)
+    parts = needed_parts(settings, settings.min_contributions(min_clients))
+    cut = 0.0
+    if settings.where == "distributed":
+        tails = log(2 * values * asked * sums) + float(np.logaddexp(0, settings.epsilon))
+        cut = sqrt(2 * (tails - log(TAIL_SHARE * settings.delta)))
+    # Rounding may at most double the sensitivity, or is refused below: so large the noise can get.
+    widest = 2 * multiplier * clip / sqrt(parts)
+    precision = settings.inner_protection.promises.precision
+    error = max(precision, FINEST) * asked * (clip + cut * widest)
+    unit = 2.0 ** ceil(log2(max(4 * error, FINEST_NOISE * widest)))
+    sensitivity = integer_sensitivity(clip, 1 / unit, values)
+    variance = (multiplier * sensitivity) ** 2 / parts
+    if sensitivity > 2 * clip / unit or (cut and variance < LEAST_PART):
+        raise ConfigError(
+            f"{settings.inner} resolves {unit:.2g}: too coarse for {values:,} values, clip {clip:g} and "
+            f"noise of {widest / 2:.2g} a client; give it more bits (inner_options), or a smaller epsilon"
+        )
+    cut = ceil(cut * sqrt(variance))
+    fields = (
+        replace(field, bound=min(np.inf if field.bound is None else field.bound, clip) + (1 + cut) * unit)
+        for field in without_columns(layout).fields
+    )
+    return Grid(unit, variance, cut, Layout(*fields))
+
+
+def open_total(
+    settings: Noised, inner: Opener, total: Mapping[str, Any], layout: Layout, min_clients: int
+) -> Vector:
+    """Open a total with a half of the inner protection, round it to the grid, and add central noise."""
+    grid = choose_grid(settings, layout, total.get(ASKED), total.get(SUMS), min_clients)
+    rest = {name: value for name, value in total.items() if name not in (ASKED, SUMS)}
+    integers = np.rint(inner.open(rest, grid.layout) / grid.unit)
+    if settings.where == "central":
+        integers += discrete_gaussian(grid.variance, layout.size)
+    opened: Vector = integers * grid.unit
+    return opened
+
+
+def without_columns(layout: Layout) -> Layout:
+    """Return the same fields, none of them to be multiplied unopened."""
+    return Layout(*(replace(field, columns=0) for field in (*layout.fields, *layout.clear)))
+
+
+def find_unfit(contribution: str, layout: Layout) -> str | None:
+    """Return why a contribution cannot have noise: part of it travels beside the sum, or bears none."""
+    if layout.clear:
+        names = ", ".join(f"'{found.name}'" for found in layout.clear)
+        return f"{contribution} sends {names} in the clear, without noise: use a method that sends sums only"
+    if fine := [found.name for found in layout.fields if found.fine]:
+        return (
+            f"{contribution} needs '{fine[0]}' to about 2^-40 of its bound, and noise of any epsilon is far "
+            "above that: use a method that bears noise"
+        )
+    return None
+
+
+@lru_cache(maxsize=64)
+def _least_noise(epsilon: float, delta: float, sums: int) -> float:
+    return sigma_for(epsilon, delta, sums, mechanism="discrete")

@@ -1,0 +1,84 @@
+"""What peer-to-peer and Two-Phase MPC can both be set to, and what follows from it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tacit.core.errors import ConfigError
+from tacit.core.layout import Layout
+from tacit.core.promises import Place, Promises
+from tacit.core.protection import Protection
+from tacit.core.secret import Secret
+from tacit.crypto.fixedpoint import FixedPoint
+from tacit.protections.keys.shared_key import FIELD_NAMES, KEY_FIELDS, KeyTerms
+from tacit.protections.secret_sharing.share_round import Scheme
+
+FIELD_BITS = 60  # of a value in the field, its sign apart
+NO_DROPOUT = "additive shares: the sum needs every holder of shares; with scheme = shamir some may vanish"
+
+
+@dataclass(frozen=True)
+class SecretSharing(Protection):
+    """Base of the settings of protections by secret sharing."""
+
+    restarts: ClassVar[bool] = True
+    authenticated: ClassVar[bool] = True
+    key_fields: ClassVar[Collection[str]] = KEY_FIELDS
+    field_names: ClassVar[Mapping[str, str]] = FIELD_NAMES
+
+    scheme: Scheme = "shamir"
+    opens: Place = "clients"
+    bits: int = 32
+    clip: bool = False
+
+    @property
+    def terms(self) -> KeyTerms:
+        """The key under which partial sums go to all clients, where totals open there."""
+        return KeyTerms(self.name, _make_key)
+
+    def code(self, layout: Layout, summands: int) -> FixedPoint:
+        """Return how vectors become integers: in the field, or in 64 bits."""
+        code = FixedPoint.of(layout, self.bits, summands, self.clip)
+        if self.scheme == "shamir" and (needed := self.bits - 1 + code.guard_bits) > FIELD_BITS:
+            raise ConfigError(
+                f"{self.bits} bits a value and {summands:,} summands need {needed} bits and a sign, the "
+                f"field holds {FIELD_BITS}: use at most {FIELD_BITS + 1 - code.guard_bits} bits"
+            )
+        return code
+
+    def promise(
+        self,
+        client_sees: str,
+        collusion: str,
+        dropout: str,
+        bytes_per_value: float = 8.0,
+        per_client: bool = False,
+    ) -> Promises:
+        """Return promises, with all that does not depend on who holds shares."""
+        here = self.opens == "clients"
+        return Promises(
+            opens=self.opens,
+            keys={
+                "client": "an exchange key of its own" + (", and the key of all clients" if here else ""),
+                "coordinator": "none of either",
+            },
+            sees={
+                "coordinator": "sealed shares"
+                + (" and sealed partial sums it cannot read" if here else " it cannot read, and the total"),
+                "client": client_sees,
+                "outsider": "nothing",
+            },
+            collusion=collusion,
+            dropout=dropout,
+            precision=2.0 ** -(self.bits - 1),
+            bytes_per_value=bytes_per_value,
+            per_client=per_client,
+            warnings=() if self.scheme == "shamir" else (NO_DROPOUT,),
+        )
+
+
+def _make_key(wishes: Mapping[str, Any]) -> tuple[Secret, Mapping[str, bytes]]:
+    return Secret(os.urandom(32)), {"public": b""}

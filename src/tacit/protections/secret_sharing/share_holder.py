@@ -1,0 +1,140 @@
+"""What sums by secret sharing have in common at a client: it deals shares, holds, adds and opens."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tacit.core.client import check_opening
+from tacit.core.errors import OpeningError, ProtectionError
+from tacit.core.layout import Layout
+from tacit.core.marks import step
+from tacit.core.message import Message
+from tacit.core.party import Party
+from tacit.core.protection import Vector
+from tacit.core.secret import Secret
+from tacit.core.values import Blob
+from tacit.crypto.channel import seal, unseal
+from tacit.protections.keys.authenticated import run_of, sealing_key
+from tacit.protections.keys.shared_key import SharedKey
+from tacit.protections.secret_sharing.settings import SecretSharing
+from tacit.protections.secret_sharing.share_round import (
+    ShareRound,
+    names_from_bytes,
+    names_to_bytes,
+    partial_place,
+    recover_total,
+    words_from_bytes,
+    words_to_bytes,
+)
+
+OVERHEAD = 12 + 16  # of a sealed blob: nonce and tag
+
+
+class ShareHolder:
+    """What a client does: it deals shares of its vector, adds those it holds, and opens totals.
+
+    ``read_round`` returns who holds shares, checked by this party: a coordinator could name its friends.
+    """
+
+    def __init__(
+        self, settings: SecretSharing, party: Party, read_round: Callable[[Mapping[str, Any]], ShareRound]
+    ) -> None:
+        self.key = SharedKey(settings.terms, party)
+        self._settings, self._party, self._read_round = settings, party, read_round
+
+    @step
+    def take_key(self, message: Message) -> Message:
+        """Say that the clients' key has come, which rode on the ask."""
+        return Message()
+
+    def deal(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
+        """Cut this party's vector into shares, and seal each for its holder."""
+        party, share_round, run = self._party, self._read_round(ticket), run_of(self._party)
+        pieces = share_round.cut(party.id, self._settings.code(layout, ticket["summands"]).encode(vector))
+        sealed = []
+        for name, signed, piece in zip(share_round.holders, ticket["exchanges"], pieces, strict=True):
+            if name == party.id:
+                party.vault["own"], party.state["own"] = Secret(piece), share_round.digest
+            else:
+                key = self._peer_key(name, signed.tobytes())
+                sealed.append(seal(key, piece, share_round.share_place(run, party.id, name)))
+        return Message(shares=Blob("sealed", b"".join(sealed)))
+
+    @step
+    def hold(self, message: Message) -> Message:
+        """Add the shares of some dealers to those held before; with the last of them, tell the sum."""
+        party, share_round = self._party, self._read_round(message)
+        if party.id not in share_round.holders:
+            raise ProtectionError(f"{party.id} was asked to hold shares, and is none of the holders")
+        index, new = share_round.holders.index(party.id), names_from_bytes(message["dealers"])
+        dealers, running = new, np.zeros(message["slots"], np.uint64)
+        if party.state.get("held") == share_round.digest:
+            dealers = [*names_from_bytes(party.state["dealers"]), *new]
+            running = words_from_bytes(party.vault["running"].reveal())
+        if len(set(dealers)) < len(dealers):
+            raise OpeningError(f"{party.id} was sent a client's shares twice: it would count double")
+        running = share_round.add(index, running, new, self._unseal(share_round, message, new))
+        if not message["last"]:
+            party.vault["running"] = Secret(words_to_bytes(running))
+            party.state.update({"held": share_round.digest, "dealers": names_to_bytes(dealers)})
+            return Message()
+        check_opening(party, self._settings, len(dealers))
+        # Once told, never again: two sums over different dealers differ by single clients.
+        party.state["released"] = (share_round.number, share_round.lap)
+        for done in ("own", "running"):
+            party.vault.pop(done, None)
+        if self._settings.opens == "coordinator":
+            return Message(partial=Blob("share", words_to_bytes(running)))
+        where = partial_place(run_of(party), share_round.sum_terms(dealers), index + 1)
+        return Message(partial=Blob("sealed", seal(self.key.newest(), words_to_bytes(running), where)))
+
+    def _unseal(self, share_round: ShareRound, message: Message, dealers: Sequence[str]) -> Iterator[bytes]:
+        party, raw, position = self._party, message["shares"].data, 0
+        index, run = share_round.holders.index(party.id), run_of(party)
+        for name, signed in zip(dealers, message["exchanges"], strict=True):
+            if name == party.id:
+                if party.state.get("own") != share_round.digest:
+                    raise ProtectionError(f"{party.id} is named as a dealer, and dealt nothing in this sum")
+                yield party.vault["own"].reveal()
+                continue
+            size = share_round.share_size(name, index, message["slots"]) + OVERHEAD
+            piece, position = raw[position : position + size], position + size
+            key = self._peer_key(name, signed.tobytes())
+            try:
+                yield unseal(key, piece, share_round.share_place(run, name, party.id))
+            except ProtectionError as error:
+                raise ProtectionError(f"share that {name} dealt to {party.id}: {error.public}") from None
+
+    def _peer_key(self, other: str, signed: bytes) -> Secret:
+        """Return the sealing key; checking and agreeing it takes longer than sealing a short vector."""
+        party = self._party
+        own = hashlib.sha256(party.vault["exchange"].reveal()).digest()
+        cached = ("peer", party.id, own, other, signed)
+        if cached not in party.cache:
+            party.cache[cached] = sealing_key(party, other, signed)
+        key: Secret = party.cache[cached]
+        return key
+
+    def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
+        """Put the partial sums together, with the clients' key."""
+        party, code = self._party, self._settings.code(layout, total["summands"])
+        check_opening(party, self._settings, total["contributions"])
+        if total["number"] <= party.state.get("opened", 0):
+            raise OpeningError(f"total of sum {total['number']}, which or a later one was opened: a replay")
+        party.state["opened"] = total["number"]
+        points, raw, size = total["points"].tolist(), total["partials"].data, 8 * code.slots + OVERHEAD
+        if len(set(points)) < max(total["threshold"], len(points)) or len(raw) != size * len(points):
+            raise OpeningError(
+                f"{len(raw) // size} partial sums of {len(points)} holders, {total['threshold']} open this "
+                "total: it stays shut"
+            )
+        key, run = self.key.newest(), run_of(party)
+        rows = [
+            words_from_bytes(unseal(key, raw[i * size : (i + 1) * size], partial_place(run, total, point)))
+            for i, point in enumerate(points)
+        ]
+        return code.decode(recover_total(self._settings.scheme, points, rows, total["threshold"]))

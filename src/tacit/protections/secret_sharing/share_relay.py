@@ -1,0 +1,203 @@
+"""What sums by secret sharing have in common at the coordinator: it relays what it cannot read.
+
+Clients deal sealed shares, holders add them, and partial sums give the total (what they do is in
+:mod:`tacit.protections.secret_sharing.share_holder`). Shares are sealed for their holder, and partial sums,
+where totals open at the clients, under a key that all clients have and the coordinator has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tacit.core.client import over
+from tacit.core.errors import ProtectionError
+from tacit.core.layout import Layout
+from tacit.core.link import Link
+from tacit.core.message import Message
+from tacit.core.pending_sum import PendingSum
+from tacit.core.protection import Vector
+from tacit.core.values import Blob
+from tacit.protections.keys.authenticated import Channels
+from tacit.protections.keys.key_relay import WRAPPED, KeyRelay
+from tacit.protections.secret_sharing.settings import SecretSharing
+from tacit.protections.secret_sharing.share_holder import OVERHEAD, ShareHolder
+from tacit.protections.secret_sharing.share_round import (
+    ShareRound,
+    names_to_bytes,
+    recover_total,
+    stack_rows,
+    words_from_bytes,
+)
+
+
+class PartialSums(NamedTuple):
+    """Partial sums by holder, and whose shares they add up."""
+
+    by_holder: dict[str, bytes]
+    dealers: list[str]
+
+
+class ShareRelay:
+    """What the coordinator does: it relays the clients' key, sealed shares and partial sums.
+
+    ``evidence`` returns what a party has to be told before it deals or holds.
+    """
+
+    batch_bytes: ClassVar[int] = 1 << 27  # sealed shares that the coordinator keeps at a time
+
+    def __init__(
+        self,
+        settings: SecretSharing,
+        link: Link,
+        channels: Channels,
+        evidence: Callable[[str], Mapping[str, Any]] = lambda party: {},
+    ) -> None:
+        self.channels = channels
+        self.key_relay = KeyRelay(settings.terms, link, channels)
+        self._settings, self._link, self._evidence = settings, link, evidence
+
+    # -- the clients' key ----------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Give all clients their key, where totals open there; who misses it takes no part."""
+        if len(self._link.parties) < 2:
+            name = self._settings.name
+            raise ProtectionError(f"{name} protects nothing with a single client: have at least two")
+        if self._settings.opens == "clients":
+            self.key_relay.prepare({})
+            taken = self._hand_out(self._link.parties)
+            self._link.keep_only([self.key_relay.made.maker, *taken])
+
+    def admit(self, names: Sequence[str]) -> None:
+        """Give the clients' key to those that come later."""
+        if self._settings.opens == "clients":
+            self.key_relay.admit(names)
+            self._hand_out(names)
+
+    def _hand_out(self, names: Sequence[str]) -> list[str]:
+        """Give the clients' key to those that lack it, and return who took it."""
+        key = self.key_relay.made
+        lacking = [name for name in names if name in key.wraps]
+        sealer = key.sealers.get(lacking[0], key.maker)
+        for name in lacking:
+            self._link.record_relay(sealer, name, WRAPPED + len(key.bundle.data))
+        # As a ticket: who comes late opens what there was before it does anything else.
+        exchange = self.channels.directory[sealer]
+        call = over("ticket/", {"bundle": key.bundle, "maker": sealer, "exchange": exchange})
+        jobs = {name: {"ticket/wrap": key.wraps[name]} for name in lacking}
+        taken = [name for name, _ in self._link.ask(ShareHolder.take_key, call, jobs)]
+        for name in taken:
+            self.key_relay.delivered(name)
+        return taken
+
+    # -- a sum ---------------------------------------------------------------------------------------
+
+    def form(self, pending: PendingSum, share_round: ShareRound, gone: set[str]) -> PartialSums | None:
+        """Let clients deal and holders add, as many clients at a time as fit.
+
+        Returns None, before any partial sum was told, if fewer holders are left than can open the total.
+        Clients that vanished are added to ``gone``.
+        """
+        slots = self._settings.code(pending.layout, len(pending.parties)).slots
+        asked = [name for name in pending.parties if name not in gone]
+        holders = share_round.holders
+        sealed = sum(share_round.share_size("", index, slots) + OVERHEAD for index in range(len(holders)))
+        many = max(1, self.batch_bytes // sealed)
+        formed = PartialSums({}, [])
+        for start in range(0, len(asked), many):
+            last = start + many >= len(asked)
+            mail = self._collect(pending, share_round, asked[start : start + many], slots)
+            gone.update(pending.failures)
+            formed.dealers.extend(mail)
+            if last:
+                pending.check()
+            left = [name for name in holders if name not in gone]
+            if len(left) < share_round.threshold:
+                return None
+            replies = self._hand_on(pending, share_round, left, mail, slots, last)
+            gone.update(set(left) - replies.keys())
+            if last:
+                formed.by_holder.update(self._read_partials(pending, replies, slots))
+        return formed
+
+    def _collect(
+        self, pending: PendingSum, share_round: ShareRound, batch: Sequence[str], slots: int
+    ) -> dict[str, dict[str, bytes]]:
+        """Let clients deal, and return sealed shares by dealer and holder."""
+        holders = share_round.holders
+        common: dict[str, Any] = {
+            "holders": names_to_bytes(holders),
+            "exchanges": stack_rows(self.channels.directory, holders),
+            "lap": share_round.lap,
+            "summands": len(pending.parties),
+        }
+        tickets = {name: self._evidence(name) for name in batch}
+        mail: dict[str, dict[str, bytes]] = {}
+        for party, message in pending.contributions(tickets, common, batch):
+            others = [name for name in holders if name != party]
+            sizes = [share_round.share_size(party, holders.index(name), slots) + OVERHEAD for name in others]
+            ends, blob = np.cumsum([0, *sizes]).tolist(), message.get("shares")
+            if not isinstance(blob, Blob) or (blob.kind, len(blob.data)) != ("sealed", ends[-1]):
+                reason = f"no sealed share for each of {len(others)} holders where one was agreed"
+                pending.refuse(party, reason)
+                continue
+            mail[party] = {name: blob.data[ends[i] : ends[i + 1]] for i, name in enumerate(others)}
+        return mail
+
+    def _hand_on(
+        self,
+        pending: PendingSum,
+        share_round: ShareRound,
+        holders: Sequence[str],
+        mail: Mapping[str, Mapping[str, bytes]],
+        slots: int,
+        last: bool,
+    ) -> dict[str, Message]:
+        """Hand holders their shares, and return their replies."""
+        jobs: dict[str, Mapping[str, Any]] = {}
+        for holder in holders:
+            pieces = {dealer: shares[holder] for dealer, shares in mail.items() if dealer != holder}
+            for dealer, piece in pieces.items():
+                self._link.record_relay(dealer, holder, len(piece))
+            jobs[holder] = {"shares": Blob("sealed", b"".join(pieces.values())), **self._evidence(holder)}
+        dealers = tuple(mail)
+        holding = names_to_bytes(share_round.holders)
+        common = {"sum": share_round.number, "lap": share_round.lap, "holders": holding, "slots": slots}
+        exchanges = stack_rows(self.channels.directory, dealers)
+        common |= {"dealers": names_to_bytes(dealers), "exchanges": exchanges, "last": last}
+        return dict(pending.ask(ShareHolder.hold, common, jobs))
+
+    def _read_partials(
+        self, pending: PendingSum, replies: Mapping[str, Message], slots: int
+    ) -> dict[str, bytes]:
+        size = 8 * slots + (OVERHEAD if self._settings.opens == "clients" else 0)
+        found = {}
+        for holder, reply in replies.items():
+            blob = reply.get("partial")
+            if isinstance(blob, Blob) and len(blob.data) == size:
+                found[holder] = blob.data
+            else:
+                pending.refuse(holder, f"no partial sum of {slots} values")
+        return found
+
+    def make_total(self, pending: PendingSum, share_round: ShareRound, formed: PartialSums) -> dict[str, Any]:
+        """Return the total, where the coordinator opens it; else what clients open it with."""
+        points = [share_round.holders.index(name) + 1 for name in formed.by_holder]
+        raws, summands = list(formed.by_holder.values()), len(pending.parties)
+        if self._settings.opens == "coordinator":
+            rows = [words_from_bytes(raw) for raw in raws]
+            integers = recover_total(share_round.scheme, points, rows, share_round.threshold)
+            return {"integers": integers, "summands": summands}
+        for holder, raw in formed.by_holder.items():
+            for name in pending.parties:
+                if name != holder:
+                    self._link.record_relay(holder, name, len(raw))
+        told = {"summands": summands, "points": np.array(points), "partials": Blob("sealed", b"".join(raws))}
+        return {**share_round.sum_terms(formed.dealers), **told}
+
+    def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
+        """Return the values of a total that was put together here."""
+        return self._settings.code(layout, total["summands"]).decode(total["integers"])
