@@ -191,9 +191,8 @@ class KeyRelay:
 
     def admit(self, names: Sequence[str]) -> None:
         """Let any party that has the key seal it for those that come later."""
-        if self.key is None:  # no client has one
-            return
-        self._pass_on(partial(self._link.ask, failures={}), names, self._link.parties)
+        if self.key is not None:
+            self._pass_on(partial(self._link.ask, failures={}), names, self._link.parties)
 
     def delivered(self, party: str) -> None:
         """Remember that a party has its key."""
