@@ -110,20 +110,17 @@ class FedHEONNClassifier(ClassifierMixin, _FedHEONNEstimator):  # type: ignore[m
         self.classes_, codes = np.unique(column_or_1d(labels, warn=True), return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y holds one class, {self.classes_.tolist()}: a classifier needs two")
-        table = Table.of(rows, codes, name="X")
-        self._train(table, groups)
+        self._train(Table.of(rows, codes, name="X"), groups)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities of the classes."""
-        rows = self._rows(X)
-        probabilities: NDArray[np.float64] = self.model_.predict_proba(rows)
+        probabilities: NDArray[np.float64] = self.model_.predict_proba(self._rows(X))
         return probabilities
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Most likely class of each row."""
-        chosen = self.predict_proba(X).argmax(axis=1)
-        predicted: NDArray[Any] = self.classes_[chosen]
+        predicted: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
         return predicted
 
 
@@ -167,8 +164,7 @@ class FedHEONNRegressor(RegressorMixin, _FedHEONNEstimator):  # type: ignore[mis
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Predicted targets of each row."""
-        rows = self._rows(X)
-        predicted: NDArray[np.float64] = self.model_.predict(rows)
+        predicted: NDArray[np.float64] = self.model_.predict(self._rows(X))
         return predicted
 
 

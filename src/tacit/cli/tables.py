@@ -48,11 +48,9 @@ def exposure_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("who", style="cyan", no_wrap=True)
     table.add_column("what", min_width=16)
-    for heading in ("about", "class"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("over", "times", "bytes"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("open", no_wrap=True)
+    for heading in ("about", "class", "over", "times", "bytes", "open"):
+        counted = heading in ("over", "times", "bytes")
+        table.add_column(heading, justify="right" if counted else "left", no_wrap=True)
     for row in rows:
         if row["class"] != "public":
             words = (row["who"], row["what"], ABOUT.get(row["about"], row["about"]), row["class"])

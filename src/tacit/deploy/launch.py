@@ -56,14 +56,7 @@ def launch(
     says where its configuration is. ``resume`` is a run of these settings that was stopped: it goes on in
     its own folder.
 
-    Raises
-    ------
-    UnavailableError
-        If Flower is not installed, or no SuperLink answers.
-    ProtectionError
-        If the SuperLink's certificate is not the expected one.
-    TacitError
-        Whatever stopped the run, as the embedded engine raises it.
+    Whatever stops the run is raised as the embedded engine raises it.
     """
     check_flower()
     settings.check()
