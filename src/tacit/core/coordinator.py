@@ -27,7 +27,7 @@ from tacit.core.message import Message
 from tacit.core.pending_sum import PendingSum
 from tacit.core.roles import Agreement
 from tacit.core.shared import Shared, Total
-from tacit.core.snapshot import Snapshot, final_checkpoint, take_checkpoint
+from tacit.core.snapshot import Snapshot, make_checkpoint, take_checkpoint
 from tacit.core.transport import some
 
 
@@ -209,6 +209,6 @@ class Coordinator:
             self.events.emit(Noted("run", f"the experimenter read the model at {reply.party}", "warning"))
             shared = Shared(self.schema, under("shared/", reply.message))
             if self.keep is not None and self.progress:
-                self.keep(final_checkpoint(self, shared))
+                self.keep(make_checkpoint(self, self.progress, shared))
             return shared
         raise FederationError(f"no replica can be read: {self.failures[self.parties[0]]}")

@@ -42,13 +42,7 @@ class Exposure:
     """
 
     def __init__(
-        self,
-        wave: int,
-        step: str,
-        protection: Protection,
-        *,
-        starting: bool = False,
-        aggregate: bool = False,
+        self, wave: int, step: str, protection: Protection, *, starting: bool = False, aggregate: bool = False
     ) -> None:
         self._wave = wave
         self._step = step

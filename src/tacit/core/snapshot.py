@@ -137,21 +137,19 @@ def take_checkpoint(coordinator: Coordinator) -> Snapshot | None:
             shared, progress = found
         else:
             return None
-    return _checkpoint(coordinator, progress, shared, log)
+    return make_checkpoint(coordinator, progress, shared, log)
 
 
-def final_checkpoint(coordinator: Coordinator, shared: Shared) -> Snapshot:
-    """Return the same after the last round, when the experimenter has read what was learnt."""
-    return _checkpoint(coordinator, coordinator.progress, shared, Message())
-
-
-def _checkpoint(
-    coordinator: Coordinator, progress: Mapping[str, Any], shared: Shared | None, log: Message
+def make_checkpoint(
+    coordinator: Coordinator, progress: Mapping[str, Any], shared: Shared | None, log: Message | None = None
 ) -> Snapshot:
+    """Return what a run can go on from that was so far when these values were learnt."""
     lag = int(coordinator.progress["round"]) - int(progress["round"])
     attempt, sums = coordinator.manifest.attempt, coordinator.begun + coordinator.sums
     repeats = coordinator.repeats + lag
-    return Snapshot(coordinator.schema, progress, shared, log, sums, attempt, attempt + 1, repeats)
+    return Snapshot(
+        coordinator.schema, progress, shared, log or Message(), sums, attempt, attempt + 1, repeats
+    )
 
 
 def _read_replica(coordinator: Coordinator) -> tuple[Shared, Mapping[str, Any]] | None:

@@ -94,21 +94,9 @@ class Transport:
     ) -> Iterator[Reply]:
         """Ask parties for a step, stream the good replies and record the others in ``failures``.
 
-        Parameters
-        ----------
-        step : str
-            Address of the step, such as ``client.contribute``.
-        parties : sequence of str
-        call, jobs : mappings
-            What all are asked, and what each of them alone is told.
-        failures : dict
-            Gets the parties whose reply cannot be used, with the reason.
-        number : int, optional
-            Of the sum that the wave belongs to.
-        briefing : Briefing, optional
-            What parties have to be told before the step.
-        aggregate : bool
-            Whether replies are totals over several clients, for the account of who saw what.
+        ``step`` is an address such as ``client.contribute``; ``call`` is what all are asked, ``jobs`` what
+        each of them alone is told, ``number`` that of the sum it belongs to. The ``briefing`` says
+        what parties have to be told before; ``aggregate`` that replies are totals over several clients.
         """
         jobs = jobs or {}
         with self._alone():
