@@ -69,6 +69,7 @@ reproduce: setup ## Repeat the papers' tables
 
 docs: setup ## Build the documentation into docs/_build/html, from scratch
 	@rm -rf docs/_build docs/api
+	@$(BIN)/python docs/generate.py
 	@$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 

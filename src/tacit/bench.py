@@ -20,6 +20,8 @@ import numpy as np
 
 from tacit.core.errors import ConfigError, nearest
 
+COLUMNS = ("name", "ours", "baseline", "unit", "ratio", "target", "met", "note")
+
 
 class Row(msgspec.Struct):
     """One measurement.
@@ -54,17 +56,8 @@ class Row(msgspec.Struct):
         return self.ours >= self.target if self.at_least else self.ours <= self.target
 
     def as_dict(self) -> dict[str, Any]:
-        """Give the row as plain values."""
-        return {
-            "name": self.name,
-            "ours": self.ours,
-            "baseline": self.baseline,
-            "unit": self.unit,
-            "ratio": self.ratio,
-            "target": self.target,
-            "met": self.met,
-            "note": self.note,
-        }
+        """Return the row as plain values."""
+        return {name: getattr(self, name) for name in COLUMNS}
 
 
 def cpu(*functions: Callable[[], Any], repeats: int = 5) -> list[float]:

@@ -23,16 +23,28 @@ from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
 from tacit.models.activations import ActivationName
 
+Mode = Literal["sealed", "paper", "robust"]
+Scale = Literal["standard", "minmax", "none"]
+
 
 class _FedHEONNEstimator(BaseEstimator):  # type: ignore[misc]
     """What classifier and regressor have in common."""
 
-    lam: float
-    activation: ActivationName
-    mode: Literal["sealed", "paper", "robust"]
-    scale: Literal["standard", "minmax", "none"]
-    protect: str
-    seed: int
+    def __init__(
+        self,
+        lam: float = 1e-3,
+        activation: ActivationName = "logistic",
+        mode: Mode = "sealed",
+        scale: Scale = "standard",
+        protect: str = "plain",
+        seed: int = 0,
+    ) -> None:
+        self.lam = lam
+        self.activation = activation
+        self.mode = mode
+        self.scale = scale
+        self.protect = protect
+        self.seed = seed
 
     def _train(self, table: Table, groups: Any) -> None:
         """Train on the rows of each group as one party."""
@@ -91,22 +103,6 @@ class FedHEONNClassifier(ClassifierMixin, _FedHEONNEstimator):  # type: ignore[m
     True
     """
 
-    def __init__(
-        self,
-        lam: float = 1e-3,
-        activation: ActivationName = "logistic",
-        mode: Literal["sealed", "paper", "robust"] = "sealed",
-        scale: Literal["standard", "minmax", "none"] = "standard",
-        protect: str = "plain",
-        seed: int = 0,
-    ) -> None:
-        self.lam = lam
-        self.activation = activation
-        self.mode = mode
-        self.scale = scale
-        self.protect = protect
-        self.seed = seed
-
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Train; rows with the same entry in ``groups`` belong to one party (None: all to one)."""
         rows, labels = validate_data(self, X, y, dtype=np.float64)
@@ -154,17 +150,12 @@ class FedHEONNRegressor(RegressorMixin, _FedHEONNEstimator):  # type: ignore[mis
         self,
         lam: float = 1e-3,
         activation: ActivationName = "linear",
-        mode: Literal["sealed", "paper", "robust"] = "sealed",
-        scale: Literal["standard", "minmax", "none"] = "standard",
+        mode: Mode = "sealed",
+        scale: Scale = "standard",
         protect: str = "plain",
         seed: int = 0,
     ) -> None:
-        self.lam = lam
-        self.activation = activation
-        self.mode = mode
-        self.scale = scale
-        self.protect = protect
-        self.seed = seed
+        super().__init__(lam, activation, mode, scale, protect, seed)
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Train; rows with the same entry in ``groups`` belong to one party (None: all to one)."""

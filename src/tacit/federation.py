@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from tacit.core.coordinator import Coordinator, Outcome
+from tacit.core.coordinator import Coordinator
 from tacit.core.engine import Engine
-from tacit.core.errors import ConfigError, DataError, TacitError
-from tacit.core.events import Evaluated, Events, RunEnded
+from tacit.core.errors import ConfigError, TacitError
+from tacit.core.events import Events, RunEnded
 from tacit.core.exposure import COORDINATOR
 from tacit.core.link import Link
 from tacit.core.manifest import Components, Manifest, new_run
 from tacit.core.parallel import one_thread
 from tacit.core.protection import Protection
 from tacit.core.random import generator
-from tacit.core.secret import Secret
-from tacit.core.shared import Shared
 from tacit.core.snapshot import Snapshot
 from tacit.core.snapshot import resume as resume_run
 from tacit.core.transport import Transcript
@@ -37,46 +35,10 @@ from tacit.engines.holdings import Holdings, SeparateHoldings, holdings_of
 from tacit.engines.sites import pinned_identity, site_secret
 from tacit.ledger.cost import CostLedger
 from tacit.methods import METHODS
-from tacit.methods.base import Method, Model
+from tacit.methods.base import Method
 from tacit.methods.compatibility import check_compatibility
-from tacit.models.scores import classification_scores, regression_scores
 from tacit.protections import PROTECTIONS
-
-
-@dataclass(frozen=True)
-class Training:
-    """What training on a federation gives.
-
-    Attributes
-    ----------
-    trained : Model or None
-        The model; None if it opened at sites that show it to nobody else.
-    outcome : Outcome
-        Digest of the agreed replica, and the shared values.
-    schema : Schema
-    manifest : Manifest
-    ledger : CostLedger
-        What the training cost.
-    failures : dict
-        Parties that failed, with the reason.
-    holdout : dict or None
-        Scores on the rows that clients keep aside, from a protected sum of counts.
-    """
-
-    trained: Model | None
-    outcome: Outcome
-    schema: Schema
-    manifest: Manifest
-    ledger: CostLedger
-    failures: dict[str, str] = field(default_factory=dict)
-    holdout: dict[str, Any] | None = None
-
-    @property
-    def model(self) -> Model:
-        """The model, where it may be seen."""
-        if self.trained is None:
-            raise ConfigError("the model is at the sites, and none shows it: export it at a site")
-        return self.trained
+from tacit.training import Training, federated_scores
 
 
 class Federation:
@@ -117,6 +79,11 @@ class Federation:
         self.declared = dict(declared or {})
         self._engine_settings = {"workers": workers, "timeout": timeout, **engine}
         self.transport: dict[str, Any] = {"name": "embedded"}
+        # What another engine changes: whose keys, who is pinned, who keeps rows aside.
+        self._secret = site_secret(seed, COORDINATOR)
+        self._pinned: Callable[[str], bytes] = partial(pinned_identity, seed)
+        self._preshared: frozenset[str] = frozenset()
+        self._evaluated = bool(holdings.kept.any())
 
     @classmethod
     def embedded(
@@ -164,22 +131,15 @@ class Federation:
         classes : sequence, optional
             The classes, declared beforehand; else clients tell which they hold.
         """
-        if isinstance(data, Table):
-            table = data
-        else:
-            table = load(data, target=target, task=task, repeat=repeat, rows=rows, seed=seed)
+        table = data
+        if not isinstance(table, Table):
+            table = load(table, target=target, task=task, repeat=repeat, rows=rows, seed=seed)
         training, testing = split(table, test, seed)
         owner = divide(training, partition, clients, seed=generator(b"public", seed, "partition"), **options)
-        holdings = holdings_of(training, owner, holdout, seed)
+        held = holdings_of(training, owner, holdout, seed)
         declared = {} if classes is None else {"classes": list(classes)}
         return cls(
-            holdings,
-            test=testing,
-            seed=seed,
-            workers=workers,
-            timeout=timeout,
-            quorum=quorum,
-            declared=declared,
+            held, test=testing, seed=seed, workers=workers, timeout=timeout, quorum=quorum, declared=declared
         )
 
     @classmethod
@@ -198,13 +158,13 @@ class Federation:
         return len(self.holdings.names)
 
     def pooled(self) -> Federation:
-        """The same rows at a single party: what centralised training would see."""
+        """Return the same rows at a single party: what centralised training would see."""
         table = self.holdings.pooled()
         single = Holdings(table, np.array([0, table.rows]), ["everybody"])
         return Federation(single, test=self.test, seed=self.seed, declared=self.declared)
 
     def alone(self, index: int, schema: Schema) -> Federation:
-        """One party by itself, with the federation's classes: what it could learn without the others."""
+        """Return one party by itself, with all classes: what it could learn without the others."""
         part = self.holdings.part(np.array([index]))
         return Federation(part, test=self.test, seed=self.seed, declared=vocabulary(schema))
 
@@ -241,10 +201,8 @@ class Federation:
             The run's id.
         transcript : callable, optional
             Told everything that anyone received: receiver, sender, step, bytes.
-        keep : callable, optional
-            Told after each completed round what a run can go on from.
-        resume : Snapshot, optional
-            What ``keep`` was told last, in a run of the same settings: train from there to the end.
+        keep, resume : optional
+            ``keep`` is told after each round what a run of the same settings can ``resume`` from.
         """
         chosen = METHODS.build(method) if isinstance(method, str) else method
         protect = chosen.default_protection if protect is None else protect
@@ -270,9 +228,9 @@ class Federation:
                 manifest,
                 components,
                 events,
-                secret=self._secret(),
+                secret=self._secret,
                 pinned=self._pinned,
-                preshared=self._preshared(),
+                preshared=self._preshared,
                 transcript=transcript,
             )
             coordinator = Coordinator(link)
@@ -286,17 +244,13 @@ class Federation:
             return training
 
     def _train(
-        self,
-        coordinator: Coordinator,
-        ledger: CostLedger,
-        start: Training | None,
-        resume: Snapshot | None = None,
+        self, coordinator: Coordinator, ledger: CostLedger, start: Training | None, resume: Snapshot | None
     ) -> Training:
         method = coordinator.components.method
         coordinator.enrol()
         method.check(coordinator.schema)
         preparation = coordinator.components.preparation
-        evaluated = self._evaluated()
+        evaluated = self._evaluated
         agreed = start or preparation.idle(method)
         sums = method.sums + evaluated + (0 if agreed else preparation.sums)
         coordinator.protection.prepare(sums)
@@ -304,42 +258,17 @@ class Federation:
         if resume is not None:
             resume_run(coordinator, resume, method.round_sums)
         elif start is not None:
-            coordinator.shared = method.continue_from(
-                _continued(coordinator, start.schema, start.outcome.shared)
-            )
+            coordinator.shared = method.continue_from(start.carry_on(coordinator))
         elif not method.finds_scale_itself(coordinator):
             coordinator.parties = preparation.train(coordinator)
         method.train(coordinator)
-        holdout = self._federated_scores(coordinator) if evaluated else None
+        holdout = federated_scores(coordinator) if evaluated else None
         outcome = coordinator.finish()
         seen = self.experiment or coordinator.shared is not None
         model = method.model(coordinator.peek()) if seen else None
         return Training(
             model, outcome, coordinator.schema, coordinator.manifest, ledger, coordinator.failures, holdout
         )
-
-    # What another engine changes: whose keys, who is pinned, who keeps rows aside, where parties live.
-
-    def _secret(self) -> Secret:
-        return site_secret(self.seed, COORDINATOR)
-
-    def _pinned(self, name: str) -> bytes:
-        return pinned_identity(self.seed, name)
-
-    def _preshared(self) -> frozenset[str]:
-        return frozenset()
-
-    def _evaluated(self) -> bool:
-        return bool(self.holdings.kept.any())
-
-    def _federated_scores(self, coordinator: Coordinator) -> dict[str, Any]:
-        counts = coordinator.reveal(coordinator.components.method.evaluation)
-        if coordinator.schema.task == "classification":
-            scores = classification_scores(counts, coordinator.schema.classes)
-        else:
-            scores = regression_scores(counts)
-        coordinator.events.emit(Evaluated("federated", "clients", scores))
-        return scores
 
     @contextmanager
     def _engine(self, manifest: Manifest, components: Components) -> Iterator[Engine]:
@@ -354,12 +283,3 @@ class Federation:
             yield engine
         finally:
             engine.close()
-
-
-def _continued(coordinator: Coordinator, schema: Schema, known: Shared | None) -> Shared:
-    """Shared values of an earlier training, as the point from which these clients go on."""
-    if coordinator.shared is None or known is None:
-        raise ConfigError("going on from an earlier training needs totals that open at the coordinator")
-    if coordinator.schema != schema:
-        raise DataError("these clients' schema differs from that of the training they join")
-    return coordinator.shared | known

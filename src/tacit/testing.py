@@ -31,10 +31,11 @@ from tacit.data.preparation import Preparation
 from tacit.data.table import Table
 from tacit.engines.assembly import assemble
 from tacit.engines.holdings import Holdings, holdings_of
-from tacit.federation import Federation, Training
+from tacit.federation import Federation
 from tacit.methods.base import Method
 from tacit.protections import PROTECTIONS
 from tacit.protections.plain import Plain
+from tacit.training import Training
 
 VECTORS = np.random.default_rng(0).uniform(-1, 1, size=(6, 2049))  # of six clients
 

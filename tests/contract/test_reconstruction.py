@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 
 from tacit import Federation, FedHEONN, Preparation, Table
-from tacit.attacks.reconstruction import (
+from tacit.core.errors import ConfigError, DataError, TacitError
+from tacit.core.message import Message
+from tacit.core.values import Blob
+from tacit.data.files import load
+from tacit.models.leastsquares import symmetric
+from tests.attacks.reconstruction import (
     count_rows,
     gram_of_factor,
     integer_rows,
@@ -19,11 +24,6 @@ from tacit.attacks.reconstruction import (
     seen_fields,
     unscaled,
 )
-from tacit.core.errors import ConfigError, DataError, TacitError
-from tacit.core.message import Message
-from tacit.core.values import Blob
-from tacit.data.files import load
-from tacit.models.leastsquares import symmetric
 
 CLIENTS = 6
 SLOPE = 0.05 * 0.95  # of the logistic function at a classifier's targets

@@ -386,7 +386,7 @@ def encodings(protection, vector, layout, clients):
     if isinstance(protection, Paillier | Ring | SecretSharing | Masked):
         forms.append(FixedPoint.of(layout, protection.bits, clients).encode(vector))
     elif protection.name == "ckks":
-        forms.append(protection._slots(layout, clients).encode(vector))
+        forms.append(protection.slots(layout, clients).encode(vector))
     return forms
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +73,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 
 def test_the_commands_that_are_shown_are_accepted() -> None:
     """Each flag in a console block is one that the command or one of its parts knows."""
+    from typer import Context
     from typer.main import get_command
 
     from tacit.cli.app import app
@@ -87,7 +89,9 @@ def test_the_commands_that_are_shown_are_accepted() -> None:
     inner = [c for each in group.commands.values() for c in getattr(each, "commands", {}).values()]
     for command in (group, *group.commands.values(), *inner):
         known |= {
-            word for parameter in command.params for word in (*parameter.opts, *parameter.secondary_opts)
+            word
+            for parameter in command.get_params(Context(command))
+            for word in (*parameter.opts, *parameter.secondary_opts)
         }
     for page in PAGES:
         for block in blocks(page, "console"):
@@ -96,16 +100,29 @@ def test_the_commands_that_are_shown_are_accepted() -> None:
                 assert flags <= known, (page.name, line)
 
 
-def test_the_page_of_protections_shows_what_they_promise() -> None:
-    """Promises are data; if they change, put the table that fails here into the page."""
-    from tacit.cli.promises import changed, described, lines, markdown
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tables_that_follow_from_the_code_are_up_to_date(page: Path) -> None:
+    """If this fails, run ``python docs/generate.py``."""
+    text = page.read_text(encoding="utf-8")
+    assert runpy.run_path(str(ROOT / "docs" / "generate.py"))["generate"](text) == text
+
+
+def test_pages_show_every_promise_and_name_every_component() -> None:
+    from tacit.cli.promises import described
 
     page = (ROOT / "docs" / "protections.md").read_text(encoding="utf-8")
     for part in described():
         assert f"\n## {part['name']}\n" in page
-        assert markdown(lines(part)) + "\n\n" in page, part["name"]
+        assert f"<!-- generated: promises {part['name']} -->" in page
         for other in part["variants"]:
-            assert markdown(changed(other, part)) + "\n\n" in page, (part["name"], other["settings"])
+            words = " ".join(f"{key}={value}" for key, value in other["settings"].items())
+            assert f"<!-- generated: promises {part['name']} {words} -->" in page
+    for name, region in (
+        ("README.md", "protections brief"),
+        ("SECURITY.md", "protections"),
+        ("docs/cli.md", "methods"),
+    ):
+        assert f"<!-- generated: {region} -->" in (ROOT / name).read_text(encoding="utf-8")
 
 
 def test_pages_name_every_exposure_class_and_every_option() -> None:

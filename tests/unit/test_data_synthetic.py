@@ -39,7 +39,7 @@ def test_rows_do_not_depend_on_how_many_are_asked_for() -> None:
 
 
 def test_no_block_is_larger_than_the_others() -> None:
-    sizes = [len(values) for values, _ in blocks("synthetic-susy", rows=150_000)]
+    sizes = [len(values) for values, _ in blocks(SHAPES["synthetic-susy"], 150_000, 0)]
     assert max(sizes) <= 65_536 and sum(sizes) == 150_000
 
 

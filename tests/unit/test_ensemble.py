@@ -19,7 +19,7 @@ from tacit.data.preparation import Inputs
 from tacit.methods.heonn.patches import MAX_REPEATS, draw_features, draw_rows, split_batches
 from tacit.models.ensemble import Ensemble
 from tacit.models.files import load_model
-from tacit.protections.ckks import CKKS
+from tacit.protections.ckks.coordinator import CKKSCoordinator
 from tacit.reproduce.ensemble import DRAWS, DRY_BEAN, TABLE_2, cross_validated, phase_seconds
 
 MODES = ("sealed", "paper", "robust")
@@ -281,13 +281,13 @@ def test_a_protection_changes_nothing(mode, protect):
 def test_in_paper_mode_the_coordinator_multiplies_unopened(activation):
     table = classes()
     method = FedHEONNEnsemble(5, 0.5, 0.6, activation=activation, mode="paper")
-    products, mapped = [], CKKS.map
+    products, mapped = [], CKKSCoordinator.multiply
 
     def watched(self, *args):
         products.append(mapped(self, *args))
         return products[-1]
 
-    with mock.patch.object(CKKS, "map", watched):
+    with mock.patch.object(CKKSCoordinator, "multiply", watched):
         found = weights(table, method, protect="ckks")
     assert [bool(product and product["mapped"]) for product in products] == [True]
     plain = weights(table, method)

@@ -7,12 +7,12 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from tacit.attacks.lattice import TERNARY, primal
 from tacit.core.errors import ConfigError
 from tacit.core.secret import Secret
 from tacit.crypto.rlwe.blob import DEGREE, NOISE
 from tacit.crypto.rlwe.columns_blob import WORDS
 from tacit.crypto.rlwe.ring import back, noise, secret_polynomial
+from tests.attacks.lattice import TERNARY, primal
 
 
 class TestEstimate:

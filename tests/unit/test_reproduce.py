@@ -26,10 +26,10 @@ def absent(seed: int) -> float:
 def paper(monkeypatch: pytest.MonkeyPatch) -> None:
     """A paper with four figures."""
     cells = [
-        Cell({"data": "absent"}, 1.0, (0.0, 2.0), absent),
-        Cell({"data": "good"}, 90.0, (1.0, 2.0), lambda seed: 1.0 + seed),
-        Cell({"data": "bad"}, 90.0, (80.0, 100.0), lambda seed: 1.0),
-        Cell({"data": "new"}, None, None, lambda seed: 1.0),
+        Cell({"data": "absent"}, absent, 1.0, (0.0, 2.0)),
+        Cell({"data": "good"}, lambda seed: 1.0 + seed, 90.0, (1.0, 2.0)),
+        Cell({"data": "bad"}, lambda seed: 1.0, 90.0, (80.0, 100.0)),
+        Cell({"data": "new"}, lambda seed: 1.0),
     ]
     table = Experiment("t", "A title", "Somebody, Some paper", "things", {"lam": 0.5}, 2, cells, "A remark")
     monkeypatch.setattr(harness, "PAPERS", {"some": "some.module"})
@@ -80,7 +80,7 @@ def test_a_quick_look_leaves_out_what_takes_long(tmp_path: Path, monkeypatch: py
         drawn.extend(rows)
         return {"a <caption>": "<svg>the drawing</svg>"}
 
-    cells = [Cell({"n": 1}, None, None, float), Cell({"n": 2}, None, None, never, slow=True)]
+    cells = [Cell({"n": 1}, float), Cell({"n": 2}, never, slow=True)]
     tables = [
         Experiment("t", "T", "P", "q", {}, 3, cells, drawings=drawings),
         Experiment("u", "U", "P", "q", {}, 3, cells[1:]),
@@ -161,7 +161,7 @@ def test_lines_are_drawn_from_measured_rows_only() -> None:
 
 @pytest.mark.parametrize("name", ["aggregation", "fedavg"])
 def test_tables_have_names_of_their_own_and_rows_that_differ(name: str) -> None:
-    tables = list(harness._experiments(name))
+    tables = harness.experiments_of(name)
     assert len({table.name for table in tables}) == len(tables) >= 4
     for table in tables:
         rows = [tuple(cell.settings.items()) for cell in table.cells]

@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import tomllib
-from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from tacit.core.events import Event, Noted, WaveStarted
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import EventFile, RunFolder
 from tacit.runs.job import command, execute
+from tacit.runs.keys import template
 from tacit.runs.settings import DataSettings, RunSettings, Settings, merged, read_toml
 
 
@@ -38,7 +38,7 @@ def test_no_tables_give_the_defaults() -> None:
 
 
 def test_the_template_shows_every_default() -> None:
-    text = resources.files("tacit.cli").joinpath("template.toml").read_text(encoding="utf-8")
+    text = template()
     shown, default = Settings.from_tables(tomllib.loads(text)), Settings()
     assert (shown.data, shown.run, shown.partition) == (default.data, default.run, default.partition)
     assert shown.build_method() == default.build_method()

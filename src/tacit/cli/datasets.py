@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tacit.cli import names
 from tacit.cli.common import Json, Quiet
-from tacit.cli.output import guarded, say_json, stdout
+from tacit.cli.output import guarded, say, say_json, stdout
 from tacit.core.errors import ConfigError
 
 data_app = typer.Typer(help="Data sets: list them, describe one, check a file, fetch an original.")
@@ -28,10 +28,8 @@ def data_list(context: typer.Context, as_json: Json = False) -> None:
     from tacit.data.files import available
 
     found = [msgspec.to_builtins(known) for known in available()]
-    if as_json:
-        say_json({"data": found})
-    else:
-        stdout.print(listing(found, (("name", "name"), ("kind", "kind"), ("title", "what it is"))))
+    columns = (("name", "name"), ("kind", "kind"), ("title", "what it is"))
+    say(as_json, {"data": found}, listing(found, columns))
 
 
 @data_app.command("describe")
@@ -42,9 +40,12 @@ def data_describe(
     as_json: Json = False,
 ) -> None:
     """Describe a data set: rows, features, classes, provenance."""
+    from tacit.cli.tables import pairs_table
     from tacit.data.inspection import describe
 
-    _show_facts(describe(name, target=target), as_json)
+    facts = describe(name, target=target)
+    known = [(key, value) for key, value in facts.items() if value not in (None, {}, [], "")]
+    say(as_json, facts, pairs_table(known))
 
 
 @data_app.command("check")
@@ -92,19 +93,4 @@ def data_fetch(
 
     with OneBar(quiet) as bar:
         path = fetch_original(name, lambda done, total: bar(done, total, name))
-    if as_json:
-        say_json({"name": name, "path": str(path)})
-    else:
-        stdout.print(f"{name}: {path}")
-
-
-def _show_facts(facts: dict[str, Any], as_json: bool) -> None:
-    from tacit.cli.tables import listing
-
-    if as_json:
-        say_json(facts)
-    else:
-        rows = [
-            {"key": key, "value": value} for key, value in facts.items() if value not in (None, {}, [], "")
-        ]
-        stdout.print(listing(rows, (("key", ""), ("value", ""))))
+    say(as_json, {"name": name, "path": str(path)}, f"{name}: {path}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 from rich.text import Text
 
 from tacit.cli.common import Json, Quiet
-from tacit.cli.output import guarded, say_json, stderr, stdout
+from tacit.cli.output import guarded, say, say_json, stderr, stdout
 from tacit.core.errors import ConfigError
 
 federation_app = typer.Typer(no_args_is_help=True, help="Federations of real machines, on Flower.")
@@ -19,11 +18,11 @@ site_app = typer.Typer(no_args_is_help=True, help="A site of such a federation."
 
 @guarded
 def new(
-    folder: Annotated[Path, typer.Argument(help="Folder for federation.toml.")],
-    as_json: Json = False,
+    folder: Annotated[Path, typer.Argument(help="Folder for federation.toml.")], as_json: Json = False
 ) -> None:
     """Start a federation: write a commented TOML file."""
     from tacit.runs.folder import RunFolder, cannot_write
+    from tacit.runs.keys import template
 
     path = folder / "federation.toml"
     if path.exists():
@@ -32,11 +31,8 @@ def new(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise cannot_write(path, error) from None
-    RunFolder(folder).write(path.name, resources.files("tacit.cli").joinpath("template.toml").read_bytes())
-    if as_json:
-        say_json({"path": str(path)})
-    else:
-        stdout.print(f"{path}\nrun it with: tacit run {path}")
+    RunFolder(folder).write(path.name, template().encode())
+    say(as_json, {"path": str(path)}, f"{path}\nrun it with: tacit run {path}")
 
 
 @federation_app.command()
@@ -128,7 +124,4 @@ def export_site(
         raise ConfigError(f"{to} is there already: choose another file with --to")
     chosen, model = learnt(SiteFolder(folder), run)
     path = RunFolder(to.parent).place(to.name, model.save)
-    if as_json:
-        say_json({"run": chosen, "path": str(path)})
-    else:
-        stdout.print(Text(f"{path}: the model of run {chosen}"), soft_wrap=True)
+    say(as_json, {"run": chosen, "path": str(path)}, Text(f"{path}: the model of run {chosen}"))

@@ -1,68 +1,106 @@
-"""Settings from words alone: any setting of a run by its flag, for commands that are not `tacit run`."""
+"""Settings of a run as flags: made from their descriptions, and read together with a file."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from tacit.cli.options import extra_flags, file_among, literal, part_options, switches, unexpected
-from tacit.core.errors import ConfigError
-from tacit.data.preparation import Preparation
-from tacit.runs.settings import (
-    DataSettings,
-    RunSettings,
-    Settings,
-    merged,
-    read_toml,
-    usual_protection,
-)
+import typer
+from typer.core import TyperCommand, TyperOption
 
-PARTS = ("method", "protect", "partition")
+from tacit.cli import names
+
+if TYPE_CHECKING:
+    from tacit.runs.keys import Key
+    from tacit.runs.settings import Settings
+
+EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}  # options of components are flags as well
+GIVEN = "tacit.given"  # where a context keeps the flags that were given
+File = Annotated[Path | None, typer.Argument(help="TOML file of settings; flags override it.")]
 
 
-def settings_of(words: Sequence[str]) -> Settings:
-    """Read settings from a TOML file and flags among the words; flags override the file.
+class SettingsCommand(TyperCommand):
+    """A command whose flags are the settings of a run, beside its own; they are made when it is called."""
 
-    >>> settings = settings_of(["--data", "wine", "--clients", "5", "--lam", "0.01"])
-    >>> settings.data.name, settings.partition["clients"], settings.method["lam"]
-    ('wine', 5, 0.01)
-    """
-    homes = _homes()
-    own = [name for name, kind in RunSettings.__annotations__.items() if kind == "bool"]
-    file = file_among(words, own)
-    tables = read_toml(Path(file)) if file else {}
-    given = _sorted(extra_flags(words, [*switches(), *own])[0], homes)
-    over = merged(tables, {name: table for name, table in given.items() if table})
-    for name in PARTS:
-        if not isinstance(over.setdefault(name, {}), dict):
-            raise ConfigError(f"[{name}] is {over[name]!r}: write it as a table with keys")
-    defaults = vars(Settings()) | {"protect": usual_protection(over["method"])}
-    chosen = {name: str({**defaults[name], **over[name]}["name"]) for name in PARTS}
-    pairs, left = extra_flags(words, [*switches(chosen), *own])
-    if odd := [word for word in left if word != file]:
+    base: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # settings that are other than a run's by default
+    flags: ClassVar[Collection[str]] = ()  # which there are; all, if none is named
+
+    @cached_property
+    def settings(self) -> dict[str, tuple[Key, TyperOption]]:
+        """Keys and flags of the settings, by the name under which a context holds their value."""
+        from tacit.runs.keys import list_keys
+
+        keys = [key for key in list_keys(self.base) if not self.flags or key.flag in self.flags]
+        return {f"{key.table}_{key.option.name}": (key, _flag(key)) for key in keys}
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return arguments, settings, and the command's own flags."""
+        own = super().get_params(ctx)
+        made = [option for _, option in self.settings.values()]
+        return sorted([*made, *own], key=lambda each: each.param_type_name == "option")
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the flags; settings are kept aside, as tables."""
+        from tacit.cli.options import read_value
+
+        rest: list[str] = super().parse_args(ctx, args)
+        tables: dict[str, dict[str, Any]] = {}
+        for name, (key, _) in self.settings.items():
+            if (value := ctx.params.pop(name)) is not None:
+                # What may be several things, or several values, was taken as text.
+                mixed = isinstance(value, str) and key.option.type.startswith(("float", "tuple"))
+                value = read_value(key.option, value) if mixed else value
+                tables.setdefault(key.table, {})[key.option.name] = value
+        ctx.meta[GIVEN] = tables
+        return rest
+
+
+def _flag(key: Key) -> TyperOption:
+    """The flag of a setting, with its description as help."""
+    from tacit.runs.keys import choices, describe
+    from tacit.runs.repeat import toml_value
+
+    option, words = key.option, choices(key.option)
+    kind = {"int": int, "float": float, "bool": bool}.get(option.type.removesuffix(" | None"), str)
+    return TyperOption(
+        param_decls=[
+            f"{key.table}_{option.name}",
+            f"--{key.flag}/--no-{key.flag}" if kind is bool else f"--{key.flag}",
+        ],
+        type=kind,
+        is_flag=kind is bool,
+        help=describe(option).replace("``", ""),
+        show_default=False if option.default is None else toml_value(option.default).strip('"'),
+        autocompletion=lambda ctx, args, typed: names.data(typed) if key.flag == "data" else words,
+        rich_help_panel=f"\\[{key.table}]",
+    )
+
+
+def read_settings(context: typer.Context, file: Path | None) -> Settings:
+    """Read the settings of a run from a file and flags; flags override it."""
+    from tacit.cli.options import file_among
+    from tacit.runs.settings import Settings, read_toml
+
+    # A flag that only a component knows is left over, and may have been taken for the file.
+    words = [*([str(file)] if file else []), *context.args]
+    found = file_among(words)
+    return Settings.from_tables(read_tables(context, read_toml(Path(found)) if found else {}, words, found))
+
+
+def read_tables(
+    context: typer.Context, below: Mapping[str, Any], words: Sequence[str], file: str | None = None
+) -> dict[str, Any]:
+    """Put flags over tables: those of the command, and those of chosen components among the other words."""
+    from tacit.cli.options import extra_flags, part_options, switches, unexpected
+    from tacit.runs.settings import chosen_components, merged
+
+    tables = merged(below, context.meta[GIVEN])
+    chosen = chosen_components(tables)
+    pairs, left = extra_flags(words, switches(chosen))  # --clip is a switch of some, a number of others
+    if odd := [word for word in left if word != file] or left[1:]:
         raise unexpected(odd[0])
-    rest = [(key, text) for key, text in pairs if key not in homes]
-    return Settings.from_tables(merged(over, part_options(rest, chosen, list(homes))))
-
-
-def _homes() -> dict[str, tuple[str, str]]:
-    """Table and key of every flag that is not an option of a part."""
-    found = {"clients": ("partition", "clients"), **{part: (part, "name") for part in PARTS}}
-    for section, kind in (("data", DataSettings), ("run", RunSettings), ("prepare", Preparation)):
-        for field in dataclasses.fields(kind):
-            found[section if field.name == "name" else field.name] = (section, field.name)
-    return found
-
-
-def _sorted(pairs: Sequence[tuple[str, str]], homes: dict[str, tuple[str, str]]) -> dict[str, dict[str, Any]]:
-    tables: dict[str, dict[str, Any]] = {}
-    for key, text in pairs:
-        if key in homes:
-            section, name = homes[key]
-            value: Any = (
-                [literal(word.strip()) for word in text.split(",")] if key == "classes" else literal(text)
-            )
-            tables.setdefault(section, {})[name] = value
-    return tables
+    command = context.command
+    own = [flag[2:] for each in command.get_params(context) for flag in each.opts if flag.startswith("--")]
+    return merged(tables, part_options(pairs, chosen, own))

@@ -38,6 +38,7 @@ def methods(as_json: Json = False) -> None:
 def protections(as_json: Json = False) -> None:
     """List the protections with their promises and options."""
     from tacit.cli.promises import changed, described, lines
+    from tacit.cli.tables import pairs_table
 
     found = described()
     if as_json:
@@ -45,31 +46,25 @@ def protections(as_json: Json = False) -> None:
         return
     for part in found:
         stdout.print(Text.assemble((part["name"], "bold cyan"), f": {part['summary']}"))
-        _print_promises(lines(part))
+        stdout.print(pairs_table((f"  {key}", text) for key, text in lines(part)))
         for other in part["variants"]:
             flags = " ".join(f"--{key} {value}" for key, value in other["settings"].items())
             stdout.print(Text.assemble("  with ", (flags, "bold"), ":"))
-            _print_promises(changed(other, part))
+            stdout.print(pairs_table((f"  {key}", text) for key, text in changed(other, part)))
         stdout.print()
     _print_options(found)
 
 
-def _print_promises(pairs: list[tuple[str, str]]) -> None:
-    from tacit.cli.tables import listing
-
-    rows = [{"key": f"  {key}", "value": value} for key, value in pairs]
-    stdout.print(listing(rows, (("key", ""), ("value", ""))))
-
-
 def _print_options(parts: list[dict[str, Any]]) -> None:
     from tacit.cli.tables import listing
+    from tacit.runs.keys import describe
 
     rows = [
         {
             "part": part["name"],
             "option": f"--{o.name.replace('_', '-')}",
             "default": str(o.default).lower() if isinstance(o.default, bool) else str(o.default),
-            "doc": o.doc.replace("``", ""),
+            "doc": describe(o).replace("``", ""),
         }
         for part in parts
         for o in part["options"]

@@ -6,37 +6,16 @@ from collections.abc import Iterable
 from pathlib import Path
 
 
-def methods(incomplete: str) -> list[str]:
-    """Methods."""
-    from tacit.methods import METHODS
-
-    return _starting(incomplete, METHODS)
-
-
-def protections(incomplete: str) -> list[str]:
-    """Protections."""
-    from tacit.protections import PROTECTIONS
-
-    return _starting(incomplete, PROTECTIONS)
-
-
-def partitions(incomplete: str) -> list[str]:
-    """Ways of dividing rows."""
-    from tacit.data.partition import PARTITIONERS
-
-    return _starting(incomplete, PARTITIONERS)
-
-
 def data(incomplete: str) -> list[str]:
     """Data sets."""
     from tacit.data.files import available
 
-    return _starting(incomplete, (known.name for known in available()))
+    return starting(incomplete, (known.name for known in available()))
 
 
 def runs(incomplete: str) -> list[str]:
     """Runs in the usual folder."""
-    return _starting(
+    return starting(
         incomplete, ["latest", *(path.parent.name for path in Path("runs").glob("*/result.json"))]
     )
 
@@ -45,7 +24,7 @@ def papers(incomplete: str) -> list[str]:
     """Papers whose tables can be repeated."""
     from tacit.reproduce.harness import PAPERS
 
-    return _starting(incomplete, [*PAPERS, "all"])
+    return starting(incomplete, [*PAPERS, "all"])
 
 
 def benches(incomplete: str) -> list[str]:
@@ -54,15 +33,15 @@ def benches(incomplete: str) -> list[str]:
     from tacit.core.errors import ConfigError
 
     try:
-        return _starting(incomplete, [*bench.benches(), "all"])
+        return starting(incomplete, [*bench.benches(), "all"])
     except ConfigError:
         return []
 
 
-def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
-    """Names that start as typed.
+def starting(incomplete: str, names: Iterable[str]) -> list[str]:
+    """Return the names that start as typed.
 
-    >>> _starting("ma", ["iid", "majority", "majority-even"])
+    >>> starting("ma", ["iid", "majority", "majority-even"])
     ['majority', 'majority-even']
     """
     return sorted(name for name in names if name.startswith(incomplete))

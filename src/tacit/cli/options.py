@@ -1,16 +1,14 @@
-"""Flags of parts: ``--lam 0.01`` belongs to whichever chosen part has an option of that name."""
+"""Flags of components: ``--lam 0.01`` belongs to whichever chosen component has an option of that name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tacit.core.component import Component
+from tacit.core.component import Option
 from tacit.core.errors import ConfigError, nearest
 from tacit.data.files import is_data
-from tacit.data.partition import PARTITIONERS, options_of
-from tacit.methods import METHODS
-from tacit.protections import PROTECTIONS
+from tacit.runs.keys import NAMES, flag_of, options_in
 
 
 def extra_flags(
@@ -42,7 +40,7 @@ def extra_flags(
                 continue
         if not equals:
             if not rest:
-                flag = f"--{key.replace('_', '-')}"
+                flag = f"--{flag_of(key)}"
                 raise ConfigError(f"{flag} needs a value, or there is no such option: write {flag} VALUE")
             text = rest.pop(0)
         pairs.append((key, text))
@@ -50,27 +48,23 @@ def extra_flags(
 
 
 def switches(chosen: Mapping[str, str] | None = None) -> list[str]:
-    """Names of options that are true or false: of the chosen ``method`` and ``protect``, or of any part.
+    """Return the options that are true or false: of the chosen components, or of any.
 
     >>> switches({"method": "fedheonn", "protect": "ring"}), switches({"protect": "noised"})
     (['clip'], [])
     """
-    parts: list[type[Component]] = []
-    for section, registry in (("method", METHODS), ("protect", PROTECTIONS)):
-        names = registry if chosen is None else [chosen[section]] if section in chosen else []
-        parts += [registry.get(name) for name in names]
-    return [option.name for part in parts for option in part.options() if isinstance(option.default, bool)]
+    some = [(section, name) for section in NAMES for name in NAMES[section]]
+    listed = [options_in(*each) for each in (some if chosen is None else chosen.items())]
+    return [option.name for options in listed for option in options if isinstance(option.default, bool)]
 
 
-def file_among(words: Sequence[str], own: Sequence[str] = ()) -> str | None:
-    """The word that is no flag and no flag's value, before it is known which parts are chosen.
-
-    ``own`` are switches of the command itself.
+def file_among(words: Sequence[str]) -> str | None:
+    """The word that is no flag and no flag's value, before it is known which components are chosen.
 
     >>> file_among(["--clip", "2.0", "noised.toml"]), file_among(["--clip", "ring.toml"])
     ('noised.toml', 'ring.toml')
     """
-    left = [word for word in extra_flags(words, [*switches(), *own])[1] if isinstance(literal(word), str)]
+    left = [word for word in extra_flags(words, switches())[1] if isinstance(literal(word), str)]
     found = [word for word in left if word.endswith(".toml")] or left
     if len(found) > 1:
         raise unexpected(found[1])
@@ -86,7 +80,7 @@ def unexpected(word: str) -> ConfigError:
 def part_options(
     pairs: Sequence[tuple[str, str]], chosen: Mapping[str, str], flags: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """Sort extra flags into the tables of the parts that have them.
+    """Sort extra flags into the tables of the components that have them.
 
     Parameters
     ----------
@@ -105,66 +99,48 @@ def part_options(
     >>> part_options([("lams", "0.01,1")], chosen, [])
     {'method': {'lams': [0.01, 1]}}
     """
-    homes = _homes(chosen)
+    known = {
+        section: {option.name: option for option in options_in(section, name)}
+        for section, name in chosen.items()
+    }
     tables: dict[str, dict[str, Any]] = {}
     for key, text in pairs:
-        section, name = _home(key, homes, flags)
-        many = name in _lists(section, chosen)
-        value = [literal(word.strip()) for word in text.split(",")] if many else literal(text)
-        tables.setdefault(section, {})[name] = value
+        section, option = _home(key, known, flags)
+        tables.setdefault(section, {})[option.name] = read_value(option, text)
     return tables
 
 
-def _lists(section: str, chosen: Mapping[str, str]) -> list[str]:
-    """Options of a chosen part that take several values, separated by commas."""
-    if section == "partition":
-        return []
-    part = (METHODS if section == "method" else PROTECTIONS).get(chosen[section])
-    return [option.name for option in part.options() if option.type.startswith("tuple")]
-
-
-def _homes(chosen: Mapping[str, str]) -> dict[str, list[str]]:
-    """For every option name the tables that have it."""
-    homes: dict[str, list[str]] = {}
-    partition = chosen["partition"]
-    if partition not in PARTITIONERS:
-        raise ConfigError(f"unknown partition '{partition}': {nearest(partition, PARTITIONERS)}")
-    for section, names in (
-        ("method", [option.name for option in METHODS.get(chosen["method"]).options()]),
-        ("protect", [option.name for option in PROTECTIONS.get(chosen["protect"]).options()]),
-        ("partition", list(options_of(partition))),
-    ):
-        for name in names:
-            homes.setdefault(name, []).append(section)
-    return homes
-
-
-def _home(key: str, homes: Mapping[str, list[str]], flags: Sequence[str]) -> tuple[str, str]:
+def _home(key: str, known: Mapping[str, Mapping[str, Option]], flags: Sequence[str]) -> tuple[str, Option]:
+    """The table of a flag, and the option that it means."""
     section, dot, name = key.partition(".")
-    if dot and section in homes.get(name, ()):
-        return section, name
-    found = homes.get(key, [])
+    if dot and name in known.get(section, {}):
+        return section, known[section][name]
+    found = [section for section, options in known.items() if key in options]
     if len(found) > 1:
         ways = " or ".join(f"--{section}.{key}" for section in found)
         raise ConfigError(f"--{key} could mean several options: write {ways}")
     if not found:
-        word = f"--{key.replace('_', '-')}"
-        if others := _others(key):
-            raise ConfigError(f"{word} is an option of {' and '.join(others)}, which is not what was chosen")
-        valid = [f"--{name.replace('_', '-')}" for name in (*homes, *flags)]
-        raise ConfigError(f"no such option {word}: {nearest(word, valid)}")
-    return found[0], key
-
-
-def _others(key: str) -> list[str]:
-    """All parts that have an option of that name, as flags."""
-    parts = [(f"--partition {name}", options_of(name)) for name in PARTITIONERS]
-    for flag, registry in (("--method", METHODS), ("--protect", PROTECTIONS)):
-        parts += [
-            (f"{flag} {name}", dict.fromkeys(option.name for option in registry.get(name).options()))
-            for name in registry
+        word = f"--{flag_of(key)}"
+        others = [
+            f"--{section} {name}"
+            for section, names in NAMES.items()
+            for name in names
+            if key in [option.name for option in options_in(section, name)]
         ]
-    return [words for words, names in parts if key in names]
+        if others:
+            raise ConfigError(f"{word} is an option of {' and '.join(others)}, which is not what was chosen")
+        valid = [
+            f"--{flag_of(name)}" for name in (*(n for options in known.values() for n in options), *flags)
+        ]
+        raise ConfigError(f"no such option {word}: {nearest(word, valid)}")
+    return found[0], known[found[0]][key]
+
+
+def read_value(option: Option, text: str) -> Any:
+    """Read the text of a flag; an option that takes several values has them separated by commas."""
+    if option.type.startswith("tuple"):
+        return [literal(word.strip()) for word in text.split(",")]
+    return literal(text)
 
 
 def literal(text: str) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.text import Text
 from typer.core import TyperGroup
 
@@ -27,6 +27,14 @@ def say_json(value: Any) -> None:
     """Write exactly one JSON object to stdout."""
     sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
     sys.stdout.flush()
+
+
+def say(as_json: bool, value: Any, shown: RenderableType) -> None:
+    """Write a result: with --json as JSON, else as people read it."""
+    if as_json:
+        say_json(value)
+    else:
+        stdout.print(shown, soft_wrap=isinstance(shown, str | Text), highlight=False)
 
 
 def guarded(command: Command) -> Command:

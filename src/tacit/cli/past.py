@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from tacit.cli.common import Json, Out, RunName, brief
-from tacit.cli.output import guarded, say_json, stderr, stdout
+from tacit.cli.output import guarded, say, say_json, stderr, stdout
 from tacit.core.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -87,10 +87,8 @@ def export(
     else:
         content = source.read_bytes() if kind == "safetensors" else msgspec.json.encode(model.as_dict())
     RunFolder(path.parent).write(path.name, content)
-    if as_json:
-        say_json({"run": folder.path.name, "format": kind, "path": str(path), "bytes": len(content)})
-    else:
-        stdout.print(f"{path}: {len(content):,} bytes")
+    facts = {"run": folder.path.name, "format": kind, "path": str(path), "bytes": len(content)}
+    say(as_json, facts, f"{path}: {len(content):,} bytes")
 
 
 def _found(name: str, out: str) -> RunFolder:

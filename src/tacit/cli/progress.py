@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich import progress
 from rich.text import Text
 
 from tacit.cli.output import stderr
@@ -23,19 +23,26 @@ WORDS = {
 }
 
 
-class OneBar:
-    """A single bar that appears with the first step of the work; a context manager."""
+class _Bars:
+    """What draws on stderr until its block ends."""
 
-    def __init__(self, quiet: bool) -> None:
+    def __init__(self, quiet: bool, *columns: progress.ProgressColumn) -> None:
         # A thread that redraws is of use on a terminal only, and where there is none, methods can fork.
-        self._bars = Progress(console=stderr, disable=quiet, auto_refresh=stderr.is_terminal)
-        self._task: TaskID | None = None
+        self._bars = progress.Progress(
+            *columns, console=stderr, disable=quiet, auto_refresh=stderr.is_terminal
+        )
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
+
+
+class OneBar(_Bars):
+    """A single bar that appears with the first step of the work; a context manager."""
+
+    _task: progress.TaskID | None = None
 
     def __call__(self, done: int, total: int | None, text: str) -> None:
         """Draw how much is done, and of what."""
@@ -45,33 +52,20 @@ class OneBar:
         self._bars.update(self._task, completed=done, total=total, description=text)
 
 
-class ProgressBars:
+class ProgressBars(_Bars):
     """Subscriber that draws a bar per wave and tells warnings; a context manager."""
 
     def __init__(self, quiet: bool) -> None:
+        text, bar = progress.TextColumn("{task.description:<18}"), progress.BarColumn(bar_width=32)
+        super().__init__(quiet, text, bar, progress.MofNCompleteColumn(), progress.TimeElapsedColumn())
         self._quiet = quiet
-        self._bars = Progress(
-            TextColumn("{task.description:<18}"),
-            BarColumn(bar_width=32),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=stderr,
-            disable=quiet,
-            auto_refresh=stderr.is_terminal,
-        )
         self._step = 1
         self._replies = 0
         self._said: set[str] = set()
-        self._task = TaskID(0)
+        self._task = progress.TaskID(0)
         self._sum: int | None = None
         self._before = 0  # replies of earlier waves of this sum: a ring asks one client at a time
         self._clients = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
 
     def __call__(self, number: int, event: Event) -> None:
         """Draw what an event tells."""

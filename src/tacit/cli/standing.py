@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from tacit.cli import names
 from tacit.cli.common import Json
-from tacit.cli.output import guarded, say_json, stderr, stdout
+from tacit.cli.flags import EXTRA, SettingsCommand, read_tables
+from tacit.cli.output import guarded, say, stderr
 from tacit.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,71 +23,55 @@ fedheonn_app = typer.Typer(
 )
 
 State = Annotated[Path, typer.Argument(help="Folder of the standing federation.")]
-EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
-@fedheonn_app.command(context_settings=EXTRA)
+class StartCommand(SettingsCommand):
+    """`tacit fedheonn start`: settings that a standing federation has."""
+
+    base: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "partition": {"name": "iid", "clients": 20},
+        "method": {"name": "fedheonn"},
+    }
+    flags = (
+        *("data", "target", "test", "clients", "partition", "protect", "scale", "missing"),
+        *("min-clients", "seed"),
+    )
+
+
+@fedheonn_app.command(cls=StartCommand, context_settings=EXTRA)
 @guarded
 def start(
     context: typer.Context,
     state: State,
-    data: Annotated[str, typer.Option(help="Data set or path.", autocompletion=names.data)] = "digits",
-    target: Annotated[str | None, typer.Option(help="Target column of an own file.")] = None,
-    test: Annotated[float, typer.Option(help="Share of the rows for a central test.")] = 0.3,
-    clients: Annotated[int, typer.Option(help="Clients, those that come later too.")] = 20,
     founders: Annotated[int | None, typer.Option(help="Clients that settle schema and scale; all.")] = None,
-    partition: Annotated[
-        str, typer.Option(help="How rows are divided.", autocompletion=names.partitions)
-    ] = "iid",
-    protect: Annotated[
-        str, typer.Option(help="Protection; see `tacit protections`.", autocompletion=names.protections)
-    ] = "ckks",
-    scale: Annotated[str, typer.Option(help="standard, minmax or none.")] = "standard",
-    missing: Annotated[str, typer.Option(help="Missing numbers: refuse or mean.")] = "refuse",
-    min_clients: Annotated[
-        int | None, typer.Option(help="Fewest clients by which two opened totals differ.")
-    ] = None,
     capacity: Annotated[int | None, typer.Option(help="Changes that an encrypted total can take.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of all public randomness.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Settle schema, scale and keys with the first clients; nothing is learnt yet.
 
     Options of method, protection and partition are flags as well: --lam 0.01, --alpha 0.3.
     """
-    from tacit.cli.options import extra_flags, part_options, switches, unexpected
     from tacit.runs.settings import Settings, merged
     from tacit.standing import Standing, read
 
-    chosen = {"method": "fedheonn", "protect": protect, "partition": partition}
-    pairs, left = extra_flags(context.args, switches(chosen))
-    if left:
-        raise unexpected(left[0])
-    tables: dict[str, Any] = {
-        "data": {"name": _lasting(data), "test": test} | ({} if target is None else {"target": target}),
-        "partition": {"name": partition} | ({} if partition == "by-column" else {"clients": clients}),
-        "method": {"name": "fedheonn"},
-        "protect": {"name": protect},
-        "prepare": {"scale": scale, "missing": missing},
-        "run": {"seed": seed} | ({} if min_clients is None else {"min_clients": min_clients}),
-    }
-    own = [word[2:] for flag in context.command.params for word in flag.opts if word.startswith("--")]
-    tables = merged(tables, part_options(pairs, chosen, own))
-    settings = Settings.from_tables(tables)
+    settings = Settings.from_tables(read_tables(context, StartCommand.base, context.args))
+    data = Path(settings.data.name)
+    lasting = str(data.resolve()) if data.is_file() else settings.data.name  # holds from every folder
+    tables = merged(settings.as_tables(), {"data": {"name": lasting}})
     with Standing.start(
         state,
         _federation(tables),
         method=settings.build_method(),
         protect=settings.build_protection(),
         preparation=settings.build_preparation(),
-        min_clients=min_clients,
+        min_clients=settings.run.min_clients,
         founders=founders,
         capacity=capacity,
         settings=tables,
     ) as standing:
         for warning in standing.components.protection.promises.warnings:
             stderr.print(f"warning: {warning}", soft_wrap=True)
-    _say(as_json, read(state)[0], f"{state}: the federation stands; add clients to it")
+    say(as_json, read(state)[0], f"{state}: the federation stands; add clients to it")
 
 
 @fedheonn_app.command()
@@ -147,7 +132,7 @@ def weights(
         shown["path"] = str(model.save(to))
     rows, columns = model.weights.shape
     told = "".join(f", {key} on the central test {value:.4f}" for key, value in kept.items())
-    _say(as_json, shown, f"weights {rows} × {columns} from {shown['clients']} clients{told}")
+    say(as_json, shown, f"weights {rows} × {columns} from {shown['clients']} clients{told}")
 
 
 @fedheonn_app.command()
@@ -157,7 +142,7 @@ def status(state: State, as_json: Json = False) -> None:
     from tacit.standing import read
 
     found = read(state)[0]
-    _say(as_json, found, "\n".join(f"{key.replace('_', ' ')}: {value}" for key, value in found.items()))
+    say(as_json, found, "\n".join(f"{key.replace('_', ' ')}: {value}" for key, value in found.items()))
 
 
 @fedheonn_app.command()
@@ -166,7 +151,7 @@ def branch(state: State, new: Annotated[Path, typer.Argument()], as_json: Json =
     """Make a coordinator for a group of clients of the same federation."""
     with _opened(state) as standing:
         standing.branch(new)
-    _say(as_json, {"state": str(new)}, f"{new}: add this group's clients there, then merge it")
+    say(as_json, {"state": str(new)}, f"{new}: add this group's clients there, then merge it")
 
 
 @fedheonn_app.command()
@@ -175,7 +160,7 @@ def merge(state: State, other: Annotated[Path, typer.Argument()], as_json: Json 
     """Take over all that another coordinator of the same federation holds."""
     with _opened(state) as standing:
         count = standing.merge(other)
-        _say(as_json, standing.status() | {"merged": count}, f"{count} contributions taken over")
+        say(as_json, standing.status() | {"merged": count}, f"{count} contributions taken over")
 
 
 @fedheonn_app.command()
@@ -184,7 +169,7 @@ def end(state: State, as_json: Json = False) -> None:
     """Accept no more changes; weights can still be asked for."""
     with _opened(state) as standing:
         standing.end()
-        _say(as_json, standing.status(), f"{state}: no more changes are accepted")
+        say(as_json, standing.status(), f"{state}: no more changes are accepted")
 
 
 def _opened(state: Path) -> Standing:
@@ -198,11 +183,6 @@ def _federation(tables: dict[str, Any]) -> Federation:
     from tacit.runs.settings import Settings
 
     return build_federation(Settings.from_tables(tables))
-
-
-def _lasting(data: str) -> str:
-    """A data set's name, or a path that holds from every folder."""
-    return str(Path(data).resolve()) if Path(data).is_file() else data
 
 
 def _rows(text: str | None) -> tuple[int, int] | None:
@@ -219,11 +199,4 @@ def _rows(text: str | None) -> tuple[int, int] | None:
 def _say_receipts(as_json: bool, receipts: list[Receipt]) -> None:
     words = ["withdrawn" if each.withdrawn else "added" if each.new else "there already" for each in receipts]
     text = "\n".join(f"{each.id}: {word}" for each, word in zip(receipts, words, strict=True))
-    _say(as_json, {"receipts": [each._asdict() for each in receipts]}, text)
-
-
-def _say(as_json: bool, value: dict[str, Any], text: str) -> None:
-    if as_json:
-        say_json(value)
-    else:
-        stdout.print(text, soft_wrap=True, highlight=False)
+    say(as_json, {"receipts": [each._asdict() for each in receipts]}, text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -64,16 +64,24 @@ def exposure_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
 
 
 def _scores(result: Mapping[str, Any]) -> Table:
-    scores = result.get("scores") or {}
-    regression = result.get("r2") is not None
-    columns = REGRESSION if regression else CLASSIFICATION
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("model", style="cyan")
-    for _, heading in columns:
-        table.add_column(heading, justify="right")
+    scores, columns = result["scores"], _measures(result)
+    table = _numbers("model", [heading for _, heading in columns])
     for key, words in MODELS:
         if key in scores:
             table.add_row(words, *(number(scores[key].get(name)) for name, _ in columns))
+    return table
+
+
+def _measures(result: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    return CLASSIFICATION if result.get("r2") is None else REGRESSION
+
+
+def _numbers(first: str, headings: Iterable[str]) -> Table:
+    """A table of numbers, each row named in its first column."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column(first, style="cyan")
+    for heading in headings:
+        table.add_column(heading, justify="right")
     return table
 
 
@@ -111,12 +119,14 @@ def listing(rows: Sequence[Mapping[str, Any]], columns: tuple[tuple[str, str], .
     for index, (_, heading) in enumerate(columns):
         table.add_column(heading, style="cyan" if not index else None, overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(row.get(key)) for key, _ in columns))
+        cells = (row.get(key) for key, _ in columns)
+        table.add_row(*(Text("–", "dim") if cell is None else Text(plain_text(cell)) for cell in cells))
     return table
 
 
-def _cell(value: Any) -> Text:
-    return Text("–", style="dim") if value is None else Text(plain_text(value))
+def pairs_table(pairs: Iterable[tuple[str, Any]]) -> Table:
+    """Set names beside what they stand for, without a heading."""
+    return listing([{"key": key, "value": value} for key, value in pairs], (("key", ""), ("value", "")))
 
 
 def plain_text(value: Any) -> str:
@@ -149,33 +159,25 @@ def number(value: Any) -> str:
 
 def beside_table(run: Mapping[str, Any]) -> RenderableType:
     """The same job on the embedded engine and on Flower."""
-    embedded, flower = run["embedded"], run["flower"]
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("", style="cyan")
-    for heading in ("embedded", "Flower"):
-        table.add_column(heading, justify="right")
-    main = REGRESSION if embedded.get("r2") is not None else CLASSIFICATION
-    for key, heading in main:
-        table.add_row(heading, *(number(result.get(key)) for result in (embedded, flower)))
-    rows: tuple[tuple[str, Any], ...] = (
-        ("model", lambda result: result["model"][:12]),
-        ("bytes up, per client", lambda result: size_text(result["ledger"]["bytes_up_per_client"]["mean"])),
-        (
-            "bytes down, per client",
-            lambda result: size_text(result["ledger"]["bytes_down_per_client"]["mean"]),
-        ),
-        ("messages", lambda result: f"{result['messages']:,}"),
-        ("waves", lambda result: str(len(result["ledger"]["waves"]))),
-        ("mean wave", lambda result: time_text(_mean_wave(result))),
-        ("from start to result", lambda result: time_text(result["wall_s"])),
-    )
-    for heading, cell in rows:
-        table.add_row(heading, cell(embedded), cell(flower))
+    embedded, flower = _beside(run["embedded"]), _beside(run["flower"])
+    table = _numbers("", ("embedded", "Flower"))
+    for heading, cell in embedded.items():
+        table.add_row(heading, cell, flower[heading])
     apart = f"the models' numbers differ by {run['difference']:.0e} of the largest, at most"
     same = "the same model on both, to the last bit" if run["same_model"] else apart
     return Group(Text(), table, Text(same + "\n", style="dim"))
 
 
-def _mean_wave(result: Mapping[str, Any]) -> float:
-    waves = result["ledger"]["waves"]
-    return float(sum(wave["wall_s"] for wave in waves) / len(waves))
+def _beside(result: Mapping[str, Any]) -> dict[str, str]:
+    """What is compared of one engine."""
+    ledger, waves = result["ledger"], result["ledger"]["waves"]
+    return {
+        **{heading: number(result.get(key)) for key, heading in _measures(result)},
+        "model": result["model"][:12],
+        "bytes up, per client": size_text(ledger["bytes_up_per_client"]["mean"]),
+        "bytes down, per client": size_text(ledger["bytes_down_per_client"]["mean"]),
+        "messages": f"{result['messages']:,}",
+        "waves": str(len(waves)),
+        "mean wave": time_text(sum(wave["wall_s"] for wave in waves) / len(waves)),
+        "from start to result": time_text(result["wall_s"]),
+    }

@@ -8,6 +8,7 @@ import typer
 from rich.text import Text
 
 from tacit.cli.common import Json, Quiet
+from tacit.cli.flags import File, read_settings
 from tacit.cli.output import guarded, say_json, stderr, stdout
 from tacit.core.errors import ConfigError
 
@@ -15,6 +16,7 @@ from tacit.core.errors import ConfigError
 @guarded
 def tune(
     context: typer.Context,
+    file: File = None,
     tries: Annotated[
         list[str] | None,
         typer.Option("--try", help="OPTION=VALUE,VALUE,… of the method; with optuna also OPTION=LOW..HIGH."),
@@ -29,12 +31,11 @@ def tune(
     All flags of `tacit run`, and its TOML file, say what is tuned: --method, --data, --protect and so on.
     The central test set is never looked at.
     """
-    from tacit.cli.flags import settings_of
     from tacit.cli.progress import OneBar
     from tacit.cli.tables import listing
     from tacit.runs.tune import tune as tuned
 
-    settings = settings_of(context.args)
+    settings = read_settings(context, file)
     space = dict(_axis(text) for text in tries or [])
     with OneBar(quiet or (as_json and not stderr.is_terminal)) as bar:
         result = tuned(settings, space, search=search, trials=trials, progress=bar)

@@ -13,13 +13,21 @@ import functools
 import inspect
 import typing
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
 from tacit.core.errors import ConfigError, nearest
-from tacit.core.settings_group import SettingsGroup, check_groups, check_words, groups_of, settings_of
+from tacit.core.settings_group import (
+    Setting,
+    SettingsGroup,
+    check_groups,
+    check_words,
+    groups_of,
+    settings_of,
+)
 
 if typing.TYPE_CHECKING:
     from tacit.core.party import Party
@@ -110,15 +118,29 @@ class Component:
     @classmethod
     def options(cls) -> list[Option]:
         """Return the settings with type, default and description, those of groups among them."""
-        return [
-            Option(name, str(one.field.type), one.default, _descriptions(one.owner).get(one.field.name, ""))
-            for name, one in settings_of(cls).items()
-        ]
+        return list_options(cls)
 
     @classmethod
     def summary(cls) -> str:
         """Return the first line of the class's docstring."""
         return (cls.__doc__ or "").strip().split("\n")[0]
+
+
+def list_options(kind: type) -> list[Option]:
+    """Return the settings of a dataclass, each as its docstring describes it."""
+    return [
+        Option(name, _type_name(one), one.default, _descriptions(one.owner).get(one.field.name, ""))
+        for name, one in settings_of(kind).items()
+    ]
+
+
+def _type_name(one: Setting) -> str:
+    """Return the type of a setting as it is written; of a named choice its words."""
+    written = str(one.field.type)
+    with suppress(NameError):  # of a class in a function, whose types have no names here
+        if (words := _words(one.hint)) and "Literal" not in written:
+            return f"Literal{words}" + " | None" * written.endswith(" | None")
+    return written
 
 
 def from_plain(kind: type[Built], config: Mapping[str, Any], where: str, what: str = "key") -> Built:

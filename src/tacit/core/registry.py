@@ -24,6 +24,7 @@ class Registry(Generic[P]):
         self.kind = kind
         self._own = dict(own)
         self._group = group
+        self.classes = {target.partition(":")[2]: name for name, target in own.items()}  # Tacit's own
 
     def names(self) -> list[str]:
         """All names, sorted."""

@@ -22,10 +22,7 @@ from tacit.data.table import Column, Table, Task
 def introduce(table: Table, declared: Mapping[str, Any]) -> Message:
     """Describe this party's data to the federation: columns, and vocabulary that is not declared.
 
-    Raises
-    ------
-    SchemaError
-        If the party holds a label or category that the declared ones do not have.
+    A label or category that the declared ones do not have is refused.
     """
     words: dict[str, Any] = {}
     if table.task == "classification":
@@ -77,10 +74,7 @@ class _Vocabulary(msgspec.Struct, forbid_unknown_fields=True):
 class Agreement:
     """Collects introductions and settles on one schema, or names who differs and where.
 
-    Parameters
-    ----------
-    declared : mapping
-        ``classes`` and ``categories`` that the federation fixed beforehand.
+    ``declared`` has the ``classes`` and ``categories`` that the federation fixed beforehand.
     """
 
     def __init__(self, declared: Mapping[str, Any]) -> None:

@@ -84,19 +84,7 @@ def to_table(
     task: Task | None = None,
     groups: Sequence[str] | None = None,
 ) -> Table:
-    """Sort the columns of an Arrow table into features, target and groups.
-
-    Parameters
-    ----------
-    data : pyarrow.Table
-    name : str
-    target : str or list of str, optional
-        The column to predict, or several ("a,b,c"); without it, the column called ``target``.
-    task : {"classification", "regression"}, optional
-        Without it: text, truth values, and whole numbers of at most 50 distinct values are classes,
-        even when they are stored as floats (0.0, 1.0); anything else is a quantity.
-    groups : list of str, optional
-        Columns that are neither feature nor target; without it, ``split`` and ``subject``.
+    """Sort the columns of an Arrow table as :func:`tacit.data.files.load` says.
 
     Examples
     --------
@@ -119,7 +107,6 @@ def to_table(
     chosen = [word for word in data.column_names if word not in targets and word not in grouped]
     if not chosen:
         raise DataError(f"{name} has no feature beside {', '.join(targets)}: add a column to learn from")
-
     pieces = [_feature(data[word], word, name) for word in chosen]
     codes, classes = _target([data[word] for word in targets], targets, task, name)
     return Table(
@@ -142,11 +129,10 @@ def _targets(names: Sequence[str], target: str | Sequence[str] | None, table: st
                 f"its columns: {', '.join(names[:40])}"
             )
         return ["target"]
+    wanted = list(target)
     if isinstance(target, str):
         # A name may hold a comma itself, so the whole text is tried first.
         wanted = [target] if target in names else [word.strip() for word in target.split(",")]
-    else:
-        wanted = list(target)
     for word in wanted:
         if word not in names:
             raise ConfigError(f"{table} has no column '{word}' to predict: {nearest(word, names)}")

@@ -36,30 +36,12 @@ _BLOCK = 65_536  # rows that are hashed at a time: the float32 copy stays small
 
 @dataclass(frozen=True)
 class DataSet:
-    """What the catalogue knows of one data set.
+    """What the catalogue knows of one data set; empty where nobody has published it.
 
-    Parameters
-    ----------
-    name, title : str
-    rows, features : int
-        Size of the whole data set, ``split`` and other groups not counted as features.
-    licence, citation, source, notes : str
-        Where it comes from, who is to be cited, and in what it differs from the published data.
-    caution : str
-        What would spoil a result if it were overlooked.
-    task : {"classification", "regression"}
-    classes : mapping of str to int
-        Rows of each class, the label written as text; empty for regression or where not known.
-    targets, groups : tuple of str
-        Names of the columns that are predicted, and of those that are neither feature nor target.
-    sha256, content : str
-        Digests of the parquet file and of the table in it; empty where nobody has published them.
-    urls, archives : tuple of str
-        Addresses of the original files, and their SHA-256 in the same order where it is known.
-    original : str
-        The format of these files, a name in :mod:`tacit.data.formats`.
-    size : str
-        About how much there is to download.
+    ``groups`` are columns that are neither feature nor target and not counted in ``features``; ``classes``
+    has the rows of each class, by the label as text. ``caution`` is what would spoil a result if it were
+    overlooked. ``archives`` are the SHA-256 of the files at ``urls``, in that order, ``original`` is their
+    format, a name in :mod:`tacit.data.formats`, and ``size`` says how much there is to download.
     """
 
     name: str
@@ -96,7 +78,11 @@ def catalog() -> Mapping[str, DataSet]:
     13611
     """
     text = resources.files("tacit.data").joinpath("catalog.toml").read_text(encoding="utf-8")
-    return MappingProxyType({name: _data_set(name, facts) for name, facts in tomllib.loads(text).items()})
+    found = {}
+    for name, facts in tomllib.loads(text).items():
+        frozen: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()}
+        found[name] = DataSet(name, **frozen)
+    return MappingProxyType(found)
 
 
 def entry(name: str) -> DataSet:
@@ -108,13 +94,6 @@ def entry(name: str) -> DataSet:
     if name not in catalog():
         raise ConfigError(f"no data set '{name}' in the catalogue: {nearest(name, catalog())}")
     return catalog()[name]
-
-
-def _data_set(name: str, facts: dict[str, Any]) -> DataSet:
-    frozen: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()
-    }
-    return DataSet(name=name, **frozen)
 
 
 def content_digest(table: Table) -> str:

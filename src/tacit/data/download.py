@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 from tacit.core.errors import ConfigError, DataError, UnavailableError
 
 Progress = Callable[[int, int | None], None]
-Opener = Callable[..., Any]
 _CHUNK = 1 << 20
 
 
@@ -26,7 +25,6 @@ def fetch(
     *,
     sha256: str | None = None,
     progress: Progress | None = None,
-    opener: Opener | None = None,
     timeout: float = 30.0,
     attempts: int = 5,
 ) -> str:
@@ -34,24 +32,10 @@ def fetch(
 
     The bytes go into ``<destination>.part``, which stays there when the connection, the server or the
     disk fails, so that the next call goes on where this one stopped. The file gets its name only once it
-    is whole and its digest is right.
+    is whole and its digest is right. A file that is there already is not downloaded, but compared.
 
-    Parameters
-    ----------
-    url : str
-        An http or https address.
-    destination : Path
-        If it is there already, nothing is downloaded; its digest is still compared.
-    sha256 : str, optional
-        The digest that the file must have.
-    progress : callable, optional
-        Called with the bytes that are there and the bytes in all (None if the server does not say).
-    opener : callable, optional
-        In place of ``urllib.request.urlopen``.
-    timeout : float
-        Seconds without a byte after which the connection counts as lost.
-    attempts : int
-        How often a connection that breaks off is taken up again.
+    ``progress`` is called with the bytes that are there and the bytes in all (None if the server does not
+    say); ``timeout`` is how many seconds without a byte end a connection, and ``attempts`` how many are made.
 
     Examples
     --------
@@ -69,7 +53,7 @@ def fetch(
                 f"{destination} has SHA-256 {digest}, expected {sha256.lower()}: delete it and fetch it again"
             )
         return digest
-    digest = _persist(url, part, progress, opener, timeout, attempts)
+    digest = _persist(url, part, progress, timeout, attempts)
     if sha256 and digest != sha256.lower():
         part.unlink()  # going on from a wrong beginning would never end well
         raise DataError(
@@ -86,12 +70,16 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _persist(
-    url: str, part: Path, progress: Progress | None, opener: Opener | None, timeout: float, attempts: int
-) -> str:
+def pinned_digest(path: Path) -> str | None:
+    """Return the digest that was written beside a file once it had passed all checks."""
+    pin = path.with_name(f"{path.name}.sha256")
+    return pin.read_text().split()[0] if pin.is_file() else None
+
+
+def _persist(url: str, part: Path, progress: Progress | None, timeout: float, attempts: int) -> str:
     for _ in range(attempts):
         try:
-            return _attempt(url, part, progress, opener, timeout)
+            return _attempt(url, part, progress, timeout)
         except _BrokenOffError as error:
             reason = error
     raise UnavailableError(
@@ -100,10 +88,10 @@ def _persist(
     ) from reason
 
 
-def _attempt(url: str, part: Path, progress: Progress | None, opener: Opener | None, timeout: float) -> str:
+def _attempt(url: str, part: Path, progress: Progress | None, timeout: float) -> str:
     """Get the rest of the file; raise _BrokenOffError if it does not come to its end."""
     have = part.stat().st_size if part.is_file() else 0
-    response, start, total = _open(url, part, have, opener, timeout)
+    response, start, total = _open(url, part, have, timeout)
     digest = hashlib.sha256()
     if start:
         with part.open("rb") as file:
@@ -124,18 +112,15 @@ def _attempt(url: str, part: Path, progress: Progress | None, opener: Opener | N
     return digest.hexdigest()
 
 
-def _open(
-    url: str, part: Path, have: int, opener: Opener | None, timeout: float
-) -> tuple[Any, int, int | None]:
-    """Ask for the file from ``have`` on. Returns the response (None if nothing is missing), where it starts
-    and how long the file is."""
+def _open(url: str, part: Path, have: int, timeout: float) -> tuple[Any, int, int | None]:
+    """Return the response from ``have`` on (None if nothing is missing), its start, and the file's length."""
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
 
     headers = {"User-Agent": "tacit", "Accept-Encoding": "identity"}
     request = Request(url, headers=headers | ({"Range": f"bytes={have}-"} if have else {}))
     try:
-        response = (opener or urlopen)(request, timeout=timeout)
+        response = urlopen(request, timeout=timeout)
     except HTTPError as error:
         error.close()
         if error.code != 416 or not have:
@@ -146,14 +131,12 @@ def _open(
         if _length(error.headers.get("Content-Range")) == have:
             return None, have, have
         part.unlink()  # longer than the file itself, or of an unknown one: begin anew
-        return _open(url, part, 0, opener, timeout)
+        return _open(url, part, 0, timeout)
     except OSError as error:  # no name, no route, refused, timed out
         raise UnavailableError(
             f"cannot reach {url} ({getattr(error, 'reason', error)}): connect to the network, or get the "
             f"file on another machine and put it at {part.with_suffix('')}"
         ) from error
-    length = response.headers.get("Content-Length")
-    whole = int(length) if length and length.isdigit() else None
     if response.status == 206:
         span = response.headers.get("Content-Range", "")
         if re.match(rf"bytes {have}-", span):
@@ -161,7 +144,8 @@ def _open(
         response.close()
         part.unlink()
         raise _BrokenOffError(f"the server sent '{span}' when asked for byte {have:,} on")
-    return response, 0, whole
+    length = response.headers.get("Content-Length") or ""
+    return response, 0, int(length) if length.isdigit() else None
 
 
 def _length(span: str | None) -> int | None:

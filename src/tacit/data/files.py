@@ -88,16 +88,14 @@ def load(
     if name in BUILT_IN or name in synthetic.SHAPES:
         if target is not None or groups is not None or task == "regression":
             raise ConfigError(f"{name} comes with its target and task: leave out target, groups and task")
-        if name in BUILT_IN:
-            return _choose(_built_in(name), repeat, rows, seed)
         wanted = None if rows is None else -(-rows // repeat)
-        return _choose(synthetic.generate(name, rows=wanted, seed=seed), repeat, rows, seed)
+        table = _built_in(name) if name in BUILT_IN else synthetic.generate(name, rows=wanted, seed=seed)
+        return _choose(table, repeat, rows, seed)
     path = locate(name_or_path)
     data = read_csv(path) if path.suffix.lower() in _TEXT else read_parquet(path)
     if target is None and name in catalog():
         target = catalog()[name].targets
-    table = to_table(data, path.stem, target=target, task=task, groups=groups)
-    return _choose(table, repeat, rows, seed)
+    return _choose(to_table(data, path.stem, target=target, task=task, groups=groups), repeat, rows, seed)
 
 
 def locate(name_or_path: str | Path) -> Path:
@@ -141,11 +139,7 @@ def is_path(name_or_path: str | Path) -> bool:
     """
     text = str(name_or_path)
     separators = {os.sep, os.altsep, "/"} - {None}
-    return (
-        isinstance(name_or_path, Path)
-        or Path(text).suffix.lower() in (*_TEXT, ".parquet")
-        or any(str(separator) in text for separator in separators)
-    )
+    return isinstance(name_or_path, Path) or is_data(text) or any(str(one) in text for one in separators)
 
 
 def cache_folder() -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +14,7 @@ from tacit.core.errors import DataError
 from tacit.data import synthetic
 from tacit.data.arrow import column_names
 from tacit.data.catalog import DataSet, catalog, content_digest
+from tacit.data.download import file_digest, pinned_digest
 from tacit.data.files import BUILT_IN, available, is_path, load, locate
 from tacit.data.table import Table, Task
 
@@ -169,10 +169,7 @@ def _look(table: Table, result: dict[str, Any]) -> None:
 
 
 def _compare(path: Path, table: Table, entry: DataSet, result: dict[str, Any]) -> None:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    pin = path.with_name(f"{path.name}.sha256")
-    expected = entry.sha256 or (pin.read_text().split()[0] if pin.is_file() else "")
+    digest, expected = file_digest(path), entry.sha256 or pinned_digest(path)
     if digest == expected:
         result["digest"] = "same"
     elif entry.content and content_digest(table) == entry.content:
@@ -188,7 +185,7 @@ def _compare(path: Path, table: Table, entry: DataSet, result: dict[str, Any]) -
 
 
 def _count(values: NDArray[Any], test: Any) -> NDArray[np.int64]:
-    """Count, by column, the values that pass a test, without a whole second matrix in memory."""
+    """Return, by column, how many values pass a test, without a whole second matrix in memory."""
     total = np.zeros(values.shape[1], dtype=np.int64)
     if np.issubdtype(values.dtype, np.floating):
         for start in range(0, len(values), _BLOCK):

@@ -16,21 +16,11 @@ Shares = NDArray[np.float64]
 
 
 def majority_counts(sizes: Counts, totals: Counts, share: float, each: int) -> Counts:
-    """Rows of every class at every client, the first clients having majority classes.
+    """Return the rows of every class at every client, the first clients having majority classes.
 
-    Parameters
-    ----------
-    sizes : ndarray of shape (clients,)
-        Rows of every client.
-    totals : ndarray of shape (classes,)
-        Rows of every class; the same sum.
-    share : float
-        Component of a skewed client's rows that is of its majority classes, as far as these have rows enough.
-    each : int
-        Majority classes of one skewed client: client i has the classes i·each to i·each + each − 1.
+    ``sizes`` are the rows of every client, ``totals`` those of every class. The majority classes of a skewed
+    client i are i·each to i·each + each − 1; they make up ``share`` of its rows, if they have rows enough.
 
-    Examples
-    --------
     >>> majority_counts(np.full(3, 8), np.full(2, 12), share=0.75, each=1).tolist()
     [[6, 2], [2, 6], [4, 4]]
     """
@@ -78,9 +68,8 @@ def _fitted(
         inner = _proportional(guess[:skewed], rows[:skewed].astype(float), left)
         if np.abs(inner.sum(axis=1) - rows[:skewed]).max() < 0.5:
             return np.concatenate([inner, balanced])
-    return _proportional(
-        np.concatenate([guess[:skewed], balanced]), rows.astype(float), columns.astype(float)
-    )
+    cells = np.concatenate([guess[:skewed], balanced])
+    return _proportional(cells, rows.astype(float), columns.astype(float))
 
 
 def _proportional(cells: Shares, rows: Shares, columns: Shares, rounds: int = 200) -> Shares:

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 from tacit.core.errors import ConfigError, DataError, UnavailableError
 from tacit.data.arrow import read_parquet, to_table
 from tacit.data.catalog import DataSet, catalog, content_digest, entry
-from tacit.data.download import Progress, fetch, file_digest
+from tacit.data.download import Progress, fetch, file_digest, pinned_digest
 from tacit.data.files import cache_folder
 from tacit.data.formats import DAMAGE, READERS
 
@@ -27,14 +27,6 @@ from tacit.data.formats import DAMAGE, READERS
 def fetch_original(name: str, progress: Progress | None = None) -> Path:
     """Download a data set of the catalogue and return its parquet file in the cache.
 
-    Parameters
-    ----------
-    name : str
-    progress : callable, optional
-        Called with the bytes that are there and the bytes in all, for each file in turn.
-
-    Examples
-    --------
     >>> fetch_original("mnist")
     Traceback (most recent call last):
     tacit.core.errors.ConfigError: 'mnist' cannot be downloaded: put mnist.parquet into the folder that ...
@@ -57,7 +49,7 @@ def prepare(facts: DataSet, folder: Path, progress: Progress | None = None) -> P
     archives = [downloads / unquote(urlsplit(url).path).rsplit("/", 1)[-1] for url in facts.urls]
     digests = []
     for index, archive in enumerate(archives):
-        expected = facts.archives[index] if facts.archives else _pinned(archive)
+        expected = facts.archives[index] if facts.archives else pinned_digest(archive)
         digests.append(fetch(facts.urls[index], archive, sha256=expected, progress=progress))
     part = folder / f"{facts.name}.parquet.part"
     try:
@@ -80,12 +72,6 @@ def prepare(facts: DataSet, folder: Path, progress: Progress | None = None) -> P
         _pin(archive, digest)
         archive.unlink()
     return destination
-
-
-def _pinned(archive: Path) -> str | None:
-    """Digest of an earlier download that passed all checks."""
-    pin = archive.with_name(f"{archive.name}.sha256")
-    return pin.read_text().split()[0] if pin.is_file() else None
 
 
 def _pin(path: Path, digest: str) -> None:

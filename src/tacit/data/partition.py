@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.component import Option
 from tacit.core.errors import ConfigError, DataError, nearest
 from tacit.data.majority import Counts, even, majority_counts
 from tacit.data.table import Table
@@ -31,42 +32,21 @@ Owner = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Partitioner:
-    """A way of dividing rows: its function, a line about it, and its options with their defaults."""
+    """A way of dividing rows: its function, a line about it, and its options beside the clients."""
 
     divide: Callable[..., Owner]
     summary: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: tuple[Option, ...] = ()
 
 
 def partition(
-    table: Table,
-    name: str,
-    clients: int | None,
-    *,
-    seed: int | np.random.Generator = 0,
-    **options: Any,
+    table: Table, name: str, clients: int | None, *, seed: int | np.random.Generator = 0, **options: Any
 ) -> Owner:
-    """Divide the rows of a table among clients.
+    """Divide the rows of a table among clients, and return the client of every row, from 0 on.
 
-    Parameters
-    ----------
-    table : Table
-    name : str
-        One of ``PARTITIONERS``.
-    clients : int or None
-        Their number; None is allowed for ``by-column`` only.
-    seed : int or numpy.random.Generator
-        Same seed, same owners.
-    **options
-        ``share`` of the majority classes, ``alpha`` of the Dirichlet distribution, or the ``column``.
+    ``name`` is one of ``PARTITIONERS``, ``clients`` may be None for ``by-column`` only, and ``options`` are
+    the ``share`` of the majority classes, ``alpha`` of the Dirichlet distribution, or the ``column``.
 
-    Returns
-    -------
-    ndarray of int32
-        The client of every row, from 0 on.
-
-    Examples
-    --------
     >>> table = Table.of(np.zeros((6, 1)), [1, 0, 1, 0, 1, 0])
     >>> partition(table, "label-sorted", 2).tolist()
     [1, 0, 1, 0, 1, 0]
@@ -76,9 +56,8 @@ def partition(
         if word not in known:
             fix = nearest(word, known) if known else "leave it out"
             raise ConfigError(f"the partition '{name}' has no option '{word}': {fix}")
-    number = _clients(table, name, clients)
-    settings = {**known, **options}
-    return PARTITIONERS[name].divide(table, number, np.random.default_rng(seed), **settings)
+    number, rng = _clients(table, name, clients), np.random.default_rng(seed)
+    return PARTITIONERS[name].divide(table, number, rng, **{**known, **options})
 
 
 def options_of(name: str) -> dict[str, Any]:
@@ -88,8 +67,8 @@ def options_of(name: str) -> dict[str, Any]:
     {'share': 0.5}
     """
     if name not in PARTITIONERS:
-        raise ConfigError(f"no partition '{name}': {nearest(name, PARTITIONERS)}")
-    return dict(PARTITIONERS[name].options)
+        raise ConfigError(f"unknown partition '{name}': {nearest(name, PARTITIONERS)}")
+    return {option.name: option.default for option in PARTITIONERS[name].options}
 
 
 def _clients(table: Table, name: str, clients: int | None) -> int:
@@ -129,8 +108,7 @@ def _majority_even(table: Table, clients: int, rng: np.random.Generator, share: 
 
 def _majority(table: Table, clients: int, rng: np.random.Generator, share: float) -> Owner:
     # One row each, and the others by weights of which the largest is at most three times the smallest.
-    weights = rng.uniform(0.5, 1.5, size=clients)
-    sizes = 1 + _cut(table.rows - clients, weights)
+    sizes = 1 + _cut(table.rows - clients, rng.uniform(0.5, 1.5, size=clients))
     return _by_majority(table, sizes, rng, share, "majority")
 
 
@@ -151,8 +129,7 @@ def _by_majority(
 
 
 def _dirichlet(table: Table, clients: int, rng: np.random.Generator, alpha: float) -> Owner:
-    number = isinstance(alpha, int | float) and not isinstance(alpha, bool)
-    if not number or not 0 < alpha < np.inf:
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha < np.inf:
         raise ConfigError(f"alpha is {alpha!r}: give a number above 0, such as 0.5 (smaller is more uneven)")
     codes, totals = _classes(table, "dirichlet")
     counts = np.stack([_cut(total, rng.dirichlet(np.full(clients, alpha))) for total in totals], axis=1)
@@ -217,21 +194,32 @@ def _deal(codes: NDArray[np.int64], counts: Counts, rng: np.random.Generator) ->
     return owner
 
 
+CLIENTS = Option("clients", "int", 100, "Number of clients; left out for by-column: one for each value.")
+_SHARE = Option("share", "float", 0.5, "Share of the rows of a skewed client that are of its main classes.")
+_ALPHA = Option("alpha", "float", 0.5, "How even proportions are: 100 is nearly IID, 0.1 is severe.")
+_COLUMN = Option("column", "str | None", None, "Column of which each value is a client.")
+
 PARTITIONERS: Mapping[str, Partitioner] = {
-    "iid": Partitioner(_iid, "shuffled; sizes differ by at most one"),
-    "label-sorted": Partitioner(_label_sorted, "ordered by class (or target) and cut into equal parts"),
-    "random": Partitioner(_random, "every row to a random client"),
+    "iid": Partitioner(_iid, "a shuffled, equal share: the easy case, and the reference"),
+    "label-sorted": Partitioner(
+        _label_sorted, "ordered by class (or target) and cut into equal parts: the extreme"
+    ),
+    "random": Partitioner(_random, "every row goes to a random client"),
     "majority-even": Partitioner(
         _majority_even,
-        "each of the first k clients mostly one class, the rest mixed; equal sizes",
-        {"share": 0.5},
+        "each of the first k clients holds mostly one class, the others are mixed; equal sizes",
+        (_SHARE,),
     ),
-    "majority": Partitioner(_majority, "as majority-even, with unequal sizes", {"share": 0.5}),
+    "majority": Partitioner(_majority, "as majority-even, with unequal sizes", (_SHARE,)),
     "pick-two": Partitioner(
-        _pick_two,
-        "each of the first k/2 clients mostly two classes, share together; equal sizes",
-        {"share": 0.5},
+        _pick_two, "each of the first k/2 clients holds mostly two classes; equal sizes", (_SHARE,)
     ),
-    "dirichlet": Partitioner(_dirichlet, "every class by Dirichlet proportions", {"alpha": 0.5}),
-    "by-column": Partitioner(_by_column, "one client for each value of a column", {"column": None}),
+    "dirichlet": Partitioner(
+        _dirichlet, "class by class, in proportions drawn from a Dirichlet distribution", (_ALPHA,)
+    ),
+    "by-column": Partitioner(
+        _by_column,
+        "all rows with one value of a column: the natural division, where there is one",
+        (_COLUMN,),
+    ),
 }

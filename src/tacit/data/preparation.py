@@ -99,15 +99,12 @@ class Preparation(Component):
 
     def _moments_layout(self, schema: Schema) -> Layout:
         features, filled = (schema.features,), self.missing == "mean"
-        wanted = {
-            "count": filled,
-            "sum": filled or self.scale == "standard",
-            "square": self.scale != "minmax",
-        }
-        fields = [Field(name, features) for name, want in wanted.items() if want]
-        if wanted["square"]:
-            fields.append(Field("nonzero", features, bound=1.0))
-        return Layout(Field("rows", ()), *fields)
+        fields = [Field("rows", ())]
+        fields += [Field("count", features)] if filled else []
+        fields += [Field("sum", features)] if filled or self.scale == "standard" else []
+        if self.scale != "minmax":
+            fields += [Field("square", features), Field("nonzero", features, bound=1.0)]
+        return Layout(*fields)
 
     @contribution(_moments_layout)
     def moments(self, party: Party, shared: Shared) -> dict[str, Any]:
@@ -175,21 +172,15 @@ class Preparation(Component):
         X = shared.schema.matrix(party.data)
         largest = _image(np.nanmax(X, axis=0, initial=-np.inf), np.inf)
         smallest = 0xFFFFFFFF - _image(np.nanmin(X, axis=0, initial=np.inf), -np.inf)
-        own = np.stack([largest, smallest])[:, :, None]
-        return {"reached": (own >= self._probes(shared)).astype(np.float64)}
-
-    def _probes(self, shared: Shared) -> NDArray[np.int64]:
         known, level = self._known(shared)
-        weight = 16 ** (DIGITS - 1 - level)
-        probes: NDArray[np.int64] = known[:, :, None] + np.arange(1, 16) * weight
-        return probes
+        probes = known[:, :, None] + np.arange(1, 16) * 16 ** (DIGITS - 1 - level)
+        return {"reached": (np.stack([largest, smallest])[:, :, None] >= probes).astype(np.float64)}
 
     @staticmethod
     def _known(shared: Shared) -> tuple[NDArray[np.int64], int]:
         """Digits found so far, as image values, and how many there are."""
-        if "digits" not in shared:
-            return np.zeros((2, shared.schema.features), dtype=np.int64), 0
-        return shared["digits"], shared["level"]
+        nothing = np.zeros((2, shared.schema.features), dtype=np.int64)
+        return shared.get("digits", nothing), shared.get("level", 0)
 
     @apply
     def narrow(self, total: Total, shared: Shared) -> Shared:
@@ -218,12 +209,7 @@ class Preparation(Component):
 class Inputs:
     """Turns a table into the matrix that a model learns from: encoded, filled and scaled.
 
-    Parameters
-    ----------
-    schema : Schema
-    values : mapping
-        Shared values of the preparation: ``centre``, ``spread``, ``constant`` and ``fill``, as far as
-        they were agreed.
+    Of ``values``, those in ``NAMES`` are used, as far as the federation agreed on them.
     """
 
     NAMES = ("centre", "spread", "constant", "fill")

@@ -36,11 +36,8 @@ class Schema:
     def feature_names(self) -> tuple[str, ...]:
         """Names of the encoded features."""
         names: list[str] = []
-        for column in self.columns:
-            if column.kind == "number":
-                names.append(column.name)
-            else:
-                names += [f"{column.name}={category}" for category in column.categories]
+        for own in self.columns:
+            names += [own.name] if own.kind == "number" else [f"{own.name}={word}" for word in own.categories]
         return tuple(names)
 
     @cached_property

@@ -20,27 +20,13 @@ from tacit.core.errors import DataError
 
 @dataclass(frozen=True, eq=False)
 class Skew:
-    """Class counts of every client and what follows from them.
+    """Class counts of every client and what follows from them; ``gini`` and ``entropy`` are of its p_ij."""
 
-    Parameters
-    ----------
-    counts : ndarray of shape (clients, classes)
-        N_ij, the rows of class j at client i.
-    rows : ndarray of shape (clients,)
-        N_i.
-    s : ndarray of shape (clients,)
-        s_i = Σ_j P_j p_ij²: small where a client holds all classes, large where it holds few.
-    gini : ndarray of shape (clients,)
-        Gini coefficient of the client's class probabilities: 0 if even, (k − 1)/k if one class only.
-    entropy : ndarray of shape (clients,)
-        Of the client's class probabilities, in bits: log2 k if even, 0 if one class only.
-    """
-
-    counts: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    s: NDArray[np.float64]
-    gini: NDArray[np.float64]
-    entropy: NDArray[np.float64]
+    counts: NDArray[np.int64]  # (clients, classes): N_ij, the rows of class j at client i
+    rows: NDArray[np.int64]  # N_i
+    s: NDArray[np.float64]  # s_i: small where a client holds all classes, large where it holds few
+    gini: NDArray[np.float64]  # 0 if even, (k - 1)/k if one class only
+    entropy: NDArray[np.float64]  # in bits: log2 k if even, 0 if one class only
 
     def summary(self) -> dict[str, float]:
         """Give the extremes and means over all clients, for tables and reports."""
@@ -61,18 +47,8 @@ class Skew:
 
 
 def skew(codes: NDArray[Any], owner: NDArray[Any], clients: int, classes: int) -> Skew:
-    """Measure the label skew of a partition.
+    """Measure the label skew of a partition, from the class and the client of every row.
 
-    Parameters
-    ----------
-    codes : ndarray of int
-        Class of every row.
-    owner : ndarray of int
-        Client of every row.
-    clients, classes : int
-
-    Examples
-    --------
     >>> found = skew(np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1]), clients=2, classes=2)
     >>> found.counts.tolist(), found.gini.tolist(), found.entropy.tolist()
     ([[2, 0], [1, 1]], [0.5, 0.0], [0.0, 1.0])

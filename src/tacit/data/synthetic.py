@@ -46,24 +46,17 @@ SHAPES = {
 
 
 def generate(name: str, *, rows: int | None = None, seed: int = 0) -> Table:
-    """Generate a synthetic table of float32 values.
+    """Generate one of ``SHAPES`` as a table of float32 values.
 
-    Parameters
-    ----------
-    name : str
-        One of ``SHAPES``.
-    rows : int, optional
-        Fewer (or more) rows than the data set it stands for. The first rows are always the same.
-    seed : int
-        Same seed, same rows. The classes' means and covariance do not depend on it.
+    The first ``rows`` are always the same for a seed; the classes' means and covariance do not depend on it.
 
-    Examples
-    --------
     >>> table = generate("synthetic-susy", rows=1000)
     >>> table.values.shape, table.values.dtype, table.classes
     ((1000, 18), dtype('float32'), (0, 1))
     """
-    shape = _shape(name)
+    if name not in SHAPES:
+        raise ConfigError(f"no synthetic data set '{name}': {nearest(name, SHAPES)}")
+    shape = SHAPES[name]
     total = shape.rows if rows is None else rows
     if total < 1:
         raise ConfigError(f"rows is {total} for {name}: ask for at least 1")
@@ -71,7 +64,7 @@ def generate(name: str, *, rows: int | None = None, seed: int = 0) -> Table:
     values = np.empty((total, shape.features), dtype=np.float32)
     labels = np.empty(total, dtype=np.int64)
     filled = 0
-    for block, classes in blocks(name, rows=distinct, seed=seed):
+    for block, classes in blocks(shape, distinct, seed):
         values[filled : filled + len(block)] = block
         labels[filled : filled + len(block)] = classes
         filled += len(block)
@@ -83,9 +76,8 @@ def generate(name: str, *, rows: int | None = None, seed: int = 0) -> Table:
     return Table(name, columns, values, labels, "classification", (0, 1))
 
 
-def blocks(name: str, *, rows: int, seed: int = 0) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
+def blocks(shape: Shape, rows: int, seed: int) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
     """Yield values and labels block by block, so that no more than one block need be in memory."""
-    shape = _shape(name)
     mixing, shift = _population(shape)
     for number, start in enumerate(range(0, rows, _BLOCK)):
         # A whole block is always drawn: the last, shorter one must not differ from the same rows of a
@@ -134,9 +126,3 @@ def _population(shape: Shape) -> tuple[NDArray[np.float32], NDArray[np.float32]]
     # L u has Mahalanobis length 1 for a unit vector u.
     shift = mixing @ direction * distance_for(shape.accuracy, shape.prior) / 2
     return mixing.astype(np.float32), shift.astype(np.float32)
-
-
-def _shape(name: str) -> Shape:
-    if name not in SHAPES:
-        raise ConfigError(f"no synthetic data set '{name}': {nearest(name, SHAPES)}")
-    return SHAPES[name]

@@ -36,19 +36,13 @@ class Table:
 
     Parameters
     ----------
-    name : str
-        The data set's name, for messages to people.
-    columns : tuple of Column
-        The features, in order.
     values : ndarray of shape (rows, columns)
         Numbers as stored; categories as codes into ``Column.categories``; NaN is missing.
     target : ndarray
         Classification: int64 codes into ``classes``, shape (rows,). Regression: float64, shape
         (rows, targets).
-    task : {"classification", "regression"}
     classes : tuple
         The labels that the codes stand for; empty for regression.
-    target_names : tuple of str
     groups : mapping of str to ndarray
         Columns that are neither feature nor target, such as ``split`` or ``subject``.
 
@@ -99,10 +93,8 @@ class Table:
             labels, codes = np.unique(np.asarray(target), return_inverse=True)
             return cls(name, columns, matrix, codes.astype(np.int64).ravel(), task, tuple(labels.tolist()))
         outputs = np.asarray(target, dtype=np.float64).reshape(len(matrix), -1)
-        targets = (
-            ("target",) if outputs.shape[1] == 1 else tuple(f"target{i}" for i in range(outputs.shape[1]))
-        )
-        return cls(name, columns, matrix, outputs, task, (), targets)
+        many = tuple(f"target{i}" for i in range(outputs.shape[1]))
+        return cls(name, columns, matrix, outputs, task, (), many if len(many) != 1 else ("target",))
 
     @property
     def rows(self) -> int:
@@ -156,11 +148,5 @@ def joined(tables: Sequence[Table]) -> Table:
     target = np.concatenate(
         [np.array([classes.index(c) for c in t.classes])[t.target] if classes else t.target for t in tables]
     )
-    return replace(
-        first,
-        columns=tuple(columns),
-        values=np.concatenate(values),
-        target=target,
-        classes=classes,
-        groups={},
-    )
+    pooled = np.concatenate(values)
+    return replace(first, columns=tuple(columns), values=pooled, target=target, classes=classes, groups={})

@@ -9,37 +9,41 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import NameOID
 
 from tacit.engines.sitefolder import write_private
 
 DAYS = 365
+HOST = "127.0.0.1"
+_OTHER_USES = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+SIGNS = x509.KeyUsage(
+    digital_signature=True,
+    key_cert_sign=True,
+    crl_sign=True,
+    **dict.fromkeys((*_OTHER_USES, "encipher_only", "decipher_only"), False),
+)
 
 
-def write_certificates(folder: Path, host: str = "127.0.0.1") -> None:
-    """Make a certificate authority and a certificate for a SuperLink: ca.crt, server.pem, server.key.
+def write_certificates(folder: Path) -> None:
+    """Make an authority and its certificate for a SuperLink on loopback: ca.crt, server.pem, server.key.
 
     The authority's own key is thrown away: it can vouch for nobody else.
     """
     authority, server = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
-    issuer = _name("Tacit federation")
-    root = _begun(issuer, issuer, authority)
-    root = root.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    root = root.add_extension(_usage(signs=True), critical=True)
-    root = root.add_extension(
-        x509.SubjectKeyIdentifier.from_public_key(authority.public_key()), critical=False
+    public, issuer = authority.public_key(), _name("Tacit federation")
+    root = (
+        _begin(issuer, issuer, authority)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(SIGNS, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
     )
-    leaf = _begun(_name(host), issuer, server)
-    leaf = leaf.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    leaf = leaf.add_extension(x509.SubjectAlternativeName(_known_as(host)), critical=False)
-    leaf = leaf.add_extension(
-        x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), critical=False
+    names = [x509.IPAddress(ip_address(HOST)), x509.DNSName("localhost")]
+    leaf = (
+        _begin(_name(HOST), issuer, server)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), critical=False)
     )
     (folder / "ca.crt").write_bytes(root.sign(authority, SHA256()).public_bytes(Encoding.PEM))
     (folder / "server.pem").write_bytes(leaf.sign(authority, SHA256()).public_bytes(Encoding.PEM))
@@ -60,7 +64,7 @@ def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def _begun(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+def _begin(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
@@ -71,24 +75,3 @@ def _begun(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKe
         .not_valid_before(now - datetime.timedelta(minutes=5))
         .not_valid_after(now + datetime.timedelta(days=DAYS))
     )
-
-
-def _usage(*, signs: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs,
-        crl_sign=signs,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _known_as(host: str) -> list[x509.GeneralName]:
-    try:
-        return [x509.IPAddress(ip_address(host)), x509.DNSName("localhost")]
-    except ValueError:
-        return [x509.DNSName(host)]

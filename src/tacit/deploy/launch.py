@@ -12,9 +12,11 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
@@ -50,15 +52,9 @@ def launch(
     The coordinator's half runs at the SuperLink, on this machine, and writes the same run folder as the
     embedded engine does. What happens is followed there.
 
-    Parameters
-    ----------
-    settings : Settings
-    *subscribers : callables
-        Get every event; a progress bar, for instance.
-    environment : mapping
-        Variables for Flower's commands; ``FLWR_HOME`` says where its configuration is.
-    resume : Checkpoint, optional
-        A run of these settings that was stopped: go on from there, in its own folder.
+    Subscribers get every event. ``environment`` holds variables for Flower's commands; its ``FLWR_HOME``
+    says where its configuration is. ``resume`` is a run of these settings that was stopped: it goes on in
+    its own folder.
 
     Raises
     ------
@@ -80,7 +76,7 @@ def launch(
     run = resume.run if resume else new_run()
     out = (resume.folder.path.parent if resume else Path(settings.run.out)).absolute()
     config = {
-        "settings": msgspec.json.encode(_travelling(settings)).decode(),
+        "settings": encode_settings(settings),
         "run": run,
         "out": str(out),
         "coordinator": str(coordinator.path.absolute()),
@@ -116,35 +112,28 @@ def _set_aside(path: Path) -> Iterator[None]:
 
 def check_flower() -> None:
     """Refuse if Flower is not installed."""
-    from importlib.util import find_spec
-
     if find_spec("flwr") is None:
         raise UnavailableError("the Flower engine needs Flower: pip install 'tacit-fl[flower]'")
 
 
-def _travelling(settings: Settings) -> dict[str, Any]:
-    """Settings as all parties see them: the coordinator's own paths stay here."""
+def encode_settings(settings: Settings) -> str:
+    """Return settings as all parties see them: the coordinator's own paths stay here."""
     tables = settings.as_tables()
     del tables["run"]["out"], tables["flower"]["coordinator"]
-    return tables
+    return msgspec.json.encode(tables).decode()
 
 
+@dataclass
 class _Run:
-    """A run under way: the process that streams its log, and what that said last."""
+    """A run under way: the process that streams its log, the log, and what that said last."""
 
-    def __init__(self, process: subprocess.Popen[str], log: IO[str]) -> None:
-        self.process = process
-        self.last = ""
-        self._log = log
+    process: subprocess.Popen[str]
+    log: Path
+    last: str = ""
 
     def text(self) -> str:
-        """All that Flower said so far."""
-        return Path(self._log.name).read_text(encoding="utf-8", errors="replace")
-
-    def number(self) -> str | None:
-        """Flower's own number of the run, once there is one."""
-        found = STARTED.search(self.text())
-        return found[1] if found else None
+        """Return all that Flower said so far."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
 
 
 @contextmanager
@@ -167,13 +156,13 @@ def _started(
         process = subprocess.Popen(
             words, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True, text=True
         )
-        run = _Run(process, log)
+        run = _Run(process, Path(log.name))
         try:
             yield run
         except BaseException:
             with suppress(OSError, subprocess.SubprocessError):
-                if number := run.number():
-                    stop = [*FLWR, "stop", number, *name]
+                if number := STARTED.search(run.text()):
+                    stop = [*FLWR, "stop", number[1], *name]
                     subprocess.run(stop, env=environment, capture_output=True, timeout=60, check=False)
             raise
         finally:

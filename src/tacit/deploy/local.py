@@ -20,12 +20,11 @@ from typing import IO, Self
 from tacit.core.errors import TacitError, UnavailableError
 from tacit.core.exposure import COORDINATOR
 from tacit.core.secret import Secret
-from tacit.deploy.certificates import write_certificates, write_node_key
+from tacit.deploy.certificates import HOST, write_certificates, write_node_key
 from tacit.deploy.connection import Connection, probe
 from tacit.deploy.launch import FLWR, QUIET, check_flower
 from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, new_unlock, write_private
 
-HOST = "127.0.0.1"
 NAME = "local"  # of the connection in Flower's configuration
 START = 120.0  # seconds for a SuperLink to answer
 FAREWELL = 10.0  # seconds between asking a process to end and ending it
@@ -34,16 +33,9 @@ FAREWELL = 10.0  # seconds between asking a process to end and ending it
 class LocalFederation:
     """A running federation; a context manager.
 
-    Parameters
-    ----------
-    home : Path
-        Empty folder for all keys, certificates, databases and logs.
-    clients : sequence of str
-        Names of the sites.
-    services : sequence of str
-        Parties without rows, such as "key-server".
-    exchanges : bool
-        Whether the roster holds the clients' exchange keys, which saves a wave.
+    ``home`` is an empty folder for all keys, certificates, databases and logs. Services are parties without
+    rows, such as "key-server". With ``exchanges`` the roster holds the clients' exchange keys, which saves a
+    wave.
     """
 
     def __init__(
@@ -107,7 +99,11 @@ class LocalFederation:
         self._answering()
         for name in (*self.clients, *self.services):
             public = write_node_key(self.home / f"{name}.node")
-            self._register(public, name)
+            words = [*FLWR, "supernode", "register", str(public), NAME, "--name", name]
+            done = subprocess.run(words, env=self.environment, capture_output=True, text=True, check=False)
+            if done.returncode:
+                said = done.stderr.strip() or done.stdout.strip()
+                raise UnavailableError(f"{name} cannot be registered: {said}")
             self.start_node(name)
 
     def _write_sites(self) -> None:
@@ -161,25 +157,15 @@ class LocalFederation:
         until = time.monotonic() + START
         while True:
             if self._processes["superlink"].poll() is not None:
-                raise UnavailableError(f"the SuperLink ended at once: {self._last_words()}")
+                text = (self.home / "superlink.log").read_text(encoding="utf-8", errors="replace")
+                last = " / ".join(line.strip() for line in text.splitlines()[-5:])
+                raise UnavailableError(f"the SuperLink ended at once: {last}")
             try:
                 return probe(connection)
             except TacitError:
                 if time.monotonic() > until:
                     raise
                 time.sleep(0.3)
-
-    def _last_words(self) -> str:
-        text = (self.home / "superlink.log").read_text(encoding="utf-8", errors="replace")
-        return " / ".join(line.strip() for line in text.splitlines()[-5:])
-
-    def _register(self, public: Path, name: str) -> None:
-        words = [*FLWR, "supernode", "register", str(public), NAME, "--name", name]
-        done = subprocess.run(words, env=self.environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise UnavailableError(
-                f"{name} cannot be registered: {done.stderr.strip() or done.stdout.strip()}"
-            )
 
     def stop_node(self, *names: str) -> None:
         """Stop the SuperNodes of sites, or the SuperLink."""
@@ -234,5 +220,4 @@ def free_port() -> int:
     """A port of the loopback interface that nobody uses now."""
     with socket.socket() as found:
         found.bind((HOST, 0))
-        number: int = found.getsockname()[1]
-        return number
+        return int(found.getsockname()[1])

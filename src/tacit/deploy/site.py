@@ -43,20 +43,20 @@ def new_site(path: Path, settings: SiteSettings) -> SiteFolder:
 
 def learnt(folder: SiteFolder, run: str = "latest") -> tuple[str, Model]:
     """Give the model that a site has adopted in a run, and the run's id."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, tuple[Manifest, dict[str, Any]]] = {}
     for digest in folder.store.runs():
         with folder.store.step(digest, Party(folder.name, dict, folder.secret)) as party:
             state = dict(party.state)
         if "manifest" in state and any(name.startswith("shared/") for name in state):
-            # The latest attempt at a run comes first.
-            found.setdefault(Manifest.from_message(Message.decode(state["manifest"])).run, state)
+            manifest = Manifest.from_message(Message.decode(state["manifest"]))
+            found.setdefault(manifest.run, (manifest, state))  # the latest attempt at a run comes first
     if not found:
         raise DataError(f"{folder.name} has adopted no model yet: let it take part in a run first")
     chosen = next(iter(found)) if run == "latest" else run
     if chosen not in found:
         raise ConfigError(f"{folder.name} remembers no run '{run}': {nearest(run, found)}")
-    state = found[chosen]
-    components = assemble(Manifest.from_message(Message.decode(state["manifest"])))
+    manifest, state = found[chosen]
+    components = assemble(manifest)
     schema = components.preparation.read_schema(Message.decode(state["schema"]))
     values = {name[7:]: value for name, value in state.items() if name.startswith("shared/")}
     model: Model = components.method.model(Shared(schema, values))

@@ -26,22 +26,8 @@ KEPT = "standing/"  # names in a party's state that outlive a batch
 class DurableEngine:
     """Parties in this process, their states and vaults in a party store.
 
-    Parameters
-    ----------
-    holdings : Holdings
-        Who holds which rows.
-    store : PartyStore
-    run : str
-        Under which name the store keeps what they remember.
-    names : sequence of str
-        The clients that take part.
-    seed : int
-        Makes the parties' own randomness repeatable.
-    services : sequence of str
-        Parties without rows that a protection needs.
-    assemble : callable
-    batch : bool
-        Keep only what outlives a batch.
+    The store keeps what they remember under the name ``run``; if ``batch``, only what outlives a batch.
+    ``services`` are parties without rows that a protection needs.
     """
 
     persistent = False

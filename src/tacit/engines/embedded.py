@@ -39,20 +39,14 @@ class EmbeddedEngine:
 
     Parameters
     ----------
-    holdings : Holdings
-        Who holds which rows.
     workers : int
         Worker processes; starting one costs a second or two of imports.
-    seed : int
-        Makes the parties' own randomness repeatable.
     timeout : float, optional
         Seconds a step may take.
     cold : bool
         Write out and read back every party's state between steps, as on a deployed engine.
     keep_replies : bool
         Store replies for repeated asks, as on a deployed engine.
-    limit : int
-        Largest message accepted, in bytes.
     services : sequence of str
         Parties without rows that a protection needs, such as a key server; they live in this process.
     """
@@ -76,21 +70,16 @@ class EmbeddedEngine:
             raise ConfigError(f"workers is {workers}: 0 runs in this process, 2 uses two more")
         if timeout is not None and not timeout > 0:
             raise ConfigError(f"timeout is {timeout} s: it must be positive")
-        self._names = holdings.names
-        self._limit = limit
-        self._timeout = timeout
+        self._names, self._services = holdings.names, tuple(services)
+        self._limit, self._timeout = limit, timeout
         self._index = {name: index for index, name in enumerate(self._names)}
-        self._services = tuple(services)
-        self._workers: list[_Worker] = []
         here = holdings if workers == 0 else holdings.part(np.empty(0, dtype=np.int64))
         self._sites = Sites(here, assemble, seed=seed, cold=cold, keep_replies=keep_replies, limit=limit)
-        if workers == 0:
-            return
         settings = Message(seed=seed, cold=cold, keep_replies=keep_replies, limit=limit).encode()
-        owner = np.arange(len(self._names)) // BLOCK % workers
         # They import at the same time; the first long write waits for the imports.
         self._workers = [_Worker() for _ in range(workers)]
         for number, worker in enumerate(self._workers):
+            owner = np.arange(len(self._names)) // BLOCK % workers
             part = holdings.part(np.flatnonzero(owner == number))
             worker.begin([settings, *(message.encode() for message in part.to_messages())])
 
@@ -116,12 +105,11 @@ class EmbeddedEngine:
 
     def _ask_here(self, call: bytes, jobs: Iterable[Job], timeout: float | None) -> Iterator[Reply]:
         message = Message.decode(call, self._limit)
-        down = len(call)
         for name, job in jobs:
             started = cpu_seconds()
             raw = self._sites.perform(name, message, job, timeout)
             spent = cpu_seconds() - started
-            yield read_reply(name, raw, down + len(job), limit=self._limit, inline=spent)
+            yield read_reply(name, raw, len(call) + len(job), limit=self._limit, inline=spent)
 
     def _ask_workers(self, call: bytes, jobs: Iterable[Job], timeout: float | None) -> Iterator[Reply]:
         pending: deque[tuple[_Worker, int, list[Job]]] = deque()
@@ -204,7 +192,7 @@ class _Worker:
         return self._sent
 
     def receive(self, ticket: int, patience: float | None) -> list[bytes] | None:
-        """Give a batch of replies; None if the process is gone or out of patience."""
+        """Return a batch of replies; None if the process is gone or out of patience."""
         while ticket not in self._arrived and not self._gone:
             try:
                 batch = self._inbox.get(timeout=patience)

@@ -48,15 +48,7 @@ def pack(call: bytes, job: bytes = b"", timeout: float | None = None) -> RecordD
 
 
 def unpack(records: RecordDict) -> tuple[bytes, bytes, float | None]:
-    """Read what :func:`pack` wrote: call, job, and the seconds that the step may take.
-
-    Raises
-    ------
-    ConfigError
-        If the other end has another version of Tacit.
-    MessageError
-        If these are not our records.
-    """
+    """Read what :func:`pack` wrote: call, job, and the seconds that the step may take."""
     try:
         about: Any = records["about"]
         version, timeout = str(about["version"]), float(about["timeout"])
@@ -81,16 +73,7 @@ def _raw(record: Any) -> bytes:
 class FlowerEngine:
     """Parties at SuperNodes, each registered at the SuperLink under its party's name.
 
-    Parameters
-    ----------
-    grid : Grid
-        Flower's way to the SuperNodes.
-    roster : Roster
-        Who takes part.
-    timeout : float, optional
-        Seconds a step may take.
-    limit : int
-        Largest message accepted, in bytes.
+    A step may take ``timeout`` seconds; a message of more than ``limit`` bytes is refused.
     """
 
     persistent = True
@@ -98,10 +81,8 @@ class FlowerEngine:
     def __init__(
         self, grid: Grid, roster: Roster, *, timeout: float | None = None, limit: int = DEFAULT_LIMIT
     ) -> None:
-        self._grid = grid
-        self._roster = roster
-        self._timeout = timeout
-        self._limit = limit
+        self._grid, self._roster = grid, roster
+        self._timeout, self._limit = timeout, limit
         self.messages = self.own_bytes = self.flower_bytes = 0
 
     def parties(self, role: str = "client") -> Sequence[str]:
@@ -121,13 +102,12 @@ class FlowerEngine:
         """Connected SuperNodes of this roster by the name under which they were registered."""
         found: dict[str, int] = {}
         for node in self._grid.get_nodes():
-            if node.name not in self._roster.clients and node.name not in self._roster.services:
-                continue
             if node.name in found:
                 raise FederationError(
                     f"two SuperNodes are registered as '{node.name}': unregister one of them"
                 )
-            found[node.name] = node.node_id
+            if node.name in self._roster.clients or node.name in self._roster.services:
+                found[node.name] = node.node_id
         return found
 
     def present(self) -> Sequence[str]:
@@ -165,8 +145,7 @@ class FlowerEngine:
         until = None if timeout is None else time.monotonic() + timeout + GRACE
         for name, _ in batch:
             if name not in nodes:
-                lost = "StepError: not connected to the SuperLink"
-                yield Reply(name, Message(), lost, 0, 0)
+                yield Reply(name, Message(), "StepError: not connected to the SuperLink", 0, 0)
                 continue
             while name not in arrived:
                 self._pull(asked, downs, arrived)

@@ -14,19 +14,14 @@ from tacit.core.message import Message
 from tacit.core.random import generator
 from tacit.data.table import Column, Table, joined
 
+DESCRIBED = ("name", "columns", "task", "classes", "target_names")  # of a table, beside its arrays
+
 
 class Holdings:
     """Rows of many parties in one table, ordered by owner: a party's rows are a view.
 
-    Parameters
-    ----------
-    table : Table
-        All rows, those of the first party first.
-    offsets : ndarray of shape (parties + 1,)
-        Party i holds the rows from ``offsets[i]`` up to ``offsets[i + 1]``.
-    names : sequence of str
-    kept : ndarray of shape (parties,), optional
-        How many of its last rows each party keeps aside for evaluation.
+    Party i holds the rows from ``offsets[i]`` up to ``offsets[i + 1]``, and keeps the last ``kept[i]`` of
+    them aside for evaluation.
     """
 
     def __init__(
@@ -44,11 +39,10 @@ class Holdings:
 
     def rows(self, index: int) -> Table:
         """Training rows of a party."""
-        found = self._rows.get(index)
-        if found is None:
+        if index not in self._rows:
             last = self.offsets[index + 1] - self.kept[index]
-            found = self._rows[index] = self.table.take(slice(self.offsets[index], last))
-        return found
+            self._rows[index] = self.table.take(slice(self.offsets[index], last))
+        return self._rows[index]
 
     def aside(self, index: int) -> Table:
         """Rows that a party keeps aside."""
@@ -72,22 +66,15 @@ class Holdings:
         return self.table.take(rows)
 
     def to_messages(self) -> list[Message]:
-        """Give the holdings as messages, for a worker process."""
+        """Return the holdings as messages, for a worker process."""
         return [self.to_message()]
 
     def to_message(self) -> Message:
-        """Give the holdings as a message."""
+        """Return the holdings as a message."""
         table = self.table
-        described = {
-            "name": table.name,
-            "columns": table.columns,
-            "task": table.task,
-            "classes": table.classes,
-            "target_names": table.target_names,
-            "names": self.names,
-        }
+        described = {name: getattr(table, name) for name in DESCRIBED}
         return Message(
-            described=msgspec.json.encode(described),
+            described=msgspec.json.encode({**described, "names": self.names}),
             values=np.ascontiguousarray(table.values),
             target=np.ascontiguousarray(table.target),
             offsets=self.offsets,
@@ -96,17 +83,12 @@ class Holdings:
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Holdings:
-        """Read what :meth:`to_message` gave."""
+        """Read what :meth:`to_message` returned."""
         known = msgspec.json.decode(message["described"])
-        table = Table(
-            known["name"],
-            msgspec.convert(known["columns"], tuple[Column, ...]),
-            message["values"],
-            message["target"],
-            known["task"],
-            tuple(known["classes"]),
-            tuple(known["target_names"]),
-        )
+        name, columns, task, classes, targets = (known[name] for name in DESCRIBED)
+        columns = msgspec.convert(columns, tuple[Column, ...])
+        values, target = message["values"], message["target"]
+        table = Table(name, columns, values, target, task, tuple(classes), tuple(targets))
         return cls(table, message["offsets"], known["names"], message["kept"])
 
 
@@ -133,7 +115,7 @@ class SeparateHoldings(Holdings):
         return joined(self._tables)
 
     def to_messages(self) -> list[Message]:
-        """Give the holdings as messages, one for each party."""
+        """Return the holdings as messages, one for each party."""
         return [
             Holdings(table, np.array([0, table.rows]), [name]).to_message()
             for name, table in zip(self.names, self._tables, strict=True)

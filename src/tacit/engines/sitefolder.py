@@ -112,12 +112,7 @@ def _key_of(name: str, known: Mapping[str, str], what: str) -> bytes:
 
 
 class SiteFolder:
-    """The folder of a site, or of the coordinator.
-
-    Parameters
-    ----------
-    path : Path
-    """
+    """The folder of a site, or of the coordinator."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)

@@ -39,16 +39,8 @@ def pinned_identity(seed: int, name: str) -> bytes:
 class Sites:
     """The parties of this process, made when first asked.
 
-    Parameters
-    ----------
-    holdings : Holdings
-    assemble : callable
-    seed : int
-        Makes the parties' own randomness repeatable, as an experiment needs it.
-    cold : bool
-        Forget after each step all that a new process would not have.
-    keep_replies : bool
-        Store each party's last reply for repeated asks.
+    ``seed`` makes their own randomness repeatable, as an experiment needs it. If ``cold``, they forget after
+    each step all that a new process would not have.
     """
 
     def __init__(
@@ -61,39 +53,31 @@ class Sites:
         keep_replies: bool = False,
         limit: int,
     ) -> None:
-        self.holdings = holdings
-        self.index = {name: index for index, name in enumerate(holdings.names)}
-        self._assemble = assemble
-        self._seed = seed
-        self._cold = cold
-        self._keep = keep_replies
-        self._limit = limit
+        self._holdings, self._assemble, self._seed, self._cold = holdings, assemble, seed, cold
+        self._index = {name: index for index, name in enumerate(holdings.names)}
+        self._settings = {"keep_reply": keep_replies, "limit": limit}
         self._cache: dict[Any, Any] = {}
         self._parties: dict[str, Party] = {}
         _keep_memory()
 
     def party(self, name: str) -> Party:
-        """Give the party of that name."""
-        party = self._parties.get(name)
-        if party is None:
-            index = self.index.get(name)
-            party = Party(
+        """Return the party of that name."""
+        if name not in self._parties:
+            index = self._index.get(name)
+            self._parties[name] = Party(
                 name,
-                _no_rows if index is None else lambda: self.holdings.rows(index),
+                _no_rows if index is None else partial(self._holdings.rows, index),
                 site_secret(self._seed, name),
-                holdout=_no_rows if index is None else lambda: self.holdings.aside(index),
+                holdout=_no_rows if index is None else partial(self._holdings.aside, index),
                 cache=self._cache,
                 pinned=partial(pinned_identity, self._seed),
             )
-            self._parties[name] = party
-        return party
+        return self._parties[name]
 
     def perform(self, name: str, call: Message, job: bytes, timeout: float | None) -> bytes:
         """Let a party perform an ask, within its time."""
         party = self.party(name)
-        raw = performed(
-            party, call, job, self._assemble, timeout=timeout, keep_reply=self._keep, limit=self._limit
-        )
+        raw = performed(party, call, job, self._assemble, timeout=timeout, **self._settings)
         if self._cold:
             party.cool()
         return raw

@@ -38,12 +38,8 @@ CREATE TABLE IF NOT EXISTS parties (
 class PartyStore:
     """States and vaults of parties, each under its run.
 
-    Parameters
-    ----------
-    path : Path
-        The database; made, readable by its owner only, if it is not there.
-    key : Secret
-        What vaults are encrypted under; 32 bytes that are kept elsewhere.
+    The database is made, readable by its owner only, if it is not there; vaults are encrypted under ``key``,
+    32 bytes that are kept elsewhere.
 
     Examples
     --------

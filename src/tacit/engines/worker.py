@@ -26,27 +26,15 @@ def main() -> None:
     if first is None:
         return
     settings = Message.decode(first[0])
-    sites = Sites(
-        read_holdings(first[1:]),
-        assemble,
-        seed=settings["seed"],
-        cold=settings["cold"],
-        keep_replies=settings["keep_replies"],
-        limit=settings["limit"],
-    )
+    sites = Sites(read_holdings(first[1:]), assemble, **settings)
     call = Message()
     while (batch := read_frames(asks)) is not None:
         head, seconds, names, *jobs = batch
         if head:
             call = Message.decode(head, settings["limit"])
         timeout = float(seconds) if seconds else None
-        write_frames(
-            replies,
-            [
-                sites.perform(name, call, job, timeout)
-                for name, job in zip(names.decode().split("\n"), jobs, strict=True)
-            ],
-        )
+        asked = zip(names.decode().split("\n"), jobs, strict=True)
+        write_frames(replies, [sites.perform(name, call, job, timeout) for name, job in asked])
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class _Kind(NamedTuple):
     about: str
     kind: str
     over: int
-    openable: bool
+    openable: bool = True
 
     def rank(self) -> tuple[Any, ...]:
         """Place in the table: what tells most of a single client comes first."""
@@ -105,7 +105,7 @@ class ExposureLedger:
                 self._steps = {event.wave: event.step}
                 self._disclosing = event.step == "client.disclose_total"
             case Replied() if self._steps.get(event.wave) == "client.show_model" and not event.failure:
-                self._add(EXPERIMENTER, "the model", ALL, "aggregate", self._over, 1, event.bytes_up)
+                self._add(_Kind(EXPERIMENTER, "the model", ALL, "aggregate", self._over), 1, event.bytes_up)
             case Relayed():
                 self._relayed.add(1, event.bytes)
             case Received():
@@ -113,18 +113,8 @@ class ExposureLedger:
             case TotalOpened():
                 self._opened(event)
 
-    def _add(
-        self,
-        who: str,
-        what: str,
-        about: str,
-        kind: str,
-        over: int,
-        times: int,
-        size: int,
-        openable: bool = True,
-    ) -> None:
-        self._rows.setdefault(_Kind(who, what, about, kind, over, openable), _Count()).add(times, size)
+    def _add(self, kind: _Kind, times: int, size: int) -> None:
+        self._rows.setdefault(kind, _Count()).add(times, size)
 
     def _received(self, event: Received) -> None:
         if event.receiver not in (COORDINATOR, CLIENT, EXPERIMENTER):
@@ -141,20 +131,17 @@ class ExposureLedger:
         openable = event.kind in ("plain", "aggregate", "public") or (who == CLIENTS and event.about == KEYS)
         summed = event.kind not in ("aggregate", "public") and event.about != KEYS
         what = _words(event.what, event.contribution if summed else "")
-        self._add(who, what, event.about, event.kind, event.over, event.times, event.bytes, openable)
+        kind = _Kind(who, what, event.about, event.kind, event.over, openable)
+        self._add(kind, event.times, event.bytes)
 
     def _opened(self, event: TotalOpened) -> None:
-        total = f"{event.contribution}: total"
-        values, self._over = 8 * event.values, event.contributors
+        self._over = event.contributors
         ciphers = self._ciphers.pop(event.contribution, None)
-        seen = (total, ALL, "aggregate", event.contributors, 1, values)
-        if event.at == COORDINATOR:
-            self._add(COORDINATOR, *seen)
-            for service in self._services:
-                self._add(service, *seen)
-        elif self._disclosing:
-            self._add(COORDINATOR, *seen)
-            self._add(CLIENTS, *seen)
+        if event.at == COORDINATOR or self._disclosing:
+            others = self._services if event.at == COORDINATOR else [CLIENTS]
+            for who in (COORDINATOR, *others):
+                total = _Kind(who, f"{event.contribution}: total", ALL, "aggregate", event.contributors)
+                self._add(total, 1, 8 * event.values)
         else:
             self._logged[event.contribution] = None
         # A coordinator that opens totals without anyone's help holds the key. It does no harm where it
@@ -164,17 +151,14 @@ class ExposureLedger:
             self._cipher(event.contribution, ciphers, own)
 
     def _cipher(self, contribution: str, count: _Count, openable: bool) -> None:
-        what = _words("vector", contribution)
-        self._add(COORDINATOR, what, EACH, "cipher", 1, count.times, count.bytes, openable)
+        kind = _Kind(COORDINATOR, _words("vector", contribution), EACH, "cipher", 1, openable)
+        self._add(kind, count.times, count.bytes)
 
     def summary(self) -> list[dict[str, Any]]:
         """Give the rows, worst first, as plain values.
 
-        Returns
-        -------
-        list of dict
-            ``who`` saw ``what`` ``about`` whom; its ``class``; ``over`` how many clients it is aggregated;
-            how many ``times``, how many ``bytes``; whether the receiver can read it (``openable``).
+        ``who`` saw ``what`` ``about`` whom; its ``class``; ``over`` how many clients it is aggregated; how
+        many ``times``, how many ``bytes``; whether the receiver can read it (``openable``).
         """
         seen = ExposureLedger()
         seen._rows = {kind: _Count(count.times, count.bytes) for kind, count in self._rows.items()}
@@ -184,9 +168,8 @@ class ExposureLedger:
         if self._relayed.times:
             # What the coordinator received sealed is what it relayed.
             seen._rows = {kind: n for kind, n in seen._rows.items() if kind[0::3] != (COORDINATOR, "sealed")}
-            seen._add(
-                COORDINATOR, RELAYED, OTHER, "sealed", 1, self._relayed.times, self._relayed.bytes, False
-            )
+            relayed = _Kind(COORDINATOR, RELAYED, OTHER, "sealed", 1, openable=False)
+            seen._add(relayed, self._relayed.times, self._relayed.bytes)
         totals = "totals: " + ", ".join(self._logged)
         ordered = sorted(seen._rows.items(), key=lambda item: item[0].rank())
         return [

@@ -15,7 +15,6 @@ from tacit.models.predictor import Predictor, evidence, read, shares
 
 Matrix = NDArray[np.float64]
 Vote = Literal["majority", "mean"]
-FORMAT = "tacit-ensemble-1"
 
 
 class Ensemble(Predictor):
@@ -32,6 +31,8 @@ class Ensemble(Predictor):
         Whether a class is chosen by most estimators (of equals the first class), or by their mean evidence.
         Targets of a regression are always the mean.
     """
+
+    FORMAT = "tacit-ensemble-1"
 
     def __init__(self, weights: Matrix, activation: str, inputs: Inputs, vote: Vote = "majority") -> None:
         super().__init__(activation, inputs)
@@ -61,23 +62,20 @@ class Ensemble(Predictor):
 
     def save(self, path: Path) -> Path:
         """Write as safetensors: weights and scale as tensors, the schema as metadata."""
-        described = {"format": FORMAT, "activation": self.activation, "vote": self.vote}
+        described = {"activation": self.activation, "vote": self.vote}
         return self._write(path, {"weights": self.weights}, described)
 
     @classmethod
     def load(cls, path: Path) -> Ensemble:
         """Read what :meth:`save` wrote."""
-        words, tensors, inputs = read(path, FORMAT)
+        words, tensors, inputs = read(path, cls.FORMAT)
         vote: Vote = "mean" if words["vote"] == "mean" else "majority"
         return cls(tensors["weights"], words["activation"], inputs, vote)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Give the model as plain values, for export as JSON."""
+    def _own(self) -> dict[str, Any]:
         return {
-            "format": FORMAT,
             "activation": self.activation,
             "vote": self.vote,
             "bias": self.weights[:, 0].tolist(),
             "weights": self.weights[:, 1:].tolist(),
-            **self._described(),
         }

@@ -5,17 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from tacit.core.errors import DataError
-from tacit.models import ensemble, neural, onelayer
 from tacit.models.ensemble import Ensemble
 from tacit.models.neural import Neural
 from tacit.models.onelayer import OneLayer
 from tacit.models.predictor import read_any
 
-FORMATS: dict[str, type[OneLayer] | type[Ensemble] | type[Neural]] = {
-    onelayer.FORMAT: OneLayer,
-    ensemble.FORMAT: Ensemble,
-    neural.FORMAT: Neural,
-}
+KINDS: tuple[type[OneLayer] | type[Ensemble] | type[Neural], ...] = (OneLayer, Ensemble, Neural)
+FORMATS = {kind.FORMAT: kind for kind in KINDS}
 
 
 def load_model(path: Path) -> OneLayer | Ensemble | Neural:

@@ -35,8 +35,7 @@ def factor(A: Matrix) -> Matrix:
     small = np.asarray(np.linalg.qr(A, mode="r")) if A.shape[0] > A.shape[1] else A
     U, S, _ = np.linalg.svd(small.T, full_matrices=False)
     kept = max(1, int(np.count_nonzero(_meaningful(S, max(A.shape)))))
-    product: Matrix = U[:, :kept] * S[:kept]
-    return product
+    return np.asarray(U[:, :kept] * S[:kept])
 
 
 def merge(factors: Sequence[Matrix], rank: int | None = None) -> Matrix:
@@ -47,11 +46,8 @@ def merge(factors: Sequence[Matrix], rank: int | None = None) -> Matrix:
 
 def operator(US: Matrix, lam: float) -> Matrix:
     """U (S² + λI)⁻¹ Uᵀ, by which the right-hand side is multiplied; with λ = 0 the pseudo-inverse."""
-    U, S, _ = np.linalg.svd(US, full_matrices=False)
-    kept = _meaningful(S, max(US.shape)) if lam == 0 else np.ones(len(S), dtype=bool)
-    U, S = U[:, kept], S[kept]
-    product: Matrix = (U / (S**2 + lam)) @ U.T
-    return product
+    U, scale = _penalised(US, lam)
+    return (U / scale) @ U.T
 
 
 def solve(US: Matrix, m: Matrix, lam: float) -> Matrix:
@@ -61,13 +57,15 @@ def solve(US: Matrix, m: Matrix, lam: float) -> Matrix:
     >>> solve(factor(A), A.T @ y, 0.0).round(9).tolist()
     [1.0, 2.0]
     """
+    U, scale = _penalised(US, lam)
+    return U @ ((U.T @ m) / (scale[:, None] if m.ndim == 2 else scale))
+
+
+def _penalised(US: Matrix, lam: float) -> tuple[Matrix, Matrix]:
+    """Return U and S² + λ; with λ = 0 only the directions that are more than rounding."""
     U, S, _ = np.linalg.svd(US, full_matrices=False)
     kept = _meaningful(S, max(US.shape)) if lam == 0 else np.ones(len(S), dtype=bool)
-    U, S = U[:, kept], S[kept]
-    projected = U.T @ m
-    scale = S**2 + lam
-    solution: Matrix = U @ (projected / (scale[:, None] if m.ndim == 2 else scale))
-    return solution
+    return U[:, kept], S[kept] ** 2 + lam
 
 
 def _meaningful(S: Matrix, size: int) -> NDArray[np.bool_]:
@@ -107,20 +105,10 @@ def symmetric(triangle: Matrix, size: int) -> Matrix:
 
 
 def solve_gram(gram: Matrix, m: Matrix, penalty: Matrix, error: float) -> Matrix:
-    """Solve (G + diag(penalty)) v = m for an equilibrated Gram matrix, if its digits suffice.
+    """Solve (G + diag(penalty)) v = m for an equilibrated Gram matrix; refused if its digits do not suffice.
 
-    Parameters
-    ----------
-    gram : ndarray
-        Entries in [-1, 1]; columns of constant features are zero, and get the weight zero.
-    m, penalty : ndarray
-    error : float
-        Typical error of an entry.
-
-    Raises
-    ------
-    DataError
-        If the weights could be wrong by more than a millionth.
+    Entries lie in [-1, 1] and have a typical ``error``. The columns of constant features are zero, and get
+    the weight zero.
     """
     used = np.diag(gram) > 0
     system = gram[np.ix_(used, used)] + np.diag(penalty[used])

@@ -11,6 +11,7 @@ The gradient of a single row is the outer product of its a_{k-1} and δ_k, so it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -65,11 +66,11 @@ class MLP(Network):
         self.sizes = tuple(sizes)
         if any(type(size) is not int or size < 1 for size in self.sizes):
             raise ConfigError(f"layer sizes {self.sizes}: give whole numbers of at least 1")
-        if sum(a * b for a, b in zip(self.sizes, self.sizes[1:], strict=False)) > LARGEST:
+        pairs = list(pairwise(self.sizes))
+        if sum(a * b for a, b in pairs) > LARGEST:
             raise ConfigError(f"layers of {self.sizes} have over {LARGEST:,} weights: use smaller ones")
         self.activation = activation
         self.initialisation = initialisation
-        pairs = zip(self.sizes, self.sizes[1:], strict=False)
         shapes: dict[str, tuple[int, ...]] = {}
         for number, (inputs, outputs) in enumerate(pairs, 1):
             shapes[f"layer{number}.weight"] = (inputs, outputs)

@@ -26,15 +26,7 @@ Matrix = NDArray[np.float64]
 
 
 class Network:
-    """Base of all networks.
-
-    Parameters
-    ----------
-    parameters : mapping
-        Shape of each trained array by name, from input to output.
-    state : mapping
-        Shape of each array that is averaged but not trained.
-    """
+    """Base of all networks: shapes of the arrays that are trained, and of those that are only averaged."""
 
     def __init__(
         self, parameters: Mapping[str, tuple[int, ...]], state: Mapping[str, tuple[int, ...]] | None = None
@@ -43,12 +35,10 @@ class Network:
         self.state = dict(state or {})
         self.shapes = {**self.parameters, **self.state}
         self.trained = sum(prod(shape) for shape in self.parameters.values())
-        self.size = sum(prod(shape) for shape in self.shapes.values())
-        ends = np.cumsum([prod(shape) for shape in self.shapes.values()]).tolist()
-        self._places = [
-            (name, shape, slice(end - prod(shape), end))
-            for (name, shape), end in zip(self.shapes.items(), ends, strict=True)
-        ]
+        self.size, self._places = 0, []
+        for name, shape in self.shapes.items():
+            start, self.size = self.size, self.size + prod(shape)
+            self._places.append((name, shape, slice(start, self.size)))
 
     def reseed(self, rng: np.random.Generator) -> None:
         """Tell layers that draw at random where to draw from; most networks have none."""
@@ -85,18 +75,10 @@ class Network:
         return list(dict.fromkeys(layer_of(name) for name in self.shapes))
 
     def chosen(self, layers: int | str) -> set[str]:
-        """Names of the arrays that belong to a choice of layers.
+        """Return the names of the arrays that belong to a choice of layers.
 
-        Parameters
-        ----------
-        layers : int or str
-            "all"; a number k for the last k, counted from the output; "first-and-last"; or names of
-            layers or arrays, separated by commas, each of which may be a regular expression.
-
-        Raises
-        ------
-        ConfigError
-            If a number is out of range, or a name fits nothing.
+        It is "all"; a number k for the last k, counted from the output; "first-and-last"; or names of layers
+        or arrays, separated by commas, each of which may be a regular expression.
         """
         known = self.layers()
         if layers == "all":

@@ -15,7 +15,6 @@ from tacit.models.network import Matrix, Network, softmax
 from tacit.models.predictor import Predictor, read
 from tacit.models.zoo import network_of
 
-FORMAT = "tacit-network-1"
 PREFIX = "weights/"  # of its arrays, wherever they travel or are written
 
 
@@ -31,6 +30,8 @@ class Neural(Predictor):
     inputs : Inputs
         Schema and scale that the federation agreed on.
     """
+
+    FORMAT = "tacit-network-1"
 
     def __init__(self, arrays: Mapping[str, Any], settings: Mapping[str, Any], inputs: Inputs) -> None:
         super().__init__("softmax", inputs)
@@ -55,15 +56,16 @@ class Neural(Predictor):
 
     def save(self, path: Path) -> Path:
         """Write as safetensors: arrays and scale as tensors, settings and schema as metadata."""
-        named = {**self.settings, "network": name_of(self.settings["network"])}
-        described = {"format": FORMAT, "network": msgspec.json.encode(named).decode()}
         tensors = {PREFIX + name: array for name, array in self.arrays.items()}
-        return self._write(path, tensors, described)
+        return self._write(path, tensors, {"network": msgspec.json.encode(self._named()).decode()})
+
+    def _named(self) -> dict[str, Any]:
+        return {**self.settings, "network": name_of(self.settings["network"])}
 
     @classmethod
     def load(cls, path: Path, factory: Callable[[int, int], Any] | None = None) -> Neural:
         """Read what :meth:`save` wrote; a network that no package brings needs its factory."""
-        words, tensors, inputs = read(path, FORMAT)
+        words, tensors, inputs = read(path, cls.FORMAT)
         settings: dict[str, Any] = msgspec.json.decode(words["network"])
         if isinstance(settings["hidden"], list):
             settings["hidden"] = tuple(settings["hidden"])
@@ -74,14 +76,8 @@ class Neural(Predictor):
         arrays = {name.removeprefix(PREFIX): array for name, array in tensors.items()}
         return cls(arrays, settings, inputs)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Give the model as plain values, for export as JSON."""
-        return {
-            "format": FORMAT,
-            **{**self.settings, "network": name_of(self.settings["network"])},
-            "weights": {name: array.tolist() for name, array in self.arrays.items()},
-            **self._described(),
-        }
+    def _own(self) -> dict[str, Any]:
+        return {**self._named(), "weights": {name: array.tolist() for name, array in self.arrays.items()}}
 
 
 def name_of(network: Any) -> str:

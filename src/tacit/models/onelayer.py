@@ -14,7 +14,6 @@ from tacit.models.predictor import Predictor, read
 from tacit.models.randomlayer import LayerKind, RandomLayer
 
 Matrix = NDArray[np.float64]
-FORMAT = "tacit-one-layer-1"
 
 
 class OneLayer(Predictor):
@@ -31,6 +30,8 @@ class OneLayer(Predictor):
         A fixed random layer between features and weights.
     """
 
+    FORMAT = "tacit-one-layer-1"
+
     def __init__(
         self, weights: Matrix, activation: str, inputs: Inputs, layer: RandomLayer | None = None
     ) -> None:
@@ -46,13 +47,13 @@ class OneLayer(Predictor):
     def save(self, path: Path) -> Path:
         """Write as safetensors: weights and scale as tensors, the schema as metadata."""
         kind = {"layer": self.layer.kind} if self.layer else {}
-        described = {"format": FORMAT, "activation": self.activation, **kind}
-        return self._write(path, {"weights": self.weights, **self._hidden()}, described)
+        tensors = {"weights": self.weights, **self._hidden()}
+        return self._write(path, tensors, {"activation": self.activation, **kind})
 
     @classmethod
     def load(cls, path: Path) -> OneLayer:
         """Read what :meth:`save` wrote."""
-        words, tensors, inputs = read(path, FORMAT)
+        words, tensors, inputs = read(path, cls.FORMAT)
         layer = None
         if "layer" in words:
             kind: LayerKind = "fourier" if words["layer"] == "fourier" else "tanh"
@@ -64,14 +65,11 @@ class OneLayer(Predictor):
             return {}
         return {"hidden_weights": self.layer.weights, "hidden_bias": self.layer.bias}
 
-    def as_dict(self) -> dict[str, Any]:
-        """Give the model as plain values, for export as JSON."""
+    def _own(self) -> dict[str, Any]:
         return {
-            "format": FORMAT,
             "activation": self.activation,
             "bias": self.weights[0].tolist(),
             "weights": self.weights[1:].tolist(),
             **({"layer": self.layer.kind} if self.layer else {}),
             **{name: value.tolist() for name, value in self._hidden().items()},
-            **self._described(),
         }

@@ -21,14 +21,8 @@ from tacit.models.onelayer import OneLayer
 from tacit.models.predictor import Predictor
 
 OPSET, IR = 18, 10
-WORDS = {
-    "logistic": "Sigmoid",
-    "softplus": "Softplus",
-    "relu": "Relu",
-    "tanh": "Tanh",
-    "sigmoid": "Sigmoid",
-    "fourier": "Cos",
-}
+WORDS = {"logistic": "Sigmoid", "softplus": "Softplus", "relu": "Relu", "tanh": "Tanh"}
+WORDS |= {"sigmoid": "Sigmoid", "fourier": "Cos"}
 
 
 class _Graph:
@@ -51,13 +45,7 @@ class _Graph:
 
 
 def to_onnx(model: Predictor) -> bytes:
-    """Write a model as an ONNX file.
-
-    Raises
-    ------
-    UnavailableError
-        If onnx is not installed.
-    """
+    """Return a model as an ONNX file."""
     try:
         import onnx
     except ImportError:
@@ -66,17 +54,16 @@ def to_onnx(model: Predictor) -> bytes:
     X = _prepared(graph, model)
     if isinstance(model, OneLayer):
         _one_layer(graph, model, X)
+        whole = _assembled(onnx, graph, model)
+    elif isinstance(model, Neural) and isinstance(model.network, MLP):
+        outputs = _perceptron(graph, model, model.network, X)
+        graph.node("Softmax", outputs, output="probabilities", axis=1)
+        whole = _assembled(onnx, graph, model)
     elif isinstance(model, Neural):
-        outputs = _perceptron(graph, model, X) if isinstance(model.network, MLP) else "outputs"
-        if outputs == "outputs":
-            graph.node("Cast", X, output="features", to=onnx.TensorProto.FLOAT)
-        else:
-            graph.node("Softmax", outputs, output="probabilities", axis=1)
+        graph.node("Cast", X, output="features", to=onnx.TensorProto.FLOAT)
+        whole = _with_module(onnx, _assembled(onnx, graph, model), model)
     else:
         raise ConfigError(f"a {type(model).__name__} has no ONNX form: export it as safetensors or json")
-    whole = _assembled(onnx, graph, model)
-    if isinstance(model, Neural) and not isinstance(model.network, MLP):
-        whole = _with_module(onnx, whole, model)
     onnx.checker.check_model(whole)
     raw: bytes = whole.SerializeToString()
     return raw
@@ -126,12 +113,10 @@ def _one_layer(graph: _Graph, model: OneLayer, X: str) -> None:
     graph.node("Div", clipped, total, output="probabilities")
 
 
-def _perceptron(graph: _Graph, model: Neural, X: str) -> str:
-    network = model.network
+def _perceptron(graph: _Graph, model: Neural, network: MLP, X: str) -> str:
     arrays = [model.arrays[name] for name in network.shapes]
-    last = len(arrays) - 2
     for place in range(0, len(arrays), 2):
-        activation = "" if place == last else network.activation  # type: ignore[attr-defined]
+        activation = "" if place == len(arrays) - 2 else network.activation
         X = _layer(graph, X, arrays[place], arrays[place + 1], activation)
     return X
 

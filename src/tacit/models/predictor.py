@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -27,14 +27,9 @@ Matrix = NDArray[np.float64]
 
 
 class Predictor:
-    """A model with its own preparation, so that it takes raw rows.
+    """A model with its own preparation (the schema and scale agreed on), so that it takes raw rows."""
 
-    Parameters
-    ----------
-    activation : str
-    inputs : Inputs
-        Schema and scale that the federation agreed on.
-    """
+    FORMAT: ClassVar[str]  # of its files
 
     def __init__(self, activation: str, inputs: Inputs) -> None:
         self.activation = activation
@@ -52,12 +47,6 @@ class Predictor:
 
     def _outputs(self, X: Matrix) -> Matrix:
         raise TypeError(f"{type(self).__name__} must say what it computes")
-
-    @property
-    def centre(self) -> Matrix:
-        """Outputs for a row of zeros, the mean of standardised rows: near the mean of the targets."""
-        found: Matrix = self._outputs(np.zeros((1, self.schema.features)))[0]
-        return found
 
     def _evidence(self, X: Matrix) -> Matrix:
         """How much speaks for each class."""
@@ -96,7 +85,9 @@ class Predictor:
         """Counts over a table from which all scores follow; those of several tables add up."""
         if self.schema.task == "classification":
             return classification_counts(self.schema.labels(table), self.predict_proba(table))
-        return regression_counts(table.target, self.outputs(table), self.centre)
+        # Outputs for a row of zeros, the mean of standardised rows, are near the mean of the targets.
+        centre = self._outputs(np.zeros((1, self.schema.features)))[0]
+        return regression_counts(table.target, self.outputs(table), centre)
 
     def scores(self, table: Table) -> dict[str, Any]:
         """All scores on a table."""
@@ -108,21 +99,27 @@ class Predictor:
 
     # -- the way out -------------------------------------------------------------------------------
 
-    def _described(self) -> dict[str, Any]:
-        """Features, classes, targets and scale as plain values, for export as JSON."""
+    def as_dict(self) -> dict[str, Any]:
+        """Return the model as plain values, for export as JSON."""
         return {
+            "format": self.FORMAT,
+            **self._own(),
             "features": list(self.schema.feature_names),
             "classes": list(self.schema.classes),
             "targets": list(self.schema.target_names),
             **{name: np.asarray(value).tolist() for name, value in self.inputs.values.items()},
         }
 
+    def _own(self) -> dict[str, Any]:
+        """Return what :meth:`as_dict` says of this kind of model."""
+        raise NotImplementedError
+
     def _write(self, path: Path, tensors: Mapping[str, Any], described: Mapping[str, str]) -> Path:
         """Write as safetensors: arrays and scale as tensors, the schema as metadata."""
         from safetensors.numpy import save_file
 
         plain = {name: np.ascontiguousarray(v) for name, v in {**tensors, **self.inputs.values}.items()}
-        words = {**described, "schema": msgspec.json.encode(self.schema).decode()}
+        words = {"format": self.FORMAT, **described, "schema": msgspec.json.encode(self.schema).decode()}
         # One entry only: safetensors writes several in any order, and the same model must be the same bytes.
         save_file(plain, path, {"tacit": msgspec.json.encode(words).decode()})
         return path
@@ -145,8 +142,7 @@ def evidence(outputs: Matrix, activation: str) -> Matrix:
 def shares(found: Matrix) -> Matrix:
     """Evidence as probabilities: cut at zero and scaled to sum to one."""
     clipped = np.maximum(found, 1e-12)
-    scaled: Matrix = clipped / clipped.sum(axis=1, keepdims=True)
-    return scaled
+    return np.asarray(clipped / clipped.sum(axis=1, keepdims=True))
 
 
 def read(path: Path, kind: str) -> tuple[dict[str, str], dict[str, Any], Inputs]:

@@ -34,12 +34,8 @@ def torch_library() -> Any:
 class TorchNetwork(Network):
     """A torch module as a network.
 
-    Parameters
-    ----------
-    factory : callable
-        Makes the module from the numbers of features and outputs; its forward takes rows of features and
-        gives outputs before the softmax.
-    features, outputs : int
+    The factory makes it from the numbers of features and outputs; its forward takes rows of features and
+    gives outputs before the softmax.
     """
 
     def __init__(self, factory: Factory, features: int, outputs: int) -> None:

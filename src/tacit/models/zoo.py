@@ -19,11 +19,6 @@ GROUP = "tacit.models"
 Sizes = int | str | tuple[int, ...]
 
 
-def names() -> list[str]:
-    """All networks that can be named here."""
-    return sorted({"mlp", "cnn", *(point.name for point in metadata.entry_points(group=GROUP))})
-
-
 def sizes_of(hidden: Sizes) -> tuple[int, ...]:
     """Sizes of hidden layers, however they were written.
 
@@ -47,16 +42,10 @@ def network_of(
     activation: HiddenActivation = "relu",
     initialisation: Initialisation = "he",
 ) -> Network:
-    """Build a network, once per process.
+    """Build a network, once per process; ``hidden``, ``activation`` and ``initialisation`` are of "mlp" only.
 
-    Parameters
-    ----------
-    network : str or callable
-        "mlp", "cnn", a name under the entry-point group ``tacit.models``, or a factory that makes a
-        ``torch.nn.Module`` from the numbers of features and outputs.
-    features, outputs : int
-    hidden, activation, initialisation
-        Of "mlp"; other networks have their own.
+    It is "mlp", "cnn", a name under the entry-point group ``tacit.models``, or a factory that makes a
+    ``torch.nn.Module`` from the numbers of features and outputs.
     """
     if network == "mlp":
         return MLP((features, *sizes_of(hidden), outputs), activation, initialisation)
@@ -68,8 +57,9 @@ def network_of(
         return TorchNetwork(network, features, outputs)
     points = {point.name: point for point in metadata.entry_points(group=GROUP)}
     if network not in points:
+        known = sorted({"mlp", "cnn", *points})
         raise ConfigError(
-            f"unknown network '{network}': {nearest(network, names())}. A site builds only what it has "
+            f"unknown network '{network}': {nearest(network, known)}. A site builds only what it has "
             f"installed itself, under the entry-point group {GROUP}"
         )
     return TorchNetwork(points[network].load(), features, outputs)

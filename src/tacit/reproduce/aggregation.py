@@ -19,9 +19,7 @@ import numpy as np
 from tacit.core.random import generator
 from tacit.core.snapshot import Snapshot
 from tacit.data.files import load
-from tacit.data.partition import partition as divide
 from tacit.data.split import split
-from tacit.engines.holdings import holdings_of
 from tacit.federation import Federation
 from tacit.methods import METHODS
 from tacit.methods.homogeneity import HWFedAvg
@@ -50,8 +48,11 @@ def federation(partition: str, rows: int | None, seed: int) -> Federation:
         training = training.take(np.sort(drawn))
     options: dict[str, Any] = {"column": "subject"} if partition == "by-column" else {}
     clients = None if options else CLIENTS
-    owner = divide(training, partition, clients, seed=generator(b"public", seed, "partition"), **options)
-    return Federation(holdings_of(training, owner, 0.0, seed), test=test, seed=seed)
+    made = Federation.embedded(
+        training, test=None, clients=clients, partition=partition, seed=seed, **options
+    )
+    made.test = test
+    return made
 
 
 @cache
@@ -89,9 +90,9 @@ def f1(strategy: str, partition: str, rows: int | None, after: int, seed: int) -
     return float(course(strategy, partition, rows, seed)[after - 1]["f1"])
 
 
-def rounds_to(strategy: str, eta: float | None, rows: int | None, seed: int) -> float:
+def rounds_to(strategy: str, eta: float | None, seed: int) -> float:
     """Rounds until macro F1 first reaches 0.95; one more than there were if it never does."""
-    scores = course(strategy, "majority-even", rows, seed, rounds=MOST_ROUNDS, eta=eta)
+    scores = course(strategy, "majority-even", None, seed, rounds=MOST_ROUNDS, eta=eta)
     return float(next((i for i, s in enumerate(scores, 1) if s["f1"] >= GOOD), MOST_ROUNDS + 1))
 
 
@@ -140,7 +141,7 @@ def experiments() -> Iterator[Experiment]:
 
     def cell(strategy: str, partition: str, rows: int | None, after: int) -> Cell:
         settings = {"strategy": strategy, "partition": partition, "rows": rows or "all", "round": after}
-        return Cell(settings, None, None, partial(f1, strategy, partition, rows, after), slow=rows is None)
+        return Cell(settings, partial(f1, strategy, partition, rows, after), slow=rows is None)
 
     yield client_weights()
     yield Experiment(
@@ -173,9 +174,7 @@ def experiments() -> Iterator[Experiment]:
         cells=[
             Cell(
                 {"strategy": s, "rate at the server": eta or "its own", "rows": "all"},
-                None,
-                None,
-                partial(rounds_to, s, eta, None),
+                partial(rounds_to, s, eta),
                 slow=True,
             )
             for s, eta in [*((s, None) for s in STRATEGIES), *TUNED.items()]
@@ -205,6 +204,6 @@ def experiments() -> Iterator[Experiment]:
         quantity="macro F1 on other subjects after 20 rounds of FedAvg",
         settings={**same, "clients": "one for each subject"},
         seeds=3,
-        cells=[Cell({"strategy": "fedavg", "partition": "by-column"}, None, (0.93, 1.0), subjects)],
+        cells=[Cell({"strategy": "fedavg", "partition": "by-column"}, subjects, expected=(0.93, 1.0))],
     )
     yield from encrypted()

@@ -48,7 +48,7 @@ def client_weights() -> Experiment:
         settings={"data": DATA, "clients": CLIENTS, "rows": "all"},
         seeds=5,
         cells=[
-            Cell({"strategy": method.name, "client": client + 1}, None, None, partial(weight, method, client))
+            Cell({"strategy": method.name, "client": client + 1}, partial(weight, method, client))
             for method in WEIGHTED
             for client in range(CLIENTS)
         ],

@@ -89,7 +89,7 @@ def encrypted() -> Iterator[Experiment]:
         quantity="absolute difference of macro F1 after 3 rounds",
         settings=settings,
         seeds=1,
-        cells=[Cell(named(*each), None, (0.0, 0.002), partial(lost, *each), slow=True) for each in ENCRYPTED],
+        cells=[Cell(named(*each), partial(lost, *each), None, (0.0, 0.002), True) for each in ENCRYPTED],
         remarks=(
             "The paper sees a drop with two layers under Paillier and blames noise. Paillier has none: its "
             "sums are exact, so the drop must come from how numbers were encoded."
@@ -103,6 +103,6 @@ def encrypted() -> Iterator[Experiment]:
         quantity="CPU seconds of all parties in a run of one round, over plain sums; keys and scale included",
         settings=settings,
         seeds=1,
-        cells=[Cell(named(*each), None, None, partial(extra_cpu, *each), slow=True) for each in ENCRYPTED],
+        cells=[Cell(named(*each), partial(extra_cpu, *each), slow=True) for each in ENCRYPTED],
         drawings=_costs_drawn,
     )

@@ -170,9 +170,9 @@ def experiments() -> Iterator[Experiment]:
         cells=[
             Cell(
                 {"data": data, "categories": encoding, "model": model},
+                partial(cross_validated, method, data, encoding),
                 paper[index],
                 expected[index],
-                partial(cross_validated, method, data, encoding),
             )
             for data, encoding, base, ensemble, paper, expected in TABLE_2
             for index, (model, method) in enumerate((("base", base), ("ensemble", ensemble)))
@@ -180,9 +180,9 @@ def experiments() -> Iterator[Experiment]:
         + [
             Cell(
                 {"data": "dry_bean", "categories": "–", "model": f"ensemble, best of {DRAWS} draws"},
+                partial(cross_validated, DRY_BEAN[1], "dry_bean", "–", draws=DRAWS),
                 DRY_BEAN[2][1],
                 (90.4, 91.2),
-                partial(cross_validated, DRY_BEAN[1], "dry_bean", "–", draws=DRAWS),
             )
         ],
         remarks=(
@@ -208,9 +208,8 @@ def experiments() -> Iterator[Experiment]:
         cells=[
             Cell(
                 {"data": data, "features": features, "samples": samples},
-                ORHD[2][1] if (samples, features) == (0.1, 0.75) else None,
-                None,
                 partial(cross_validated, FedHEONNEnsemble(96, samples, features), data, "–"),
+                ORHD[2][1] if (samples, features) == (0.1, 0.75) else None,
                 slow=samples > 0.1,
             )
             for data in ("digits", "optdigits")
@@ -232,21 +231,13 @@ def experiments() -> Iterator[Experiment]:
         seeds=3,
         cells=[
             Cell(
-                {
-                    "data": data,
-                    "phase": phase,
-                    "clients": clients,
-                    "estimators": estimators,
-                    "processes": processes,
-                },
-                None,
-                None,
-                partial(phase_seconds, phase, data, clients, estimators, processes),
+                {"data": data, "phase": phase, "clients": clients, "estimators": count, "processes": each},
+                partial(phase_seconds, phase, data, clients, count, each),
             )
             for data in ("optdigits", "synthetic-miniboone")
             for clients in (4, 16)
-            for estimators in (8, 32, 96)
-            for processes in (1, 2)
+            for count in (8, 32, 96)
+            for each in (1, 2)
             for phase in ("fit", "aggregation", "solution")
         ],
         remarks=(

@@ -80,7 +80,7 @@ def experiments() -> Iterator[Experiment]:
             settings={"data": DATA, "rounds of FedAvg": ROUNDS, "batch": 64, "rate": 0.1},
             seeds=2,
             cells=[
-                Cell({"method": way, "clients": clients}, None, expected, partial(figure, key, way, clients))
+                Cell({"method": way, "clients": clients}, partial(figure, key, way, clients), None, expected)
                 for way in WAYS
                 for clients in CLIENTS
             ],

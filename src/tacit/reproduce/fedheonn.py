@@ -11,24 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from tacit.methods.fedheonn import FedHEONN
-from tacit.reproduce.fedheonn_runs import (
-    LAM,
-    Data,
-    accuracy,
-    formula_rounds,
-    measured_rounds,
-    quantity,
-    quasi_newton,
-)
+from tacit.reproduce import fedheonn_runs as runs
+from tacit.reproduce.fedheonn_runs import LAM, Data
 from tacit.reproduce.harness import Cell, Experiment
 from tacit.reproduce.lines import lines, series
 
 BEAN, SKIN, DIGITS = Data("dry_bean", repeat=10), Data("skin_segmentation"), Data("digits")
 SEEDS = 3
-CLIENTS = (1, 200, 2_000, 20_000)
+MANY = 20_000
+CLIENTS = (1, 200, 2_000, MANY)
 SETTINGS = {"lam": LAM, "activation": "logistic", "test": 0.3, "scale": "standard", "mode": "sealed"}
 # Accuracy of the paper's table 3 (per cent), range expected of ours.
 FIGURE_2 = ((BEAN, 90.43, (90.0, 90.8)), (SKIN, 92.56, (92.3, 92.8)), (DIGITS, None, (92.5, 100.0)))
@@ -51,6 +45,10 @@ SHAPES = (
     ("synthetic-higgs", (200, 2_000, 10_000)),
 )
 FIGURE_7 = ((SKIN, 3), (BEAN, 16), (Data("synthetic-miniboone"), 50))
+SENT: tuple[tuple[str, Literal["paper", "sealed"], str], ...] = (
+    ("bytes, paper mode", "paper", "plain"),
+    ("bytes, sealed, ckks", "sealed", "ckks"),
+)
 SHARES = tuple(share / 10 for share in range(1, 11))
 
 
@@ -61,9 +59,9 @@ def _divided(
     return [
         Cell(
             {"data": data.label, "clients": count, "partition": partition, "protect": protect},
+            partial(measure, data, count, partition, protect),
             paper,
             expected,
-            partial(measure, data, count, partition, protect),
             slow=count > (2_000 if protect == "plain" else 200) or data.name.startswith("synthetic-"),
         )
         for count in clients
@@ -100,7 +98,7 @@ def figure_2() -> Experiment:
     cells = [
         cell
         for data, paper, expected in FIGURE_2
-        for cell in _divided(accuracy, data, (1, 100) if data is DIGITS else CLIENTS, paper, expected)
+        for cell in _divided(runs.accuracy, data, (1, 100) if data is DIGITS else CLIENTS, paper, expected)
     ]
     return Experiment(
         name="fedheonn-accuracy",
@@ -127,7 +125,7 @@ def figures_3_4() -> Iterator[Experiment]:
         "wh": ("fedheonn-energy", "figure 4: energy", "65 W times the sum of CPU time, Wh"),
     }
     for field, (name, title, unit) in told.items():
-        measure = partial(quantity, field)
+        measure = partial(runs.quantity, field)
         cells = [cell for data in (BEAN, SKIN) for cell in _divided(measure, data, CLIENTS, None, None)]
         for shape, clients in SHAPES:
             cells += _divided(measure, Data(shape), clients, None, None)
@@ -155,25 +153,18 @@ def figure_7() -> Experiment:
         for share in SHARES:
             paper = 13.0 if (data, share) == (SKIN, 0.3) else None
             near = (13.0, 13.5) if paper else None
-            ways: tuple[tuple[str, Callable[[int], float], bool], ...] = (
-                ("formula", partial(formula_rounds, data, 20_000, features, share), False),
-                ("bytes, paper mode", partial(measured_rounds, data, 20_000, "paper", "plain", share), True),
-                (
-                    "bytes, sealed, ckks",
-                    partial(measured_rounds, data, 20_000, "sealed", "ckks", share),
-                    True,
-                ),
-            )
-            for counted, measure, slow in ways:
-                known = (paper, near) if counted == "formula" else (None, None)
-                settings = {"data": data.label, "rho": share, "counted": counted}
-                cells.append(Cell(settings, *known, measure, slow=slow))
+            described = {"data": data.label, "rho": share}
+            formula = partial(runs.formula_rounds, data, MANY, features, share)
+            cells.append(Cell({**described, "counted": "formula"}, formula, paper, near))
+            for counted, mode, protect in SENT:
+                sent = partial(runs.measured_rounds, data, MANY, mode, protect, share)
+                cells.append(Cell({**described, "counted": counted}, sent, slow=True))
     return Experiment(
         name="fedheonn-rounds",
         title="FedHEONN, figure 7: rounds from which it has sent less than a method that averages weights",
         paper=FedHEONN.paper,
         quantity="rounds",
-        settings={**SETTINGS, "clients": 20_000},
+        settings={**SETTINGS, "clients": MANY},
         seeds=1,
         cells=cells,
         remarks=(
@@ -190,16 +181,11 @@ def tables_3_4() -> Experiment:
     cells = []
     for name, paper, newton, expected in TABLES_3_4:
         data, large = Data(name), name in ("higgs", "susy", "hepmass")
-        ours = partial(accuracy, data, 200, "iid", "ckks")
+        ours = partial(runs.accuracy, data, 200, "iid", "ckks")
+        newtons = partial(runs.quasi_newton, data)
         cells += [
-            Cell({"data": name, "model": "FedHEONN, 200 clients"}, paper, expected, ours, slow=large),
-            Cell(
-                {"data": name, "model": "one layer, L-BFGS"},
-                newton,
-                None,
-                partial(quasi_newton, data),
-                slow=True,
-            ),
+            Cell({"data": name, "model": "FedHEONN, 200 clients"}, ours, paper, expected, large),
+            Cell({"data": name, "model": "one layer, L-BFGS"}, newtons, newton, slow=True),
         ]
     return Experiment(
         name="fedheonn-tables",

@@ -29,7 +29,6 @@ class Run:
     wh: float
     upload: float  # bytes a client sent for the model itself: its terms
     weights: int  # bytes of the model, as a method that averages weights would send it in each round
-    rows: int
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,6 @@ def trained(
         cost["wh"],
         terms["bytes_up"] / clients,
         len(Message(weights=weights).encode()),
-        federation.holdings.table.rows,
     )
 
 

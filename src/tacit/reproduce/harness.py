@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -28,48 +28,25 @@ PAPERS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One row of a table: what is varied, what the paper reports, and how to measure ours.
+    """One row of a table: what is varied, what the paper reports (if it does), and how to measure ours.
 
-    Parameters
-    ----------
-    settings : mapping
-        What identifies the row, such as data set, clients and partition.
-    paper : float or None
-        The paper's figure; None if it gives none.
-    expected : tuple of float, optional
-        Range in which ours is expected.
-    measure : callable
-        Gives our figure for a seed.
-    slow : bool
-        Takes more than a few seconds: left out where a quick look is wanted.
+    ``expected`` is the range in which ours should be; ``measure`` gives our figure for a seed; ``slow`` rows
+    take more than a few seconds and are left out where a quick look is wanted.
     """
 
     settings: Mapping[str, Any]
-    paper: float | None
-    expected: tuple[float, float] | None
     measure: Callable[[int], float]
+    paper: float | None = None
+    expected: tuple[float, float] | None = None
     slow: bool = False
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table of a paper.
+    """A table of a paper: every cell is measured for that many seeds.
 
-    Parameters
-    ----------
-    name, title, paper : str
-        Short name, heading, and authors with title of the paper.
-    quantity : str
-        What is measured, with its unit.
-    settings : mapping
-        What is the same in every row.
-    seeds : int
-        Repetitions of every cell.
-    cells : sequence of Cell
-    remarks : str
-        Where ours differs from the paper, and why.
-    drawings : callable, optional
-        Gives drawings (SVG by caption) of the measured rows.
+    ``quantity`` says what is measured, ``settings`` what is the same in every row, ``remarks`` where ours
+    differs from the paper and why; ``drawings`` gives drawings (SVG by caption) of the measured rows.
     """
 
     name: str
@@ -84,27 +61,12 @@ class Experiment:
 
 
 def reproduce_papers(
-    name: str,
-    *,
-    seeds: int | None = None,
-    quick: bool = False,
-    out: Path,
-    progress: Progress | None = None,
+    name: str, *, seeds: int | None = None, quick: bool = False, out: Path, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
     """Measure all tables of a paper (or of all), and write each as JSON and HTML.
 
-    Parameters
-    ----------
-    name : str
-        A paper, or "all".
-    seeds : int, optional
-        Repetitions, if other than the experiment's own.
-    quick : bool
-        One seed, and no rows that take long.
-    out : Path
-        Folder for the tables.
-    progress : callable, optional
-        Told how many cells are done, of how many, and which is next.
+    ``seeds`` are repetitions, if other than an experiment's own; ``quick`` is one seed, and no rows that
+    take long. ``progress`` is told how many cells are done, of how many, and which is next.
     """
     names = papers(name)
     if seeds is not None and seeds < 1:
@@ -113,7 +75,7 @@ def reproduce_papers(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UnavailableError(f"cannot make {out}: {error.strerror}: choose another with --out") from None
-    found = [experiment for each in names for experiment in _experiments(each)]
+    found = [experiment for each in names for experiment in experiments_of(each)]
     if quick:
         seeds = seeds or 1
         found = [replace(one, cells=[cell for cell in one.cells if not cell.slow]) for one in found]
@@ -140,17 +102,9 @@ def papers(name: str) -> list[str]:
     return list(PAPERS) if name == "all" else [name]
 
 
-def columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Keys of all rows, in order: a row that could not be measured has others than its neighbours.
-
-    >>> columns([{"data": "a", "note": "absent"}, {"data": "b", "ours": 1.0}])
-    ['data', 'note', 'ours']
-    """
-    return list(dict.fromkeys(key for row in rows for key in row))
-
-
-def _experiments(name: str) -> Iterator[Experiment]:
-    yield from import_module(PAPERS[name]).experiments()
+def experiments_of(name: str) -> list[Experiment]:
+    """Return the tables of a paper."""
+    return list(import_module(PAPERS[name]).experiments())
 
 
 def measured(

@@ -43,7 +43,7 @@ def experiments() -> Iterator[Experiment]:
         },
         seeds=3,
         cells=[
-            Cell({"data": data}, paper, (least, 100.0), partial(accuracy, data))
+            Cell({"data": data}, partial(accuracy, data), paper, (least, 100.0))
             for data, least, paper in GOALS
         ],
         remarks=(

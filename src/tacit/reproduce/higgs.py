@@ -58,11 +58,7 @@ def experiments() -> Iterator[Experiment]:
         seeds=1,
         cells=[
             Cell(
-                {"clients": clients, "protect": protect},
-                paper,
-                None,
-                partial(seconds, clients, protect),
-                slow=True,
+                {"clients": clients, "protect": protect}, partial(seconds, clients, protect), paper, slow=True
             )
             for clients, protect, paper in RUNS
         ],

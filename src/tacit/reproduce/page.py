@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 STYLE = """
@@ -26,7 +26,7 @@ def render(table: Mapping[str, Any], figures: Mapping[str, str] | None = None) -
     >>> "&lt;b&gt;" in page, "<b>" in page
     (True, False)
     """
-    columns = list(dict.fromkeys(key for row in table["rows"] for key in row))
+    columns = columns_of(table["rows"])
     settings = ", ".join(f"{key} {value}" for key, value in table.get("settings", {}).items())
     head = "".join(f"<th scope=col>{html.escape(column)}</th>" for column in columns)
     body = "\n".join(
@@ -54,6 +54,15 @@ def render(table: Mapping[str, Any], figures: Mapping[str, str] | None = None) -
 <p class=soft>{remarks}</p>
 </html>
 """
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the keys of all rows, in order: a row that could not be measured has others.
+
+    >>> columns_of([{"data": "a", "note": "absent"}, {"data": "b", "ours": 1.0}])
+    ['data', 'note', 'ours']
+    """
+    return list(dict.fromkeys(key for row in rows for key in row))
 
 
 def _cell(column: str, value: Any) -> str:

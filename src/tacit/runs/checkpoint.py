@@ -50,16 +50,7 @@ class Checkpoint:
 class Keeper:
     """Writes a checkpoint after each round, and keeps the round's scores on the experimenter's test.
 
-    Parameters
-    ----------
-    settings : Settings
-    folder : RunFolder
-    test : Table or None
-        The experimenter's own test rows.
-    events : Events
-        Told the scores.
-    rounds : sequence
-        Scores of rounds before the run was stopped, if it was.
+    ``test`` are the experimenter's own test rows; ``rounds`` the scores of rounds before the run was stopped.
     """
 
     def __init__(
@@ -106,13 +97,7 @@ def _write(folder: RunFolder, settings: Settings, kept: Snapshot, rounds: Sequen
 
 
 def read_checkpoint(run: str, out: str = "runs") -> Checkpoint:
-    """Find a run that was stopped, by id or folder; "latest" is the newest that has a checkpoint.
-
-    Raises
-    ------
-    ConfigError
-        If there is none, or if it cannot be read.
-    """
+    """Find a run that was stopped, by id or folder; "latest" is the newest that has a checkpoint."""
     folder = RunFolder(_found(run, out))
     try:
         message = Message.decode((folder.path / CHECKPOINT).read_bytes())

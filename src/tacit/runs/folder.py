@@ -44,13 +44,7 @@ class RunFolder:
 
     @classmethod
     def find(cls, run: str, out: str = "runs") -> RunFolder:
-        """Find a run by the path of its folder or by its id; "latest" is the newest one with a result.
-
-        Raises
-        ------
-        ConfigError
-            If there is none, or if it was stopped without a result.
-        """
+        """Find a run that has a result by the path of its folder or by its id; "latest" is the newest one."""
         direct = cls(Path(run))
         if (direct.path / RESULT).is_file():
             return direct
@@ -58,21 +52,19 @@ class RunFolder:
             raise ConfigError(direct.unfinished())
         found = {path.parent.name: cls(path.parent) for path in Path(out).glob(f"*/{RESULT}")}
         if run == "latest" and found:
-            return max(found.values(), key=lambda folder: _age(folder, RESULT))
+            return max(found.values(), key=lambda folder: folder.age(RESULT))
         if run in found:
             return found[run]
         stopped = [folder for folder in _unfinished(out) if run in ("latest", folder.path.name)]
         if stopped:
-            raise ConfigError(max(stopped, key=lambda folder: _age(folder, EVENTS)).unfinished())
+            raise ConfigError(max(stopped, key=lambda folder: folder.age(EVENTS)).unfinished())
         hint = nearest(run, found) if found else "there are none yet; start one with `tacit run`"
         raise ConfigError(f"no run '{run}' in {out}/: {hint}")
 
     def skipped(self) -> RunFolder | None:
         """The newest run beside this one that began later and has no result, if there is one."""
-        later = [
-            folder for folder in _unfinished(self.path.parent) if _age(folder, EVENTS) > _age(self, RESULT)
-        ]
-        return max(later, key=lambda folder: _age(folder, EVENTS), default=None)
+        later = [folder for folder in _unfinished(self.path.parent) if folder.age(EVENTS) > self.age(RESULT)]
+        return max(later, key=lambda folder: folder.age(EVENTS), default=None)
 
     @property
     def is_unfinished(self) -> bool:
@@ -86,6 +78,11 @@ class RunFolder:
         if (self.path / CHECKPOINT).is_file():
             return f"{text}: `tacit resume {quote(str(self.path))}` goes on from its checkpoint"
         return f"{text}; it has no checkpoint to go on from: start it again with `tacit run`"
+
+    def age(self, name: str) -> tuple[str, int]:
+        """By which runs are ordered; those of one second are told apart by their files."""
+        file = self.path / name
+        return self.path.name[:STAMP], file.stat().st_mtime_ns if file.is_file() else 0
 
     def write(self, name: str, content: bytes) -> Path:
         """Write a whole file, or nothing."""
@@ -110,13 +107,7 @@ class RunFolder:
         return self.write(name, msgspec.json.format(msgspec.json.encode(value), indent=1))
 
     def result(self) -> dict[str, Any]:
-        """Read ``result.json``.
-
-        Raises
-        ------
-        ConfigError
-            If it cannot be read, or if it is not the result of a run.
-        """
+        """Read ``result.json``, and refuse what is not the result of a run."""
         path = self.path / RESULT
         try:
             found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
@@ -133,12 +124,6 @@ def _unfinished(out: str | Path) -> list[RunFolder]:
     """Runs in a folder that began and have no result."""
     inside = [RunFolder(path) for path in sorted(Path(out).glob("*"))]
     return [folder for folder in inside if folder.is_unfinished]
-
-
-def _age(folder: RunFolder, name: str) -> tuple[str, int]:
-    """Return by what runs are ordered; those of one second are told apart by their files."""
-    file = folder.path / name
-    return folder.path.name[:STAMP], file.stat().st_mtime_ns if file.is_file() else 0
 
 
 def cannot_write(path: Path, error: Exception) -> UnavailableError:

@@ -16,10 +16,10 @@ from tacit.core.events import Evaluated, Event, Events, Noted, Subscriber
 from tacit.core.exposure import INTRODUCTION
 from tacit.core.manifest import new_run
 from tacit.data.skew import skew
-from tacit.federation import Federation, Training
+from tacit.federation import Federation
 from tacit.ledger.exposure import ExposureLedger
 from tacit.ledger.sentences import exposes_one, sentences
-from tacit.methods.base import Method, Model
+from tacit.methods.base import Model
 from tacit.runs.checkpoint import Checkpoint, Keeper
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import EventFile, RunFolder
@@ -27,6 +27,7 @@ from tacit.runs.repeat import command
 from tacit.runs.report import render
 from tacit.runs.settings import Settings
 from tacit.runs.transcript import TranscriptFolder
+from tacit.training import Training
 
 LOCAL_MODELS = 100  # clients trained alone for the comparison, evenly chosen if there are more
 
@@ -49,17 +50,9 @@ def execute(
 ) -> Finished:
     """Run a job and write its folder.
 
-    Parameters
-    ----------
-    settings : Settings
-    *subscribers : callables
-        Get every event; a progress bar, for instance.
-    federation : Federation, optional
-        Where to run, if not on a federation embedded here that the settings describe.
-    run : str, optional
-        The run's id.
-    resume : Checkpoint, optional
-        A run of these settings that was stopped: go on from there, in its own folder.
+    Subscribers get every event; a progress bar, for instance. ``federation`` says where to run, if not on
+    one embedded here that the settings describe. ``resume`` is a run of these settings that was stopped: it
+    goes on from there, in its own folder.
     """
     settings.check()
     if resume:
@@ -68,10 +61,16 @@ def execute(
     federation = federation or build_federation(settings)
     folder = resume.folder if resume else RunFolder.create(settings.run.out, run)
     result = _header(settings, run, folder)
-    notes, exposure = _Notes(), ExposureLedger()
+    exposure, notes = ExposureLedger(), list[dict[str, str]]()
+
+    def note(number: int, event: Event) -> None:
+        """Keep what a person should know."""
+        if isinstance(event, Noted) and len(notes) < 200:
+            notes.append({"about": event.about, "text": event.text, "level": event.level})
+
     try:
         with closing(EventFile(folder, append=resume is not None)) as file:
-            events = Events(file, notes, exposure, *subscribers)
+            events = Events(file, note, exposure, *subscribers)
             keeper = Keeper(settings, folder, federation.test, events, resume.rounds if resume else [])
             for warning in _warnings(settings, federation):
                 events.emit(warning)
@@ -89,7 +88,7 @@ def execute(
             for text in _leaks(settings, exposure):
                 events.emit(Noted("exposure", text, "warning"))
             result |= _measured(settings, federation, training, events)
-        result |= {"exposure": exposure.summary(), "notes": notes.collected, "rounds": keeper.rounds}
+        result |= {"exposure": exposure.summary(), "notes": notes, "rounds": keeper.rounds}
         if training.trained is not None:
             folder.place("model.safetensors", training.trained.save)
         folder.write("report.html", render(result).encode())
@@ -98,7 +97,7 @@ def execute(
     except BaseException as error:
         # What is known so far is kept: the events, and why the run stopped. If not even this can be
         # written, the first error is still the one to tell.
-        result |= {"error": facts(error), "exposure": exposure.summary(), "notes": notes.collected}
+        result |= {"error": facts(error), "exposure": exposure.summary(), "notes": notes}
         with suppress(UnavailableError):
             folder.write_json("result.json", result)
         raise
@@ -134,17 +133,6 @@ def facts(error: BaseException) -> dict[str, Any]:
     return {"type": type(error).__name__, "text": str(error), "exit_code": code}
 
 
-class _Notes:
-    """Subscriber that keeps what a person should know."""
-
-    def __init__(self) -> None:
-        self.collected: list[dict[str, str]] = []
-
-    def __call__(self, number: int, event: Event) -> None:
-        if isinstance(event, Noted) and len(self.collected) < 200:
-            self.collected.append({"about": event.about, "text": event.text, "level": event.level})
-
-
 def _header(settings: Settings, run: str, folder: RunFolder) -> dict[str, Any]:
     return {
         "run": run,
@@ -178,29 +166,20 @@ def _measured(
     main = scores.get("federated") or training.holdout or {}
     ledger = training.ledger.summary(watts=settings.run.watts)
     names = ("accuracy", "precision", "recall", "f1", "auc", "loss", "mse", "rmse", "mae", "r2")
+    costs = ("bytes_up", "bytes_down", "messages", "cpu_s", "training_s", "wh", "privacy", "failures")
     return {
         "clients": federation.clients,
         "rows": federation.holdings.table.rows if federation.experiment else None,
         "features": training.schema.features,
         "classes": list(training.schema.classes),
         **{name: main.get(name) for name in names},
-        "bytes_up": ledger["bytes_up"],
-        "bytes_down": ledger["bytes_down"],
-        "messages": ledger["messages"],
-        "cpu_s": ledger["cpu_s"],
-        "training_s": ledger["training_s"],
-        "wh": ledger["wh"],
-        "privacy": ledger["privacy"],
-        "failures": ledger["failures"],
+        **{name: ledger[name] for name in costs},
         "model": training.outcome.digest,
         "engine": federation.transport,
         "scores": scores,
         "ledger": ledger,
         "skew": _skew(federation, training),
-        "promises": {
-            "name": settings.protect["name"],
-            **settings.build_protection().promises.as_dict(),
-        },
+        "promises": {"name": settings.protect["name"], **settings.build_protection().promises.as_dict()},
     }
 
 
@@ -208,20 +187,21 @@ def _baselines(
     settings: Settings, federation: Federation, training: Training, events: Events
 ) -> dict[str, Any]:
     """The same method on pooled rows, and at clients by themselves: what federating gains and costs."""
-    assert federation.test is not None
-    method, preparation = settings.build_method(), settings.build_preparation()
-    central = federation.pooled().train(method, preparation=preparation, protect="plain")
-    found = {"centralised": central.model.scores(federation.test)}
+    method, preparation, test = settings.build_method(), settings.build_preparation(), federation.test
+    assert test is not None
+
+    def scores_of(part: Federation) -> dict[str, Any]:
+        return part.train(method, preparation=preparation, protect="plain").model.scores(test)
+
+    found = {"centralised": scores_of(federation.pooled())}
     chosen = np.unique(np.linspace(0, federation.clients - 1, LOCAL_MODELS).astype(int))
-    alone = [
-        scores
-        for index in chosen
-        if (scores := _alone(federation, int(index), method, training, settings)) is not None
-    ]
+    alone = []
+    for index in chosen:
+        with suppress(TacitError):  # who cannot make a model by itself is left out
+            alone.append(scores_of(federation.alone(int(index), training.schema)))
     if len(chosen) < federation.clients:
-        events.emit(
-            Noted("baselines", f"local models: {len(chosen)} of {federation.clients} clients, evenly chosen")
-        )
+        text = f"local models: {len(chosen)} of {federation.clients} clients, evenly chosen"
+        events.emit(Noted("baselines", text))
     if alone:
         names = [key for key, value in alone[0].items() if isinstance(value, float)]
         found["local"] = {
@@ -229,20 +209,6 @@ def _baselines(
             for name in names
         }
     return found
-
-
-def _alone(
-    federation: Federation, index: int, method: Method, training: Training, settings: Settings
-) -> dict[str, Any] | None:
-    """Scores of one client's own model; None where it cannot make one."""
-    assert federation.test is not None
-    try:
-        local = federation.alone(index, training.schema).train(
-            method, preparation=settings.build_preparation(), protect="plain"
-        )
-    except TacitError:
-        return None
-    return local.model.scores(federation.test)
 
 
 def _skew(federation: Federation, training: Training) -> dict[str, Any] | None:
@@ -253,10 +219,4 @@ def _skew(federation: Federation, training: Training) -> dict[str, Any] | None:
     owner = np.repeat(np.arange(federation.clients), np.diff(holdings.offsets))
     codes = training.schema.labels(holdings.table)
     found = skew(codes, owner, federation.clients, len(training.schema.classes))
-    return {
-        "counts": found.counts.tolist(),
-        "rows": found.rows.tolist(),
-        "s": found.s.tolist(),
-        "gini": found.gini.tolist(),
-        "entropy": found.entropy.tolist(),
-    }
+    return {name: getattr(found, name).tolist() for name in ("counts", "rows", "s", "gini", "entropy")}

@@ -9,38 +9,23 @@ from typing import Any
 
 import msgspec
 
-from tacit.runs.settings import DataSettings, FlowerSettings, RunSettings, Settings
+from tacit.runs.settings import Settings
 
 
 def command(settings: Settings) -> str:
-    """Write the command that repeats a run."""
-    words = ["tacit", "run"]
-    for section, table, default in (
-        ("data", settings.data, DataSettings()),
-        ("run", settings.run, RunSettings()),
-        ("flower", settings.flower, FlowerSettings()),
-    ):
-        for key, value in vars(table).items():
-            if value != getattr(default, key) or key in ("name", "seed"):
-                words += _flag(section if key == "name" else key, value)
-    for section in ("method", "partition", "protect"):
-        options: Mapping[str, Any] = getattr(settings, section)
-        words += _flag(section, options["name"])
-        for key, value in options.items():
-            if key != "name" and value is not None:
-                words += [f"--{key.replace('_', '-')}", _text(value)]
-    for key, value in settings.prepare.items():
-        words += _flag(key, value)
+    """Write the command that repeats a run: what differs from the defaults, and what was chosen by name."""
+    words, tables, defaults = ["tacit", "run"], settings.as_tables(), Settings().as_tables()
+    for section in ("data", "run", "flower", "method", "partition", "protect", "prepare"):
+        for key, value in tables[section].items():
+            known = section in ("data", "run", "flower") and key not in ("name", "seed")
+            if value is None or (known and value == defaults[section][key]):
+                continue
+            flag = (section if key == "name" else key).replace("_", "-")
+            if section == "run" and isinstance(value, bool):
+                words.append(f"--{flag}" if value else f"--no-{flag}")
+            else:
+                words += [f"--{flag}", _text(value)]
     return shlex.join(words)
-
-
-def _flag(key: str, value: Any) -> list[str]:
-    flag = f"--{key.replace('_', '-')}"
-    if value is True:
-        return [flag]
-    if value is False:
-        return [f"--no-{key.replace('_', '-')}"]
-    return [flag, _text(value)]
 
 
 def _text(value: Any) -> str:
@@ -62,14 +47,15 @@ def toml(tables: Mapping[str, Any]) -> str:
     lines = []
     for name, table in tables.items():
         lines.append(f"[{name}]")
-        lines += [f"{key} = {_value(value)}" for key, value in table.items() if value is not None]
+        lines += [f"{key} = {toml_value(value)}" for key, value in table.items() if value is not None]
         lines.append("")
     return "\n".join(lines)
 
 
-def _value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """Write a plain value as TOML."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(key)} = {_value(v)}" for key, v in value.items()) + "}"
+        return "{" + ", ".join(f"{json.dumps(key)} = {toml_value(v)}" for key, v in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_value, value)) + "]"
+        return "[" + ", ".join(map(toml_value, value)) + "]"
     return msgspec.json.encode(value).decode()

@@ -18,19 +18,10 @@ from tacit.runs.page.units import escape
 def render(result: Mapping[str, Any]) -> str:
     """Write the report of a run.
 
-    Parameters
-    ----------
-    result : mapping
-        The run's result: names and settings, ``scores``, ``classes``, the ``ledger``'s summary, ``skew``,
-        ``exposure``, ``rounds``, ``notes``, ``promises`` and ``command``. Any of them may be missing or None.
+    ``result`` has names and settings, ``scores``, ``classes``, the ``ledger``'s summary, ``skew``,
+    ``exposure``, ``rounds``, ``notes``, ``promises`` and ``command``. Any of them may be missing or None.
+    Everything that comes from it is escaped.
 
-    Returns
-    -------
-    str
-        A complete HTML page. Everything that comes from the result is escaped.
-
-    Examples
-    --------
     >>> page = render({"method": "fedheonn", "data": "dry_bean", "clients": 100, "accuracy": 0.904})
     >>> page.count("<h1>fedheonn learnt dry_bean from 100 clients: <em>accuracy 90.40\\xa0%</em></h1>")
     1

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -16,13 +16,13 @@ from tacit.core.component import from_plain
 from tacit.core.errors import ConfigError, nearest
 from tacit.core.protection import Protection
 from tacit.data.files import is_data
-from tacit.data.partition import PARTITIONERS, options_of
+from tacit.data.partition import CLIENTS, options_of
 from tacit.data.preparation import Preparation
-from tacit.data.table import Task
 from tacit.methods import METHODS
 from tacit.methods.base import Method
 from tacit.methods.compatibility import check_compatibility, check_summands
 from tacit.protections import PROTECTIONS
+from tacit.runs.tables import DataSettings, FlowerSettings, RunSettings
 
 SHARE = "give a share from 0 up to, but below, 1"
 SECONDS = "give the seconds a client may take, above 0, or leave it out"
@@ -32,103 +32,27 @@ WORKERS = 64  # starting one costs a second of CPU: more help nobody, and a typi
 
 
 @dataclass(frozen=True)
-class DataSettings:
-    """Which rows.
-
-    Parameters
-    ----------
-    name : str
-        A known data set, or the path of a CSV or parquet file.
-    target : str, optional
-        Target column of an own file; several as "a,b" for regression.
-    task : str, optional
-        "classification" or "regression", where it cannot be guessed.
-    repeat : int
-        Repeat all rows this many times.
-    rows : int, optional
-        Take that many rows at random; for synthetic sets, how many to make.
-    test : float or "split"
-        Share of the rows kept for a central test, drawn by class; "split" takes the set's own division.
-    holdout : float
-        Share of its rows that each client keeps aside for a federated evaluation.
-    classes : list, optional
-        The classes, declared beforehand; else clients tell which they hold.
-    """
-
-    name: str = "digits"
-    target: str | None = None
-    task: Task | None = None
-    repeat: int = 1
-    rows: int | None = None
-    test: float | str = 0.3
-    holdout: float = 0.0
-    classes: tuple[str | int | float | bool, ...] | None = None
-
-
-@dataclass(frozen=True)
-class RunSettings:
-    """How to run.
-
-    Parameters
-    ----------
-    seed : int
-    workers : int
-        Worker processes; 0 runs all parties in this one.
-    timeout : float, optional
-        Seconds a client may take for a step.
-    quorum : float
-        Share of the clients that must contribute.
-    min_clients : int, optional
-        No total over fewer contributions is opened.
-    watts : float
-        Nominal power of a device's CPU, for the energy account.
-    baselines : bool
-        Also train centrally and at each client alone, for comparison.
-    transcript : bool
-        Keep every byte that each party received, in the run folder.
-    out : str
-        Folder for run folders.
-    engine : {"embedded", "flower"}
-        Where the clients are: on this machine, or at SuperNodes.
-    """
-
-    seed: int = 0
-    workers: int = 0
-    timeout: float | None = None
-    quorum: float = 0.8
-    min_clients: int | None = None
-    watts: float = 65.0
-    baselines: bool = True
-    transcript: bool = False
-    out: str = "runs"
-    engine: Literal["embedded", "flower"] = "embedded"
-
-
-@dataclass(frozen=True)
-class FlowerSettings:
-    """Which Flower federation.
-
-    Parameters
-    ----------
-    superlink : str, optional
-        Name of the SuperLink's connection in Flower's own configuration; else the default one.
-    coordinator : str
-        Folder with the coordinator's keys and the roster.
-    wait : float
-        Seconds to wait for sites that are not connected yet.
-    """
-
-    superlink: str | None = None
-    coordinator: str = "coordinator"
-    wait: float = 60.0
-
-
-@dataclass(frozen=True)
 class Settings:
-    """All settings of a run; ``partition``, ``method`` and ``protect`` hold a name and its options."""
+    """All settings of a run, table by table.
+
+    Parameters
+    ----------
+    data : DataSettings
+    partition : mapping
+        How rows are divided among clients.
+    method : mapping
+        What is learnt.
+    protect : mapping
+        How sums are protected. Left out, as the method usually is.
+    prepare : mapping
+    run : RunSettings
+    flower : FlowerSettings
+    """
 
     data: DataSettings = field(default_factory=DataSettings)
-    partition: Mapping[str, Any] = field(default_factory=lambda: {"name": "label-sorted", "clients": 100})
+    partition: Mapping[str, Any] = field(
+        default_factory=lambda: {"name": "label-sorted", "clients": CLIENTS.default}
+    )
     method: Mapping[str, Any] = field(default_factory=lambda: {"name": METHOD})
     protect: Mapping[str, Any] = field(default_factory=lambda: usual_protection({}))
     prepare: Mapping[str, Any] = field(default_factory=dict)
@@ -139,19 +63,16 @@ class Settings:
     def from_tables(cls, tables: Mapping[str, Any]) -> Settings:
         """Read nested tables, as a TOML file has them.
 
-        Examples
-        --------
         >>> Settings.from_tables({"run": {"sed": 1}})
         Traceback (most recent call last):
         ...
         tacit.core.errors.ConfigError: [run] has no key 'sed': did you mean 'seed'? Valid: baselines, ...
         """
         known = [f.name for f in dataclasses.fields(cls)]
-        for name, table in tables.items():
+        for name in tables:
             if name not in known:
                 raise ConfigError(f"there is no table [{name}]: {nearest(name, known)}")
-            if not isinstance(table, Mapping):
-                raise ConfigError(f"[{name}] is {table!r}: write it as a table with keys")
+            table_of(tables, name)
         default = cls()
         partition = {**default.partition, **tables.get("partition", {})}
         if partition["name"] == "by-column" and "clients" not in tables.get("partition", {}):
@@ -221,8 +142,6 @@ class Settings:
     def partition_options(self) -> dict[str, Any]:
         """Options of the partition, checked by name."""
         name, options = _named("partition", self.partition)
-        if name not in PARTITIONERS:
-            raise ConfigError(f"unknown partition '{name}': {nearest(name, PARTITIONERS)}")
         valid = {"clients", *options_of(name)}
         for key in options:
             if key not in valid:
@@ -258,18 +177,37 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
 
 
+def table_of(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a table of settings, empty if there is none; refuse a value that stands in its place."""
+    table = tables.get(name, {})
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"[{name}] is {table!r}: write it as a table with keys")
+    return table
+
+
 def merged(tables: Mapping[str, Any], over: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Put settings over others, key by key; another name drops the options of the one before."""
     result = {name: dict(table) if isinstance(table, Mapping) else table for name, table in tables.items()}
     for name, table in over.items():
-        below = result.get(name, {})
-        if not isinstance(below, Mapping):
-            raise ConfigError(f"[{name}] is {below!r}: write it as a table with keys")
+        below = table_of(result, name)
         if "name" in table and name != "data" and table["name"] != below.get("name"):
             kept = () if table["name"] == "by-column" else ("clients",)
             below = {key: value for key, value in below.items() if key in kept}
         result[name] = {**below, **table}
     return result
+
+
+def chosen_components(tables: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names of method, protection and partition that tables choose, by default or in words.
+
+    >>> chosen_components({"method": {"name": "fedavg"}})
+    {'method': 'fedavg', 'protect': 'masked', 'partition': 'label-sorted'}
+    """
+    defaults = vars(Settings()) | {"protect": usual_protection(table_of(tables, "method"))}
+    found = {
+        name: {**defaults[name], **table_of(tables, name)} for name in ("method", "protect", "partition")
+    }
+    return {name: str(table["name"]) for name, table in found.items()}
 
 
 def _named(section: str, table: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

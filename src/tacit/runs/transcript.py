@@ -77,17 +77,8 @@ class TranscriptFolder:
 
 
 def read_transcript(path: Path | str) -> Iterator[Frame]:
-    """Read what a party received, frame by frame.
+    """Read what a party received, frame by frame; refuse what is no transcript, or ends within a frame.
 
-    Raises
-    ------
-    UnavailableError
-        If there is no such file.
-    DataError
-        If it is not a transcript, or ends within a frame.
-
-    Examples
-    --------
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     transcript = TranscriptFolder(Path(folder, "transcript"))

@@ -23,11 +23,12 @@ from tacit.core.errors import ConfigError, TacitError
 from tacit.core.manifest import new_run
 from tacit.core.shared import Shared
 from tacit.data.preparation import Inputs
-from tacit.federation import Federation, Training
+from tacit.federation import Federation
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import RunFolder
 from tacit.runs.repeat import toml
 from tacit.runs.settings import Settings
+from tacit.training import Training
 
 Progress = Callable[[int, int | None, str], None]
 HOLDOUT = 0.2  # share of its rows that a client keeps aside for the search, unless the settings say another
@@ -64,14 +65,10 @@ class Objective:
         self.trials: list[Trial] = []
         self._known: dict[str, Trial] = {}
         self._start: Training | None = None
-
-    @property
-    def classifies(self) -> bool:
-        """Whether the score is an accuracy."""
-        return self.federation.holdings.table.task == "classification"
+        self.measure = "accuracy" if federation.holdings.table.task == "classification" else "r2"
 
     def __call__(self, chosen: Mapping[str, Any]) -> Trial:
-        """Give the score of a setting: accuracy, or R² of a regression."""
+        """Return the trial of a setting, scored by accuracy, or R² of a regression."""
         key = json.dumps(chosen, sort_keys=True)
         if key not in self._known:
             started = time.process_time()
@@ -95,7 +92,7 @@ class Objective:
             return None, str(error)
         self._start = self._start or _prepared(training)
         assert training.holdout is not None
-        return training.holdout["accuracy" if self.classifies else "r2"], None
+        return training.holdout[self.measure], None
 
 
 def _prepared(training: Training) -> Training | None:
@@ -128,18 +125,10 @@ def tune(
 ) -> dict[str, Any]:
     """Search settings of the method, and write the best as a file that ``tacit run`` takes.
 
-    Parameters
-    ----------
-    settings : Settings
-        The run to tune; without a hold-out each client keeps a fifth of its rows aside.
-    space : mapping
-        For options of the method the values to try, or a range to draw from.
-    search : {"grid", "optuna"}
-        Every combination, or a search that learns from the trials before (needs the extra ``tune``).
-    trials : int, optional
-        How many; by default all combinations of a grid, and 30 of Optuna's.
-    progress : callable, optional
-        Told how many trials are done, of how many, and the best so far.
+    Without a hold-out each client keeps a fifth of its rows aside. ``space`` has for options of the method
+    the values to try, or a range to draw from. ``search`` is "grid" (every combination), or "optuna", which
+    learns from the trials before (needs the extra ``tune``); ``trials`` are by default all of a grid, and 30
+    of Optuna's. ``progress`` is told how many trials are done, of how many, and the best so far.
     """
     count = _checked(settings, space, search, trials)
     data = settings.data if settings.data.holdout else dataclasses.replace(settings.data, holdout=HOLDOUT)
@@ -167,7 +156,7 @@ def tune(
         "data": settings.data.name,
         "protect": settings.protect["name"],
         "search": search,
-        "objective": "accuracy" if objective.classifies else "r2",
+        "objective": objective.measure,
         "holdout": data.holdout,
         "trials": [dataclasses.asdict(trial) for trial in objective.trials],
         "best": dict(best.settings),

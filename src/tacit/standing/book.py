@@ -59,14 +59,7 @@ class Contribution(NamedTuple):
 
 
 class Book:
-    """An open book; nobody else can open it meanwhile.
-
-    Parameters
-    ----------
-    path : Path
-    new : bool
-        Make it; else it must be there, of this format.
-    """
+    """An open book; nobody else can open it meanwhile. Unless ``new``, it must be there, of this format."""
 
     def __init__(self, path: Path, *, new: bool = False) -> None:
         self.path = path
@@ -84,11 +77,10 @@ class Book:
             self._base.execute("PRAGMA synchronous = FULL")
             with self.writing():
                 self._check() if not new else self._make()
-        except sqlite3.DatabaseError as error:
+        except BaseException as error:
             self._base.close()
-            raise self._failed(error) from None
-        except BaseException:
-            self._base.close()
+            if isinstance(error, sqlite3.DatabaseError):
+                raise self._failed(error) from None
             raise
 
     def _make(self) -> None:
@@ -127,16 +119,12 @@ class Book:
             self._base.execute("BEGIN IMMEDIATE")
             yield
             self._base.execute("COMMIT")
-        except sqlite3.Error as error:
-            self._undo()
-            raise self._failed(error) from None
-        except BaseException:
-            self._undo()
+        except BaseException as error:
+            if self._base.in_transaction:  # some errors have ended it already
+                self._base.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise self._failed(error) from None
             raise
-
-    def _undo(self) -> None:
-        if self._base.in_transaction:  # some errors have ended it already
-            self._base.execute("ROLLBACK")
 
     def _all(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         try:
@@ -167,7 +155,7 @@ class Book:
         return Message() if raw is None else Message.decode(raw, DEFAULT_LIMIT)
 
     def note(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Write something down under a name."""
+        """Write something down under a name, in place of what was there."""
         self._base.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, Message(fields).encode()))
 
     # -- parties -----------------------------------------------------------------------------------
@@ -180,14 +168,13 @@ class Book:
     def note_parties(self, parties: Iterable[EnrolledParty]) -> None:
         """Write down who has enrolled, and what each was told."""
         self._base.execute("DELETE FROM parties")
-        self._base.executemany(
-            "INSERT INTO parties (name, known, protection) VALUES (?, ?, ?)", list(parties)
-        )
+        query = "INSERT INTO parties (name, known, protection) VALUES (?, ?, ?)"
+        self._base.executemany(query, list(parties))
 
     # -- contributions -----------------------------------------------------------------------------
 
     def contributions(self) -> list[Contribution]:
-        """All lines, those of withdrawn contributions too."""
+        """Return all lines, those of withdrawn contributions too."""
         return [_read(row) for row in self._all("SELECT * FROM contributions ORDER BY id")]
 
     def contribution(self, name: str) -> Contribution | None:
@@ -214,8 +201,7 @@ class Book:
 
     def opened(self) -> list[Lines]:
         """What was in each of them."""
-        rows = self._all("SELECT lines FROM openings ORDER BY number")
-        return [_unpacked(raw) for (raw,) in rows]
+        return [_unpacked(raw) for (raw,) in self._all("SELECT lines FROM openings ORDER BY number")]
 
     def total(self, changing: Iterable[Contribution] = ()) -> Lines:
         """What is in the total now, or will be once these contributions have joined or left."""

@@ -41,23 +41,18 @@ def begin_change(
 ) -> PendingSum:
     """Return a sum of these clients' changes."""
     method = coordinator.components.method
+    assert method.standing is not None  # or the federation could not have been started
     jobs = {
         name: {"id": change.line.id, "rows": change.line.rows, "accepted": book.of(name), "sign": change.sign}
         for name, change in changes.items()
     }
     return coordinator.begin_sum(
-        getattr(method, _standing(coordinator.components)[0]),
+        getattr(method, method.standing[0]),
         tuple(changes),
         step="client.change_contribution",
         jobs=jobs,
         guard=guard,
     )
-
-
-def _standing(components: Components) -> tuple[str, str]:
-    """Return the contribution and the apply by which the method learns from one sum."""
-    assert components.method.standing is not None  # or the federation could not have been started
-    return components.method.standing
 
 
 # -- one by one ------------------------------------------------------------------------------------
@@ -174,8 +169,10 @@ def join_batch(
     done = [wave[name] for name in pending.contributors]
     _add_to_total(book, done, vector)
     yield from done
-    if lost := {name: _why(name, coordinator, pending) for name in wave if name not in pending.contributors}:
-        raise failed(lost)
+    reasons = {**coordinator.failures, **pending.failures}
+    lost = [name for name in wave if name not in pending.contributors]
+    if lost:
+        raise failed({name: reasons.get(name, "StepError: it did not answer") for name in lost})
 
 
 def _add_to_total(book: Book, done: Sequence[Change], vector: Vector) -> None:
@@ -189,8 +186,3 @@ def _add_to_total(book: Book, done: Sequence[Change], vector: Vector) -> None:
         book.mark_opening()
         book.note("announced", {})
         book.note("interrupted", {})
-
-
-def _why(name: str, coordinator: Coordinator, pending: PendingSum) -> str:
-    """Why a client's change is not in the batch that opened."""
-    return pending.failures.get(name) or coordinator.failures.get(name) or "StepError: it did not answer"

@@ -18,7 +18,7 @@ that no two contributions are. Only a total that has the same contributions as o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from math import comb
 from typing import NamedTuple
@@ -153,15 +153,11 @@ def _heavy_sets(heavy: Sequence[str], weight: Mapping[str, float], size: int) ->
 def _pieces(totals: Sequence[Lines]) -> list[set[Piece]]:
     """Pieces of rows in each total, cut at the ends of all contributions."""
     ends: dict[str, set[int]] = defaultdict(set)
-    for line in set().union(*totals):
-        ends[line.client].update(_ends(line))
+    for _, client, first, last in set().union(*totals):
+        ends[client].update((0,) if first is None or last is None else (first, last))
     cuts = {client: sorted(found) for client, found in ends.items()}
     # What lies behind the last named row may be nothing; where no row is named, it is all there is.
     return [set(_cut(total, cuts)) for total in totals]
-
-
-def _ends(line: Line) -> Iterable[int]:
-    return (0,) if line.first is None or line.last is None else (line.first, line.last)
 
 
 def _cut(total: Lines, cuts: dict[str, list[int]]) -> Iterator[Piece]:

@@ -32,16 +32,7 @@ KEY_BYTES = 32
 
 
 class Folder:
-    """Book, party store and rows of a standing federation.
-
-    Parameters
-    ----------
-    path : Path
-    holdings : Holdings
-        Who holds which rows.
-    new : bool
-        Make the folder; else it must hold a federation.
-    """
+    """Book, party store and rows of a standing federation. Unless ``new``, the folder must hold one."""
 
     def __init__(self, path: Path, holdings: Holdings, *, new: bool = False) -> None:
         self.path, self.holdings = path, holdings
@@ -75,8 +66,7 @@ class Folder:
             assemble=lambda _: components,  # the one manifest that these parties enrol under
             batch=batch,
         )
-        pinned = partial(pinned_identity, seed)
-        secret = site_secret(seed, COORDINATOR)
+        secret, pinned = site_secret(seed, COORDINATOR), partial(pinned_identity, seed)
         return Coordinator(Link(engine, manifest, components, events, secret=secret, pinned=pinned))
 
     @staticmethod

@@ -54,15 +54,7 @@ def branch(standing: Standing, path: Path | str) -> None:
 
 
 def merge(standing: Standing, path: Path | str) -> int:
-    """Take over all that another coordinator of the same federation holds; gives how many contributions.
-
-    Raises
-    ------
-    ConfigError
-        If it is of another federation.
-    ReplayError
-        If a contribution is in both, or a client brought the same rows to both.
-    """
+    """Take over all that another coordinator of the same federation holds; return how many contributions."""
     _check_other(standing.folder.path, Path(path))
     ours, theirs = standing.folder, Folder(Path(path), standing.folder.holdings)
     try:
@@ -93,9 +85,8 @@ def merge(standing: Standing, path: Path | str) -> int:
             ours.book.note("merged", {"tokens": [*_merged(ours.book), *_merged(theirs.book), token]})
             known = {party.name: party for party in ours.book.parties()}
             other = {party.name: party for party in theirs.book.parties()}
-            ours.book.note_parties(
-                {**known, **{name: other[name] for name in taken if name in other}}.values()
-            )
+            known |= {name: other[name] for name in taken if name in other}
+            ours.book.note_parties(known.values())
             sessions = [book.fact("session").get("count", 1) for book in (ours.book, theirs.book)]
             ours.book.note("session", {"count": max(sessions)})
         standing.forget_coordinator()

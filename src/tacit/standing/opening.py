@@ -90,24 +90,17 @@ def solution(book: Book, coordinator: Coordinator, changed: int) -> Shared:
         "summands": book.fact("federation")["capacity"] if incremental else count,
         **{f"total/{name}": value for name, value in total.items()},
     }
-    layout, place = (
-        layout_of(components.method, contribution, coordinator.schema),
-        components.protection.opens,
-    )
+    layout = layout_of(components.method, contribution, coordinator.schema)
+    place = components.protection.opens
     coordinator.events.emit(TotalOpened(coordinator.sums, contribution, place, entry["clients"], layout.size))
     if place == "clients":
         return _asked(coordinator, entry)
     assert coordinator.shared is not None
     if incremental:
-        return apply_standing_total(
-            components,
-            entry,
-            open_entry(components, coordinator.protection, coordinator.schema, entry),
-            coordinator.shared,
-        )
-    return apply_standing_total(
-        components, entry, Total(layout.unpack(total["vector"]), count), coordinator.shared
-    )
+        opened = open_entry(components, coordinator.protection, coordinator.schema, entry)
+    else:
+        opened = Total(layout.unpack(total["vector"]), count)
+    return apply_standing_total(components, entry, opened, coordinator.shared)
 
 
 def failed(failures: Mapping[str, str]) -> TacitError:
@@ -131,9 +124,8 @@ def _asked(coordinator: Coordinator, entry: Mapping[str, Any]) -> Shared:
     """Have a client open the total: any will do, and what one refuses for a reason, no other is asked."""
     failures: dict[str, str] = {}
     for name in coordinator.parties:
-        for reply in list(
-            coordinator.link.wave("client.open_standing_total", (name,), entry, failures=failures)
-        ):
+        wave = coordinator.link.wave("client.open_standing_total", (name,), entry, failures=failures)
+        for reply in list(wave):
             values = {k[7:]: v for k, v in reply.message.items() if k.startswith("shared/")}
             return Shared(coordinator.schema, values)
         if not issubclass(_kind(failures[name]), FederationError):
@@ -155,11 +147,8 @@ def read(path: Path | str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def status(book: Book, manifest: Manifest, components: Components) -> dict[str, Any]:
     """Where a federation stands, as plain values."""
-    lines, about, incremental = (
-        book.contributions(),
-        book.fact("federation"),
-        components.protection.incremental,
-    )
+    lines, about = book.contributions(), book.fact("federation")
+    incremental = components.protection.incremental
     present, clients = sum(line.present for line in lines), clients_in(book)
     least, opened = components.protection.min_contributions(manifest.min_clients), book.opened()
     return {

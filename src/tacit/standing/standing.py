@@ -158,13 +158,8 @@ class Standing:
     ) -> list[Receipt]:
         """Let clients contribute their rows, or a part of them; what is there already is acknowledged again.
 
-        Parameters
-        ----------
-        clients : iterable of str
-        rows : (int, int), optional
-            First row and the one after the last; all rows of the client, if left out.
-        name : str, optional
-            Name of the contribution; from client and rows, if left out.
+        ``rows`` are the first row and the one after the last, all if left out; a contribution is named after
+        client and rows unless it gets a ``name``.
         """
         return self.change(add=clients, rows=rows, name=name)
 
@@ -206,10 +201,8 @@ class Standing:
             raise ConfigError(f"'{both[0]}' is to be added and to be withdrawn: say one of both")
         changes += [Change(line, -1.0) for line in gone.values()]
         if changes:
-            receipts += [
-                Receipt(done.line.id, done.line.client, True, done.sign < 0)
-                for done in self._changed(changes)
-            ]
+            done = self._changed(changes)
+            receipts += [Receipt(one.line.id, one.line.client, True, one.sign < 0) for one in done]
         return receipts
 
     def _changed(self, changes: list[Change]) -> Iterable[Change]:
@@ -231,18 +224,13 @@ class Standing:
         """
         book = self.folder.book
         book.settle()
-        changed = check_opening(book, self._least)
+        least = self.components.protection.min_contributions(self.manifest.min_clients)
+        changed = check_opening(book, least)
         with book.writing():  # before anything is seen: what may have been seen counts
             book.mark_opening()
         with one_thread():
             model: Model = self.components.method.model(solution(book, self.coordinator(), changed))
         return model
-
-    @property
-    def _least(self) -> int:
-        """Fewest clients by which two totals that open differ."""
-        least: int = self.components.protection.min_contributions(self.manifest.min_clients)
-        return least
 
     def coordinator(self) -> Coordinator:
         """Return the coordinator, as the book has it."""

@@ -44,8 +44,7 @@ class Coefficients:
 
     def make_keys(self) -> tuple[Secret, bytes]:
         """Draw a key."""
-        keys = rlwe.make_keys()
-        return keys.secret, keys.key_id
+        return rlwe.make_key()
 
     def cipher(self, secret: Secret) -> rlwe.Cipher:
         """For key holders."""

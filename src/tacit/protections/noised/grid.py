@@ -137,4 +137,4 @@ def find_unfit(contribution: str, layout: Layout) -> str | None:
 
 @lru_cache(maxsize=64)
 def _least_noise(epsilon: float, delta: float, sums: int) -> float:
-    return sigma_for(epsilon, delta, sums, mechanism="discrete")
+    return sigma_for(epsilon, delta, sums)

@@ -12,6 +12,10 @@ from tacit.runs.page.units import count, escape, number
 
 LOUD = {"warning", "unsafe", "error", "critical"}
 SHOWN = 40
+BEST = {"accuracy": "accuracy", "r2": "R²", "f1": "macro F1", "auc": "ROC-AUC"}  # the first that there is
+BEST["rmse"] = "root mean squared error"
+FACTS = {word.capitalize(): word for word in ("method", "data", "clients", "partition")}
+FACTS |= {"Protection": "protect", "Seed": "seed"}
 
 
 def headline(result: Mapping[str, Any]) -> tuple[str, str]:
@@ -24,18 +28,11 @@ def headline(result: Mapping[str, Any]) -> tuple[str, str]:
     clients = number(result.get("clients"))
     among = "" if clients is None else f" from {count(clients)} client{'' if clients == 1 else 's'}"
     ours = scores_of(result, "federated")
-    names = {
-        "accuracy": "accuracy",
-        "r2": "R²",
-        "f1": "macro F1",
-        "auc": "ROC-AUC",
-        "rmse": "root mean squared error",
-    }
-    best = next((name for name in names if name in ours), None)
-    subject = f"{method} learnt {data}{among}"
+    best = next((name for name in BEST if name in ours), None)
     if best is None:
         return f"{method} on {data}{among}: no scores", ""
-    return f"{subject}: {names[best]} {write(best, ours[best])}", _comparison(result, best)
+    score = f"{BEST[best]} {write(best, ours[best])}"
+    return f"{method} learnt {data}{among}: {score}", _comparison(result, best)
 
 
 def _comparison(result: Mapping[str, Any], name: str) -> str:
@@ -48,9 +45,8 @@ def _comparison(result: Mapping[str, Any], name: str) -> str:
         against = "" if same else f" ({gap.removesuffix(AGAINST)} for the federation)"
         parts.append(f"Training on pooled data gives {same}{write(name, pooled)}{against}")
     if alone is not None:
-        parts.append(
-            f"{'a' if parts else 'A'} client that learns alone reaches {write(name, alone)} on average"
-        )
+        article = "a" if parts else "A"
+        parts.append(f"{article} client that learns alone reaches {write(name, alone)} on average")
     return "; ".join(parts) + "." if parts else ""
 
 
@@ -59,28 +55,13 @@ def header(result: Mapping[str, Any]) -> str:
     claim, compared = headline(result)
     before, mark, after = claim.rpartition(": ")
     title = f"{escape(before)}{mark}<em>{escape(after)}</em>" if mark else escape(claim)
-    made = " · ".join(
-        escape(text) for text in (result.get("run"), result.get("created")) if text not in (None, "")
-    )
-    facts = definitions(
-        [
-            ("Method", result.get("method")),
-            ("Data", result.get("data")),
-            ("Clients", _counted(result.get("clients"))),
-            ("Partition", result.get("partition")),
-            ("Protection", result.get("protect")),
-            ("Seed", result.get("seed")),
-        ],
-        "facts",
-    )
+    made = " · ".join(escape(result[key]) for key in ("run", "created") if result.get(key) not in (None, ""))
+    facts = {title: result.get(key) for title, key in FACTS.items()}
+    if (clients := number(facts["Clients"])) is not None:
+        facts["Clients"] = count(clients)
     lead = f'<p class="lead">{escape(compared)}</p>' if compared else ""
     top = f'<p class="over"><b>Tacit run report</b><span>{made}</span></p>'
-    return f"{top}<h1>{title}</h1>{lead}{facts}{_alerts(result)}"
-
-
-def _counted(value: object) -> str | None:
-    amount = number(value)
-    return count(amount) if amount is not None else None if value is None else str(value)
+    return f"{top}<h1>{title}</h1>{lead}{definitions(facts.items(), 'facts')}{_alerts(result)}"
 
 
 def _notes(result: Mapping[str, Any], loud: bool) -> list[tuple[tuple[str, str, str], int]]:
@@ -153,13 +134,9 @@ def _plain(value: object, longest: int = 600) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        text = "; ".join(f"{_words(key)}: {_plain(part)}" for key, part in value.items())
+        text = "; ".join(f"{str(key).replace('_', ' ')}: {_plain(part)}" for key, part in value.items())
     elif isinstance(value, list | tuple):
         text = ", ".join(_plain(part) for part in value[:longest])
     else:
         text = str(value)
     return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-def _words(key: object) -> str:
-    return str(key).replace("_", " ")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,10 +33,9 @@ def partition_section(result: Mapping[str, Any]) -> str:
     words = (
         "Skew of each client: the fewer classes it holds, the larger are s and the Gini coefficient (0 if "
         "even), and the smaller is the entropy (0 for a single class)."
-        if any(spreads)
-        else ""
     )
-    return section("How the data lie", picture, sentence(words), grid("three", *spreads))
+    told = sentence(words) if any(spreads) else ""
+    return section("How the data lie", picture, told, grid("three", *spreads))
 
 
 def _counts(rows: object) -> NDArray[np.float64] | None:
@@ -51,20 +50,14 @@ def _counts(rows: object) -> NDArray[np.float64] | None:
 def _division_caption(counts: NDArray[np.float64]) -> str:
     clients, classes = counts.shape
     rows = counts.sum(axis=1)
-    sizes = (
-        f"{count(rows.min())} to {count(rows.max())} rows each"
-        if np.ptp(rows)
-        else f"{count(rows[0])} rows each"
-    )
+    sizes = f"{count(rows.min())} to {count(rows.max())}" if np.ptp(rows) else count(rows[0])
     present = (counts > 0).sum(axis=1)
     seen = f"a client knows {decimal(float(present.mean()), 1)} of {classes} classes on average"
-    merged = columns_of(counts)[1]
-    note = (
-        f" Each column is the mean of about {count(clients / COLUMNS)} clients, ordered by largest class."
-        if merged > 1
-        else ""
-    )
-    return f"{count(clients)} clients with {sizes}; {seen}. Above: rows. Below: shares of the classes.{note}"
+    text = f"{count(clients)} clients with {sizes} rows each; {seen}. Above: rows. Below: shares of the "
+    if columns_of(counts)[1] == 1:
+        return f"{text}classes."
+    merged = count(clients / COLUMNS)
+    return f"{text}classes. Each column is the mean of about {merged} clients, ordered by largest class."
 
 
 def _distribution(
@@ -89,76 +82,57 @@ def _distribution(
     return figure(figures.histogram(values, name, tick, width=width, mark=mark), caption)
 
 
-def _carried(result: Mapping[str, Any], waves: list[Mapping[str, Any]]) -> str:
-    """What a deployed engine added to our bytes, and how long its waves took."""
-    engine = mapping(result.get("engine"))
-    added = number(engine.get("overhead_bytes"))
-    if added is None or not waves:
-        return ""
-    mean = sum(number(wave.get("wall_s")) or 0.0 for wave in waves) / len(waves)
-    return f"Flower added {size_text(added)} to these bytes; a wave took {time_text(mean)} on average."
-
-
 def traffic_section(result: Mapping[str, Any]) -> str:
     """Set what travelled: totals, per wave and per client."""
     ledger = mapping(result.get("ledger"))
-    up, down = mapping(ledger.get("bytes_up_per_client")), mapping(ledger.get("bytes_down_per_client"))
-    items = [
-        Card("Sent by a client", size_text(number(up.get("mean"))), _most(up), "cost"),
-        Card("Received by a client", size_text(number(down.get("mean"))), _most(down), "cost"),
-        Card("All traffic", *_both(number(ledger.get("bytes_up")), number(ledger.get("bytes_down"))), "cost"),
-        Card("Messages", count(number(ledger.get("messages"))), _routes(ledger), "cost"),
-        *_privacy(mapping(ledger.get("privacy"))),
-    ]
     waves = [mapping(wave) for wave in sequence(ledger.get("waves")) or sequence(result.get("waves"))]
-    plot = ""
-    if waves:
-        svg = figures.wave_traffic(
-            [f"{wave.get('wave', i)}  {wave.get('step', '')}" for i, wave in enumerate(waves)],
-            [number(wave.get("bytes_up")) or 0.0 for wave in waves],
-            [number(wave.get("bytes_down")) or 0.0 for wave in waves],
-        )
-        added = "in each wave of asks and replies" if len(waves) <= figures.FEW else "added up over the waves"
-        plot = figure(svg, f"Bytes as encoded, over all clients, {added}.")
+    if not ledger and not waves:
+        return ""
+    items = []
+    for name, key in (("Sent by a client", "bytes_up"), ("Received by a client", "bytes_down")):
+        spread = mapping(ledger.get(f"{key}_per_client"))
+        highest = number(spread.get("max"))
+        most = "" if highest is None else f"mean; at most {size_text(highest)}"
+        items.append((name, size_text(number(spread.get("mean"))), most))
+    up, down = number(ledger.get("bytes_up")), number(ledger.get("bytes_down"))
+    if up is not None and down is not None:
+        items.append(("All traffic", size_text(up + down), f"{size_text(up)} up, {size_text(down)} down"))
+    routes = {route: number(sent) for route, sent in mapping(ledger.get("messages_by_route")).items()}
+    ways = "; ".join(f"{count(sent)} {route}" for route, sent in routes.items() if sent)
+    items.append(("Messages", count(number(ledger.get("messages"))), ways))
+    spent = mapping(ledger.get("privacy"))
+    epsilon, budget, delta = (number(spent.get(name)) for name in ("epsilon", "budget", "delta"))
+    if epsilon is not None and budget is not None and delta is not None:
+        words = f"of {budget:g}, at delta {delta:g}; for leaving out any one client"
+        items.append(("Epsilon", decimal(epsilon), words))
     each = mapping(ledger.get("per_client"))
     spreads = [
         _distribution(numbers(each.get(key)), name, size_text, size_text, width=figures.HALF)
         for key, name in (("bytes_up", "sent by a client"), ("bytes_down", "received by a client"))
     ]
-    if not ledger and not waves:
+    return section("What travelled", _cards(items), _waves(result, waves), grid("two", *spreads))
+
+
+def _cards(items: Iterable[tuple[str, str, str]]) -> str:
+    return cards(Card(*item, "cost") for item in items if item[1] != "–")
+
+
+def _waves(result: Mapping[str, Any], waves: list[Mapping[str, Any]]) -> str:
+    """The bytes of each wave, and what a deployed engine added to them."""
+    if not waves:
         return ""
-    return section(
-        "What travelled",
-        cards(card for card in items if card.value != "–"),
-        plot,
-        sentence(_carried(result, waves)),
-        grid("two", *spreads),
+    svg = figures.wave_traffic(
+        [f"{wave.get('wave', i)}  {wave.get('step', '')}" for i, wave in enumerate(waves)],
+        *([number(wave.get(key)) or 0.0 for wave in waves] for key in ("bytes_up", "bytes_down")),
     )
-
-
-def _privacy(spent: Mapping[str, Any]) -> list[Card]:
-    """What totals with noise have cost, where there is noise."""
-    epsilon, budget, delta = (number(spent.get(name)) for name in ("epsilon", "budget", "delta"))
-    if epsilon is None or budget is None or delta is None:
-        return []
-    words = f"of {budget:g}, at delta {delta:g}; for leaving out any one client"
-    return [Card("Epsilon", decimal(epsilon), words, "cost")]
-
-
-def _most(spread: Mapping[str, Any]) -> str:
-    highest = number(spread.get("max"))
-    return "" if highest is None else f"mean; at most {size_text(highest)}"
-
-
-def _both(up: float | None, down: float | None) -> tuple[str, str]:
-    if up is None or down is None:
-        return "–", ""
-    return size_text(up + down), f"{size_text(up)} up, {size_text(down)} down"
-
-
-def _routes(ledger: Mapping[str, Any]) -> str:
-    routes = {route: number(sent) for route, sent in mapping(ledger.get("messages_by_route")).items()}
-    return "; ".join(f"{count(sent)} {route}" for route, sent in routes.items() if sent)
+    spread = "in each wave of asks and replies" if len(waves) <= figures.FEW else "added up over the waves"
+    plot = figure(svg, f"Bytes as encoded, over all clients, {spread}.")
+    added = number(mapping(result.get("engine")).get("overhead_bytes"))
+    if added is None:
+        return plot
+    mean = sum(number(wave.get("wall_s")) or 0.0 for wave in waves) / len(waves)
+    told = f"Flower added {size_text(added)} to these bytes; a wave took {time_text(mean)} on average."
+    return plot + sentence(told)
 
 
 def time_section(result: Mapping[str, Any]) -> str:
@@ -168,33 +142,20 @@ def time_section(result: Mapping[str, Any]) -> str:
     slowest, coordinator = number(cpu.get("slowest_client")), number(cpu.get("coordinator"))
     watts = number(ledger.get("watts"))
     power = f"at {watts:g} W for each processor" if watts else ""
-    items = [
-        Card(
-            "Training time",
-            time_text(number(ledger.get("training_s"))),
-            "slowest client + coordinator",
-            "cost",
-        ),
-        Card(
-            "All CPU time", time_text(number(ledger.get("sum_cpu_s"))), "every client + coordinator", "cost"
-        ),
-        Card("Energy", energy_text(number(ledger.get("wh"))), power, "cost"),
-    ]
+    items = (
+        ("Training time", time_text(number(ledger.get("training_s"))), "slowest client + coordinator"),
+        ("All CPU time", time_text(number(ledger.get("sum_cpu_s"))), "every client + coordinator"),
+        ("Energy", energy_text(number(ledger.get("wh"))), power),
+    )
     bar = ""
     if slowest is not None and coordinator is not None and slowest + coordinator > 0:
-        parts = [
-            ("slowest client", slowest, time_text(slowest)),
-            ("coordinator", coordinator, time_text(coordinator)),
-        ]
-        bar = figure(
-            figures.shares_bar(parts), "Clients work side by side, so training waits for the slowest."
-        )
+        both = (("slowest client", slowest), ("coordinator", coordinator))
+        svg = figures.shares_bar(*((name, value, time_text(value)) for name, value in both))
+        bar = figure(svg, "Clients work side by side, so training waits for the slowest.")
     each = numbers(mapping(ledger.get("per_client")).get("cpu_s"))
     mark = (float(each.max()), f"slowest {time_text(float(each.max()))}") if len(each) else None
     spread = _distribution(each, "CPU time of a client", time_text, time_text, width=figures.WHOLE, mark=mark)
-    return section(
-        "What it cost", cards(card for card in items if card.value != "–"), bar, spread, _wave_table(ledger)
-    )
+    return section("What it cost", _cards(items), bar, spread, _wave_table(ledger))
 
 
 def _wave_table(ledger: Mapping[str, Any]) -> str:

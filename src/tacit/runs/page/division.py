@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +17,9 @@ COLUMNS = 200
 def columns_of(counts: NDArray[np.float64], columns: int = COLUMNS) -> tuple[NDArray[np.float64], int]:
     """Merge neighbouring clients, ordered by their largest class, until they fit into the picture.
 
-    Returns
-    -------
-    ndarray of shape (columns, classes)
-        Mean rows per class of each group of clients.
-    int
-        Clients in one group, at most; 1 if all are shown in their own order.
+    Returns mean rows per class of each group of clients, and how many clients a group has at most: 1 if all
+    are shown in their own order.
 
-    Examples
-    --------
     >>> columns_of(np.array([[0.0, 4.0], [2.0, 0.0], [0.0, 2.0], [4.0, 0.0]]), columns=2)
     (array([[3., 0.], [0., 3.]]), 2)
     """
@@ -66,29 +59,17 @@ def division(counts: NDArray[np.float64], labels: Sequence[object]) -> str:
         upper.yaxis.set_major_locator(MaxNLocator(2, integer=True))
         upper.yaxis.set_major_formatter(FuncFormatter(lambda value, _: count(value)))
         lower = drawing.axes(left, 0.35, 0.1, 0.75)
-        lower.imshow(
-            _pixels(shares.T), aspect="auto", interpolation="none", extent=(0, len(rows), classes, 0)
-        )
+        pixels = np.empty((classes, len(rows), 4))
+        pixels[..., :3] = PIXEL
+        # A share of nothing is transparent, so that light and dark pages both show through. The square
+        # root lifts small shares, which would otherwise look like none.
+        pixels[..., 3] = 0.95 * np.sqrt(shares.T)
+        lower.imshow(pixels, aspect="auto", interpolation="none", extent=(0, len(rows), classes, 0))
         shown = range(classes) if classes <= 26 else range(0)
         lower.set_yticks([i + 0.5 for i in shown], [drawing.text(labels[i]) for i in shown])
         lower.tick_params(axis="y", length=0, labelcolor=INK, labelsize=7.5 if classes <= 14 else 6)
-        _client_ticks(lower, clients, len(rows))
+        wanted = {1, clients, *(round(clients * part) for part in (0.25, 0.5, 0.75))} - {0}
+        places = sorted(wanted) if clients > 12 else range(1, clients + 1)
+        lower.set_xticks([(place - 0.5) * len(rows) / clients for place in places], [*map(count, places)])
+        lower.set_xlabel("client", fontsize=7.5, labelpad=1)
     return drawing.svg
-
-
-def _client_ticks(axes: Any, clients: int, columns: int) -> None:
-    wanted = {1, clients, *(round(clients * part) for part in (0.25, 0.5, 0.75))} - {0}
-    places = sorted(wanted) if clients > 12 else range(1, clients + 1)
-    axes.set_xticks(
-        [(place - 0.5) * columns / clients for place in places], [count(place) for place in places]
-    )
-    axes.set_xlabel("client", fontsize=7.5, labelpad=1)
-
-
-def _pixels(shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Colour each share: nothing is transparent, so that light and dark pages both show through."""
-    pixels = np.empty((*shares.shape, 4))
-    pixels[..., :3] = PIXEL
-    # The square root lifts small shares, which would otherwise look like none.
-    pixels[..., 3] = 0.95 * np.sqrt(shares)
-    return pixels

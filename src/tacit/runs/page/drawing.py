@@ -19,22 +19,9 @@ from tacit.runs.page.units import escape
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-INK = "#010101"
-SOFT = "#010102"
-LINE = "#010103"
-PAPER = "#010104"
-FEDERATED = "#010105"
-POOLED = "#010106"
-LOCAL = "#010107"
-_VARIABLES = {
-    INK: "var(--ink)",
-    SOFT: "var(--soft)",
-    LINE: "var(--line)",
-    PAPER: "var(--paper)",
-    FEDERATED: "var(--federated)",
-    POOLED: "var(--pooled)",
-    LOCAL: "var(--local)",
-}
+_NAMES = ("ink", "soft", "line", "paper", "federated", "pooled", "local")
+_VARIABLES = {f"#01010{place}": f"var(--{name})" for place, name in enumerate(_NAMES, 1)}
+INK, SOFT, LINE, PAPER, FEDERATED, POOLED, LOCAL = _VARIABLES
 # For pictures made of pixels, which cannot follow a variable: mid-tones with varying opacity.
 PIXEL = (0.16, 0.50, 0.70)
 PIXEL_WRONG = (0.84, 0.45, 0.10)
@@ -107,8 +94,6 @@ class Sheet:
 def sheet(width: float, height: float, label: str) -> Iterator[Sheet]:
     """Draw on a sheet in the page's style; its ``svg`` is ready after the block.
 
-    Examples
-    --------
     >>> with sheet(2, 1, "a line") as drawing:
     ...     lines = drawing.axes(0.2, 0.2, 0.1, 0.1).plot([0, 1], [0, 1], color=FEDERATED)
     >>> drawing.svg[:52], "var(--federated)" in drawing.svg

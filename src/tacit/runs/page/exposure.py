@@ -9,25 +9,23 @@ from tacit.ledger.sentences import exposes_one, sentences
 from tacit.runs.page.markup import definitions, mapping, section, sequence, table
 from tacit.runs.page.units import count, escape, number, significant, size_text
 
-KEYS = ("who", "what", "about", "class", "over", "times", "bytes", "openable")
+WORDS = ("who", "what", "about", "class")
+KEYS = (*WORDS, "over", "times", "bytes", "openable")
 HEADS = ["who", "what", "about", "class", "can read it", "over", "times", "bytes"]
 
 
 def exposure_section(result: Mapping[str, Any]) -> str:
     """Set who saw what, worst first, and what was promised."""
     rows = [row for row in map(mapping, sequence(result.get("exposure"))) if all(key in row for key in KEYS)]
-    told = "".join(
-        f"<li>{_weighted(text, loud)}</li>" for text, loud in _told([row for row in rows if _is_sound(row)])
-    )
+    sound = [row for row in rows if _is_sound(row)]
+    loud = set(sentences(row for row in sound if exposes_one(row)))
+    texts = ((escape(text), text in loud) for text in sentences(sound))
+    told = "".join(f"<li>{f'<b>{text}</b>' if weighty else text}</li>" for text, weighty in texts)
     lines = [
         [
-            row["who"],
-            row["what"],
-            row["about"],
-            row["class"],
+            *(row[key] for key in WORDS),
             "yes" if row["openable"] else "no",
-            count(number(row["over"])),
-            count(number(row["times"])),
+            *(count(number(row[key])) for key in ("over", "times")),
             size_text(number(row["bytes"])),
         ]
         for row in rows
@@ -41,18 +39,8 @@ def exposure_section(result: Mapping[str, Any]) -> str:
 
 
 def _is_sound(row: Mapping[str, Any]) -> bool:
-    return all(number(row[key]) is not None for key in ("over", "times", "bytes")) and all(
-        isinstance(row[key], str) for key in ("who", "what", "about", "class")
-    )
-
-
-def _told(rows: list[Mapping[str, Any]]) -> list[tuple[str, bool]]:
-    loud = set(sentences(row for row in rows if exposes_one(row)))
-    return [(text, text in loud) for text in sentences(rows)]
-
-
-def _weighted(text: str, loud: bool) -> str:
-    return f"<b>{escape(text)}</b>" if loud else escape(text)
+    counted = all(number(row[key]) is not None for key in ("over", "times", "bytes"))
+    return counted and all(isinstance(row[key], str) for key in WORDS)
 
 
 def _promises(promises: Mapping[str, Any]) -> str:

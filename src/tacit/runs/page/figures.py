@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.runs.page.drawing import FEDERATED, INK, LINE, LOCAL, PAPER, POOLED, SOFT, sheet
 from tacit.runs.page.units import count, percent, short, size_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 WHOLE, HALF, THIRD = 7.5, 3.65, 2.4
 FEW = 12
@@ -50,9 +53,7 @@ def comparison(rows: Sequence[tuple[str, Mapping[str, float]]]) -> str:
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.set_xlim(lowest - room, highest + room / 2)
         axes.set_xticks([tick for tick in axes.get_xticks() if lowest - room <= tick <= highest + 1e-9])
-        axes.legend(
-            loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=3, borderaxespad=0, handletextpad=0.2
-        )
+        legend_above(axes, ncols=3, handletextpad=0.2)
     return drawing.svg
 
 
@@ -75,10 +76,9 @@ def class_scores(
         if marked:
             style = {**_SERIES["centralised"][1], "s": 22}  # small: a bar is thin
             axes.scatter(*zip(*marked, strict=True), linewidth=1.2, zorder=3, clip_on=False, **style)
+        size = 7 if len(labels) <= 16 else 5.5
         for place, value in enumerate(federated):
-            axes.text(
-                1.03, place, f"{value:.2f}", va="center", fontsize=7 if len(labels) <= 16 else 5.5, color=SOFT
-            )
+            axes.text(1.03, place, f"{value:.2f}", va="center", fontsize=size, color=SOFT)
         axes.set_yticks(places, [drawing.text(label) for label in labels])
         axes.tick_params(axis="y", length=0, labelcolor=INK, labelsize=7.5 if len(labels) <= 16 else 5.5)
         axes.set_ylim(len(labels) - 0.4, -0.6)
@@ -109,10 +109,8 @@ def histogram(
         axes.bar(edges[:-1], heights, width=np.diff(edges) * 0.92, align="edge", color=FEDERATED, alpha=0.75)
         if mark is not None:
             axes.axvline(mark[0], color=POOLED, linewidth=1.2)
-            axes.text(
-                mark[0], 1.03, mark[1], transform=axes.get_xaxis_transform(), ha="right", fontsize=7.5,
-                color=POOLED,
-            )  # fmt: skip
+            above = axes.get_xaxis_transform()
+            axes.text(mark[0], 1.03, mark[1], transform=above, ha="right", fontsize=7.5, color=POOLED)
         axes.set_ylabel("clients", fontsize=7.5)
         axes.yaxis.set_major_locator(MaxNLocator(2, integer=True))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: count(value)))
@@ -129,65 +127,56 @@ def wave_traffic(names: Sequence[str], up: Sequence[float], down: Sequence[float
     """
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    few = len(names) <= FEW
+    few, upwards, downwards = len(names) <= FEW, "up, to the coordinator", "down, to the clients"
     height = 0.38 * len(names) + 0.8 if few else 1.9
     with sheet(WHOLE, height, "Bytes from and to the clients in each wave") as drawing:
         axes = drawing.axes(margin_of(names, 0.6) if few else 0.75, 0.38, 0.2, 0.32)
         places = np.arange(len(names))
         if few:
-            axes.barh(
-                places - 0.17, up, height=0.3, color=FEDERATED, alpha=0.85, label="up, to the coordinator"
-            )
-            axes.barh(places + 0.17, down, height=0.3, color=POOLED, alpha=0.7, label="down, to the clients")
+            axes.barh(places - 0.17, up, height=0.3, color=FEDERATED, alpha=0.85, label=upwards)
+            axes.barh(places + 0.17, down, height=0.3, color=POOLED, alpha=0.7, label=downwards)
             axes.set_yticks(places, [drawing.text(name) for name in names])
             axes.tick_params(axis="y", length=0, labelcolor=INK)
             axes.set_ylim(len(names) - 0.5, -0.5)
         else:
-            axes.plot(places, np.cumsum(up), color=FEDERATED, linewidth=1.4, label="up, to the coordinator")
-            axes.plot(
-                places,
-                np.cumsum(down),
-                color=POOLED,
-                linewidth=1.4,
-                dashes=(4, 2),
-                label="down, to the clients",
-            )
+            axes.plot(places, np.cumsum(up), color=FEDERATED, linewidth=1.4, label=upwards)
+            axes.plot(places, np.cumsum(down), color=POOLED, linewidth=1.4, dashes=(4, 2), label=downwards)
             axes.set_xlim(0, len(names) - 1)
             axes.set_ylim(bottom=0)
             axes.set_xlabel("wave", fontsize=7.5, labelpad=1)
         scale = axes.xaxis if few else axes.yaxis
         scale.set_major_locator(MaxNLocator(5 if few else 4))
         scale.set_major_formatter(FuncFormatter(lambda value, _: short(size_text(value))))
-        axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=2, borderaxespad=0, fontsize=7.5)
+        legend_above(axes, ncols=2, fontsize=7.5)
     return drawing.svg
 
 
-def shares_bar(parts: Sequence[tuple[str, float, str]]) -> str:
-    """Draw parts of a whole as one bar, each named with its value.
+def shares_bar(first: tuple[str, float, str], second: tuple[str, float, str]) -> str:
+    """Draw two parts of a whole as one bar, each named with its value.
 
-    >>> "slowest client" in shares_bar([("slowest client", 0.2, "200 ms"), ("coordinator", 0.1, "100 ms")])
+    >>> "slowest client" in shares_bar(("slowest client", 0.2, "200 ms"), ("coordinator", 0.1, "100 ms"))
     True
     """
-    total = sum(value for _, value, _ in parts) or 1.0
-    colours = (FEDERATED, POOLED, LOCAL)
-    described = ", ".join(f"{name} {text}" for name, _, text in parts)
+    total = (first[1] + second[1]) or 1.0
+    described = ", ".join(f"{name} {text}" for name, _, text in (first, second))
     with sheet(WHOLE, 0.72, f"Training time: {described}") as drawing:
         axes = drawing.axes(0.05, 0.08, 0.05, 0.36)
-        start = 0.0
-        for (_, value, _), colour in zip(parts, colours, strict=False):
-            axes.barh([0], [value / total], left=[start], height=0.8, color=colour, alpha=0.8)
-            start += value / total
         # Named above the bar at its two ends: a part may be too thin to hold its own name.
-        for place, align, (name, value, text), colour in zip(
-            (0.0, 1.0), ("left", "right"), (parts[0], parts[-1]), (colours[0], colours[len(parts) - 1]),
-            strict=True,
-        ):  # fmt: skip
+        ends = zip((0.0, 1.0), ("left", "right"), (FEDERATED, POOLED), (first, second), strict=True)
+        for place, align, colour, (name, value, text) in ends:
+            start = 0.0 if place == 0 else 1.0 - value / total
+            axes.barh([0], [value / total], left=[start], height=0.8, color=colour, alpha=0.8)
             words = f"{name}  {text}  ({percent(value / total)})"
             axes.text(place, 0.62, words, ha=align, va="bottom", color=colour)
         axes.set_xlim(0, 1)
         axes.set_ylim(-0.5, 0.5)
         axes.axis("off")
     return drawing.svg
+
+
+def legend_above(axes: Axes, **settings: Any) -> None:
+    """Put the legend above the axes, from the left."""
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.0), borderaxespad=0, **settings)
 
 
 def margin_of(labels: Sequence[object], least: float = 0.35) -> float:

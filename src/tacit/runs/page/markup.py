@@ -23,15 +23,13 @@ def cards(items: Iterable[Card]) -> str:
     >>> cards([Card("Accuracy", "90.4 %")])
     '<div class="cards"><div class="card"><span>Accuracy</span><strong>90.4 %</strong></div></div>'
     """
-    made = "".join(_card(card) for card in items)
+    made = ""
+    for card in items:
+        kind = escape(f"card {card.kind}".strip())
+        remark = f"<small>{escape(card.remark)}</small>" if card.remark else ""
+        told = f"<span>{escape(card.name)}</span><strong>{escape(card.value)}</strong>{remark}"
+        made += f'<div class="{kind}">{told}</div>'
     return f'<div class="cards">{made}</div>' if made else ""
-
-
-def _card(card: Card) -> str:
-    kind = f"card {card.kind}".strip()
-    remark = f"<small>{escape(card.remark)}</small>" if card.remark else ""
-    name, value = escape(card.name), escape(card.value)
-    return f'<div class="{escape(kind)}"><span>{name}</span><strong>{value}</strong>{remark}</div>'
 
 
 def figure(svg: str, caption: str) -> str:
@@ -45,9 +43,7 @@ def grid(columns: str, *parts: str) -> str:
     return f'<div class="{columns}">{"".join(filled)}</div>' if filled else ""
 
 
-def table(
-    heads: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "", words: int = 1
-) -> str:
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, words: int = 1) -> str:
     """Set a table: the first ``words`` columns hold words, the others numbers.
 
     >>> '<th scope="row">&lt;gram&gt;</th><td class="n">1 kB</td>' in table(["", ""], [["<gram>", "1 kB"]])
@@ -63,10 +59,7 @@ def table(
         f'<th scope="col"{"" if i < words else _RIGHT}>{escape(name)}</th>' for i, name in enumerate(heads)
     )
     body = "".join(f"<tr>{''.join(cell(i, value) for i, value in enumerate(row))}</tr>" for row in rows)
-    title = f"<caption>{escape(caption)}</caption>" if caption else ""
-    return (
-        f'<div class="scroll"><table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-    )
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 _RIGHT = ' class="n"'

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tacit.runs.page.drawing import FEDERATED, POOLED, sheet
-from tacit.runs.page.figures import HALF, WHOLE
+from tacit.runs.page.figures import HALF, WHOLE, legend_above
 from tacit.runs.page.markup import figure, grid, mapping, section, sequence
 from tacit.runs.page.units import number
 
@@ -56,5 +56,5 @@ def curve(entries: Sequence[Mapping[str, Any]], key: str, label: str, width: flo
         axes.set_xlabel(label, fontsize=7.5, labelpad=1)
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=key == "round"))
         axes.yaxis.set_major_locator(MaxNLocator(5))
-        axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=2, borderaxespad=0, fontsize=7.5)
+        legend_above(axes, ncols=2, fontsize=7.5)
     return drawing.svg

@@ -69,38 +69,29 @@ def score_section(result: Mapping[str, Any]) -> str:
     """Set the score cards, the comparison drawing and the table of exact values."""
     ways = {way: found for way in WAYS if (found := scores_of(result, way))}
     ours, pooled = ways.get("federated", {}), ways.get("centralised", {})
-    shown = [name for name in ("accuracy", "f1", "auc", "r2", "rmse", "mae", "mse", "loss") if name in ours][
-        :4
-    ]
     heads = SHARES | OTHERS
+    shown = [name for name in (*SHARES, "rmse", "mae", "mse", "loss") if name in ours]
     top = cards(
         Card(heads[name], write(name, ours[name]), difference(name, ours[name], pooled.get(name)))
-        for name in shown
+        for name in shown[:4]
     )
     rows = [
         (heads[name], {way: scores[name] for way, scores in ways.items() if name in scores})
         for name in SHARES
         if any(name in scores for scores in ways.values())
     ]
-    plot = ""
+    plot = exact = ""
     if len(ways) > 1 and rows:
         plot = figure(
             figures.comparison(rows),
             'Scores on the hold-out; further right is better. "Clients alone" is the mean over the models '
             "that each client trained on its own rows only.",
         )
-    return section("How well it does", top, plot, _score_table(ways))
-
-
-def _score_table(ways: Mapping[str, Mapping[str, float]]) -> str:
-    heads = SHARES | OTHERS
     names = [name for name in heads if any(name in scores for scores in ways.values())]
-    if len(ways) < 2 or not names:
-        return ""
-    return table(
-        ["", *(WAYS[way] for way in ways)],
-        [[heads[name], *(write(name, scores.get(name)) for scores in ways.values())] for name in names],
-    )
+    if len(ways) > 1:
+        values = [[heads[name], *(write(name, one.get(name)) for one in ways.values())] for name in names]
+        exact = table(["", *(WAYS[way] for way in ways)], values)
+    return section("How well it does", top, plot, exact)
 
 
 def class_section(result: Mapping[str, Any]) -> str:

@@ -96,8 +96,10 @@ def percent(value: float | None, digits: int = 1) -> str:
     return MISSING if value is None else f"{100 * value:.{digits}f}{SPACE}%".replace("-", MINUS)
 
 
-def _scaled(value: float, steps: Sequence[tuple[float, str]]) -> str:
+def _scaled(value: float | None, steps: Sequence[tuple[float, str]]) -> str:
     """Write a value in the largest unit of which it holds at least one, with three figures."""
+    if value is None:
+        return MISSING
     if value == 0:
         return f"0{SPACE}{steps[0][1]}"
     size, unit = next(
@@ -124,9 +126,7 @@ def size_text(value: float | None) -> str:
     >>> size_text(512), size_text(13_245_000)
     ('512\\xa0B', '13.2\\xa0MB')
     """
-    if value is None:
-        return MISSING
-    if abs(value) < 1000:
+    if value is not None and abs(value) < 1000:
         return f"{value:.0f}{SPACE}B"
     return _scaled(value, [(1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB")])
 
@@ -137,8 +137,6 @@ def time_text(value: float | None) -> str:
     >>> time_text(0.0043), time_text(46.2), time_text(7200)
     ('4.30\\xa0ms', '46.2\\xa0s', '2.00\\xa0h')
     """
-    if value is None:
-        return MISSING
     return _scaled(value, [(1e-6, "µs"), (1e-3, "ms"), (1.0, "s"), (60.0, "min"), (3600.0, "h")])
 
 
@@ -148,6 +146,4 @@ def energy_text(value: float | None) -> str:
     >>> energy_text(0.00031), energy_text(2.5)
     ('0.310\\xa0mWh', '2.50\\xa0Wh')
     """
-    if value is None:
-        return MISSING
     return _scaled(value, [(1e-3, "mWh"), (1.0, "Wh"), (1e3, "kWh")])

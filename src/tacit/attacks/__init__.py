@@ -1,1 +1,0 @@
-"""Attacks on what parties see: a claim of privacy is worth as much as the attack that fails against it."""

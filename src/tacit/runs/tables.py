@@ -1,0 +1,104 @@
+"""Settings that no component has: data, run and Flower; each key is described here and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tacit.data.table import Task
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Which rows.
+
+    Parameters
+    ----------
+    name : str
+        A data set of ``tacit data``, or the path of a CSV, TSV or parquet file; on Flower also ``sites``:
+        each site brings its own rows.
+    target : str, optional
+        Column to predict in an own file, by default ``target``; several as ``a,b`` for regression.
+    task : str, optional
+        ``classification`` or ``regression``, where it cannot be guessed.
+    repeat : int
+        Use all rows this many times.
+    rows : int, optional
+        Take that many rows at random; for synthetic sets, how many to make.
+    test : float or "split"
+        Share of the rows kept for a central test, drawn by class; ``split`` takes the set's own division, 0
+        keeps none.
+    holdout : float
+        Share of its rows that each client keeps aside for a federated evaluation.
+    classes : list, optional
+        The classes, declared beforehand: a list, or separated by commas; else clients tell which they hold.
+    """
+
+    name: str = "digits"
+    target: str | None = None
+    task: Task | None = None
+    repeat: int = 1
+    rows: int | None = None
+    test: float | str = 0.3
+    holdout: float = 0.0
+    classes: tuple[str | int | float | bool, ...] | None = None
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """How to run.
+
+    Parameters
+    ----------
+    seed : int
+        Source of all public randomness: same seed, same model.
+    workers : int
+        Worker processes; 0 runs all clients in this one. The model is the same to the last byte.
+    timeout : float, optional
+        Seconds that a client may take for a step.
+    quorum : float
+        Share of the clients that must contribute to each sum.
+    min_clients : int, optional
+        No total over fewer contributions is opened, and no two that differ by fewer; left out, 1 where the
+        protection hides nothing, else 3.
+    watts : float
+        Nominal power of a device's CPU, for the energy account.
+    baselines : bool
+        Also train centrally and at (up to 100) clients alone, for comparison.
+    transcript : bool
+        Keep every byte that each party received, in the run folder.
+    out : str
+        Folder for run folders.
+    engine : {"embedded", "flower"}
+        Where the clients are: ``embedded`` on this machine, or ``flower``: at SuperNodes.
+    """
+
+    seed: int = 0
+    workers: int = 0
+    timeout: float | None = None
+    quorum: float = 0.8
+    min_clients: int | None = None
+    watts: float = 65.0
+    baselines: bool = True
+    transcript: bool = False
+    out: str = "runs"
+    engine: Literal["embedded", "flower"] = "embedded"
+
+
+@dataclass(frozen=True)
+class FlowerSettings:
+    """Which Flower federation.
+
+    Parameters
+    ----------
+    superlink : str, optional
+        Name of the SuperLink's connection in Flower's own configuration; else the default one.
+    coordinator : str
+        Folder with the coordinator's keys and the roster.
+    wait : float
+        Seconds to wait for sites that are not connected yet.
+    """
+
+    superlink: str | None = None
+    coordinator: str = "coordinator"
+    wait: float = 60.0

@@ -1,0 +1,69 @@
+"""What a training gives, and from where a later one goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tacit.core.coordinator import Coordinator, Outcome
+from tacit.core.errors import ConfigError, DataError
+from tacit.core.events import Evaluated
+from tacit.core.manifest import Manifest
+from tacit.core.shared import Shared
+from tacit.data.schema import Schema
+from tacit.ledger.cost import CostLedger
+from tacit.methods.base import Model
+from tacit.models.scores import classification_scores, regression_scores
+
+
+@dataclass(frozen=True)
+class Training:
+    """What training on a federation gives.
+
+    Attributes
+    ----------
+    trained : Model or None
+        The model; None if it opened at sites that show it to nobody else.
+    outcome : Outcome
+        Digest of the agreed model, and the shared values.
+    schema, manifest, ledger
+        What was agreed, and what the training cost.
+    failures : dict
+        Parties that failed, with the reason.
+    holdout : dict or None
+        Scores on the rows that clients keep aside, from a protected sum of counts.
+    """
+
+    trained: Model | None
+    outcome: Outcome
+    schema: Schema
+    manifest: Manifest
+    ledger: CostLedger
+    failures: dict[str, str] = field(default_factory=dict)
+    holdout: dict[str, Any] | None = None
+
+    @property
+    def model(self) -> Model:
+        """The model, where it may be seen."""
+        if self.trained is None:
+            raise ConfigError("the model is at the sites, and none shows it: export it at a site")
+        return self.trained
+
+    def carry_on(self, coordinator: Coordinator) -> Shared:
+        """Return the shared values as the point from which another training's clients go on."""
+        if coordinator.shared is None or self.outcome.shared is None:
+            raise ConfigError("going on from an earlier training needs totals that open at the coordinator")
+        if coordinator.schema != self.schema:
+            raise DataError("these clients' schema differs from that of the training they join")
+        return coordinator.shared | self.outcome.shared
+
+
+def federated_scores(coordinator: Coordinator) -> dict[str, Any]:
+    """Return the scores on the rows that clients keep aside, from a protected sum of counts."""
+    counts = coordinator.reveal(coordinator.components.method.evaluation)
+    if coordinator.schema.task == "classification":
+        scores = classification_scores(counts, coordinator.schema.classes)
+    else:
+        scores = regression_scores(counts)
+    coordinator.events.emit(Evaluated("federated", "clients", scores))
+    return scores
