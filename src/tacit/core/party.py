@@ -60,27 +60,7 @@ def identity_of(secret: Secret) -> Secret:
 
 
 class Party:
-    """One party as its own steps see it.
-
-    Parameters
-    ----------
-    id : str
-        Its name in the federation.
-    data, holdout : callables
-        Give the party's own rows when they are needed; the engine decides where they live.
-    secret : Secret
-        The site's own secret, from which :meth:`rng` draws.
-    cache : dict
-        Per process, shared by the parties in it; may vanish at any time.
-    pinned : callable
-        Gives the identity key that this site has pinned for another party.
-    identity : Secret
-        The site's signing key, where it is not the one that belongs to ``secret``.
-    preshared : callable
-        Returns the site's lasting exchange key, and the pinned public one of another party.
-    earlier : callable
-        Gives this party as it was under another manifest, by its digest; None if that is not known.
-    """
+    """One party as its own steps see it."""
 
     __slots__ = (
         "_data",
@@ -101,15 +81,15 @@ class Party:
     def __init__(
         self,
         id: str,  # noqa: A002  # the word users know it by
-        data: Callable[[], Any],
-        secret: Secret,
+        data: Callable[[], Any],  # its own rows, when they are needed: the engine decides where they live
+        secret: Secret,  # the site's own, from which rng() draws
         *,
-        holdout: Callable[[], Any] | None = None,
-        cache: dict[Any, Any] | None = None,
-        pinned: Callable[[str], bytes] | None = None,
-        identity: Secret | None = None,
-        preshared: Callable[[str], tuple[Secret, bytes]] | None = None,
-        earlier: Callable[[str], Party | None] | None = None,
+        holdout: Callable[[], Any] | None = None,  # rows kept aside
+        cache: dict[Any, Any] | None = None,  # shared by the parties of a process; may vanish at any time
+        pinned: Callable[[str], bytes] | None = None,  # identity keys of other parties
+        identity: Secret | None = None,  # signing key, where it is not the one that belongs to ``secret``
+        preshared: Callable[[str], tuple[Secret, bytes]] | None = None,  # lasting exchange keys
+        earlier: Callable[[str], Party | None] | None = None,  # itself under another manifest, by digest
     ) -> None:
         self.id = id
         self._data = data

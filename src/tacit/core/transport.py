@@ -33,31 +33,17 @@ SERIALS = 1 << 32  # serial numbers of one process
 
 
 class Transport:
-    """Serial numbers, tags, accounts, quorum and transcript of one run.
-
-    Parameters
-    ----------
-    engine : Engine
-        Where the parties live.
-    manifest : Manifest
-    protection : Protection
-        Of whose messages the exposure report tells.
-    events : Events
-    timeout : float, optional
-        Seconds a party may take for a step.
-    transcript : callable, optional
-        Told everything that anyone received: receiver, sender, step, bytes.
-    """
+    """Serial numbers, tags, accounts, quorum and transcript of one run."""
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Engine,  # where the parties live
         manifest: Manifest,
-        protection: Protection,
+        protection: Protection,  # of whose messages the exposure report tells
         events: Events,
         *,
-        timeout: float | None = None,
-        transcript: Transcript | None = None,
+        timeout: float | None = None,  # seconds a party may take for a step
+        transcript: Transcript | None = None,  # told everything that anyone received
     ) -> None:
         self.engine = engine
         self.manifest = manifest

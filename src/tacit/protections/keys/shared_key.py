@@ -172,10 +172,6 @@ class SharedKey:
             packed = packed[end:]
         return found
 
-    def cached(self, make: Callable[[Secret], Made]) -> Made:
-        """Return what is made from the federation's newest key, once per process and key."""
-        return self._cached(make, 0)
-
     def fitting(self, make: Callable[[Secret], Made], read: Callable[[Made], Read]) -> tuple[Made, Read]:
         """Return what is made from the newest key under which a ciphertext can be read, and what was read."""
         newest = self.cached(make)
@@ -184,11 +180,12 @@ class SharedKey:
         except ProtectionError as refusal:
             for age in range(1, len(self._secrets())):
                 with suppress(ProtectionError):
-                    older = self._cached(make, age)
+                    older = self.cached(make, age)
                     return older, read(older)
             raise refusal from None
 
-    def _cached(self, make: Callable[[Secret], Made], age: int) -> Made:
+    def cached(self, make: Callable[[Secret], Made], age: int = 0) -> Made:
+        """Return what is made from the newest key, or from an older one, once per process and key."""
         vault, state, cache = self._party.vault, self._party.state, self._party.cache
         content = hashlib.sha256(vault["content"].reveal()).digest() if "content" in vault else b""
         key = (self._terms.protection, make.__qualname__, age, state.get("bundle"), content)

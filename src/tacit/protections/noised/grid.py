@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tacit.core.client import Opener
 from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.layout import Layout
-from tacit.core.protection import Vector
+from tacit.core.protection import Opener, Vector
 from tacit.crypto.accounting import sigma_for
 from tacit.crypto.noise import LEAST_PART, discrete_gaussian, integer_sensitivity
 
