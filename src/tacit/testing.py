@@ -59,11 +59,8 @@ def check_method(method: Method) -> None:
 
 
 def check_protection(protection: Protection) -> None:
-    """Raise an AssertionError that says which promise a protection breaks, if it breaks any.
-
-    Totals of one that adds noise are not compared with sums.
-    """
-    check_agreement(protection, Components(RowSum(), protection, Preparation()))
+    """Raise an AssertionError that says which promise a protection breaks, if it breaks any."""
+    check_agreement(protection, Components(_RowSum(), protection, Preparation()))
     check_promises(protection)
     check_shut(protection)
     if not protection.adds_noise:
@@ -74,11 +71,10 @@ def check_refusal(error: type[TacitError], call: Callable[[], Any], text: str) -
     """Check that a call raises such an error."""
     try:
         call()
-    except error:
-        return
-    except TacitError as other:
-        raise AssertionError(f"{text}, but fails: {other}") from other
-    raise AssertionError(text)
+    except TacitError as raised:
+        assert isinstance(raised, error), f"{text}, but fails: {raised}"
+    else:
+        raise AssertionError(text)
 
 
 def sent(fields: Mapping[str, Any]) -> Message:
@@ -155,12 +151,12 @@ def check_repeatable(method: Method, rows: Table) -> None:
 
 def check_closed_form(method: Method, rows: Table) -> None:
     """Check that who holds which rows makes no difference to what clients hold in the end."""
-    target = rows.target if rows.target.ndim == 1 else rows.target[:, 0]
+    order = np.argsort(rows.target.reshape(rows.rows, -1)[:, 0], kind="stable")
     divisions = {
         "clients": divide(rows),
         "pooled rows": divide(rows, clients=1),
         "twelve clients": divide(rows, clients=12),
-        "sorted rows": divide(rows.take(np.argsort(target, kind="stable"))),
+        "sorted rows": divide(rows.take(order)),
     }
     expected: Mapping[str, Any] = {}
     for text, held in divisions.items():
@@ -176,7 +172,7 @@ def check_closed_form(method: Method, rows: Table) -> None:
 
 
 @dataclass(frozen=True)
-class RowSum(Method):
+class _RowSum(Method):
     """Sums the first row of each client; ``lost`` ones are missing from the first of the sums."""
 
     needs_norms: ClassVar[bool] = False
@@ -186,7 +182,6 @@ class RowSum(Method):
     restored: bool = False
 
     def train(self, coordinator: Coordinator) -> None:
-        """Form the sums."""
         if self.restored:
             restore_half(coordinator)
         for _ in range(self.sums):
@@ -194,18 +189,15 @@ class RowSum(Method):
 
     @contribution(lambda self, schema: Layout(Field("row", (schema.features,), bound=1.0)))
     def row(self, party: Party, shared: Shared) -> dict[str, Any]:
-        """Return the row."""
         if party.id in self.lost and "row" not in shared:
             raise DataError("this client is lost")
         return {"row": party.data.values[0]}
 
     @apply
     def keep(self, total: Total, shared: Shared) -> Shared:
-        """Keep the total."""
         return shared | {"row": total["row"], "count": total.contributors}
 
     def model(self, shared: Shared) -> Any:
-        """Return the last total, and over how many rows it is."""
         return shared["row"], shared["count"]
 
 
@@ -226,16 +218,18 @@ def restore_half(coordinator: Coordinator) -> None:
 
 
 def sum_rows(
-    protection: Protection, rows: Vector, method: RowSum, quorum: float = 0.5, least: int | None = None
+    protection: Protection, rows: Vector, method: _RowSum, quorum: float = 0.5, **options: Any
 ) -> Any:
     """Return the total over a row of each client, and its contributors; no total of a refused sum opens."""
     table = Table.of(rows, np.zeros(len(rows)), task="regression")
     held = holdings_of(table, np.arange(len(rows)), holdout=0.0, seed=0)
-    federation = Federation(held, quorum=quorum, cold=True)
     told: list[Event] = []
-    run = partial(federation.train, preparation=Preparation(scale="none"), min_clients=least)
+    options |= {
+        "preparation": Preparation(scale="none"),
+        "events": Events(lambda _, event: told.append(event)),
+    }
     try:
-        return run(method, protect=protection, events=Events(lambda _, event: told.append(event))).model
+        return Federation(held, quorum=quorum, cold=True).train(method, protect=protection, **options).model
     except TacitError:
         assert not any(isinstance(event, TotalOpened) for event in told), "a total opens and is refused later"
         raise
@@ -261,12 +255,12 @@ def check_promises(protection: Protection) -> None:
 
 def check_shut(protection: Protection) -> None:
     """Check that no total opens below the quorum, over fewer than agreed, or of a single client."""
-    lossy = RowSum(lost=("client-1", "client-4"))
+    lossy = _RowSum(lost=("client-1", "client-4"))
     for quorum, least, error in ((0.8, 3, QuorumError), (0.2, 5, OpeningError)):
-        call = partial(sum_rows, protection, VECTORS[:, :7], lossy, quorum, least)
+        call = partial(sum_rows, protection, VECTORS[:, :7], lossy, quorum, min_clients=least)
         check_refusal(error, call, f"4 of 6 are summed at a quorum of {quorum} and min_clients = {least}")
     if not protection.promises.single:
-        alone = partial(sum_rows, protection, VECTORS[:1, :7], RowSum(), least=1)
+        alone = partial(sum_rows, protection, VECTORS[:1, :7], _RowSum(), min_clients=1)
         check_refusal(TacitError, alone, "a single client is summed, and promises.single is False")
 
 
@@ -276,17 +270,17 @@ def check_sums(protection: Protection) -> None:
     lost = ("client-1", "client-2", "client-3")
     beyond = six + 5.0 * (np.arange(6) == 2)[:, None]
     cases = {
-        "values at their bounds": (extremes, extremes, RowSum()),
-        "one value": (VECTORS[:3, :1], VECTORS[:3, :1], RowSum()),
-        "many values": (VECTORS[:4], VECTORS[:4], RowSum()),
-        "a value beyond its bound": (beyond, np.delete(six, 2, axis=0), RowSum()),
-        "half of the clients are lost": (six, six[3:], RowSum(lost=lost)),
-        "a lost client comes back": (six, six, RowSum(sums=2, lost=lost[:1])),
+        "values at their bounds": (extremes, extremes, _RowSum()),
+        "one value": (VECTORS[:3, :1], VECTORS[:3, :1], _RowSum()),
+        "many values": (VECTORS[:4], VECTORS[:4], _RowSum()),
+        "a value beyond its bound": (beyond, np.delete(six, 2, axis=0), _RowSum()),
+        "half of the clients are lost": (six, six[3:], _RowSum(lost=lost)),
+        "a lost client comes back": (six, six, _RowSum(sums=2, lost=lost[:1])),
     }
     if protection.promises.single:
-        cases["a single client"] = (six[:1], six[:1], RowSum())
+        cases["a single client"] = (six[:1], six[:1], _RowSum())
     if protection.incremental:
-        cases["a restored coordinator"] = (six, six, RowSum(restored=True))
+        cases["a restored coordinator"] = (six, six, _RowSum(restored=True))
     for text, (rows, summed, method) in cases.items():
         total, count = sum_rows(protection, rows, method)
         assert count == len(summed), f"{text}: a total over {count} contributions, not {len(summed)}"

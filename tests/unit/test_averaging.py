@@ -242,7 +242,7 @@ class TestLimits:
         moved = []
         for mu in (0.0, 1.0, 100.0):
             local = ProximalTraining(mu=mu, rate=0.005, epochs=50, batch=0)
-            pull = local.pull_towards(start)
+            pull = FedProx(local=local).make_correction(start, None, None)
             reached = local.train(network, start, X, y, np.random.default_rng(0), correct=pull)
             moved.append(np.linalg.norm(reached - start))
         assert moved[0] > moved[1] > 5 * moved[2] > 0

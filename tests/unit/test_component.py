@@ -12,7 +12,7 @@ from tacit.core.registry import Registry
 from tacit.core.settings_group import SettingsGroup
 from tacit.data.preparation import Preparation
 from tacit.methods import METHODS
-from tacit.methods.averaging.weighting import Weighting
+from tacit.methods.averaging.aggregation import Weighting
 from tacit.methods.ensemble import FedHEONNEnsemble
 from tacit.methods.fedavg import FedAvg
 from tacit.methods.fedheonn import FedHEONN

@@ -219,7 +219,7 @@ class TestTranscript:
         }
         assert kinds == {"sealed" if protection.opens == "clients" else "share"}
         if protection.opens == "clients":
-            assert protection.at_client(scene.site("client-1")).shares.key.newest().reveal() not in heard
+            assert protection.at_client(scene.site("client-1")).key.newest().reveal() not in heard
             assert "content" not in scene.coordinator.link.vault
             assert scene.coordinator.shared is None
 
@@ -355,8 +355,7 @@ class TestTampering:
         proper = getattr(owner, function)
 
         def odd(self, *more):
-            party = self.party if owner is SharesClient else self._party
-            return Message(what=1) if party.id == "client-2" else proper(self, *more)
+            return Message(what=1) if self.party.id == "client-2" else proper(self, *more)
 
         odd.__dict__.update(proper.__dict__)
         odd.__name__ = function

@@ -53,24 +53,21 @@ class Model(Protocol):
 class Trainer(Protocol):
     """A federation, as far as a method needs to know it."""
 
-    @property
-    def train(self) -> Callable[..., Any]:
-        """Train a method with some settings; gives its result."""
+    train: Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class Method(Component):
     """Base of all methods.
 
-    A method's ``train(coordinator)`` says which sums are formed in which order; its contributions and applies
-    are pure functions, so that it does not matter who runs them where.
+    ``train(coordinator)`` says which sums are formed in which order; contributions and applies are pure
+    functions, so that it does not matter who runs them where.
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
     paper: ClassVar[str] = ""
 
-    # The protection that a run takes if none is named.
-    default_protection: ClassVar[str] = "plain"
+    default_protection: ClassVar[str] = "plain"  # if a run names none
 
     # Whether it bounds its sums by the lengths of the prepared columns, which the preparation then sums.
     needs_norms: ClassVar[bool] = True
@@ -80,10 +77,7 @@ class Method(Component):
 
     @property
     def standing(self) -> tuple[str, str] | None:
-        """Names of the contribution and the apply by which this method learns from one sum, if it does.
-
-        Then clients can come, add to it and withdraw at any time (:mod:`tacit.standing`).
-        """
+        """Names of contribution and apply if it learns from one sum, which may grow and shrink later."""
         return None
 
     def fit(self, federation: Trainer, **settings: Any) -> Any:
@@ -142,10 +136,7 @@ class Method(Component):
         return None
 
     def operator(self, clear: Mapping[str, Any]) -> Any:
-        """Matrix by which a total of columns is to be multiplied, unopened, from folded clear fields.
-
-        Features × features for all outputs, or a stack of them, one for each. None, if there is none.
-        """
+        """Return the matrix, or one for each output, by which an unopened total is multiplied, or None."""
         return None
 
     def remarks(self, clear: Mapping[str, Any]) -> Sequence[str]:
@@ -169,12 +160,8 @@ class Method(Component):
         if schema.task == "regression":
             names = ("squared", "absolute", "sum", "square")
             return Layout(Field("count", ()), *(Field(name, (schema.outputs,)) for name in names))
-        classes = schema.outputs
-        return Layout(
-            Field("confusion", (classes, classes)),
-            Field("loss", ()),
-            Field("histogram", (2, classes, BINS)),
-        )
+        n = schema.outputs
+        return Layout(Field("confusion", (n, n)), Field("loss", ()), Field("histogram", (2, n, BINS)))
 
     @contribution(_evaluation_layout)
     def evaluation(self, party: Party, shared: Shared) -> dict[str, Any]:

@@ -23,9 +23,7 @@ def min_clients_of(protection: Protection, agreed: int | None = None) -> int:
     >>> min_clients_of(PROTECTIONS.build("plain")), min_clients_of(PROTECTIONS.build("ckks"))
     (1, 3)
     """
-    if agreed is not None:
-        return agreed
-    return 1 if protection.promises.single else MIN_CLIENTS
+    return agreed if agreed is not None else 1 if protection.promises.single else MIN_CLIENTS
 
 
 def check_compatibility(
@@ -37,25 +35,10 @@ def check_compatibility(
     task: str | None = None,
     standing: bool = False,
 ) -> int:
-    """Refuse what cannot work together, before anything is computed or sent.
+    """Refuse what cannot work together, and return the fewest contributions over which a total opens.
 
-    Parameters
-    ----------
-    method : Method
-    protection : Protection
-    clients : int, optional
-        How many will be asked, if that is known; in a standing federation the founders.
-    min_clients : int, optional
-        Fewest contributions over which a total opens, if the federation agrees on a number.
-    task : str, optional
-        What is to be learnt, if that is known.
-    standing : bool
-        Whether clients may come and withdraw later.
-
-    Returns
-    -------
-    int
-        Fewest contributions over which a total opens.
+    ``clients`` are those who will be asked, ``min_clients`` the fewest contributions that the federation
+    agrees on, each if it is known. Into a ``standing`` federation clients may come later, and withdraw.
     """
     if task is not None:
         method.check_task(task)
@@ -109,7 +92,7 @@ def _check_clients(protection: Protection, clients: int | None, least: int, stan
     if clients is None:
         return
     check_summands(protection, clients)
-    if hides and clients < MIN_CLIENTS and clients < least:
+    if hides and clients < min(MIN_CLIENTS, least):
         there = "is one client" if clients == 1 else f"are {clients} clients"
         there = f"are too few with {clients} founders" if standing else there
         raise ConfigError(

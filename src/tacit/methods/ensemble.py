@@ -11,9 +11,8 @@ Federated Learning with Ensemble of One-Layer Neural Networks", 2025. The paper'
 
 Client (algorithm 1): for each estimator, the terms of FedHEONN for X[I_s, I_f]. Coordinator (algorithms 3
 and 4): for each estimator, merge and solve as FedHEONN does. Prediction (algorithm 2): every estimator
-votes, or the mean is taken. The base model, inside the paper's boxes, is :class:`tacit.FedHEONN` here.
+votes, or the mean is taken. One estimator with ρ_s = ρ_f = 1 is FedHEONN itself.
 
-ρ_s = 1 is the Random Subspace method, ρ_f = 1 is Pasting, and one estimator with both is FedHEONN itself.
 A memory of M_max values (eq. 9: ρ_s ρ_f ≤ M_max / (N_s N_f)) does not limit the patch here: a client takes
 a larger patch in batches of that many values and combines their terms, as eq. 7 does.
 """
@@ -36,6 +35,7 @@ from tacit.core.parallel import each
 from tacit.core.party import Party
 from tacit.core.protection import Protection
 from tacit.core.random import generator
+from tacit.core.settings_group import check_rules
 from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Inputs
 from tacit.data.schema import Schema
@@ -43,6 +43,7 @@ from tacit.data.table import Table
 from tacit.methods.base import Method
 from tacit.methods.fedheonn import INTERMEDIATE, FedHEONN
 from tacit.methods.heonn import patches
+from tacit.methods.heonn.exchange import stack
 from tacit.methods.heonn.patches import draw_rows, stack_fields, unstack_fields
 from tacit.methods.heonn.units import Rows, Units, invert_targets
 from tacit.models.activations import ActivationName
@@ -116,16 +117,15 @@ class FedHEONNEnsemble(Method):
 
     def __post_init__(self) -> None:
         self.network  # noqa: B018  # refuses what the base model refuses
-        for name in ("estimators", "processes"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}: give at least 1")
-        if not 0 <= self.draw < MAX_DRAWS:
-            raise ConfigError(f"draw is {self.draw}: give 0 or more, below {MAX_DRAWS}")
-        for name in ("samples", "features"):
-            if not 0 < getattr(self, name) <= 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}: give a share above 0, at most 1")
-        if self.max_memory is not None and self.max_memory < 1:
-            raise ConfigError(f"max_memory is {self.max_memory}: give a number of values, or leave it out")
+        rules = (
+            ("estimators", self.estimators >= 1, "give at least 1"),
+            ("processes", self.processes >= 1, "give at least 1"),
+            ("draw", 0 <= self.draw < MAX_DRAWS, f"give 0 or more, below {MAX_DRAWS}"),
+            ("samples", 0 < self.samples <= 1, "give a share above 0, at most 1"),
+            ("features", 0 < self.features <= 1, "give a share above 0, at most 1"),
+            ("max_memory", self.max_memory is None or self.max_memory >= 1, "give a number of values"),
+        )
+        check_rules(self, rules)
 
     @property
     def network(self) -> FedHEONN:
@@ -199,8 +199,8 @@ class FedHEONNEnsemble(Method):
         return patches.join_columns(found, self._patch_layout(shared.schema))
 
     def _prepare(self, table: Table, shared: Shared) -> Rows:
-        X = Inputs.of(shared).matrix(table)
-        return Rows([X], *invert_targets(self.activation, table, shared.schema))
+        targets = invert_targets(self.activation, table, shared.schema)
+        return Rows([Inputs.of(shared).matrix(table)], *targets)
 
     def _size(self, schema: Schema) -> int:
         return patches.count_features(schema.features, self.features) + 1
@@ -221,7 +221,7 @@ class FedHEONNEnsemble(Method):
         """Merge many clients' factors or triangles, estimator by estimator (algorithm 3)."""
         fold = self.network.fold
         merged = each(lambda t: fold(name, [piece[t] for piece in pieces]), self.estimators, self.processes)
-        return patches.stack(merged)
+        return stack(merged)
 
     def operator(self, clear: Mapping[str, Any]) -> Any:
         """Return, in mode "paper", the matrices by which the coordinator multiplies m, unopened."""

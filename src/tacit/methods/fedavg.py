@@ -14,12 +14,9 @@ w_{t+1} = Σ n_k w_t^k / Σ n_k (algorithm 1). With E = 1 and B = ∞ this is Fe
 
 What is summed here is the change, w_{t+1} = w_t + Σ u_k Δ_k / Σ u_k with Δ_k = w_t^k - w_t: the same model,
 but a change has a bound (``limit``), so that fixed-point sums are short and precise. For the same reason
-the weight is u_k = n_k/c ≤ 1, with c² = Σ n_k² from a first protected sum: nobody's n_k is told, and c is
-at least the largest.
+the weight is u_k = n_k/c ≤ 1, with c² = Σ n_k² ≥ max n_k² from a first protected sum: nobody's n_k is told.
 
-The parts are in :mod:`tacit.methods.averaging`. Other papers change one of them: ``local`` and what a step
-follows (:mod:`~tacit.methods.fedprox`), ``weighting`` (:mod:`~tacit.methods.homogeneity`), ``server``
-(:mod:`~tacit.methods.fedopt`).
+The parts are in :mod:`tacit.methods.averaging`; other papers replace one of them.
 """
 
 from __future__ import annotations
@@ -30,6 +27,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from tacit.core.client import under
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError
 from tacit.core.layout import Field, Layout
@@ -40,14 +38,12 @@ from tacit.core.settings_group import check_rules
 from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Inputs
 from tacit.data.schema import Schema
-from tacit.methods.averaging import early_stopping, rounds
+from tacit.methods.averaging import rounds
+from tacit.methods.averaging.aggregation import Change, Labels, ServerStep, Weighting
 from tacit.methods.averaging.architecture import Architecture
-from tacit.methods.averaging.change import Change
-from tacit.methods.averaging.early_stopping import HoldOutMonitor, Stopping
-from tacit.methods.averaging.example_privacy import ExamplePrivacy, carry_rounds
+from tacit.methods.averaging.example_privacy import ExamplePrivacy
 from tacit.methods.averaging.local_training import Correction, LocalTraining
-from tacit.methods.averaging.server_step import ServerStep
-from tacit.methods.averaging.weighting import Labels, Weighting
+from tacit.methods.averaging.rounds import HoldOutMonitor, Stopping
 from tacit.methods.base import Method
 from tacit.models.network import Matrix, Vector
 from tacit.models.neural import PREFIX, Neural
@@ -109,13 +105,11 @@ class FedAvg(Method):
     server: ServerStep = field(default_factory=ServerStep)
 
     def __post_init__(self) -> None:
-        check_rules(
-            self,
-            (
-                ("rounds", self.rounds >= 1, "give a whole number of at least 1"),
-                ("fraction", 0 < self.fraction <= 1, "give a share of the clients, above 0 up to 1"),
-            ),
+        rules = (
+            ("rounds", self.rounds >= 1, "give a whole number of at least 1"),
+            ("fraction", 0 < self.fraction <= 1, "give a share of the clients, above 0 up to 1"),
         )
+        check_rules(self, rules)
         if self.privacy.noise and self.weighting.from_labels:
             raise ConfigError(
                 f"{self.name} sums class counts and weights that follow from labels, which example_epsilon "
@@ -131,7 +125,9 @@ class FedAvg(Method):
             self.agree(coordinator)
         monitor = HoldOutMonitor(self.stopping, coordinator, self.hold_out, self.consent, self.take_back)
         for number in remaining:
-            if not self.can_afford_round(coordinator, number):
+            if not rounds.has_sums_left(coordinator, self.round_sums):
+                break
+            if not self.privacy.allows_round(coordinator, number, self.rounds, self.local.epochs):
                 break
             rounds.admit_late_clients(coordinator, number)
             cohort = rounds.draw_cohort(coordinator, self.fraction, number)
@@ -147,17 +143,11 @@ class FedAvg(Method):
         if not self.weighting.equal:
             coordinator.round(self.squares, self.norm)
 
-    def can_afford_round(self, coordinator: Coordinator, number: int) -> bool:
-        """Return whether the budgets of the protection and of the examples allow another round."""
-        return rounds.has_sums_left(coordinator, self.round_sums) and self.privacy.allows_round(
-            coordinator, number, self.rounds, self.local.epochs
-        )
-
     def compute_epsilon(self, coordinator: Coordinator, number: int) -> float:
         """Return epsilon after so many rounds: of the examples, or of the clients; 0 without noise."""
         if self.privacy.noise:
             return self.privacy.compute_epsilon(number + coordinator.repeats, self.local.epochs)
-        return rounds.epsilon_spent(coordinator)
+        return coordinator.protection.spent()
 
     # -- a client ----------------------------------------------------------------------------------
 
@@ -165,8 +155,8 @@ class FedAvg(Method):
     def squares(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return the square of this client's weight."""
         labels = shared.schema.labels(party.data)
-        chosen = self.weighting.choose_rows(party, shared, labels)
-        return {"square": self.weighting.weigh(labels if chosen is None else labels[chosen], shared) ** 2}
+        chosen = labels[self.weighting.choose_rows(party, shared, labels)]
+        return {"square": self.weighting.weigh(chosen, shared) ** 2}
 
     def _update_layout(self, schema: Schema) -> Layout:
         return Layout(*self.change.fields(self.architecture.build(schema)), *self.weighting.fields())
@@ -182,14 +172,14 @@ class FedAvg(Method):
         with np.errstate(all="ignore"):  # what overflows is refused when it is packed
             delta = self.local.train(network, start, X, labels, rng, self.privacy, correct) - start
         share = self.weighting.share(labels, shared)
-        packed = self.change.pack(delta, share, network, party)
-        return packed if self.weighting.equal else {**packed, "weight": np.array(share)}
+        weight = {} if self.weighting.equal else {"weight": np.array(share)}
+        return {**self.change.pack(delta, share, network, party), **weight}
 
     def read_rows(self, party: Party, shared: Shared) -> tuple[Matrix, Labels]:
         """Return the prepared rows of a client that take part in a round, and their labels."""
         X, labels = Inputs.of(shared).matrix(party.data), shared.schema.labels(party.data)
         chosen = self.weighting.choose_rows(party, shared, labels)
-        return (X, labels) if chosen is None else (X[chosen], labels[chosen])
+        return X[chosen], labels[chosen]
 
     def make_correction(self, start: Vector, party: Party, shared: Shared) -> Correction | None:
         """Return what is made of a local gradient before it is followed; None for nothing, as here."""
@@ -220,12 +210,12 @@ class FedAvg(Method):
 
     # -- hold-outs ---------------------------------------------------------------------------------
 
-    @contribution(lambda method, schema: early_stopping.SCORES)
+    @contribution(lambda method, schema: rounds.SCORES)
     def hold_out(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return hits, loss and rows of this client's hold-out."""
-        return early_stopping.score_hold_out(self.model(shared), party.holdout)
+        return rounds.score_hold_out(self.model(shared), party.holdout)
 
-    @contribution(lambda method, schema: early_stopping.CONSENT)
+    @contribution(lambda method, schema: rounds.CONSENT)
     def consent(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return nothing but a one: wherever totals open, the last round is taken back with it."""
         return {"consent": 1.0}
@@ -233,7 +223,7 @@ class FedAvg(Method):
     @apply
     def take_back(self, total: Total, shared: Shared) -> Shared:
         """Set the weights, and what the server keeps beside them, as they were before the last round."""
-        return early_stopping.restore(shared)
+        return shared | under(rounds.PREVIOUS, shared)
 
     # -- what a federation asks of every method ----------------------------------------------------
 
@@ -265,7 +255,7 @@ class FedAvg(Method):
     @property
     def round_sums(self) -> int:
         """Return the sums of a round at the most."""
-        return 1 + self.stopping.round_sums
+        return 1 + 2 * self.stopping.active  # scores of the hold-outs, and taking the round back
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
         """Return the first weights, the same everywhere."""
@@ -278,12 +268,12 @@ class FedAvg(Method):
 
     def view(self, shared: Shared) -> Mapping[str, Any]:
         """Return what clients need: the weights, not the server's own state."""
-        own = (*self.server.state, early_stopping.PREVIOUS)
+        own = (*self.server.state, rounds.PREVIOUS)
         return {name: value for name, value in shared.items() if not name.startswith(own)}
 
     def carry_over(self, party: Party, earlier: Party) -> None:
         """Go on counting the rounds that cost the examples' budget."""
-        carry_rounds(party, earlier)
+        self.privacy.carry_over(party, earlier)
 
     def model(self, shared: Shared) -> Neural:
         """Return the model that has the shared weights."""

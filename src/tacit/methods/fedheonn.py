@@ -134,11 +134,8 @@ class FedHEONN(Settings):
         """Return what this client's rows bring to the closed form."""
         X = Inputs.of(shared).matrix(party.data, bias=not self.hidden)
         designs = [with_bias(layer(X)) if layer else X for layer in self.layers(shared)]
-        targets, folds = (
-            invert_targets(self.activation, party.data, shared.schema),
-            self.selection.split_rows(party),
-        )
-        rows = Rows(designs, *targets, folds)
+        targets = invert_targets(self.activation, party.data, shared.schema)
+        rows = Rows(designs, *targets, self.selection.split_rows(party))
         return self.exchange.terms(rows, self.units(shared), self.count_grams(shared.schema))
 
     @contribution(lambda self, schema: unscaled.layout(schema))

@@ -11,8 +11,7 @@ Federated Optimization", ICLR 2021, algorithm 2. With Δ the mean change of a ro
 
 The paper begins with v = τ², Flower with 0: ``v0`` is that choice. The paper's FedAdam has no correction of
 the bias of m and v, Flower's has: with ``bias_correction``, η is multiplied by √(1 - β₂^(t+1)) / (1 -
-β₁^(t+1)) in round t = 1, 2, …, which is Flower's count; Kingma and Ba, from whom it comes, have t for t +
-1.
+β₁^(t+1)) in round t = 1, 2, …, which is Flower's count; Kingma and Ba have t for t + 1.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 
 from tacit.core.settings_group import Rule
 from tacit.core.shared import Shared
-from tacit.methods.averaging.server_step import ServerStep
+from tacit.methods.averaging.aggregation import ServerStep
 from tacit.methods.fedavg import FedAvg
 from tacit.models.network import Network
 from tacit.models.neural import PREFIX
@@ -77,25 +76,23 @@ class AdaptiveStep(ServerStep):
             ("v0", 0 <= self.v0 < inf, "give 0 or a number above"),
         )
 
-    def second_moment(self, v: Array, square: Array) -> Array:
-        """Return v after a round, from Δ²."""
-        raise NotImplementedError
-
     def move(self, mean: Mapping[str, Any], shared: Shared, network: Network) -> dict[str, Any]:
         """Return the weights after one step, and m and v; state that is not trained is averaged plainly."""
         result, eta = super().move(mean, shared, network), self.eta
         if self.bias_correction:
             count = int(shared["round"]) + 2
             eta *= np.sqrt(1 - self.beta2**count) / (1 - self.beta1**count)
-        for name, delta in mean.items():
-            if name not in network.parameters:
-                continue
+        for name in network.parameters:
+            delta = mean[name]
             m = self.beta1 * shared.get(f"m/{name}", 0.0) + (1 - self.beta1) * delta
             start = np.full_like(delta, self.v0 * self.tau**2)
-            v = self.second_moment(shared.get(f"v/{name}", start), delta**2)
+            v = self._next_v(shared.get(f"v/{name}", start), delta**2)
             weights = shared[PREFIX + name] + eta * m / (np.sqrt(v) + self.tau)
             result |= {f"m/{name}": m, f"v/{name}": v, PREFIX + name: weights}
         return result
+
+    def _next_v(self, v: Array, square: Array) -> Array:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -104,8 +101,7 @@ class AdagradStep(AdaptiveStep):
 
     beta1: float = 0.0
 
-    def second_moment(self, v: Array, square: Array) -> Array:
-        """Return all squares so far."""
+    def _next_v(self, v: Array, square: Array) -> Array:
         return v + square
 
 
@@ -113,8 +109,7 @@ class AdagradStep(AdaptiveStep):
 class AdamStep(AdaptiveStep):
     """Adam: v is a moving average of squares."""
 
-    def second_moment(self, v: Array, square: Array) -> Array:
-        """Return the moving average of squares."""
+    def _next_v(self, v: Array, square: Array) -> Array:
         return self.beta2 * v + (1 - self.beta2) * square
 
 
@@ -124,8 +119,7 @@ class YogiStep(AdaptiveStep):
 
     eta: float = 0.01
 
-    def second_moment(self, v: Array, square: Array) -> Array:
-        """Return v, nearer to the square."""
+    def _next_v(self, v: Array, square: Array) -> Array:
         return v - (1 - self.beta2) * square * np.sign(v - square)
 
 

@@ -34,12 +34,6 @@ class ProximalTraining(LocalTraining):
         """Return what the values must satisfy."""
         return (*super().rules(), ("mu", self.mu >= 0, "give a number of at least 0"))
 
-    def pull_towards(self, start: Vector) -> Correction | None:
-        """Return the function that adds μ (w - w_t) to a gradient."""
-        if not self.mu:
-            return None
-        return lambda gradient, weights: gradient + self.mu * (weights - start[: len(weights)])
-
 
 @dataclass(frozen=True)
 class FedProx(FedAvg):
@@ -54,5 +48,7 @@ class FedProx(FedAvg):
     local: ProximalTraining = field(default_factory=ProximalTraining)
 
     def make_correction(self, start: Vector, party: Party, shared: Shared) -> Correction | None:
-        """Return the pull towards the weights w_t that the round started from (eq. 2)."""
-        return self.local.pull_towards(start)
+        """Return the function that adds μ (w - w_t) to a gradient (eq. 2)."""
+        if not (mu := self.local.mu):
+            return None
+        return lambda gradient, weights: gradient + mu * (weights - start[: len(weights)])

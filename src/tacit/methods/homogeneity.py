@@ -8,13 +8,12 @@ With p_ij the share of class j among the N_i rows of client i, and P_j its share
     W_i = α_i w_i / Σ α_i w_i
 
 The sums cancel: W_i ∝ N_i/s_i (HWFedAvg), and its inverse is ∝ s_i/N_i (NWFedAvg); without the sizes
-(``by_size``) 1/s_i and s_i. So a client needs nobody's numbers but P_j, which come from a protected sum of
-class counts, and sends its change times W_i and W_i itself through the sum: neither histograms nor weights
-are shown. The paper shows W_i to the coordinator (``expose_weights``).
+(``by_size``) 1/s_i and s_i. So a client needs nobody's numbers but P_j, from a protected sum of class counts,
+and neither histograms nor weights are shown; the paper shows W_i to the coordinator (``expose_weights``).
 
-It also suggests leaving heterogeneous clients out for a round, or using a subset of their rows; here those
-whose s_i is above ``threshold`` times that of a client with the shares P_j: "exclude" gives them no weight,
-and nobody learns whom; "subsample" trains on at most P_j N_i rows of class j, drawn anew in every round.
+It also suggests leaving out heterogeneous clients, or some of their rows; here those whose s_i is above
+``threshold`` times that of a client with the shares P_j: "exclude" gives them no weight, and nobody learns
+whom; "subsample" trains on at most P_j N_i rows of class j, drawn anew in every round.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
 from tacit.core.settings_group import Rule
 from tacit.core.shared import Shared, Total
-from tacit.methods.averaging.weighting import Labels, Weighting
+from tacit.methods.averaging.aggregation import Labels, Weighting
 from tacit.methods.fedavg import FedAvg
 
 Vector = NDArray[np.float64]
@@ -89,8 +88,8 @@ class HomogeneityWeighting(Weighting):
 
     @property
     def sums(self) -> int:
-        """Return the sums of FedAvg's weighting, and the class counts."""
-        return super().sums + 1
+        """Return two: the class counts, and the norm of the weights."""
+        return 2
 
     def prefer(self, concentration: float, rows: int) -> float:
         """Return N_i/s_i, or without the size 1/s_i."""
@@ -98,18 +97,16 @@ class HomogeneityWeighting(Weighting):
 
     def weigh(self, labels: Labels, shared: Shared) -> float:
         """Return W_i, up to the sums that cancel; 0 for a client that is left out."""
-        s = concentration(class_counts(labels, shared.schema.outputs), shared["class_shares"])
+        s = self._concentration(labels, shared)
         if self.heterogeneous == "exclude" and s > self._largest_concentration(shared):
             return 0.0
         return self.prefer(s, len(labels))
 
-    def choose_rows(self, party: Party, shared: Shared, labels: Labels) -> Labels | None:
+    def choose_rows(self, party: Party, shared: Shared, labels: Labels) -> Any:
         """Return the rows of a heterogeneous client that take part, where only a subset does."""
-        if self.heterogeneous != "subsample":
-            return None
-        counts = class_counts(labels, shared.schema.outputs)
-        if concentration(counts, shared["class_shares"]) <= self._largest_concentration(shared):
-            return None
+        s = self._concentration(labels, shared)
+        if self.heterogeneous != "subsample" or s <= self._largest_concentration(shared):
+            return slice(None)
         fair = np.ceil(shared["class_shares"] * len(labels)).astype(int)
         order = party.rng("subset", int(shared["round"])).permutation(len(labels))
         kept = [order[labels[order] == code][: fair[code]] for code in range(len(fair))]
@@ -122,6 +119,9 @@ class HomogeneityWeighting(Weighting):
     def explain_noise_conflict(self) -> str:
         """Return why noise on sums makes no sense: weights are the whole point here."""
         return "its weights and class counts are sums that noise and clipping would spoil: use fedavg"
+
+    def _concentration(self, labels: Labels, shared: Shared) -> float:
+        return concentration(class_counts(labels, shared.schema.outputs), shared["class_shares"])
 
     def _largest_concentration(self, shared: Shared) -> float:
         """Return the s_i above which a client is heterogeneous."""

@@ -73,11 +73,6 @@ def _meaningful(S: Matrix, size: int) -> NDArray[np.bool_]:
     return np.asarray(S > S.max(initial=0.0) * size * EPS)
 
 
-def widened(US: Matrix, columns: int) -> Matrix:
-    """Pad a factor with zero columns, which change nothing."""
-    return np.pad(US, ((0, 0), (0, columns - US.shape[1])))
-
-
 # -- Gram matrices: sums, so any protection hides the pieces -----------------------------------------
 
 

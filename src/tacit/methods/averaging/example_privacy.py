@@ -11,6 +11,7 @@ a client has is not hidden. It is counted as if a client took part in every roun
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -102,6 +103,10 @@ class ExamplePrivacy(SettingsGroup):
             )
         party.state[ROUNDS] = used + 1
 
+    def carry_over(self, party: Party, earlier: Party) -> None:
+        """Go on counting the rounds that a client has computed in an earlier attempt at the same run."""
+        party.state[ROUNDS] = max(earlier.state.get(ROUNDS, 0), party.state.get(ROUNDS, 0))
+
     # -- what it costs -----------------------------------------------------------------------------
 
     def compute_epsilon(self, rounds: int, epochs: int) -> float:
@@ -110,21 +115,14 @@ class ExamplePrivacy(SettingsGroup):
 
     def count_affordable_rounds(self, rounds: int, epochs: int) -> int:
         """Return how many rounds the budget allows, up to those that are asked for."""
-        low, high = 0, rounds
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.compute_epsilon(middle, epochs) <= self.epsilon:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        # Epsilon grows with the rounds.
+        return bisect_right(range(1, rounds + 1), self.epsilon, key=lambda n: self.compute_epsilon(n, epochs))
 
     def check_budget(self, epochs: int) -> None:
         """Refuse a budget that does not allow a single round."""
-        if self.noise and not self.count_affordable_rounds(1, epochs):
+        if self.noise and (cost := self.compute_epsilon(1, epochs)) > self.epsilon:
             raise ConfigError(
-                f"one round costs epsilon {self.compute_epsilon(1, epochs):.3g}, the budget is "
-                f"{self.epsilon:g}: "
+                f"one round costs epsilon {cost:.3g}, the budget is {self.epsilon:g}: "
                 "raise example_noise, lower example_sampling or epochs, or raise example_epsilon"
             )
 
@@ -141,11 +139,6 @@ class ExamplePrivacy(SettingsGroup):
         left = allowed - computed - 1
         coordinator.events.emit(BudgetSpent(number + 1, spent, self.epsilon, self.delta, left))
         return True
-
-
-def carry_rounds(party: Party, known: Party) -> None:
-    """Go on counting the rounds that a client has computed in an earlier attempt at the same run."""
-    party.state[ROUNDS] = max(known.state.get(ROUNDS, 0), party.state.get(ROUNDS, 0))
 
 
 @lru_cache(maxsize=1024)

@@ -104,13 +104,13 @@ class LocalTraining(SettingsGroup):
                 yield network.gradient(weights, X[rows], labels[rows])
 
     def _sgd(self) -> Callable[[Vector, Vector], None]:
-        velocity: list[Vector] = []
+        velocity: Vector | None = None
 
         def step(weights: Vector, gradient: Vector) -> None:
+            nonlocal velocity
             if self.momentum:
-                if velocity:
-                    gradient += self.momentum * velocity[0]
-                velocity[:] = [gradient]
+                velocity = gradient if velocity is None else gradient + self.momentum * velocity
+                gradient = velocity
             weights -= self.rate * gradient
 
         return step

@@ -1,14 +1,123 @@
-"""Rounds as the coordinator sees them: which are left, who takes part, and what the protection allows."""
+"""Rounds as the coordinator sees them: which are left, who takes part, and when training ends early.
+
+With early stopping, a round's model counts only once the clients' hold-outs, from a protected sum of hits and
+losses, do not show a collapse: version control of models, as Santos et al. ("Exploring Aggregation Strategies
+for Federated Learning in National Statistics") ask for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
 from typing import Any
 
+import numpy as np
+
+from tacit.core.client import over
 from tacit.core.coordinator import Coordinator
-from tacit.core.errors import TacitError
-from tacit.core.events import Noted
+from tacit.core.errors import ConfigError, TacitError
+from tacit.core.events import Evaluated, Noted
+from tacit.core.layout import Field, Layout
+from tacit.core.settings_group import Rule, SettingsGroup
+from tacit.core.shared import Shared
 from tacit.data.schema import vocabulary
+from tacit.data.table import Table
+from tacit.models.neural import Neural
+
+PREVIOUS = "previous/"  # of shared values as they were before the last round
+SCORES = Layout(Field("hits", ()), Field("loss", ()), Field("rows", ()))
+CONSENT = Layout(Field("consent", (), bound=1.0))
+
+
+@dataclass(frozen=True)
+class Stopping(SettingsGroup):
+    """When training ends before its last round, and when a round is taken back.
+
+    Parameters
+    ----------
+    patience : int
+        Stop after so many rounds without a lower loss on the clients' hold-outs; 0 for never.
+    collapse : float
+        Take a round back if accuracy on the clients' hold-outs falls by more than this below the best; 0 for
+        never.
+    """
+
+    patience: int = 0
+    collapse: float = 0.0
+
+    def rules(self) -> Iterable[Rule]:
+        """Return what the values must satisfy."""
+        return (
+            ("patience", self.patience >= 0, "give a number of rounds, or 0 for never"),
+            ("collapse", 0 <= self.collapse < 1, "give a share of accuracy, or 0 for never"),
+        )
+
+    @property
+    def active(self) -> bool:
+        """Return whether hold-outs are looked at after each round."""
+        return bool(self.patience or self.collapse)
+
+    def remember(self, shared: Shared, prefixes: tuple[str, ...]) -> dict[str, Any]:
+        """Return the values that a round may have to be taken back to, under other names."""
+        changing = {name: value for name, value in shared.items() if name.startswith(prefixes)}
+        return over(PREVIOUS, changing) if self.collapse else {}
+
+
+def score_hold_out(model: Neural, holdout: Table) -> dict[str, Any]:
+    """Return hits, loss and rows of a client's hold-out."""
+    if not holdout.rows:
+        return {"hits": 0.0, "loss": 0.0, "rows": 0.0}
+    counts = model.counts(holdout)
+    confusion = counts["confusion"]
+    return {"hits": np.trace(confusion), "loss": counts["loss"], "rows": confusion.sum()}
+
+
+@dataclass
+class HoldOutMonitor:
+    """Looks at the hold-outs after each round, if the settings ask for it, by three functions of a method."""
+
+    stopping: Stopping
+    coordinator: Coordinator
+    hold_out: Callable[..., Any]  # contribution: the scores of a client's hold-out, laid out as SCORES
+    consent: Callable[..., Any]  # contribution: a one, so that there is a total; laid out as CONSENT
+    take_back: Callable[..., Shared]  # apply: the shared values before the last round
+
+    def __post_init__(self) -> None:
+        # Lowest loss, highest accuracy, rounds without either: what a run that goes on later has to know.
+        self.best: tuple[float, float, int] = self.coordinator.progress.get("best", (inf, 0.0, 0))
+
+    def judge_round(self, number: int) -> bool:
+        """Keep a round or take it back, and return whether to go on."""
+        if not self.stopping.active:
+            return True
+        accuracy, loss = self._score(number)
+        lowest, highest, waited = self.best
+        if self.stopping.collapse and accuracy < highest - self.stopping.collapse:
+            text = f"accuracy on the hold-outs fell to {accuracy:.3f} from {highest:.3f}"
+            text = f"round {number + 1} is taken back: {text}"
+            self.coordinator.events.emit(Noted("hold-out", text, "warning"))
+            self.coordinator.round(self.consent, self.take_back)
+            self.best = lowest, highest, waited + 1
+        else:
+            self.best = min(lowest, loss), max(highest, accuracy), 0 if loss < lowest else waited + 1
+        waited = self.best[2]
+        if self.stopping.patience and waited >= self.stopping.patience:
+            text = f"no lower loss on the hold-outs for {waited} rounds: training ends with {number + 1}"
+            self.coordinator.events.emit(Noted("hold-out", text))
+            return False
+        return True
+
+    def _score(self, number: int) -> tuple[float, float]:
+        """Return accuracy and mean loss on all hold-outs together."""
+        counts = self.coordinator.reveal(self.hold_out)
+        if counts["rows"] < 0.5:
+            way_out = "set holdout, say to 0.2"
+            raise ConfigError(f"patience and collapse need rows that clients keep aside: {way_out}")
+        accuracy, loss = (float(counts[name] / counts["rows"]) for name in ("hits", "loss"))
+        scores = {"accuracy": accuracy, "loss": loss}
+        self.coordinator.events.emit(Evaluated(f"round {number + 1}", "clients", scores))
+        return accuracy, loss
 
 
 def find_remaining(coordinator: Coordinator, rounds: int) -> range:
@@ -50,8 +159,3 @@ def has_sums_left(coordinator: Coordinator, round_sums: int) -> bool:
     text = f"noise was sized for {left} more sums, too few for a round: training ends here"
     coordinator.events.emit(Noted("privacy", text, "warning"))
     return False
-
-
-def epsilon_spent(coordinator: Coordinator) -> float:
-    """Return the epsilon of the protection's noise so far; 0 where there is none."""
-    return coordinator.protection.spent()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,8 +24,15 @@ def find_absurd(piece: Matrix) -> str | None:
     return f"holds absurd values (beyond {MAX_ENTRY:g})" if absurd else None
 
 
+def stack(arrays: Sequence[Matrix]) -> Matrix:
+    """Stack arrays that may differ in their last dimension: zero columns change nothing in a factor."""
+    width = max(array.shape[-1] for array in arrays)
+    return np.stack([np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, width - a.shape[-1])]) for a in arrays])
+
+
+@dataclass(frozen=True)
 class Exchange(ABC):
-    """What travels in one mode of FedHEONN, and how it is solved.
+    """What travels in one mode of FedHEONN, and how it is solved with penalty ``lam``.
 
     In all methods ``size`` is the number of inputs with the bias, and ``grams`` the number of Gram matrices,
     factors or triangles: one for all outputs, or one for each output.
@@ -33,6 +41,8 @@ class Exchange(ABC):
     # Fields that travel in the clear, beside the protected sum. If there are none, contributions are sums
     # only, which can be added and subtracted at any time.
     clear_fields: ClassVar[tuple[str, ...]] = ()
+
+    lam: float
 
     @abstractmethod
     def layout(self, schema: Schema, size: int, grams: int) -> Layout:
@@ -46,13 +56,13 @@ class Exchange(ABC):
     def solve(self, total: Total, shared: Shared, units: Units) -> Mapping[str, Any]:
         """Return the weights of all outputs (algorithm 2), and what later clients add to (eq. 7)."""
 
-    @abstractmethod
     def is_empty(self, fields: Mapping[str, Any], error: float) -> bool:
         """Return whether terms or their total are those of no rows; ``error`` is that of the total."""
+        return not np.any(fields[self.clear_fields[0]])
 
     def flaw(self, name: str, piece: Any, size: int, grams: int) -> str | None:
-        """Return what is wrong with a client's clear field, or None."""
-        return None
+        """Return what is wrong with a client's clear field, beyond its layout, or None."""
+        return find_absurd(piece)
 
     def fold(self, name: str, pieces: Sequence[Any]) -> Any:
         """Return the clear field of all rows from those of several clients."""

@@ -12,9 +12,9 @@ from tacit.core.errors import ConfigError, DataError
 from tacit.core.layout import Field, Layout
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
-from tacit.methods.heonn.exchange import Exchange, find_absurd
+from tacit.methods.heonn.exchange import Exchange, find_absurd, stack
 from tacit.methods.heonn.units import HEADROOM, Rows, Units
-from tacit.models.leastsquares import EPS, Matrix, factor, merge, operator, solve, widened
+from tacit.models.leastsquares import EPS, Matrix, factor, merge, operator, solve
 
 MAX_OUTPUT_ERROR = 1e-4  # of a model's outputs, as a share of the targets (both before f)
 MAX_LENGTH_RATIO = 1e10  # longest column over the shortest: beyond, a factor's rounding hides the short one
@@ -26,7 +26,6 @@ class Paper(Exchange):
 
     clear_fields = ("factor", "energy")
 
-    lam: float
     rank: int | None
 
     def layout(self, schema: Schema, size: int, grams: int) -> Layout:
@@ -45,7 +44,7 @@ class Paper(Exchange):
         if grams == 1:
             factors = units.slope * factor(X)[None]
         else:
-            factors = _stack([factor(X * rows.slope[:, [output]]) for output in range(grams)])
+            factors = stack([factor(X * rows.slope[:, [output]]) for output in range(grams)])
         found = {"m": m, "factor": factors}
         return found if self.rank is None else found | {"energy": _energy(factors)}
 
@@ -61,8 +60,7 @@ class Paper(Exchange):
         """Merge many clients' factors at once, output by output; add up their energies."""
         if name == "energy":
             return np.asarray(np.sum(pieces, axis=0))
-        merged = [merge([piece[o] for piece in pieces], self.rank) for o in range(len(pieces[0]))]
-        return _stack(merged)
+        return stack([merge([piece[o] for piece in pieces], self.rank) for o in range(len(pieces[0]))])
 
     def operator(self, clear: Mapping[str, Any]) -> Matrix:
         """Return U (S² + λI)⁻¹ Uᵀ of the merged factors: one matrix, or one for each output."""
@@ -75,10 +73,6 @@ class Paper(Exchange):
             return []
         left = 1 - _energy(np.asarray(clear["factor"])) / clear["energy"]
         return [f"rank {self.rank} leaves out {max(0.0, left.max()):.2e} of the squared singular values"]
-
-    def is_empty(self, fields: Mapping[str, Any], error: float) -> bool:
-        """Return whether the factors are zero."""
-        return not np.any(fields["factor"])
 
     def solve(self, total: Total, shared: Shared, units: Units) -> Mapping[str, Any]:
         """Return the weights (algorithm 2), with m and factors to which later clients add (eq. 7)."""
@@ -99,8 +93,8 @@ class Paper(Exchange):
             m = m + shared["m"]
             factors = self.fold("factor", [shared["factor"], factors])
         columns = [m] if len(factors) == 1 else [m[:, [output]] for output in range(m.shape[1])]
-        pairs = zip(factors, columns, strict=True)
-        w = unit * np.concatenate([solve(US, column, self.lam) for US, column in pairs], axis=1)
+        each = [solve(US, column, self.lam) for US, column in zip(factors, columns, strict=True)]
+        w = unit * np.concatenate(each, axis=1)
         gain = max(_error_gain(US, self.lam) for US in factors)
         error = total.error * unit * gain / (units.slope * units.lengths[0] / np.sqrt(HEADROOM))
         _check_precision(error, w, units)
@@ -122,7 +116,10 @@ def _error_gain(US: Matrix, lam: float) -> float:
 def _check_precision(error: float, w: Matrix, units: Units) -> None:
     """Refuse weights whose outputs may be wrong by more than a share of the targets (before f)."""
     lengths = units.lengths / units.lengths[0]
-    size = units.largest_target or float(np.abs(w * lengths[:, None]).max(initial=0.0))
+    if units.target_length:  # of a classifier: the largest d̄
+        size = units.target_length / (units.slope * float(units.lengths[0]))
+    else:
+        size = float(np.abs(w * lengths[:, None]).max(initial=0.0))
     if lengths.max() > MAX_LENGTH_RATIO * lengths.min() or not error <= MAX_OUTPUT_ERROR * size:
         raise DataError(
             f"outputs would be exact to {error:.0e} where targets are of {size:.0e}: raise lam, drop "
@@ -133,7 +130,3 @@ def _check_precision(error: float, w: Matrix, units: Units) -> None:
 def _energy(factors: Matrix) -> Matrix:
     """Return the sum of the squared singular values, factor by factor."""
     return np.asarray(np.einsum("oij,oij->o", factors, factors))
-
-
-def _stack(factors: Sequence[Matrix]) -> Matrix:
-    return np.stack([widened(US, max(US.shape[1] for US in factors)) for US in factors])

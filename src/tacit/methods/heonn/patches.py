@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.layout import Field, Layout
-from tacit.methods.heonn.exchange import find_absurd
+from tacit.methods.heonn.exchange import find_absurd, stack
 from tacit.methods.heonn.units import HEADROOM, Rows, with_bias
 from tacit.models.leastsquares import Matrix
 
@@ -76,16 +76,16 @@ def split_batches(members: Indices, size: int | None) -> Iterator[Indices]:
 
 def repeat_layout(layout: Layout, times: int) -> Layout:
     """Return the same fields for so many estimators, as one vector; columns stand side by side."""
-    return Layout(*(_repeat_field(field, times) for field in (*layout.fields, *layout.clear)))
 
-
-def _repeat_field(field: Field, times: int) -> Field:
-    if field.shape is None:
-        return field
-    if field.columns:
-        shape = (field.shape[0], times * field.shape[1])
+    def repeat(field: Field) -> Field:
+        if field.shape is None:
+            return field
+        shape = (times, *field.shape)
+        if field.columns:
+            shape = (field.shape[0], times * field.shape[1])
         return dataclasses.replace(field, shape=shape, columns=times * field.columns)
-    return dataclasses.replace(field, shape=(times, *field.shape))
+
+    return Layout(*map(repeat, (*layout.fields, *layout.clear)))
 
 
 def join_columns(fields: Mapping[str, Matrix], layout: Layout) -> dict[str, Matrix]:
@@ -114,12 +114,6 @@ def stack_fields(pieces: Sequence[Mapping[str, Any]]) -> dict[str, Matrix]:
 def unstack_fields(fields: Mapping[str, Any], times: int) -> list[dict[str, Any]]:
     """Return the named arrays of each estimator."""
     return [{name: value[index] for name, value in fields.items()} for index in range(times)]
-
-
-def stack(arrays: Sequence[Matrix]) -> Matrix:
-    """Stack arrays that may differ in their last dimension."""
-    width = max(array.shape[-1] for array in arrays)
-    return np.stack([np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, width - a.shape[-1])]) for a in arrays])
 
 
 def place_weights(weights: Matrix, columns: Indices, factors: Matrix, features: int) -> Matrix:

@@ -8,7 +8,6 @@ right-hand side as further columns, is as exact as least squares on the pooled r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,18 +15,15 @@ import numpy as np
 from tacit.core.layout import Field, Layout
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
-from tacit.methods.heonn.exchange import Exchange, find_absurd
+from tacit.methods.heonn.exchange import Exchange
 from tacit.methods.heonn.units import Rows, Units
 from tacit.models.leastsquares import Matrix, solve_triangle, stack, triangle
 
 
-@dataclass(frozen=True)
 class Robust(Exchange):
     """Triangles of [F X | F d̄]: one for all outputs, or one for each."""
 
     clear_fields = ("triangle",)
-
-    lam: float
 
     def layout(self, schema: Schema, size: int, grams: int) -> Layout:
         """Return the layout: nothing is summed, the triangles are folded."""
@@ -42,17 +38,9 @@ class Robust(Exchange):
         each = [triangle(X * rows.slope[:, [o]], b[:, [o]]) for o in range(grams)]
         return {"triangle": np.stack([_pad(R) for R in each])}
 
-    def flaw(self, name: str, piece: Any, size: int, grams: int) -> str | None:
-        """Refuse absurd values; shapes are checked by the layout."""
-        return find_absurd(piece)
-
     def fold(self, name: str, pieces: Sequence[Matrix]) -> Matrix:
         """Stack many clients' triangles at once."""
         return np.stack([_pad(stack([piece[o] for piece in pieces])) for o in range(len(pieces[0]))])
-
-    def is_empty(self, fields: Mapping[str, Any], error: float) -> bool:
-        """Return whether the triangles are zero."""
-        return not np.any(fields["triangle"])
 
     def solve(self, total: Total, shared: Shared, units: Units) -> Mapping[str, Any]:
         """Return the weights, and the triangles on which those of later clients are stacked."""

@@ -30,7 +30,6 @@ MIN_UNBOUNDED = 1e-12  # largest entry of a sum without a bound, which is rounde
 class Sealed(Exchange):
     """Gram matrices and right-hand sides of every fold and scale; the closed form from their sum."""
 
-    lam: float
     scales: int
     selection: Selection
 
@@ -87,9 +86,8 @@ class Sealed(Exchange):
                     "with folds = 0, or train all together"
                 )
             return self.selection.select(total, units)
-        candidate = Candidate(0, len(units.lengths) - 1, self.lam)
-        if "chosen" in shared:
-            candidate = Candidate.of(shared["chosen"])
+        scale, width, lam = shared.get("chosen", (0, len(units.lengths) - 1, self.lam))
+        candidate = Candidate(int(scale), int(width), float(lam))
         gram, m = (total[name][:, candidate.scale].sum(axis=0) for name in ("gram", "m"))
         if "gram" in shared:
             gram, m = gram + shared["gram"], m + shared["m"]

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,36 +33,21 @@ MIN_SPREAD = 1e-12  # of a target, over its energy: the sums cannot tell smaller
 COMPARED = ("finalists", "tried", "finals")  # shared values that only the comparison of finalists needs
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """One setting, and its cross-validated error as a share of Σ f'² d̄²."""
+class Candidate(NamedTuple):
+    """One setting, shared as an array of its first three values, and its cross-validated error."""
 
     scale: int
     width: int
     lam: float
-    error: float = 0.0
-
-    @classmethod
-    def of(cls, values: Matrix) -> Candidate:
-        """Return the candidate that :meth:`values` describes."""
-        return cls(int(values[0]), int(values[1]), float(values[2]))
-
-    def values(self) -> Matrix:
-        """Return scale, width and penalty as an array."""
-        return np.array([self.scale, self.width, self.lam])
+    error: float = 0.0  # as a share of Σ f'² d̄²
 
 
-@dataclass(frozen=True)
-class Sums:
-    """Sums of every fold: there is one Gram matrix for all outputs, or one for each.
+class Sums(NamedTuple):
+    """Sums of every fold: there is one Gram matrix for all outputs, or one for each."""
 
-    ``gram`` is (folds, scales, grams, size, size), ``m`` (folds, scales, size, outputs), ``energy``
-    (folds, outputs).
-    """
-
-    gram: Matrix
-    m: Matrix
-    energy: Matrix
+    gram: Matrix  # (folds, scales, grams, size, size)
+    m: Matrix  # (folds, scales, size, outputs)
+    energy: Matrix  # (folds, outputs)
 
 
 @dataclass(frozen=True)
@@ -112,15 +97,13 @@ class Selection:
         if not self.finalists:
             best, weights = next(self._solve_ranked(total, units, slice(None)))
             gram, m = _add_folds(total, slice(None), best)
-            return {"weights": weights, "gram": gram, "m": m, "chosen": best.values()}
+            return {"weights": weights, "gram": gram, "m": m, "chosen": np.array(best[:3])}
         first_held_out = self._solve_ranked(total, units, slice(1, None))
         finalists, tried = zip(*islice(first_held_out, self.finalists), strict=True)
-        finals = [
-            solve_sums(*_add_folds(total, slice(None), one), units, one, total.error) for one in finalists
-        ]
-        size = len(units.lengths)
+        every, size = slice(None), len(units.lengths)
+        finals = [solve_sums(*_add_folds(total, every, one), units, one, total.error) for one in finalists]
         return {
-            "finalists": np.array([one.values() for one in finalists]),
+            "finalists": np.array([one[:3] for one in finalists]),
             "tried": _pad_rows(tried, size),
             "finals": _pad_rows(finals, size),
             "gram": total["gram"].sum(axis=0),
@@ -187,17 +170,12 @@ def standardise_targets(sums: Sums) -> Sums:
 
 
 def rank_candidates(sums: Sums, widths: Sequence[int], lams: Sequence[float]) -> list[Candidate]:
-    """Return all candidates, the best first; of equals the one with fewer units and the larger penalty.
-
-    Widths count units without the bias, which comes first.
-    """
+    """Return all candidates, the best first; of equals the one with fewer units and the larger penalty."""
     found = []
     for scale in range(sums.gram.shape[1]):
         for width in widths:
-            errors = _validation_errors(sums, scale, width + 1, np.array(lams))
-            found += [
-                Candidate(scale, width, lam, err) for lam, err in zip(lams, errors.tolist(), strict=True)
-            ]
+            errors = _validation_errors(sums, scale, width + 1, np.array(lams)).tolist()
+            found += [Candidate(scale, width, lam, e) for lam, e in zip(lams, errors, strict=True)]
     return sorted(found, key=lambda candidate: (candidate.error, candidate.width, -candidate.lam))
 
 

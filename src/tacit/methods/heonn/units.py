@@ -56,16 +56,12 @@ def with_bias(X: Matrix) -> Matrix:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A client's rows as the closed form needs them: inputs with a leading one, d̄ and f'(d̄).
+    """A client's rows as the closed form needs them: inputs with a leading one, d̄ and f'(d̄)."""
 
-    There are several ``designs`` if a random layer is tried at several scales; ``folds`` says which rows
-    belong to which fold, one slice of all if there are none.
-    """
-
-    designs: list[Matrix]
+    designs: list[Matrix]  # several if a random layer is tried at several scales
     d_bar: Matrix
     slope: Matrix
-    folds: Sequence[Any] = (slice(None),)
+    folds: Sequence[Any] = (slice(None),)  # which rows belong to which fold
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,20 +71,11 @@ class Units:
     An entry of XᵀFFX is at most the product of two columns' lengths times the largest slope squared; the
     lengths of the federation's columns are known from its preparation. An entry of m is at most a
     column's length times that of F d̄, which for a classifier is at most a constant times √n.
-
-    Parameters
-    ----------
-    lengths : ndarray
-        Length of each column, with headroom for later clients; 1 for columns of zeros.
-    slope : float
-        Largest f'.
-    target_length : float or None
-        Largest length of F d̄; None if it is not known beforehand, as in regression.
     """
 
-    lengths: Matrix
-    slope: float
-    target_length: float | None
+    lengths: Matrix  # of the columns, with headroom for later clients; 1 for columns of zeros
+    slope: float  # the largest f'
+    target_length: float | None  # the largest of F d̄; None if not known beforehand, as in regression
 
     @classmethod
     def of(cls, activation: str, schema: Schema, norms: Matrix) -> Units:
@@ -99,13 +86,6 @@ class Units:
     def target_unit(self) -> float:
         """The largest length of F d̄, or 1 where it is not known."""
         return 1.0 if self.target_length is None else self.target_length
-
-    @property
-    def largest_target(self) -> float | None:
-        """The largest absolute value of d̄ for a classifier; None if it is not known beforehand."""
-        if self.target_length is None:
-            return None
-        return self.target_length / (self.slope * float(self.lengths[0]))
 
     def scale_gram(self, G: Matrix) -> Matrix:
         """Return XᵀFFX in these units."""

@@ -29,11 +29,12 @@ from tacit.core.errors import ProtectionError
 from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.party import Party
+from tacit.core.protection import ClientHalf
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import pair_key, place, seal, unseal
 from tacit.protections.keys import authenticated
-from tacit.protections.keys.authenticated import run_of, sealing_key
+from tacit.protections.keys.authenticated import open_channel, run_of, sealing_key
 
 Made = TypeVar("Made")
 Read = TypeVar("Read")
@@ -53,26 +54,15 @@ SHARED_KEY = (
 class KeyTerms:
     """What a protection says of the key that its clients share.
 
-    Parameters
-    ----------
-    protection : str
-        Name of the protection, for messages.
-    generate : callable
-        Makes a key: the secret, and by name what the coordinator may have (``public`` at least). It is given
-        what the coordinator asks of a new key.
-    maker : str
-        The client that the federation chose to make keys; empty: the first that can.
-    lifetime : int
-        After how many sums a new key is made; 0 for never within a run.
-    at_enrolment : bool
-        Whether the key is made at enrolment where all parties have preshared exchange keys.
+    ``generate`` makes a key from what the coordinator asks of it: the secret, and by name what that
+    one may have (``public`` at least).
     """
 
-    protection: str
+    protection: str  # its name, for messages
     generate: Callable[[Mapping[str, Any]], tuple[Secret, Mapping[str, bytes]]]
-    maker: str = ""
-    lifetime: int = 0
-    at_enrolment: bool = False
+    maker: str = ""  # the client that the federation chose to make keys; empty: the first that can
+    lifetime: int = 0  # after how many sums a new key is made; 0 for never within a run
+    at_enrolment: bool = False  # make it there, where all parties have preshared exchange keys
 
 
 class SharedKey:
@@ -206,6 +196,27 @@ class SharedKey:
             cache[key] = make(self._secrets()[age])
         made: Made = cache[key]
         return made
+
+
+class SharedKeyClient(ClientHalf):
+    """Half of a protection whose clients share a key and have channels to the coordinator."""
+
+    def __init__(self, terms: KeyTerms, party: Party) -> None:
+        super().__init__(party)
+        self.key = SharedKey(terms, party)
+
+    @property
+    def step_owners(self) -> tuple[object, ...]:
+        """The shared key has steps."""
+        return self, self.key
+
+    def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
+        """Open a channel to the coordinator; make the key, if this client is to."""
+        return {**open_channel(self.party, greeting), **self.key.introduce(greeting)}
+
+    def receive(self, ticket: Mapping[str, Any]) -> None:
+        """Take the key."""
+        self.key.receive(ticket)
 
 
 def _key_place(run: str, maker: str, receiver: str) -> bytes:

@@ -44,26 +44,14 @@ STREAMS = 64  # masks expanded side by side
 
 
 class MaskedCoordinator(AuthenticatedCoordinator):
-    """Lets clients agree on masks, adds what they upload, and removes the masks from the sum.
-
-    Attributes
-    ----------
-    channels : Channels
-        Authenticated channels to the clients.
-    keys : KeyAgreement
-        How clients come to agree on masks.
-    announced : int
-        Sums that the run was said to have; 0 before that.
-    batch : Batch or None
-        Of prepared sums, the one in use.
-    """
+    """Lets clients agree on masks, adds what they upload, and removes the masks from the sum."""
 
     def __init__(self, settings: Masked, link: Link) -> None:
         super().__init__(link)
         self.settings = settings
-        self.keys = KeyAgreement(settings, link.manifest.digest)
-        self.announced = 0
-        self.batch: Batch | None = None
+        self.keys = KeyAgreement(settings, link.manifest.digest)  # how clients come to agree on masks
+        self.announced = 0  # sums that the run was said to have; 0 before that
+        self.batch: Batch | None = None  # of prepared sums, the one in use
 
     # -- keys ------------------------------------------------------------------------------------------------
 

@@ -65,15 +65,7 @@ def needed_parts(settings: Noised, least: int) -> int:
 def choose_grid(settings: Noised, layout: Layout, asked: Any, sums: Any, min_clients: int) -> Grid:
     """Return the finest grid that the inner protection resolves, and the noise on it.
 
-    Parameters
-    ----------
-    settings : Noised
-    layout : Layout
-        Of the contribution.
-    asked, sums : int
-        Clients that were asked, and sums of the whole run; checked, since another party may have sent them.
-    min_clients : int
-        As the manifest has it.
+    How many clients were ``asked``, and the ``sums`` of the whole run, may come from another party.
     """
     for count in (asked, sums):
         if type(count) is not int or count < 1:
@@ -133,6 +125,11 @@ def find_unfit(contribution: str, layout: Layout) -> str | None:
             "above that: use a method that bears noise"
         )
     return None
+
+
+def overspent(found: str, sums: int) -> str:
+    """Return the text that refuses a further sum."""
+    return f"the privacy budget is spent: {found}, noise was sized for {sums}; announce more sums beforehand"
 
 
 @lru_cache(maxsize=64)
