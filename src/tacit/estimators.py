@@ -115,12 +115,14 @@ class FedHEONNClassifier(ClassifierMixin, _FedHEONNEstimator):  # type: ignore[m
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities of the classes."""
-        probabilities: NDArray[np.float64] = self.model_.predict_proba(self._rows(X))
+        rows = self._rows(X)  # first: it refuses where nothing is fitted
+        probabilities: NDArray[np.float64] = self.model_.predict_proba(rows)
         return probabilities
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Most likely class of each row."""
-        predicted: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        chosen = self.predict_proba(X).argmax(axis=1)
+        predicted: NDArray[Any] = self.classes_[chosen]
         return predicted
 
 
@@ -164,7 +166,8 @@ class FedHEONNRegressor(RegressorMixin, _FedHEONNEstimator):  # type: ignore[mis
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Predicted targets of each row."""
-        predicted: NDArray[np.float64] = self.model_.predict(self._rows(X))
+        rows = self._rows(X)
+        predicted: NDArray[np.float64] = self.model_.predict(rows)
         return predicted
 
 
