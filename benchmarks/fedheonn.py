@@ -23,7 +23,7 @@ from tacit.bench import Row, cpu, peak_megabytes
 from tacit.core.parallel import one_thread
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
-from tacit.methods.heonn.units import invert_targets, with_bias
+from tacit.methods.heonn.exchange import invert_targets, with_bias
 from tacit.training import Training
 
 LAM = 1e-3

@@ -1,7 +1,7 @@
 """Which method, protection and clients go together: one check for every way to start a training.
 
-What only one component can know it says itself (``incompatibility``, ``standing``, ``incremental`` and the
-like); what follows for the pair, and for the number of clients, stands here and nowhere else.
+What one component knows it says itself (``incompatibility``, ``standing``, ``incremental``); what follows for
+the pair, and for the number of clients, stands here and nowhere else.
 """
 
 from __future__ import annotations

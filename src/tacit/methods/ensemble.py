@@ -6,8 +6,7 @@ Federated Learning with Ensemble of One-Layer Neural Networks", 2025. The paper'
     T           estimators, each a FedHEONN network on a patch of the data
     ρ_s, ρ_f    share of the rows and of the features in a patch
     β_s, β_f    whether rows and features are drawn with replacement
-    I_f         features of each estimator: drawn and published by the coordinator, the same for all
-    I_s         rows of each estimator: drawn by each client for itself
+    I_f, I_s    features of each estimator, published by the coordinator; its rows, drawn by each client
 
 Client (algorithm 1): for each estimator, the terms of FedHEONN for X[I_s, I_f]. Coordinator (algorithms 3
 and 4): for each estimator, merge and solve as FedHEONN does. Prediction (algorithm 2): every estimator
@@ -43,9 +42,8 @@ from tacit.data.table import Table
 from tacit.methods.base import Method
 from tacit.methods.fedheonn import INTERMEDIATE, FedHEONN
 from tacit.methods.heonn import patches
-from tacit.methods.heonn.exchange import stack
+from tacit.methods.heonn.exchange import Rows, Units, invert_targets, stack
 from tacit.methods.heonn.patches import draw_rows, stack_fields, unstack_fields
-from tacit.methods.heonn.units import Rows, Units, invert_targets
 from tacit.models.activations import ActivationName
 from tacit.models.ensemble import Ensemble, Vote
 
@@ -153,10 +151,8 @@ class FedHEONNEnsemble(Method):
         """Return the features of every estimator, published for all clients."""
         if self.draw:
             rng = generator(rng.bytes(32), "draw", self.draw)
-        drawn = [
-            patches.draw_features(rng, schema.features, self.features, self.replace_features)
-            for _ in range(self.estimators)
-        ]
+        settings = schema.features, self.features, self.replace_features
+        drawn = [patches.draw_features(rng, *settings) for _ in range(self.estimators)]
         columns, factors = zip(*drawn, strict=True)
         return {"columns": np.stack(columns), "factors": np.stack(factors)}
 
@@ -187,11 +183,10 @@ class FedHEONNEnsemble(Method):
         ]
 
         def fit(estimator: int) -> dict[str, Any]:
-            columns, factors = shared["columns"][estimator], shared["factors"][estimator]
-            units, found = self._units(shared, estimator), []
+            drawn, units, found = self._drawn(shared, estimator), self._units(shared, estimator), []
             for members in patches.split_batches(samples[estimator], limit):
                 rows = whole or self._prepare(table.take(members), shared)
-                chosen = patches.take_patch(rows, members if whole else slice(None), columns, factors)
+                chosen = patches.take_patch(rows, members if whole else slice(None), *drawn)
                 found.append(exchange.terms(chosen, units, grams))
             return found[0] if len(found) == 1 else exchange.combine(found)
 
@@ -205,9 +200,12 @@ class FedHEONNEnsemble(Method):
     def _size(self, schema: Schema) -> int:
         return patches.count_features(schema.features, self.features) + 1
 
+    def _drawn(self, shared: Shared, estimator: int) -> tuple[Any, Any]:
+        return shared["columns"][estimator], shared["factors"][estimator]
+
     def _units(self, shared: Shared, estimator: int) -> Units:
-        norms, factors = shared["norms"], shared["factors"][estimator]
-        squares = norms[1:][shared["columns"][estimator]] * factors**2
+        norms, (columns, factors) = shared["norms"], self._drawn(shared, estimator)
+        squares = norms[1:][columns] * factors**2
         return Units.of(self.activation, shared.schema, np.append(norms[0], squares))
 
     # -- whoever opens the total -------------------------------------------------------------------
@@ -250,8 +248,7 @@ class FedHEONNEnsemble(Method):
         return [text] if empty.any() else []
 
     def _refuse_all_empty(self, empty: NDArray[np.bool_]) -> None:
-        """Refuse an ensemble in which no network can vote."""
-        if empty.all():
+        if empty.all():  # no network could vote
             raise DataError(
                 f"none of {self.estimators} networks drew a row: samples is {self.samples:g}, too small a "
                 "share of so few rows. Raise samples"
@@ -259,10 +256,7 @@ class FedHEONNEnsemble(Method):
 
     @apply
     def solve(self, total: Total, shared: Shared) -> Shared:
-        """Return the weights of every estimator (algorithm 4); what earlier clients brought is added to.
-
-        A network for which nobody drew a row is marked as empty, and has no vote.
-        """
+        """Return the weights of every estimator (algorithm 4); one for which nobody drew rows has no vote."""
         fields = patches.split_columns(total, self._patch_layout(shared.schema), self.estimators)
         # If the coordinator multiplied, only the weights are known: an empty network's are zero.
         sizes = np.abs(fields["m"]).max(axis=(1, 2)) if total.mapped else np.ones(self.estimators)

@@ -43,9 +43,9 @@ from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Inputs
 from tacit.data.schema import Schema
 from tacit.methods.heonn import unscaled
+from tacit.methods.heonn.exchange import Rows, has_constant_slope, invert_targets, with_bias
 from tacit.methods.heonn.selection import COMPARED
 from tacit.methods.heonn.settings import Settings
-from tacit.methods.heonn.units import Rows, has_constant_slope, invert_targets, with_bias
 from tacit.models.leastsquares import Matrix
 from tacit.models.onelayer import OneLayer
 

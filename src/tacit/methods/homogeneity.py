@@ -88,7 +88,7 @@ class HomogeneityWeighting(Weighting):
 
     @property
     def sums(self) -> int:
-        """Return two: the class counts, and the norm of the weights."""
+        """Return two: of the class counts, and of the squared weights."""
         return 2
 
     def prefer(self, concentration: float, rows: int) -> float:
@@ -97,15 +97,13 @@ class HomogeneityWeighting(Weighting):
 
     def weigh(self, labels: Labels, shared: Shared) -> float:
         """Return W_i, up to the sums that cancel; 0 for a client that is left out."""
-        s = self._concentration(labels, shared)
-        if self.heterogeneous == "exclude" and s > self._largest_concentration(shared):
-            return 0.0
-        return self.prefer(s, len(labels))
+        s, largest = self._concentrations(labels, shared)
+        return 0.0 if self.heterogeneous == "exclude" and s > largest else self.prefer(s, len(labels))
 
     def choose_rows(self, party: Party, shared: Shared, labels: Labels) -> Any:
         """Return the rows of a heterogeneous client that take part, where only a subset does."""
-        s = self._concentration(labels, shared)
-        if self.heterogeneous != "subsample" or s <= self._largest_concentration(shared):
+        s, largest = self._concentrations(labels, shared)
+        if self.heterogeneous != "subsample" or s <= largest:
             return slice(None)
         fair = np.ceil(shared["class_shares"] * len(labels)).astype(int)
         order = party.rng("subset", int(shared["round"])).permutation(len(labels))
@@ -120,13 +118,11 @@ class HomogeneityWeighting(Weighting):
         """Return why noise on sums makes no sense: weights are the whole point here."""
         return "its weights and class counts are sums that noise and clipping would spoil: use fedavg"
 
-    def _concentration(self, labels: Labels, shared: Shared) -> float:
-        return concentration(class_counts(labels, shared.schema.outputs), shared["class_shares"])
-
-    def _largest_concentration(self, shared: Shared) -> float:
-        """Return the s_i above which a client is heterogeneous."""
+    def _concentrations(self, labels: Labels, shared: Shared) -> tuple[float, float]:
+        """Return s_i, and the largest of a client that is not heterogeneous."""
         shares: Vector = shared["class_shares"]
-        return self.threshold * float(shares @ shares**2)
+        s = concentration(class_counts(labels, shared.schema.outputs), shares)
+        return s, self.threshold * float(shares @ shares**2)
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 M. Abadi, A. Chu, I. Goodfellow, H. B. McMahan, I. Mironov, K. Talwar, L. Zhang, "Deep Learning with
 Differential Privacy", CCS 2016, algorithm 1.
 
-Every client draws rows with the same probability and adds the same noise, so the cost is known beforehand
-and is the same for all: the coordinator stops in time, and each client refuses by itself whatever would
-exceed the budget that the manifest pins. The unit is one row of one client, added or removed; how many rows
-a client has is not hidden. It is counted as if a client took part in every round.
+All clients draw rows with one probability and add the same noise, so the cost is known beforehand: the
+coordinator stops in time, and each client refuses by itself what would exceed the budget that the manifest
+pins. The unit is one row of one client, added or removed, as if it took part in every round; how many rows a
+client has is not hidden.
 """
 
 from __future__ import annotations
@@ -135,8 +135,7 @@ class ExamplePrivacy(SettingsGroup):
             text = f"example_epsilon {self.epsilon:g} allows {allowed} rounds: training ends here"
             coordinator.events.emit(Noted("privacy", text, "warning"))
             return False
-        spent = self.compute_epsilon(computed + 1, epochs)
-        left = allowed - computed - 1
+        spent, left = self.compute_epsilon(computed + 1, epochs), allowed - computed - 1
         coordinator.events.emit(BudgetSpent(number + 1, spent, self.epsilon, self.delta, left))
         return True
 

@@ -1,21 +1,127 @@
-"""The interface of the three exchanges: what clients send, and how the weights follow from it."""
+"""What the three exchanges share: a client's rows, the units of sums, and the interface of an exchange."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 
+from tacit.core.errors import DataError
 from tacit.core.layout import Layout
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
-from tacit.methods.heonn.units import Rows, Units
+from tacit.data.table import Table
+from tacit.models.activations import ACTIVATIONS, HIGH, LOW
 from tacit.models.leastsquares import Matrix
 
 MAX_ENTRY = 1e150  # of a factor or triangle
+HEADROOM = 16.0  # times as many rows as those that settled the scale may be added by later clients
+MAX_SLOPE = {"linear": 1.0, "logistic": 0.25, "softplus": 1.0}
+
+
+def has_constant_slope(activation: str, schema: Schema) -> bool:
+    """Return whether F is a number times I, so that one factor or Gram matrix serves all outputs."""
+    return activation == "linear" or (activation == "logistic" and schema.task == "classification")
+
+
+def invert_targets(activation: str, table: Table, schema: Schema) -> tuple[Matrix, Matrix]:
+    """Return d̄ = f⁻¹(d) and f'(d̄) of every row and output; a class has the targets 0.05 and 0.95."""
+    f = ACTIVATIONS[activation]
+    if schema.task == "classification":
+        # Only two values occur: look them up instead of computing a logarithm for each row and class.
+        is_class = schema.labels(table)[:, None] == np.arange(schema.outputs)
+        (low, high), (low_slope, high_slope) = _invert_class_targets(activation)
+        return np.where(is_class, high, low), np.where(is_class, high_slope, low_slope)
+    d = table.target
+    if not np.all((d > f.low) & (d < f.high)):
+        raise DataError(
+            f"a target lies outside ({f.low:g}, {f.high:g}), the range of {activation}: "
+            "rescale the target, or use activation = 'linear'"
+        )
+    return f.inverse(d), f.slope_at_target(d)
+
+
+@cache
+def _invert_class_targets(activation: str) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return f⁻¹ of a classifier's low and high target, and f' at both."""
+    f, both = ACTIVATIONS[activation], np.array([LOW, HIGH])
+    (low, high), (low_slope, high_slope) = f.inverse(both).tolist(), f.slope_at_target(both).tolist()
+    return (low, high), (low_slope, high_slope)
+
+
+def with_bias(X: Matrix) -> Matrix:
+    """Return the rows with a leading one."""
+    return np.concatenate([np.ones((len(X), 1)), X], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A client's rows as the closed form needs them: inputs with a leading one, d̄ and f'(d̄)."""
+
+    designs: list[Matrix]  # several if a random layer is tried at several scales
+    d_bar: Matrix
+    slope: Matrix
+    folds: Sequence[Any] = (slice(None),)  # which rows belong to which fold
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """Public units in which every entry of the sums lies in [-1, 1], by the Cauchy-Schwarz inequality.
+
+    An entry of XᵀFFX is at most the product of two columns' lengths times the largest slope squared; the
+    lengths of the federation's columns are known from its preparation. An entry of m is at most a
+    column's length times that of F d̄, which for a classifier is at most a constant times √n.
+    """
+
+    lengths: Matrix  # of the columns, with headroom for later clients; 1 for columns of zeros
+    slope: float  # the largest f'
+    target_length: float | None  # the largest of F d̄; None if not known beforehand, as in regression
+
+    @classmethod
+    def of(cls, activation: str, schema: Schema, norms: Matrix) -> Units:
+        """Return the units for columns with these sums of squares; the first column is that of the ones."""
+        return _units_of(activation, schema.task == "classification", norms.tobytes())
+
+    @property
+    def target_unit(self) -> float:
+        """The largest length of F d̄, or 1 where it is not known."""
+        return 1.0 if self.target_length is None else self.target_length
+
+    def scale_gram(self, G: Matrix) -> Matrix:
+        """Return XᵀFFX in these units."""
+        return np.asarray(G / (np.outer(self.lengths, self.lengths) * self.slope**2))
+
+    def scale_m(self, m: Matrix) -> Matrix:
+        """Return m = XᵀFF d̄ in these units."""
+        return np.asarray(m / (self.lengths[:, None] * (self.slope * self.target_unit)))
+
+    def scale_penalty(self, lam: float) -> Matrix:
+        """Return λ of eq. 2 in these units, for each place on the diagonal of the Gram matrix."""
+        return lam / (self.slope * self.lengths) ** 2
+
+    def restore_weights(self, v: Matrix) -> Matrix:
+        """Return the weights from the solution in these units."""
+        return np.asarray(v * (self.target_unit / self.slope) / self.lengths[:, None])
+
+    def first(self, size: int) -> Units:
+        """Return the units of the first columns."""
+        return Units(self.lengths[:size], self.slope, self.target_length)
+
+
+@lru_cache(maxsize=256)  # the same for all clients; one for each estimator of an ensemble
+def _units_of(activation: str, classification: bool, squares: bytes) -> Units:
+    norms = np.frombuffer(squares)
+    lengths = np.sqrt(HEADROOM * np.where(norms > 0, norms, 1.0))
+    lengths.flags.writeable = False
+    if not classification:
+        return Units(lengths, MAX_SLOPE[activation], None)
+    inverses, slopes = _invert_class_targets(activation)
+    largest = max(abs(slope * inverse) for slope, inverse in zip(slopes, inverses, strict=True))
+    return Units(lengths, max(slopes), largest * float(np.sqrt(HEADROOM * max(float(norms[0]), 1.0))))
 
 
 def find_absurd(piece: Matrix) -> str | None:

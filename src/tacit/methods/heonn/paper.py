@@ -12,8 +12,7 @@ from tacit.core.errors import ConfigError, DataError
 from tacit.core.layout import Field, Layout
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
-from tacit.methods.heonn.exchange import Exchange, find_absurd, stack
-from tacit.methods.heonn.units import HEADROOM, Rows, Units
+from tacit.methods.heonn.exchange import HEADROOM, Exchange, Rows, Units, find_absurd, stack
 from tacit.models.leastsquares import EPS, Matrix, factor, merge, operator, solve
 
 MAX_OUTPUT_ERROR = 1e-4  # of a model's outputs, as a share of the targets (both before f)

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.layout import Field, Layout
-from tacit.methods.heonn.exchange import find_absurd, stack
-from tacit.methods.heonn.units import HEADROOM, Rows, with_bias
+from tacit.methods.heonn.exchange import HEADROOM, Rows, find_absurd, stack, with_bias
 from tacit.models.leastsquares import Matrix
 
 Indices = NDArray[np.int64]
@@ -32,9 +31,8 @@ def draw_features(
 ) -> tuple[Indices, Matrix]:
     """Return a share of the columns, drawn at random, each with a factor.
 
-    A column that is drawn k times in a sample with replacement acts, in ridge regression, as one that is
-    √k as long. So it is taken once, with the factor √k, and its other places get the factor 0: the same
-    model, without a system of equations that is singular but for the penalty.
+    A column that is drawn k times acts, in ridge regression, as one that is √k as long. So it is taken once,
+    with the factor √k, and 0 at its other places: no system is singular but for the penalty.
 
     >>> columns, factors = draw_features(np.random.default_rng(0), 6, 1.0, True)
     >>> columns.tolist(), (factors**2).round(9).tolist()

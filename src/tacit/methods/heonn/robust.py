@@ -15,8 +15,7 @@ import numpy as np
 from tacit.core.layout import Field, Layout
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
-from tacit.methods.heonn.exchange import Exchange
-from tacit.methods.heonn.units import Rows, Units
+from tacit.methods.heonn.exchange import Exchange, Rows, Units
 from tacit.models.leastsquares import Matrix, solve_triangle, stack, triangle
 
 

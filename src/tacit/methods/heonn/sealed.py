@@ -1,9 +1,8 @@
 """Sums only: the upper triangle of XᵀFFX and m are one vector through any protected sum.
 
-The paper's factor reveals XᵀFFX of a single client, because factors merge but do not add. XᵀFFX itself
-adds, so that a protected sum shows nobody more than the total. Columns are divided by their length over
-the whole federation, so that all entries lie in [-1, 1]; λ stays that of eq. 2. With folds, every fold's sums
-travel side by side, and whoever opens them chooses penalty, width and scale by cross-validation.
+The paper's factors merge but do not add; XᵀFFX adds, so that a protected sum shows nobody more than the
+total. Columns are divided by their length over the whole federation, so that all entries lie in [-1, 1]; λ
+stays that of eq. 2. With folds, every fold's sums travel side by side, to choose by cross-validation.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ from tacit.core.errors import ConfigError, DataError
 from tacit.core.layout import Field, Layout
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
-from tacit.methods.heonn.exchange import Exchange
+from tacit.methods.heonn.exchange import Exchange, Rows, Units
 from tacit.methods.heonn.selection import Candidate, Selection, solve_sums
-from tacit.methods.heonn.units import Rows, Units
 from tacit.models.leastsquares import upper
 
 MIN_UNBOUNDED = 1e-12  # largest entry of a sum without a bound, which is rounded to 2⁻⁶⁰

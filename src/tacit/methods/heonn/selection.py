@@ -24,7 +24,7 @@ from tacit.core.layout import Field, Layout
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
-from tacit.methods.heonn.units import Units
+from tacit.methods.heonn.exchange import Units
 from tacit.models.leastsquares import Matrix, solve_gram, symmetric
 from tacit.models.onelayer import OneLayer
 

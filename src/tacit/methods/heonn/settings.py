@@ -13,12 +13,11 @@ from tacit.core.protection import Protection
 from tacit.core.shared import Shared
 from tacit.data.schema import Schema
 from tacit.methods.base import Method
-from tacit.methods.heonn.exchange import Exchange
+from tacit.methods.heonn.exchange import Exchange, Units, has_constant_slope
 from tacit.methods.heonn.paper import Paper
 from tacit.methods.heonn.robust import Robust
 from tacit.methods.heonn.sealed import Sealed
 from tacit.methods.heonn.selection import Selection
-from tacit.methods.heonn.units import Units, has_constant_slope
 from tacit.models.activations import ActivationName
 from tacit.models.randomlayer import LayerKind, RandomLayer
 

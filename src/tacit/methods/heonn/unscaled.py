@@ -1,9 +1,8 @@
 """Scale and weights from one sum: XᵀX of unscaled rows, with its row of ones, holds n, Σx and Σx².
 
 With T the map from unscaled to standardised rows, that of the standardised ones is T XᵀX Tᵀ, and m becomes
-T m: so rows need not be scaled before they are summed, and one sum serves preparation and training. What is
-subtracted costs digits, twice as many as the mean of a column has more than its spread; so this is for sums
-that keep all digits, and for columns whose mean is not far beyond their spread.
+T m: one sum serves preparation and training. What is subtracted costs digits, twice as many as the mean of a
+column has more than its spread: so this is for exact sums, and means that are not far beyond the spread.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from tacit.core.layout import Field, Layout
 from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Preparation
 from tacit.data.schema import Schema
-from tacit.methods.heonn.exchange import Exchange
-from tacit.methods.heonn.units import Units
+from tacit.methods.heonn.exchange import Exchange, Units
 from tacit.models.leastsquares import Matrix, symmetric, upper
 
 MAX_MEAN = 100.0  # of a column, in spreads: four of sixteen digits are lost then
