@@ -37,25 +37,9 @@ def check_compatibility(
     task: str | None = None,
     standing: bool = False,
 ) -> int:
-    """Refuse what cannot work together, before anything is computed or sent.
+    """Refuse what cannot work together; return the fewest contributions over which a total opens.
 
-    Parameters
-    ----------
-    method : Method
-    protection : Protection
-    clients : int, optional
-        How many will be asked, if that is known; in a standing federation the founders.
-    min_clients : int, optional
-        Fewest contributions over which a total opens, if the federation agrees on a number.
-    task : str, optional
-        What is to be learnt, if that is known.
-    standing : bool
-        Whether clients may come and withdraw later.
-
-    Returns
-    -------
-    int
-        Fewest contributions over which a total opens.
+    What is not known yet is left out. In a standing federation ``clients`` are the founders.
     """
     if task is not None:
         method.check_task(task)
