@@ -44,7 +44,8 @@ def _agree(party: Party, message: Message, assemble: Assemble) -> tuple[Componen
     components = agreed(party, assemble)
     half = protection_half(party, components)
     for earlier in attempts(party).values():
-        components.method.carry_over(party, earlier)
+        for part in (components.method, components.preparation):
+            part.carry_over(party, earlier)
         half.carry_over(earlier)
     return components, over("guard/", half.introduce(under("guard/", message)))
 

@@ -39,6 +39,12 @@ class PendingSum:
     _pieces: dict[str, list[Any]] = field(default_factory=dict)
     _told: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if self.layout.clear and self.component != "method":
+            raise TypeError(
+                f"{self.contribution}: only a method says how clear fields are checked and folded"
+            )
+
     def telling(self, layout: Layout, told: Mapping[str, Any]) -> PendingSum:
         """Return the same sum with other bounds, and with more fields on every ask."""
         # Contributors and failures stay those of this sum.

@@ -105,7 +105,7 @@ def open_standing_total(party: Party, message: Message, components: Components, 
             f"total over {message['clients']} clients of which {message['changed']} changed, agreed were at "
             f"least {least}: {party.id} does not open it"
         )
-    total = open_entry(components, protection_half(party, components), shared.schema, message)
+    total = open_entry(components, protection_half(party, components), shared.schema, message, party.cache)
     result = apply_standing_total(components, message, total, shared)
     shown = over("shared/", result) if manifest_of(party).experiment else {}
     return Message(digest=result.digest(), **shown)

@@ -23,8 +23,8 @@ from tacit.core.exposure import COORDINATOR, Exposure
 from tacit.core.manifest import Manifest
 from tacit.core.message import Message
 from tacit.core.parallel import cpu_seconds
+from tacit.core.party import Vault
 from tacit.core.protection import Protection
-from tacit.core.secret import Secret
 from tacit.core.tags import ask_context, reply_context, tagged, untagged
 
 Transcript = Callable[[str, str, str, bytes], None]  # receiver, sender, step, what was received
@@ -49,7 +49,7 @@ class Transport:
         self.manifest = manifest
         self._protection = protection
         self.events = events
-        self.channels: dict[str, Secret] = {}  # party -> key of the tags between it and the coordinator
+        self.channels = Vault()  # party -> key of the tags between it and the coordinator
         self.services: set[str] = set()  # parties without rows, such as a key server
         self.failures: dict[str, str] = {}  # party -> why it failed last
         self.unanswered: Counter[str] = Counter()  # party -> invitations that it did not answer

@@ -26,6 +26,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from tacit.core.errors import ProtectionError
+from tacit.core.exposure import COORDINATOR
 from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.party import Party
@@ -128,7 +129,7 @@ class SharedKey:
         if "wrap" not in ticket:
             return
         party, maker = self._party, ticket["maker"]
-        if ticket.get("preshared"):
+        if self._terms.at_enrolment and ticket.get("preshared"):
             key = self._preshared_key(maker)
         else:
             key = sealing_key(party, maker, ticket["exchange"])
@@ -137,8 +138,10 @@ class SharedKey:
 
     def _preshared_key(self, other: str) -> Secret:
         """Return the key that two parties share for one run by their preshared exchange keys."""
-        if other == self._party.id:
-            raise ProtectionError(f"{other} was told to seal for itself")
+        if other in (COORDINATOR, self._party.id):
+            raise ProtectionError(
+                f"{self._party.id} was told to seal for {other}: only other clients are sealed for"
+            )
         private, public = self._party.preshared(other)
         return pair_key(private, public, "seal", run_of(self._party))
 

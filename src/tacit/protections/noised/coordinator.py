@@ -110,6 +110,8 @@ class NoisedCoordinator(CoordinatorHalf):
 
     def resume(self, sums: int) -> None:
         """Charge what was released before the run was stopped."""
+        if sums and self.budget is None:
+            raise ProtectionError("the noise was not sized: prepare the protection before the run goes on")
         if sums and self.budget is not None:
             self.budget.charge(min(sums, self.budget.sums))
         self.inner.resume(sums)

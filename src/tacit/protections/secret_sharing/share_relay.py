@@ -76,6 +76,8 @@ class ShareRelay(AuthenticatedCoordinator):
         """Give the clients' key to those that lack it, and return who took it."""
         key = self.key_relay.made
         lacking = [name for name in names if name in key.wraps]
+        if not lacking:
+            return []
         sealer = key.sealers.get(lacking[0], key.maker)
         for name in lacking:
             self.link.record_relay(sealer, name, WRAPPED + len(key.bundle.data))
