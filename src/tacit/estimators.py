@@ -110,13 +110,12 @@ class FedHEONNClassifier(ClassifierMixin, _FedHEONNEstimator):  # type: ignore[m
         self.classes_, codes = np.unique(column_or_1d(labels, warn=True), return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y holds one class, {self.classes_.tolist()}: a classifier needs two")
-        table = Table.of(rows, codes, name="X")
-        self._train(table, groups)
+        self._train(Table.of(rows, codes, name="X"), groups)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities of the classes."""
-        rows = self._rows(X)
+        rows = self._rows(X)  # first: it refuses where nothing is fitted
         probabilities: NDArray[np.float64] = self.model_.predict_proba(rows)
         return probabilities
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +20,6 @@ from tacit.core.manifest import Components, Manifest, new_run
 from tacit.core.parallel import one_thread
 from tacit.core.protection import Protection
 from tacit.core.random import generator
-from tacit.core.secret import Secret
 from tacit.core.snapshot import Snapshot
 from tacit.core.snapshot import resume as resume_run
 from tacit.core.transport import Transcript
@@ -79,6 +79,11 @@ class Federation:
         self.declared = dict(declared or {})
         self._engine_settings = {"workers": workers, "timeout": timeout, **engine}
         self.transport: dict[str, Any] = {"name": "embedded"}
+        # What another engine changes: whose keys, who is pinned, who keeps rows aside.
+        self._secret = site_secret(seed, COORDINATOR)
+        self._pinned: Callable[[str], bytes] = partial(pinned_identity, seed)
+        self._preshared: frozenset[str] = frozenset()
+        self._evaluated = bool(holdings.kept.any())
 
     @classmethod
     def embedded(
@@ -223,9 +228,9 @@ class Federation:
                 manifest,
                 components,
                 events,
-                secret=self._secret(),
+                secret=self._secret,
                 pinned=self._pinned,
-                preshared=self._preshared(),
+                preshared=self._preshared,
                 transcript=transcript,
             )
             coordinator = Coordinator(link)
@@ -245,7 +250,7 @@ class Federation:
         coordinator.enrol()
         method.check(coordinator.schema)
         preparation = coordinator.components.preparation
-        evaluated = self._evaluated()
+        evaluated = self._evaluated
         agreed = start or preparation.idle(method)
         sums = method.sums + evaluated + (0 if agreed else preparation.sums)
         coordinator.protection.prepare(sums)
@@ -264,20 +269,6 @@ class Federation:
         return Training(
             model, outcome, coordinator.schema, coordinator.manifest, ledger, coordinator.failures, holdout
         )
-
-    # What another engine changes: whose keys, who is pinned, who keeps rows aside, where parties live.
-
-    def _secret(self) -> Secret:
-        return site_secret(self.seed, COORDINATOR)
-
-    def _pinned(self, name: str) -> bytes:
-        return pinned_identity(self.seed, name)
-
-    def _preshared(self) -> frozenset[str]:
-        return frozenset()
-
-    def _evaluated(self) -> bool:
-        return bool(self.holdings.kept.any())
 
     @contextmanager
     def _engine(self, manifest: Manifest, components: Components) -> Iterator[Engine]:

@@ -14,6 +14,7 @@ from tacit.federation import Federation
 from tacit.methods import METHODS
 from tacit.protections.plain import Plain
 from tacit.testing import check_method
+from tests.quick import representatives
 
 CASES = [(name, task) for name in METHODS for task in METHODS.get(name).tasks]
 CLOSED = [(name, task) for name, task in CASES if METHODS.get(name).closed_form]
@@ -149,7 +150,7 @@ def test_it_is_protected_unless_told_otherwise(name, table_of):
     assert training.manifest.components["protection"]["name"] == method.default_protection != "plain"
 
 
-@pytest.mark.parametrize("name", list(METHODS))
+@pytest.mark.parametrize("name", representatives(METHODS, "fedheonn", "fedavg"))
 def test_every_protection_serves_it_or_says_beforehand_why_not(name, any_protection, table_of, keys_once):
     method = METHODS.get(name).tiny()
     table = table_of(method.tasks[0])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from tests.quick import representatives
 
 ROOT = Path(__file__).parents[2]
 WITH_CODE = ["python.md", "quickstart.md", "exposure.md", "standing.md", "averaging.md"]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/*.md")])
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -69,6 +71,21 @@ def test_pages_name_no_place_of_the_developers(page: Path) -> None:
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\((?!https?:|mailto:|#)([^)#]+)", page.read_text(encoding="utf-8")):
         assert (page.parent / link).exists(), link
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda p: p.name
+)
+def test_names_of_ours_that_a_page_tells_are_there(page: Path) -> None:
+    for name in set(re.findall(r"`(tacit(?:\.\w+)+)`", page.read_text(encoding="utf-8"))):
+        assert pkgutil.resolve_name(name) is not None
+
+
+def test_the_picture_of_the_rooms_shows_those_of_the_import_contract() -> None:
+    (contract,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    rooms = [layer.removeprefix("tacit.") for layer in contract["layers"] if not layer.startswith("(")]
+    drawn = re.findall(r"monospace\)\">(\w+)</text>", (ROOT / "docs" / "rooms.svg").read_text())
+    assert drawn == rooms
 
 
 def test_the_commands_that_are_shown_are_accepted() -> None:

@@ -95,6 +95,7 @@ def test_scores_by_round_are_in_result_and_report(tacit: Tacit) -> None:
     assert "Round by round" in (folder / "report.html").read_text()
 
 
+@pytest.mark.draws
 def test_accuracy_against_epsilon_is_in_the_report(tacit: Tacit) -> None:
     words = ("--example-noise", 0.8, "--example-sampling", 0.5, "--example-epsilon", 60)
     said = tacit("run", "--method", "fedavg", "--rounds", 2, *words, *SMALL, "--json").json

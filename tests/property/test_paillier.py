@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.core.errors import ProtectionError
-from tacit.crypto.paillier import Adder, Packing, PrivateKey, ShortKeyWarning, make_keys, multiply
+from tacit.crypto.paillier import Adder, Packing, PrivateKey, ShortKeyWarning, make_keys
+from tests.helpers.weighted import multiply
 from tests.quick import examples
 
 packings = st.builds(Packing, st.integers(2, 64), st.integers(0, 63))

@@ -128,14 +128,14 @@ def test_ckks_keeps_its_promise_with_twenty_thousand_summands(scene_of, chosen):
     narrow, wide = rng.uniform(-BOUND, BOUND, (2000, 40)), rng.normal(size=(2000, 40)) * 1e6
     rows = named([{"narrow": one, "wide": two} for one, two in zip(narrow[:3], wide[:3], strict=True)])
     scene = scene_of(protection, rows, bound=bounds).begin()
-    layout, holder = scene.components.method._layout(None), scene.site("client-1")
-    cipher = protection.cached(holder, protection._cipher)
+    layout, client = scene.components.method._layout(None), protection.at_client(scene.site("client-1"))
+    cipher = client.key.cached(scheme(chosen).cipher)
     adder = scheme(chosen).adder(cipher.key_id)
     for one, two in zip(narrow, wide, strict=True):
-        slots = protection._slots(layout, 20_000).encode(np.concatenate([one, two]))
+        slots = protection.slots(layout, 20_000).encode(np.concatenate([one, two]))
         blob = cipher.encrypt(slots, bound=1.0, summands=20_000)
         for _ in range(10):
             adder.add(blob)
-    vector = protection.open(holder, {"cipher": Blob("cipher", adder.total())}, layout)
+    vector = client.open({"cipher": Blob("cipher", adder.total())}, layout)
     total = Total(layout.unpack(vector), 20_000)
     assert_sums(protection, total, narrow.repeat(10, axis=0), wide.repeat(10, axis=0))

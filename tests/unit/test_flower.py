@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -156,7 +155,7 @@ def job(tmp_path, rows):
 
 
 def grid_of(sites, settings):
-    config = {"settings": msgspec.json.encode(launching._travelling(settings)).decode()}
+    config = {"settings": launching.encode_settings(settings)}
     return Grid({name: path for name, path in sites.items() if name != COORDINATOR}, config)
 
 

@@ -21,8 +21,9 @@ from tacit.crypto.masking import (
     sign_for,
 )
 from tacit.crypto.neighbours import neighbours_for
-from tacit.crypto.sharing import recover_vector, share_vector
+from tacit.crypto.sharing import share_vector
 from tacit.protections.masked.neighbours import assign_holders, find_place
+from tacit.protections.masked.wire import recover_secret, to_elements
 
 SEED = Secret(bytes(range(32)))
 
@@ -51,17 +52,12 @@ def test_masks_are_uniform_at_both_ends_of_a_word(dtype):
         assert ((counts - expected) ** 2 / expected).sum() < 150  # 63 degrees: once in 10^8 runs
 
 
-def halves(secret):
-    """Give the bytes of a key as field elements of four bytes each."""
-    return np.frombuffer(secret.reveal(), "<u4").astype(np.uint64)
-
-
 def masked_sum(dtype, vanished=()):
     """Bonawitz's sum in one room: five clients, one key each, a self-mask each."""
     names = [f"client-{number}" for number in range(5)]
     keys = {name: new_exchange() for name in names}
     selves = {name: new_seed() for name in names}
-    shares = {name: share_vector(halves(keys[name][0]), 5, 3) for name in names}
+    shares = {name: share_vector(to_elements(keys[name][0].reveal()).reshape(-1), 5, 3) for name in names}
 
     def seed(private, own, other):
         return pair_seed(pair_key(private, keys[other][1], "mask", "run"), "run", 4, own, other)
@@ -78,7 +74,7 @@ def masked_sum(dtype, vanished=()):
     arrived = [name for name in names if name not in vanished]
     add_masks(total, [(selves[name], -1) for name in arrived])
     for gone in vanished:
-        private = Secret(recover_vector(shares[gone][2:], 3).astype("<u4").tobytes())
+        private = recover_secret(shares[gone][2:], 3, keys[gone][0].__eq__, gone)
         add_masks(total, [(seed(private, gone, other), sign_for(gone, other)) for other in arrived])
     return total, sum(inputs[name] for name in arrived)
 

@@ -80,7 +80,7 @@ class TestNoise:
         protection, rows = Noised(epsilon=2.0, clip=3.0, **chosen), rows_of(size)
         scene = prepared(protection, rows, sums=5)
         error = scene.total()["vector"] - scene.expected()
-        self.check(error, (sigma_for(2.0, 1e-5, 5, mechanism="discrete") * 3.0) ** 2)
+        self.check(error, (sigma_for(2.0, 1e-5, 5) * 3.0) ** 2)
 
     @pytest.mark.parametrize(
         ("name", "size"), [("plain", 20_000), ("ckks", 20_000), ("ckks-compact", 20_000), ("paillier", 2000)]
@@ -90,7 +90,7 @@ class TestNoise:
         scene = prepared(protection, rows_of(size), sums=5)
         error = scene.total()["vector"] - scene.expected()
         # Two of the three clients over which a total opens at least have it all; four add their components.
-        accounted = (sigma_for(2.0, 1e-5 * (1 - TAIL_SHARE), 5, mechanism="discrete") * 3.0) ** 2
+        accounted = (sigma_for(2.0, 1e-5 * (1 - TAIL_SHARE), 5) * 3.0) ** 2
         # A coarser inner protection has a coarser grid, whose rounding counts as sensitivity.
         grid = choose_grid(protection, Layout(Field("vector", (size,))), 4, 5, 3)
         inflation = (1 + np.sqrt(size) / 2 * grid.unit / 3.0) ** 2
@@ -101,7 +101,7 @@ class TestNoise:
         protection = Noised(epsilon=2.0, where="distributed", colluding=0)
         scene = prepared(protection, rows_of(20_000))
         error = scene.total(lost=CLIENTS[:1])["vector"] - scene.expected(CLIENTS[:1])
-        self.check(error, sigma_for(2.0, 1e-5 * (1 - TAIL_SHARE), 1, mechanism="discrete") ** 2)
+        self.check(error, sigma_for(2.0, 1e-5 * (1 - TAIL_SHARE), 1) ** 2)
         with pytest.raises(OpeningError, match="2 contributions, no total over fewer than 3"):
             prepared(protection, rows_of(4)).total(lost=CLIENTS[:2])
 
@@ -211,7 +211,7 @@ class TestBudget:
         protection = Noised(epsilon=2.5, where=where)
         scene = prepared(protection, rows_of(5), sums=3)
         delta = 1e-5 * (1 if where == "central" else 1 - TAIL_SHARE)
-        noise = sigma_for(2.5, delta, 3, mechanism="discrete")
+        noise = sigma_for(2.5, delta, 3)
         theirs = dp_accounting.rdp.RdpAccountant(ORDERS + LARGE_ORDERS)
         assert scene.coordinator.protection.spent() == 0
         for number in (1, 2, 3):
@@ -420,5 +420,5 @@ class TestWrapping:
 
     @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0, 100.0, HUGE])
     def test_promised_precision_is_about_the_noise_of_one_sum(self, epsilon):
-        noise = sigma_for(epsilon, 1e-5, 1, mechanism="discrete")
+        noise = sigma_for(epsilon, 1e-5, 1)
         assert 0.65 < noise / Noised(epsilon=epsilon).promises.precision < 1.1

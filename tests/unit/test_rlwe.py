@@ -8,19 +8,17 @@ import pytest
 from tacit.core.errors import ConfigError, MessageError, ProtectionError
 from tacit.core.secret import Secret
 from tacit.crypto.masking import expand
-from tacit.crypto.rlwe import Adder, Cipher, make_keys, read, rounding_unit
+from tacit.crypto.rlwe import Adder, Cipher, make_key, read, rounding_unit
 from tacit.crypto.rlwe.blob import DEGREE, NOISE_BITS, noise_bits
 from tacit.crypto.rlwe.ring import noise
 
 
 @pytest.fixture(scope="module")
-def keys():
-    return make_keys()
-
-
-@pytest.fixture(scope="module")
-def cipher(keys):
-    return Cipher(keys.secret)
+def cipher():
+    secret, key_id = make_key()
+    made = Cipher(secret)
+    assert made.key_id == key_id
+    return made
 
 
 def secret_of(cipher):
@@ -73,31 +71,31 @@ class TestArithmetic:
 
 class TestSums:
     @pytest.mark.parametrize("size", [1, 100, DEGREE, DEGREE + 1, 3 * DEGREE - 5])
-    def test_totals_are_right_to_their_unit(self, keys, cipher, size):
+    def test_totals_are_right_to_their_unit(self, cipher, size):
         rows = np.random.default_rng(size).uniform(-1, 1, (9, size))
-        adder = Adder(keys.key_id)
+        adder = Adder(cipher.key_id)
         for row in rows:
             adder.add(cipher.encrypt(row, bound=1.0, summands=9))
         found = cipher.decrypt(adder.total())
         assert np.abs(found - rows.sum(axis=0)).max() <= rounding_unit(1.0, 9)
 
-    def test_values_at_their_bound_fill_the_room_and_do_not_overrun(self, keys, cipher):
+    def test_values_at_their_bound_fill_the_room_and_do_not_overrun(self, cipher):
         for bound, summands in ((1.0, 4), (3.0, 5), (2.0**-20, 8), (1e30, 3)):
-            adder = Adder(keys.key_id)
+            adder = Adder(cipher.key_id)
             for _ in range(summands):
                 adder.add(cipher.encrypt([bound, -bound], bound=bound, summands=summands))
             total = bound * summands
             assert cipher.decrypt(adder.total()) == pytest.approx([total, -total], rel=1e-12)
 
-    def test_totals_of_groups_add_up_like_their_members(self, keys, cipher):
+    def test_totals_of_groups_add_up_like_their_members(self, cipher):
         blobs = [cipher.encrypt([0.25 * i], bound=1.0, summands=4) for i in range(4)]
         halves = []
         for pair in (blobs[:2], blobs[2:]):
-            adder = Adder(keys.key_id)
+            adder = Adder(cipher.key_id)
             for blob in pair:
                 adder.add(blob)
             halves.append(adder.total())
-        whole = Adder(keys.key_id)
+        whole = Adder(cipher.key_id)
         for half in halves:
             whole.add(half)
         assert cipher.decrypt(whole.total()).tolist() == [1.5]
@@ -116,20 +114,20 @@ class TestSums:
 class TestRefusals:
     def test_another_key(self, cipher):
         blob = cipher.encrypt([1.0], bound=1.0, summands=2)
-        other = make_keys()
-        for refuse in (Cipher(other.secret).decrypt, Adder(other.key_id).add):
+        other, other_id = make_key()
+        for refuse in (Cipher(other).decrypt, Adder(other_id).add):
             with pytest.raises(ProtectionError, match="under key"):
                 refuse(blob)
 
     @pytest.mark.parametrize("place", range(0, 44 + 8 + 32 + 16, 3))
-    def test_a_flipped_bit(self, keys, cipher, place):
+    def test_a_flipped_bit(self, cipher, place):
         blob = bytearray(cipher.encrypt([1.0], bound=1.0, summands=2))
         blob[place] ^= 4
         with pytest.raises((MessageError, ProtectionError)):
-            read(keys.key_id, bytes(blob))
+            read(cipher.key_id, bytes(blob))
 
-    def test_too_many_and_unlike_summands_leave_the_total_as_it_was(self, keys, cipher):
-        adder = Adder(keys.key_id)
+    def test_too_many_and_unlike_summands_leave_the_total_as_it_was(self, cipher):
+        adder = Adder(cipher.key_id)
         for _ in range(2):
             adder.add(cipher.encrypt([1.0], bound=1.0, summands=2))
         with pytest.raises(ProtectionError, match="declared at encryption"):
@@ -150,8 +148,8 @@ class TestRefusals:
         with pytest.raises(ConfigError, match="nothing was added"):
             Adder(cipher.key_id).total()
 
-    def test_an_overrun_total_is_not_shown(self, keys, cipher):
-        adder = Adder(keys.key_id)
+    def test_an_overrun_total_is_not_shown(self, cipher):
+        adder = Adder(cipher.key_id)
         for _ in range(4):  # each within its bound, all beyond the promised total
             adder.add(cipher.encrypt([1.0], bound=1.0, summands=4, total=2.0))
         with pytest.raises(ProtectionError, match="overran its bound"):

@@ -24,8 +24,7 @@ from tacit.crypto.paillier import Packing, add_blobs
 from tacit.protections.ckks import CKKS
 from tacit.protections.ckks.schemes import scheme
 from tacit.protections.keys.shared_key import SharedKey
-from tacit.protections.paillier import KEY_SERVER, Paillier
-from tacit.protections.paillier.client import KeyServer
+from tacit.protections.paillier import KEY_SERVER, KeyServer, Paillier
 from tacit.protections.ring import Ring
 from tests.quick import examples, representatives
 

@@ -68,28 +68,21 @@ def lines(promises: Mapping[str, Any]) -> list[tuple[str, str]]:
     >>> lines(Plain().promises.as_dict())[0]
     ('totals open at', 'the coordinator')
     """
-    holds = [(f"held by {_who_is(who)}", what) for who, what in promises["keys"].items()]
-    sees = [(f"{_who_is(who)} sees", what) for who, what in promises["sees"].items()]
+    holds = [(f"held by {who.replace('-', ' ')}", what) for who, what in promises["keys"].items()]
+    sees = [(f"{who.replace('-', ' ')} sees", what) for who, what in promises["sees"].items()]
+    precision = promises["precision"]
+    noise = f"about {precision:.1f} × clip in each value if a run has one sum; more with more"
+    error = f"{precision:.1e} of bound × clients" if precision else "none but float rounding"
     return [
         ("totals open at", "the coordinator" if promises["opens"] == "coordinator" else "the clients"),
         *holds,
         *sees,
         ("undone by", promises["collusion"]),
         ("if a client vanishes", promises["dropout"]),
-        _error(promises["precision"]),
+        ("noise", noise) if precision >= NOISE else ("largest error", error),
         ("bytes per value", f"{promises['bytes_per_value']:g}" + " × clients" * promises["per_client"]),
         *(("warning", text) for text in promises["warnings"]),
     ]
-
-
-def _error(precision: float) -> tuple[str, str]:
-    if precision >= NOISE:
-        return ("noise", f"about {precision:.1f} × clip in each value if a run has one sum; more with more")
-    return "largest error", f"{precision:.1e} of bound × clients" if precision else "none but float rounding"
-
-
-def _who_is(who: str) -> str:
-    return who.replace("-", " ")
 
 
 def changed(promises: Mapping[str, Any], default: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -80,7 +80,7 @@ def add(
     state: State,
     clients: Annotated[list[str] | None, typer.Argument(help="Clients that contribute.")] = None,
     everyone: Annotated[bool, typer.Option("--all", help="All clients that have not withdrawn.")] = False,
-    rows: Annotated[str | None, typer.Option(help="Component of their rows, such as 0:100.")] = None,
+    rows: Annotated[str | None, typer.Option(help="Part of their rows, such as 0:100.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the contribution.")] = None,
     as_json: Json = False,
 ) -> None:

@@ -48,11 +48,9 @@ def exposure_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("who", style="cyan", no_wrap=True)
     table.add_column("what", min_width=16)
-    for heading in ("about", "class"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("over", "times", "bytes"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("open", no_wrap=True)
+    for heading in ("about", "class", "over", "times", "bytes", "open"):
+        counted = heading in ("over", "times", "bytes")
+        table.add_column(heading, justify="right" if counted else "left", no_wrap=True)
     for row in rows:
         if row["class"] != "public":
             words = (row["who"], row["what"], ABOUT.get(row["about"], row["about"]), row["class"])
@@ -119,17 +117,14 @@ def listing(rows: Sequence[Mapping[str, Any]], columns: tuple[tuple[str, str], .
     for index, (_, heading) in enumerate(columns):
         table.add_column(heading, style="cyan" if not index else None, overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(row.get(key)) for key, _ in columns))
+        cells = (row.get(key) for key, _ in columns)
+        table.add_row(*(Text("–", "dim") if cell is None else Text(plain_text(cell)) for cell in cells))
     return table
 
 
 def pairs_table(pairs: Iterable[tuple[str, Any]]) -> Table:
     """Set names beside what they stand for, without a heading."""
     return listing([{"key": key, "value": value} for key, value in pairs], (("key", ""), ("value", "")))
-
-
-def _cell(value: Any) -> Text:
-    return Text("–", style="dim") if value is None else Text(plain_text(value))
 
 
 def plain_text(value: Any) -> str:

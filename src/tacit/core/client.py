@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from tacit.core.briefing import read_log
 from tacit.core.errors import ConfigError, OpeningError, StepError
@@ -17,18 +17,11 @@ from tacit.core.manifest import Components, Manifest
 from tacit.core.marks import marked
 from tacit.core.message import Message
 from tacit.core.party import Party
-from tacit.core.protection import ClientHalf, Protection, Vector
+from tacit.core.protection import ClientHalf, Opener, Protection
 from tacit.core.shared import Shared, Total
 
 Assemble = Callable[[Manifest], Components]
 BEFORE = "before/"
-
-
-class Opener(Protocol):
-    """Half of a protection that opens totals, at the coordinator or at a client."""
-
-    def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Open a protected total."""
 
 
 def enrol(party: Party, message: Message, assemble: Assemble) -> Message:
@@ -51,7 +44,8 @@ def _agree(party: Party, message: Message, assemble: Assemble) -> tuple[Componen
     components = agreed(party, assemble)
     half = protection_half(party, components)
     for earlier in attempts(party).values():
-        components.method.carry_over(party, earlier)
+        for part in (components.method, components.preparation):
+            part.carry_over(party, earlier)
         half.carry_over(earlier)
     return components, over("guard/", half.introduce(under("guard/", message)))
 

@@ -14,23 +14,20 @@ contributes to the next sum in one wave, and the coordinator never sees a model.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from tacit.core.client import layout_of, open_entry, under, view_of
 from tacit.core.enrolment import Enrolment
 from tacit.core.errors import FederationError
-from tacit.core.events import Events, Noted, TotalOpened
+from tacit.core.events import Noted, TotalOpened
 from tacit.core.link import Link
-from tacit.core.manifest import Components, Manifest
 from tacit.core.message import Message
 from tacit.core.pending_sum import PendingSum
 from tacit.core.roles import Agreement
 from tacit.core.shared import Shared, Total
-from tacit.core.snapshot import Snapshot, final_checkpoint, take_checkpoint
+from tacit.core.snapshot import Snapshot, make_checkpoint, take_checkpoint
 from tacit.core.transport import some
 
 
@@ -44,29 +41,20 @@ class Outcome:
 
 
 class Coordinator:
-    """The coordinator at work on one run.
-
-    Parameters
-    ----------
-    link : Link
-        To the parties of the run.
-
-    Attributes
-    ----------
-    protection : CoordinatorHalf
-        What the run's protection does here.
-    progress : mapping
-        What the method counts, after its last complete round.
-    keep : callable, optional
-        Told what the run can go on from whenever a method has completed a round.
-    """
+    """The coordinator at work on one run; ``link`` leads to its parties."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
-        self.protection = link.components.protection.at_coordinator(link)
+        self.manifest = link.manifest  # what the federation has agreed on
+        self.components = link.components  # method, protection and preparation of the run
+        self.events = link.events  # where to tell what happens
+        self.failures = link.transport.failures  # parties that failed, with the last reason
+        self.ask = link.ask  # for one step of the method
+        self.rng = link.manifest.rng  # public randomness of this run
+        self.protection = link.components.protection.at_coordinator(link)  # what it does here
         self.sums = 0  # begun so far
-        self.progress: Mapping[str, Any] = {}
-        self.keep: Callable[[Snapshot], None] | None = None
+        self.progress: Mapping[str, Any] = {}  # what the method counts, after its last complete round
+        self.keep: Callable[[Snapshot], None] | None = None  # told what the run can go on from after a round
         self.marks: dict[int, Mapping[str, Any]] = {}  # log entries -> how far the method was by then
         self.repeats = 0  # rounds that clients compute once more, since the run was stopped
         self.begun = 0  # sums before that
@@ -77,16 +65,6 @@ class Coordinator:
     # -- what methods may ask about ------------------------------------------------------------------
 
     @property
-    def manifest(self) -> Manifest:
-        """What the federation has agreed on."""
-        return self.link.manifest
-
-    @property
-    def components(self) -> Components:
-        """Method, protection and preparation of the run."""
-        return self.link.components
-
-    @property
     def parties(self) -> tuple[str, ...]:
         """Clients that take part, in party order."""
         return self.link.parties
@@ -94,16 +72,6 @@ class Coordinator:
     @parties.setter
     def parties(self, names: tuple[str, ...]) -> None:
         self.link.parties = names
-
-    @property
-    def events(self) -> Events:
-        """Where to tell what happens."""
-        return self.link.events
-
-    @property
-    def failures(self) -> dict[str, str]:
-        """Parties that failed, with the last reason."""
-        return self.link.transport.failures
 
     @property
     def schema(self) -> Any:
@@ -118,10 +86,6 @@ class Coordinator:
     @shared.setter
     def shared(self, values: Shared) -> None:
         self.link.briefing.shared = values
-
-    def rng(self, *label: object) -> np.random.Generator:
-        """Return public randomness of this run."""
-        return self.manifest.rng(*label)
 
     # -- a run, from enrolment to the model ----------------------------------------------------------
 
@@ -145,18 +109,10 @@ class Coordinator:
         apply: Callable[..., Shared],
         parties: Sequence[str] | None = None,
     ) -> tuple[str, ...]:
-        """Sum a contribution over the parties and apply the total, wherever it opens.
+        """Sum a contribution over the parties (all, if left out) and apply the total, wherever it opens.
 
-        Parameters
-        ----------
-        contribution, apply : bound functions of the method or the preparation
-        parties : sequence of str, optional
-            Whom to ask; all that are enrolled, if left out.
-
-        Returns
-        -------
-        tuple of str
-            Who contributed.
+        ``contribution`` and ``apply`` are bound functions of the method or the preparation. Returns who
+        contributed.
         """
         pending = self.begin_sum(contribution, parties)
         entry = self.gather(pending)
@@ -219,17 +175,6 @@ class Coordinator:
 
     # -- other steps ---------------------------------------------------------------------------------
 
-    def ask(
-        self,
-        step: Callable[..., Any],
-        common: Mapping[str, Any] | None = None,
-        jobs: Mapping[str, Mapping[str, Any]] | None = None,
-        parties: Sequence[str] | None = None,
-        failures: dict[str, str] | None = None,
-    ) -> Iterator[tuple[str, Message]]:
-        """Ask parties for one step of the method; see :meth:`tacit.core.link.Link.ask`."""
-        return self.link.ask(step, common, jobs, parties, failures)
-
     def mark(self, number: int, **more: Any) -> None:
         """Record that so many rounds are complete, and what else a method has to know to go on from here."""
         self.progress = {"round": number, **more}
@@ -264,6 +209,6 @@ class Coordinator:
             self.events.emit(Noted("run", f"the experimenter read the model at {reply.party}", "warning"))
             shared = Shared(self.schema, under("shared/", reply.message))
             if self.keep is not None and self.progress:
-                self.keep(final_checkpoint(self, shared))
+                self.keep(make_checkpoint(self, self.progress, shared))
             return shared
         raise FederationError(f"no replica can be read: {self.failures[self.parties[0]]}")

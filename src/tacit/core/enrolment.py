@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tacit.core.client import initial_values, under
+from tacit.core.client import initial_values, over, under
 from tacit.core.engine import Reply
 from tacit.core.errors import ConfigError, FederationError, SchemaError, TacitError
 from tacit.core.events import Noted, RunStarted
@@ -28,28 +28,20 @@ class Enrolment:
     def enrol(self) -> None:
         """Agree on manifest and schema with every party."""
         link = self._link
-        asked, names = link.invited, {k: part["name"] for k, part in link.manifest.components.items()}
-        link.events.emit(
-            RunStarted(
-                link.manifest.run,
-                link.manifest.digest,
-                names["method"],
-                names["protection"],
-                link.components.protection.opens,
-                len(asked),
-                link.manifest.seed,
-            )
-        )
-        for warning in link.components.protection.promises.warnings:
+        asked, manifest, protection = link.invited, link.manifest, link.components.protection
+        method, protected_by = (manifest.components[kind]["name"] for kind in ("method", "protection"))
+        run = (manifest.run, manifest.digest, method, protected_by)
+        link.events.emit(RunStarted(*run, protection.opens, len(asked), manifest.seed))
+        for warning in protection.promises.warnings:
             link.events.emit(Noted("protection", warning, "warning"))
         call = self._invitation()
         self._enrol_services(call)
-        agreement = link.components.preparation.agreement(link.manifest.declared)
+        agreement = link.components.preparation.agreement(manifest.declared)
         link.parties = self._introduced(asked, call, agreement)
         link.transport.check_quorum("enrolment", asked, link.parties, self._failures)
         link.briefing.agree(agreement.settle())
-        if link.components.protection.opens == "coordinator":
-            link.briefing.begin(initial_values(link.components, link.schema, link.manifest))
+        if protection.opens == "coordinator":
+            link.briefing.begin(initial_values(link.components, link.schema, manifest))
 
     def late(self) -> tuple[str, ...]:
         """Return parties that did not answer when all were invited, and could be asked now.
@@ -81,12 +73,8 @@ class Enrolment:
         return admitted
 
     def _invitation(self) -> dict[str, Any]:
-        link = self._link
-        greeting = self._protection.greet()
-        return {
-            "manifest": link.manifest.to_message().encode(),
-            **{f"guard/{name}": value for name, value in greeting.items()},
-        }
+        manifest = self._link.manifest.to_message().encode()
+        return {"manifest": manifest, **over("guard/", self._protection.greet())}
 
     def _introduced(
         self, asked: Sequence[str], call: Mapping[str, Any], agreement: Agreement
@@ -120,6 +108,5 @@ class Enrolment:
 
     def _welcome(self, reply: Reply) -> Message:
         """Return an introduction, once it is known to be that party's own."""
-        link = self._link
         self._protection.welcome(reply.party, under("guard/", reply.message))
-        return link.transport.authentic(reply)
+        return self._link.transport.authentic(reply)

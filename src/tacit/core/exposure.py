@@ -37,26 +37,12 @@ FIELDS = {  # of asks and replies that every protection has, in words
 class Exposure:
     """Counts, for one wave, what each kind of party received; tells it as events.
 
-    Parameters
-    ----------
-    wave : int
-    step : str
-    protection : Protection
-        Says which of its fields hold keys, and what people call them.
-    starting : bool
-        Whether the shared values are those that the public seed gives: nobody's rows are in them yet.
-    aggregate : bool
-        Whether replies are totals over several clients.
+    The protection says which of its fields hold keys, and what people call them. ``starting``: the shared
+    values are those that the public seed gives. ``aggregate``: replies are totals over several clients.
     """
 
     def __init__(
-        self,
-        wave: int,
-        step: str,
-        protection: Protection,
-        *,
-        starting: bool = False,
-        aggregate: bool = False,
+        self, wave: int, step: str, protection: Protection, *, starting: bool = False, aggregate: bool = False
     ) -> None:
         self._wave = wave
         self._step = step

@@ -6,12 +6,13 @@ Methods do not see it. A protection's coordinator half gets it, and a sum under 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tacit.core.briefing import Briefing
 from tacit.core.client import view_of
 from tacit.core.differencing import OpenedTotals
-from tacit.core.engine import Engine, Reply
+from tacit.core.engine import Engine
 from tacit.core.errors import ConfigError
 from tacit.core.events import Events, Relayed
 from tacit.core.manifest import Components, Manifest
@@ -27,22 +28,14 @@ class Link:
 
     Parameters
     ----------
-    engine : Engine
-        Where the parties live.
-    manifest : Manifest
-    components : Components
-        Those that the manifest names, built here.
-    events : Events
-    timeout : float, optional
-        Seconds a party may take for a step.
+    engine, manifest, components, events, timeout, transcript
+        As :class:`~tacit.core.transport.Transport` takes them; components are those that the manifest names.
     secret : Secret, optional
         The coordinator's own, from which its signing key comes; protections with keys need it.
     pinned : callable, optional
         Returns the identity key that the coordinator has pinned for a party.
     preshared : frozenset of str
         Parties whose lasting exchange keys all others have pinned.
-    transcript : callable, optional
-        Told everything that anyone received: receiver, sender, step, bytes.
     """
 
     def __init__(
@@ -62,24 +55,17 @@ class Link:
         self.components = components
         self.preshared = preshared
         self.vault = Vault()
+        self.events = events or Events()  # where to tell what happens
         self.transport = Transport(
-            engine,
-            manifest,
-            components.protection,
-            events or Events(),
-            timeout=timeout,
-            transcript=transcript,
+            engine, manifest, components.protection, self.events, timeout=timeout, transcript=transcript
         )
         self.briefing = Briefing(lambda shared: view_of(components, shared))
+        # Asks enrolled parties for a step, after telling each what it does not know yet.
+        self.wave = partial(self.transport.wave, briefing=self.briefing)
         self.opened_totals = OpenedTotals()
         self.parties: tuple[str, ...] = ()  # clients that take part, in party order
         self._secret = secret
         self._pinned = pinned
-
-    @property
-    def events(self) -> Events:
-        """Where to tell what happens."""
-        return self.transport.events
 
     @property
     def schema(self) -> Any:
@@ -151,29 +137,6 @@ class Link:
             yield reply.party, reply.message
         if failures is None:
             self.transport.check_quorum(step.__name__, asked, answered, lost)
-
-    def wave(
-        self,
-        step: str,
-        parties: Sequence[str],
-        call: Mapping[str, Any],
-        jobs: Mapping[str, Mapping[str, Any]] | None = None,
-        *,
-        failures: dict[str, str],
-        number: int | None = None,
-        aggregate: bool = False,
-    ) -> Iterator[Reply]:
-        """Ask enrolled parties for a step, after telling each what it does not know yet."""
-        return self.transport.wave(
-            step,
-            parties,
-            call,
-            jobs,
-            failures=failures,
-            number=number,
-            briefing=self.briefing,
-            aggregate=aggregate,
-        )
 
     def kind_of(self, function: Callable[..., Any]) -> str:
         """Return which component of the manifest a marked function belongs to."""

@@ -37,35 +37,16 @@ class Manifest:
     """Run, parts with their settings, seed and thresholds, agreed at enrolment.
 
     An ask carries only the digest, so that nobody can be asked for something weaker later.
-
-    Parameters
-    ----------
-    run : str
-        The run's id; ours, not the engine's.
-    parts : mapping
-        For each of method, protection and preparation its ``name`` and ``config``.
-    seed : int
-        Source of public randomness.
-    min_clients : int
-        No total over fewer contributions is ever opened.
-    quorum : float
-        Share of the asked clients that must contribute to a sum.
-    experiment : bool
-        All parties belong to one experimenter, who may read a client's replica of the model.
-    attempt : int
-        How often this run was taken up again after it had been stopped.
-    declared : mapping
-        What the federation fixed beforehand about its data, such as the classes.
     """
 
-    run: str
-    components: Mapping[str, Any]
-    seed: int = 0
-    min_clients: int = 1
-    quorum: float = 0.8
-    experiment: bool = False
-    attempt: int = 0
-    declared: Mapping[str, Any] = field(default_factory=dict)
+    run: str  # the run's id; ours, not the engine's
+    components: Mapping[str, Any]  # for method, protection and preparation its ``name`` and ``config``
+    seed: int = 0  # source of public randomness
+    min_clients: int = 1  # no total over fewer contributions is ever opened
+    quorum: float = 0.8  # share of the asked clients that must contribute to a sum
+    experiment: bool = False  # all parties belong to one experimenter, who may read a client's replica
+    attempt: int = 0  # how often this run was taken up again after it had been stopped
+    declared: Mapping[str, Any] = field(default_factory=dict)  # what was fixed beforehand, such as classes
 
     @classmethod
     def of(cls, run: str, components: Components, **settings: Any) -> Manifest:

@@ -7,8 +7,10 @@ else survives a step, because on a deployed engine each step is a new process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections import UserDict
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -18,39 +20,21 @@ from tacit.core.events import Noted
 from tacit.core.message import Message
 from tacit.core.random import derive, generator
 from tacit.core.secret import Secret
-from tacit.core.values import Value, freeze
+from tacit.core.values import freeze
 
 
-class State(MutableMapping[str, Any]):
+class State(UserDict[str, Any]):
     """What a party remembers between steps: a mutable mapping of message values."""
 
-    __slots__ = ("_fields",)
-
-    def __init__(self, fields: Mapping[str, Value] | None = None) -> None:
-        self._fields: dict[str, Value] = dict(fields or {})
-
-    def __getitem__(self, name: str) -> Any:
-        return self._fields[name]
-
     def __setitem__(self, name: str, value: Any) -> None:
-        self._fields[name] = freeze(value, name)
+        self.data[name] = freeze(value, name)
 
-    def __delitem__(self, name: str) -> None:
-        del self._fields[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._fields)
-
-    def __len__(self) -> int:
-        return len(self._fields)
-
-    def copy(self) -> State:
-        """Return the same fields as a state of its own."""
-        return State(self._fields)
+    def __repr__(self) -> str:
+        return f"State({len(self)} fields)"
 
     def to_bytes(self) -> bytes:
         """Write out, as a deployed site does after every step."""
-        return Message(self._fields).encode()
+        return Message(self.data).encode()
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> State:
@@ -58,38 +42,13 @@ class State(MutableMapping[str, Any]):
         return cls(Message.decode(raw))
 
 
-class Vault(MutableMapping[str, Secret]):
+class Vault(UserDict[str, Secret]):
     """A party's secrets. It never becomes part of a message, a representation or a log."""
-
-    __slots__ = ("_secrets",)
-
-    def __init__(self, secrets: Mapping[str, Secret] | None = None) -> None:
-        self._secrets: dict[str, Secret] = {}
-        if isinstance(secrets, Vault):
-            self._secrets = dict(secrets.items())
-        else:
-            self.update(secrets or {})
-
-    def __getitem__(self, name: str) -> Secret:
-        return self._secrets[name]
 
     def __setitem__(self, name: str, value: Secret) -> None:
         if not isinstance(value, Secret):
             raise SecretError(f"vault entry '{name}' is a {type(value).__name__}: only a Secret goes in")
-        self._secrets[name] = value
-
-    def __delitem__(self, name: str) -> None:
-        del self._secrets[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._secrets)
-
-    def __len__(self) -> int:
-        return len(self._secrets)
-
-    def copy(self) -> Vault:
-        """Return the same secrets in a vault of their own."""
-        return Vault(self)
+        self.data[name] = value
 
     def __repr__(self) -> str:
         return f"Vault({len(self)} secrets, hidden)"
@@ -101,27 +60,7 @@ def identity_of(secret: Secret) -> Secret:
 
 
 class Party:
-    """One party as its own steps see it.
-
-    Parameters
-    ----------
-    id : str
-        Its name in the federation.
-    data, holdout : callables
-        Give the party's own rows when they are needed; the engine decides where they live.
-    secret : Secret
-        The site's own secret, from which :meth:`rng` draws.
-    cache : dict
-        Per process, shared by the parties in it; may vanish at any time.
-    pinned : callable
-        Gives the identity key that this site has pinned for another party.
-    identity : Secret
-        The site's signing key, where it is not the one that belongs to ``secret``.
-    preshared : callable
-        Returns the site's lasting exchange key, and the pinned public one of another party.
-    earlier : callable
-        Gives this party as it was under another manifest, by its digest; None if that is not known.
-    """
+    """One party as its own steps see it."""
 
     __slots__ = (
         "_data",
@@ -142,15 +81,15 @@ class Party:
     def __init__(
         self,
         id: str,  # noqa: A002  # the word users know it by
-        data: Callable[[], Any],
-        secret: Secret,
+        data: Callable[[], Any],  # its own rows, when they are needed: the engine decides where they live
+        secret: Secret,  # the site's own, from which rng() draws
         *,
-        holdout: Callable[[], Any] | None = None,
-        cache: dict[Any, Any] | None = None,
-        pinned: Callable[[str], bytes] | None = None,
-        identity: Secret | None = None,
-        preshared: Callable[[str], tuple[Secret, bytes]] | None = None,
-        earlier: Callable[[str], Party | None] | None = None,
+        holdout: Callable[[], Any] | None = None,  # rows kept aside
+        cache: dict[Any, Any] | None = None,  # shared by the parties of a process; may vanish at any time
+        pinned: Callable[[str], bytes] | None = None,  # identity keys of other parties
+        identity: Secret | None = None,  # signing key, where it is not the one that belongs to ``secret``
+        preshared: Callable[[str], tuple[Secret, bytes]] | None = None,  # lasting exchange keys
+        earlier: Callable[[str], Party | None] | None = None,  # itself under another manifest, by digest
     ) -> None:
         self.id = id
         self._data = data
@@ -225,7 +164,7 @@ class Party:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Keep what the block did to state and vault only if it ends well."""
-        state, vault = self.state.copy(), self.vault.copy()
+        state, vault = copy(self.state), copy(self.vault)
         try:
             yield
         except BaseException:

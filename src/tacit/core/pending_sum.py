@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from tacit.core.client import over
 from tacit.core.errors import OpeningError
 from tacit.core.events import Noted
 from tacit.core.layout import Layout
@@ -20,45 +21,29 @@ FOLD_BATCH = 32
 
 @dataclass
 class PendingSum:
-    """Asks for contributions, folds what is visible, and remembers who took part.
-
-    Parameters
-    ----------
-    link : Link
-    number : int
-        Of the sum in its run.
-    component : {"method", "preparation"}
-        Whose contribution is summed.
-    contribution : str
-        Its name.
-    layout : Layout
-    parties : tuple of str
-        Who is asked.
-    state : object
-        Which shared values are contributed from.
-    step : str
-        What parties are asked for.
-    jobs : mapping
-        What each party alone is told.
-    guard : callable, optional
-        Asked with the contributors before anything opens; raises if it must not.
-    """
+    """Asks for contributions, folds what is visible, and remembers who took part."""
 
     link: Link
-    number: int
-    component: str
-    contribution: str
+    number: int  # of the sum in its run
+    component: str  # whose contribution is summed: "method" or "preparation"
+    contribution: str  # its name
     layout: Layout
-    parties: tuple[str, ...]
-    state: object = None
-    step: str = "client.contribute"
-    jobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    guard: Callable[[Sequence[str]], None] | None = None
+    parties: tuple[str, ...]  # who is asked
+    state: object = None  # which shared values are contributed from
+    step: str = "client.contribute"  # what parties are asked for
+    jobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # what each party alone is told
+    guard: Callable[[Sequence[str]], None] | None = None  # raises if a total over these must not open
     contributors: list[str] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)  # failed in a step of the protection; some matter
     _pieces: dict[str, list[Any]] = field(default_factory=dict)
     _told: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.layout.clear and self.component != "method":
+            raise TypeError(
+                f"{self.contribution}: only a method says how clear fields are checked and folded"
+            )
 
     def telling(self, layout: Layout, told: Mapping[str, Any]) -> PendingSum:
         """Return the same sum with other bounds, and with more fields on every ask."""
@@ -72,16 +57,9 @@ class PendingSum:
         parties: Sequence[str] | None = None,
     ) -> Iterator[tuple[str, Message]]:
         """Ask for contributions, each with its ticket, and return them in party order as they come."""
-        call: dict[str, Any] = {
-            "component": self.component,
-            "contribution": self.contribution,
-            "sum": self.number,
-        }
-        call |= {f"ticket/{name}": value for name, value in {**(common or {}), **self._told}.items()}
-        jobs: dict[str, dict[str, Any]] = {
-            party: {f"ticket/{name}": value for name, value in ticket.items()}
-            for party, ticket in (tickets or {}).items()
-        }
+        call = {"component": self.component, "contribution": self.contribution, "sum": self.number}
+        call |= over("ticket/", {**(common or {}), **self._told})
+        jobs = {party: over("ticket/", ticket) for party, ticket in (tickets or {}).items()}
         for party, own in self.jobs.items():
             jobs.setdefault(party, {}).update(own)
         asked = self.parties if parties is None else tuple(parties)
@@ -148,9 +126,9 @@ class PendingSum:
             "component": self.component,
             "contribution": self.contribution,
             "contributors": len(self.contributors),
-            **{f"total/{name}": value for name, value in (product or protected).items()},
+            **over("total/", product or protected),
             # What was clear went into the matrix: whoever opens the product needs it no more.
-            **({f"clear/{name}": value for name, value in folded.items()} if product is None else {}),
+            **(over("clear/", folded) if product is None else {}),
         }
 
     def _flaw(self, message: Message) -> str | None:

@@ -49,10 +49,6 @@ class Promises:
     single: bool = False
     warnings: tuple[str, ...] = ()
 
-    def upload(self, clients: int) -> float:
-        """Return the bytes that one of so many clients sends for a value."""
-        return self.bytes_per_value * (clients if self.per_client else 1)
-
     def as_dict(self) -> dict[str, Any]:
         """Return the promises as plain values."""
         return asdict(self)

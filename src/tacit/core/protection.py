@@ -234,3 +234,6 @@ class ClientHalf:
         """Return the step of that name; nothing without a mark can be called from outside."""
         owner = next((one for one in self.step_owners if hasattr(type(one), name)), self)
         return marked(owner, name, "step")[0]
+
+
+Opener = CoordinatorHalf | ClientHalf  # whichever opens totals

@@ -36,37 +36,19 @@ COUNTS = ("sums", "attempt", "following", "repeats")
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a coordinator can go on from.
+    """What a coordinator can go on from."""
 
-    Parameters
-    ----------
-    schema : Schema
-        What was agreed on.
-    progress : mapping
-        What the method counts by itself: the ``round``, and what it needs besides.
-    shared : Shared or None
-        Shared values, where they may be seen.
-    log : Message
-        Protected totals that clients open, as an ask carries them.
-    sums : int
-        That were begun so far, whether they are repeated or not.
-    attempt, following : int
-        In which attempt at the run this was, 0 for the first, and which is the next.
-    repeats : int
-        Rounds that clients have computed and will compute again.
-    protection : mapping
-        What the protection has to know to go on with the same keys.
-    """
-
-    schema: Any
-    progress: Mapping[str, Any] = field(default_factory=dict)
-    shared: Shared | None = None
-    log: Message = field(default_factory=Message)
-    sums: int = 0
-    attempt: int = 0
-    following: int = 1
-    repeats: int = 0
-    protection: Mapping[str, Any] = field(default_factory=dict)
+    schema: Any  # what was agreed on
+    progress: Mapping[str, Any] = field(default_factory=dict)  # what the method counts by itself
+    shared: Shared | None = None  # shared values, where they may be seen
+    log: Message = field(
+        default_factory=Message
+    )  # protected totals that clients open, as an ask carries them
+    sums: int = 0  # that were begun so far, whether they are repeated or not
+    attempt: int = 0  # in which attempt at the run this was, 0 for the first
+    following: int = 1  # and which is the next
+    repeats: int = 0  # rounds that clients have computed and will compute again
+    protection: Mapping[str, Any] = field(default_factory=dict)  # what it needs to go on with the same keys
 
     def to_message(self) -> Message:
         """Return the snapshot as a message."""
@@ -155,21 +137,19 @@ def take_checkpoint(coordinator: Coordinator) -> Snapshot | None:
             shared, progress = found
         else:
             return None
-    return _checkpoint(coordinator, progress, shared, log)
+    return make_checkpoint(coordinator, progress, shared, log)
 
 
-def final_checkpoint(coordinator: Coordinator, shared: Shared) -> Snapshot:
-    """Return the same after the last round, when the experimenter has read what was learnt."""
-    return _checkpoint(coordinator, coordinator.progress, shared, Message())
-
-
-def _checkpoint(
-    coordinator: Coordinator, progress: Mapping[str, Any], shared: Shared | None, log: Message
+def make_checkpoint(
+    coordinator: Coordinator, progress: Mapping[str, Any], shared: Shared | None, log: Message | None = None
 ) -> Snapshot:
+    """Return what a run can go on from that was so far when these values were learnt."""
     lag = int(coordinator.progress["round"]) - int(progress["round"])
     attempt, sums = coordinator.manifest.attempt, coordinator.begun + coordinator.sums
     repeats = coordinator.repeats + lag
-    return Snapshot(coordinator.schema, progress, shared, log, sums, attempt, attempt + 1, repeats)
+    return Snapshot(
+        coordinator.schema, progress, shared, log or Message(), sums, attempt, attempt + 1, repeats
+    )
 
 
 def _read_replica(coordinator: Coordinator) -> tuple[Shared, Mapping[str, Any]] | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.core.client import agreed_minimum, layout_of, manifest_of, open_entry, protection_half
+from tacit.core.client import agreed_minimum, layout_of, manifest_of, open_entry, over, protection_half, under
 from tacit.core.errors import DataError, MessageError, OpeningError, ReplayError, SchemaError, StepError
 from tacit.core.layout import Layout
 from tacit.core.manifest import Components
@@ -55,15 +55,13 @@ def change_contribution(party: Party, message: Message, components: Components, 
             "rows back, then withdraw them"
         )
     party.state[LEDGER] = {**ledger, name: (start, stop, digest)}
-    ticket = {k[7:]: v for k, v in message.items() if k.startswith("ticket/")}
-    ticket["sum"] = message["sum"]
+    ticket = {**under("ticket/", message), "sum": message["sum"]}
     return protection_half(party, components).protect(ticket, sign * vector, layout)
 
 
 def _same_terms(party: Party) -> None:
     """Each batch may be a run of its own, but on the terms of the first one."""
-    manifest = manifest_of(party)
-    terms = replace(manifest, run="").digest
+    terms = replace(manifest_of(party), run="").digest
     if party.state.setdefault(TERMS, terms) != terms:
         raise StepError(
             f"{party.id} agreed to other terms (method, protection, thresholds) for this standing federation"
@@ -107,10 +105,9 @@ def open_standing_total(party: Party, message: Message, components: Components, 
             f"total over {message['clients']} clients of which {message['changed']} changed, agreed were at "
             f"least {least}: {party.id} does not open it"
         )
-    total = open_entry(components, protection_half(party, components), shared.schema, message)
+    total = open_entry(components, protection_half(party, components), shared.schema, message, party.cache)
     result = apply_standing_total(components, message, total, shared)
-    manifest = manifest_of(party)
-    shown = {f"shared/{name}": value for name, value in result.items()} if manifest.experiment else {}
+    shown = over("shared/", result) if manifest_of(party).experiment else {}
     return Message(digest=result.digest(), **shown)
 
 

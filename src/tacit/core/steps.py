@@ -56,21 +56,11 @@ def perform(
     keep_reply: bool = False,
     limit: int = DEFAULT_LIMIT,
 ) -> bytes:
-    """Perform one ask and give the encoded reply; a failure is a reply, too.
+    """Perform one ask and return the encoded reply; a failure is a reply, too.
 
-    Parameters
-    ----------
-    party : Party
-    call : Message
-        What all parties of the wave are asked.
-    job : bytes
-        Encoded message for this party alone; may be empty.
-    assemble : callable
-        Builds the components that a manifest names from what this site has installed.
-    keep_reply : bool
-        Store the reply, so that a repeated ask gets it again (deployed engines).
-    limit : int
-        Largest job accepted, in bytes.
+    ``call`` is what all parties of the wave are asked, ``job`` the encoded message for this one, if any, of
+    at most ``limit`` bytes. ``assemble`` builds the components that a manifest names from what this site has
+    installed. With ``keep_reply`` a repeated ask gets the stored reply again (deployed engines).
     """
     started = cpu_seconds()
     asked = ""

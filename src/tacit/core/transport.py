@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import ceil
-from typing import Any, Protocol
+from typing import Any
 
+from tacit.core.briefing import Briefing
 from tacit.core.engine import Engine, Reply
 from tacit.core.errors import ProtectionError, QuorumError
 from tacit.core.events import Events, Noted, Replied, WaveEnded, WaveStarted
@@ -22,8 +23,8 @@ from tacit.core.exposure import COORDINATOR, Exposure
 from tacit.core.manifest import Manifest
 from tacit.core.message import Message
 from tacit.core.parallel import cpu_seconds
+from tacit.core.party import Vault
 from tacit.core.protection import Protection
-from tacit.core.secret import Secret
 from tacit.core.tags import ask_context, reply_context, tagged, untagged
 
 Transcript = Callable[[str, str, str, bytes], None]  # receiver, sender, step, what was received
@@ -31,52 +32,24 @@ ENROLMENT = ("client.enrol", "client.enrol_service")  # steps before there is a 
 SERIALS = 1 << 32  # serial numbers of one process
 
 
-class Briefing(Protocol):
-    """What parties have to be told before a step."""
-
-    @property
-    def starting(self) -> bool:
-        """Whether nothing but what the public seed gives is told of the model."""
-
-    def write(self, parties: Sequence[str]) -> tuple[Mapping[str, Any], Callable[[str], Mapping[str, Any]]]:
-        """Return what all of these parties are told, and a function that gives what one alone is told."""
-
-    def told(self, party: str) -> None:
-        """Note that a party has answered, and so knows what it was told."""
-
-
 class Transport:
-    """Serial numbers, tags, accounts, quorum and transcript of one run.
-
-    Parameters
-    ----------
-    engine : Engine
-        Where the parties live.
-    manifest : Manifest
-    protection : Protection
-        Of whose messages the exposure report tells.
-    events : Events
-    timeout : float, optional
-        Seconds a party may take for a step.
-    transcript : callable, optional
-        Told everything that anyone received: receiver, sender, step, bytes.
-    """
+    """Serial numbers, tags, accounts, quorum and transcript of one run."""
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Engine,  # where the parties live
         manifest: Manifest,
-        protection: Protection,
+        protection: Protection,  # of whose messages the exposure report tells
         events: Events,
         *,
-        timeout: float | None = None,
-        transcript: Transcript | None = None,
+        timeout: float | None = None,  # seconds a party may take for a step
+        transcript: Transcript | None = None,  # told everything that anyone received
     ) -> None:
         self.engine = engine
         self.manifest = manifest
         self._protection = protection
         self.events = events
-        self.channels: dict[str, Secret] = {}  # party -> key of the tags between it and the coordinator
+        self.channels = Vault()  # party -> key of the tags between it and the coordinator
         self.services: set[str] = set()  # parties without rows, such as a key server
         self.failures: dict[str, str] = {}  # party -> why it failed last
         self.unanswered: Counter[str] = Counter()  # party -> invitations that it did not answer
@@ -107,84 +80,65 @@ class Transport:
     ) -> Iterator[Reply]:
         """Ask parties for a step, stream the good replies and record the others in ``failures``.
 
-        Parameters
-        ----------
-        step : str
-            Address of the step, such as ``client.contribute``.
-        parties : sequence of str
-        call, jobs : mappings
-            What all are asked, and what each of them alone is told.
-        failures : dict
-            Gets the parties whose reply cannot be used, with the reason.
-        number : int, optional
-            Of the sum that the wave belongs to.
-        briefing : Briefing, optional
-            What parties have to be told before the step.
-        aggregate : bool
-            Whether replies are totals over several clients, for the account of who saw what.
+        ``step`` is an address such as ``client.contribute``; ``call`` is what all are asked, ``jobs`` what
+        each of them alone is told, ``number`` that of the sum it belongs to. The ``briefing`` says
+        what parties have to be told before; ``aggregate`` that replies are totals over several clients.
         """
+        jobs = jobs or {}
+        with self._alone():
+            self.serial += 1
+            self.waves += 1
+            wave, started = self.waves, time.perf_counter()
+            self.events.emit(WaveStarted(wave, step, len(parties), number))
+            # A service is told nothing of what is learnt.
+            if self.services.issuperset(parties):
+                briefing = None
+            fields = {"$serial": self.serial, "$step": step, "$manifest": self.manifest.digest, **call}
+            told_to_all, told_to_one = briefing.write(parties) if briefing else ({}, lambda party: {})
+            fields.update(told_to_all)
+            raw = Message(fields).encode()
+            starting = briefing is not None and briefing.starting
+            exposure = Exposure(wave, step, self._protection, starting=starting, aggregate=aggregate)
+            if parties:
+                exposure.asked(self._role(parties[0]), fields, len(parties))
+            write_job = self._job_writer(step, raw, exposure)
+
+            def job(party: str) -> tuple[str, bytes]:
+                return party, write_job(party, {**jobs.get(party, {}), **told_to_one(party)})
+
+            good, awaited = 0, set(parties)
+            for reply in self.engine.ask(raw, map(job, parties), self._timeout):
+                if reply.party not in awaited:  # counted twice, a contribution would weigh double
+                    self.events.emit(Noted(reply.party, "a reply that nobody waits for: ignored", "warning"))
+                    continue
+                awaited.discard(reply.party)
+                failure = self._failure(reply, step)
+                self._account(wave, reply, failure)
+                if step in ENROLMENT:
+                    self.unanswered[reply.party] = 0 if reply.message else self.unanswered[reply.party] + 1
+                if failure is not None:
+                    failures[reply.party] = self.failures[reply.party] = failure
+                    continue
+                good += 1
+                if briefing is not None:
+                    briefing.told(reply.party)
+                exposure.replied(reply.party, reply.message, reply.party in self.services)
+                yield reply
+            for party in (party for party in parties if party in awaited):
+                failures[party] = self.failures[party] = "StepError: no reply came"
+            exposure.tell(self.events, self.contributors)
+            elapsed = time.perf_counter() - started
+            self.events.emit(WaveEnded(wave, good, len(parties) - good, self._own_cpu(), elapsed))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
         if self._asking:
             raise TypeError("a wave is still under way: read all its replies before the next ask")
         self._asking = True
         try:
-            yield from self._ask(step, parties, call, jobs or {}, failures, number, briefing, aggregate)
+            yield
         finally:
             self._asking = False
-
-    def _ask(
-        self,
-        step: str,
-        parties: Sequence[str],
-        call: Mapping[str, Any],
-        jobs: Mapping[str, Mapping[str, Any]],
-        failures: dict[str, str],
-        number: int | None,
-        briefing: Briefing | None,
-        aggregate: bool,
-    ) -> Iterator[Reply]:
-        self.serial += 1
-        self.waves += 1
-        wave, started = self.waves, time.perf_counter()
-        self.events.emit(WaveStarted(wave, step, len(parties), number))
-        # A service is told nothing of what is learnt.
-        if self.services.issuperset(parties):
-            briefing = None
-        fields = {"$serial": self.serial, "$step": step, "$manifest": self.manifest.digest, **call}
-        told_to_all, told_to_one = briefing.write(parties) if briefing else ({}, _nothing)
-        fields.update(told_to_all)
-        raw = Message(fields).encode()
-        starting = briefing is not None and briefing.starting
-        exposure = Exposure(wave, step, self._protection, starting=starting, aggregate=aggregate)
-        if parties:
-            exposure.asked(self._role(parties[0]), fields, len(parties))
-        write_job = self._job_writer(step, raw, exposure)
-
-        def job(party: str) -> tuple[str, bytes]:
-            return party, write_job(party, {**jobs.get(party, {}), **told_to_one(party)})
-
-        good, awaited = 0, set(parties)
-        for reply in self.engine.ask(raw, map(job, parties), self._timeout):
-            if reply.party not in awaited:  # counted twice, a contribution would weigh double
-                self.events.emit(Noted(reply.party, "a reply that nobody waits for: ignored", "warning"))
-                continue
-            awaited.discard(reply.party)
-            failure = self._failure(reply, step)
-            self._account(wave, reply, failure)
-            if step in ENROLMENT:
-                self.unanswered[reply.party] = 0 if reply.message else self.unanswered[reply.party] + 1
-            if failure is not None:
-                failures[reply.party] = self.failures[reply.party] = failure
-                continue
-            good += 1
-            if briefing is not None:
-                briefing.told(reply.party)
-            exposure.replied(reply.party, reply.message, reply.party in self.services)
-            yield reply
-        for party in (party for party in parties if party in awaited):
-            failures[party] = self.failures[party] = "StepError: no reply came"
-        exposure.tell(self.events, self.contributors)
-        elapsed = time.perf_counter() - started
-        self.events.emit(WaveEnded(wave, good, len(parties) - good, self._own_cpu(), elapsed))
 
     def _job_writer(
         self, step: str, raw: bytes, exposure: Exposure
@@ -280,10 +234,6 @@ class Transport:
             f"{what}: {len(good)} of {len(asked)} clients contributed, the quorum is {needed}. "
             f"Failed: {told}{more}. Mend these clients, or lower the quorum"
         )
-
-
-def _nothing(party: str) -> Mapping[str, Any]:
-    return {}
 
 
 def some(names: Sequence[str]) -> str:

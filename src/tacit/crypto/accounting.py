@@ -1,11 +1,11 @@
 """What noise costs: the privacy budget, counted by Google's ``dp-accounting``.
 
 A :class:`Release` says what happened, an :class:`Accountant` what it cost, in (ε, δ) for adding or removing
-one client (or whatever unit was clipped). Gaussian and Laplace releases, sampled or not, are
-composed by privacy loss distributions, the tightest figure there is. As soon as a *discrete* Gaussian is
-among them, all are composed by Rényi divergences of whole orders, because that is what is
-proven: there its divergences are the continuous one's (Canonne, Kamath and Steinke 2020), and under
-Poisson sampling the same sum over moments bounds it (Mironov, Talwar and Zhang 2019).
+one client (or whatever unit was clipped). Gaussian releases, sampled or not, are composed by privacy loss
+distributions, the tightest figure there is. As soon as a *discrete* Gaussian is among them, all are composed
+by Rényi divergences of whole orders, because that is what is proven: there its divergences are the
+continuous one's (Canonne, Kamath and Steinke 2020), and under Poisson sampling the same sum over moments
+bounds it (Mironov, Talwar and Zhang 2019).
 
 Sampling means Poisson sampling: each client takes part by its own coin. A cohort of fixed size is not that.
 """
@@ -13,13 +13,12 @@ Sampling means Poisson sampling: each client takes part by its own coin. A cohor
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
 from tacit.core.errors import ConfigError, UnavailableError, nearest
 
-Mechanism = Literal["gaussian", "laplace", "discrete"]
+Mechanism = Literal["gaussian", "discrete"]
 ORDERS = (*range(2, 65), *range(72, 257, 8), 320, 512, 1024)
 LARGE_ORDERS = tuple(2**power for power in range(11, 21))  # for tiny budgets; slow if there is sampling
 BEYOND_USE = 100.0  # an epsilon from which on a bound will do
@@ -34,8 +33,8 @@ class Release:
     Parameters
     ----------
     noise : float
-        Standard deviation over L2 sensitivity; for Laplace, scale over L1 sensitivity.
-    mechanism : {"gaussian", "laplace", "discrete"}
+        Standard deviation over L2 sensitivity.
+    mechanism : {"gaussian", "discrete"}
         Which noise it was.
     sampling : float
         Probability with which each client took part.
@@ -58,10 +57,9 @@ class Release:
             raise ConfigError(f"sampling is {self.sampling}: it is a probability above 0, at most 1")
 
     def event(self) -> Any:
-        """Give the same as an event of ``dp-accounting``."""
+        """Return the same as an event of ``dp-accounting``."""
         accounting = _library()
-        kind = accounting.LaplaceDpEvent if self.mechanism == "laplace" else accounting.GaussianDpEvent
-        event = kind(self.noise)
+        event = accounting.GaussianDpEvent(self.noise)
         return event if self.sampling == 1 else accounting.PoissonSampledDpEvent(self.sampling, event)
 
 
@@ -92,60 +90,40 @@ class Accountant:
 
     def add(self, release: Release, rounds: int = 1) -> None:
         """Note that something was released, once or in several rounds."""
-        if rounds < 1:
-            raise ConfigError(f"rounds is {rounds}: a release happens at least once")
+        _check_rounds(rounds)
         self.releases = {**self.releases, release: self.releases.get(release, 0) + rounds}
 
     def epsilon(self) -> float:
-        """Give the ε of all releases so far, at this δ."""
+        """Return the ε of all releases so far, at this δ."""
         return _epsilon(self.releases, self.delta)
 
 
-def sigma_for(
-    epsilon: float,
-    delta: float,
-    rounds: int,
-    sampling: float = 1.0,
-    *,
-    mechanism: Mechanism = "gaussian",
-) -> float:
-    """Give the least noise (of :class:`Release`, to three digits) that keeps all rounds within a budget.
+def sigma_for(epsilon: float, delta: float, rounds: int) -> float:
+    """Return the least discrete Gaussian noise (of :class:`Release`, to three digits) within a budget.
 
     >>> round(sigma_for(epsilon=3.0, delta=1e-5, rounds=10), 2)
-    4.4
+    4.73
     """
-    _check_epsilon(epsilon)
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise ConfigError(f"epsilon is {epsilon}: a privacy budget is a number above 0")
     _check_delta(delta)
-    if rounds < 1:
-        raise ConfigError(f"rounds is {rounds}: a release happens at least once")
+    _check_rounds(rounds)
 
-    def fits(noise: float, cost: Callable[[Releases, float], float]) -> bool:
-        return cost({Release(noise, mechanism, sampling): rounds}, delta) <= epsilon
+    def fits(noise: float) -> bool:
+        return _bound({Release(noise, "discrete"): rounds}, delta) <= epsilon
 
-    # The quick bound first: far from the answer, privacy loss distributions take minutes.
     high = 1.0
-    while not fits(high, _bound):
+    while not fits(high):
         high *= 2
         if high > 1e9:
             raise ConfigError(f"no noise gives epsilon {epsilon} at delta {delta}: raise one of them")
     low = high / 2
-    while low > 1e-3 and fits(low, _bound):
+    while low > 1e-3 and fits(low):
         high, low = low, low / 2
-    low, high = _narrowed(low, high, lambda noise: fits(noise, _bound))
-    if mechanism == "discrete":
-        return high
-    low = high * 0.9
-    while low > 1e-3 and fits(low, _epsilon):
-        high, low = low, low * 0.9
-    return _narrowed(low, high, lambda noise: fits(noise, _epsilon))[1]
-
-
-def _narrowed(low: float, high: float, fits: Callable[[float], bool]) -> tuple[float, float]:
-    """Bisect until the ends, of which the upper one fits, agree to three digits."""
     while high / low > 1.0005:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if fits(middle) else (middle, high)
-    return low, high
+    return high
 
 
 def _epsilon(releases: Releases, delta: float) -> float:
@@ -164,8 +142,6 @@ def _bound(releases: Releases, delta: float) -> float:
     sampled = any(release.sampling < 1 for release in releases)
     accountant = _library().rdp.RdpAccountant(ORDERS if sampled else ORDERS + LARGE_ORDERS)
     for release, rounds in releases.items():
-        if release.mechanism == "laplace":
-            release = replace(release, sampling=1.0)  # no bound is known there: sampling only lowers the cost
         accountant.compose(release.event(), rounds)
     return float(accountant.get_epsilon(delta))
 
@@ -178,9 +154,9 @@ def _library() -> Any:
     return dp_accounting
 
 
-def _check_epsilon(epsilon: float) -> None:
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise ConfigError(f"epsilon is {epsilon}: a privacy budget is a number above 0")
+def _check_rounds(rounds: int) -> None:
+    if rounds < 1:
+        raise ConfigError(f"rounds is {rounds}: a release happens at least once")
 
 
 def _check_delta(delta: float) -> None:

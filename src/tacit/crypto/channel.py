@@ -47,30 +47,20 @@ def exchange_public(private: Secret) -> bytes:
 def sign_key(identity: Secret, purpose: str, owner: str, run: str, public: bytes) -> bytes:
     """Sign a public key for a purpose in a run: the signature followed by the key."""
     private = Ed25519PrivateKey.from_private_bytes(identity.reveal())
-    return private.sign(_claim(purpose, owner, run, public)) + public
+    return private.sign(bound(purpose, owner, run, public)) + public
 
 
 def checked_key(signed: bytes, pinned: bytes, purpose: str, owner: str, run: str) -> bytes:
-    """Give a public key if its signature is that of the pinned identity.
-
-    Raises
-    ------
-    ProtectionError
-        If somebody else signed it, or it was signed for another purpose, owner or run.
-    """
+    """Return a public key if the pinned identity signed it for this purpose, owner and run; refuse others."""
     signature, public = signed[:SIGNATURE], signed[SIGNATURE:]
     try:
-        Ed25519PublicKey.from_public_bytes(pinned).verify(signature, _claim(purpose, owner, run, public))
+        Ed25519PublicKey.from_public_bytes(pinned).verify(signature, bound(purpose, owner, run, public))
     except InvalidSignature:
         raise ProtectionError(
             f"the {purpose} key of {owner} is not signed by its pinned identity: the relay or a stranger "
             "swapped it; do not go on"
         ) from None
     return public
-
-
-def _claim(purpose: str, owner: str, run: str, public: bytes) -> bytes:
-    return bound(purpose, owner, run, public)
 
 
 def pair_key(private: Secret, peer: bytes, purpose: str, run: str) -> Secret:
@@ -158,13 +148,7 @@ def seal(key: Secret, raw: bytes, where: bytes) -> bytes:
 
 
 def unseal(key: Secret, sealed: bytes, where: bytes) -> bytes:
-    """Decrypt what was sealed for this place.
-
-    Raises
-    ------
-    ProtectionError
-        If a bit was changed, or the blob belongs to another run, sum, step, sender or receiver.
-    """
+    """Decrypt what was sealed for this place; refuse what was changed or belongs to another."""
     try:
         return ChaCha20Poly1305(key.reveal()).decrypt(sealed[:NONCE], sealed[NONCE:], where)
     except (InvalidTag, ValueError):

@@ -84,8 +84,7 @@ class FixedPoint:
 
     @cached_property
     def _fine(self) -> NDArray[np.bool_]:
-        none = np.zeros(self.bounds.shape, dtype=bool)
-        return none if self.fine is None or self.bits > FINE_BITS else self.fine & np.isfinite(self.bounds)
+        return np.isfinite(self.bounds) & (False if self.fine is None else self.fine)
 
     @cached_property
     def _narrow(self) -> NDArray[np.bool_] | slice:

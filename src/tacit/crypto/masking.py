@@ -48,17 +48,10 @@ def new_seed() -> Secret:
 
 
 def pair_seed(shared: Secret, run: str, number: int, one: str, other: str) -> Secret:
-    """Derive the seed of the mask between two clients in one sum; both derive the same.
+    """Derive the seed of the mask between two clients in one sum; both derive the same, in either order.
 
-    Parameters
-    ----------
-    shared : Secret
-        What the two clients' keys *of this sum* give by X25519 (see the module's first lines).
-    run, number, one, other : str, int, str, str
-        Run, number of the sum, and the two names in either order.
+    ``shared`` is what the two clients' keys *of this sum* give by X25519 (see the module's first lines).
 
-    Examples
-    --------
     >>> key = Secret(bytes(32))
     >>> pair_seed(key, "run", 1, "ann", "bob") == pair_seed(key, "run", 1, "bob", "ann")
     True
@@ -108,15 +101,7 @@ def add_mask(vector: Words, seed: Secret, sign: int = 1) -> None:
 
 
 def add_masks(vector: Words, masks: Iterable[tuple[Secret, int]]) -> None:
-    """Add all masks of a client in one pass over the vector, in place.
-
-    Parameters
-    ----------
-    vector : ndarray of uint32 or uint64
-        Contiguous and writeable.
-    masks : iterable of (Secret, int)
-        Seeds with their signs, 1 or -1.
-    """
+    """Add all masks of a client, seeds with their signs 1 or -1, in one pass over the vector, in place."""
     if vector.dtype not in _WORDS or vector.ndim != 1:
         raise ConfigError(
             f"a mask is added to one row of uint32 or uint64, not {vector.ndim} dimensions of {vector.dtype}"

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tacit.core.errors import ConfigError
 
 COMPLETE_BELOW = 64  # with fewer clients a sparse graph saves little and costs certainty
+SECURITY_BITS, CORRECTNESS_BITS = 40, 20  # s and q below
 
 
 @dataclass(frozen=True)
@@ -29,15 +30,9 @@ class Sizing:
 
 @lru_cache(maxsize=256)
 def neighbours_for(
-    clients: int,
-    corrupt_share: float = 0.1,
-    dropout_share: float = 0.1,
-    security_bits: int = 40,
-    *,
-    correctness_bits: int = 20,
-    active: bool = False,
+    clients: int, corrupt_share: float = 0.1, dropout_share: float = 0.1, *, active: bool = False
 ) -> Sizing:
-    """Give the fewest neighbours, of the order of log n, that keep a sum private and let it finish.
+    """Return the fewest neighbours, of the order of log n, that keep a sum private and let it finish.
 
     A secret is shared among its dealer and the dealer's k neighbours, any t shares recover it. With C
     corrupt and D vanishing clients among n, chosen before the graph is drawn, neighbours are a random
@@ -69,7 +64,7 @@ def neighbours_for(
         raise ConfigError(f"{clients} clients: masks need at least two")
     corrupt, vanishing = (ceil(share * clients - 1e-9) for share in (corrupt_share, dropout_share))
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, clients + 1)))])  # log n!
-    secure, correct = -(security_bits + 1) * log(2), -correctness_bits * log(2)
+    secure, correct = -(SECURITY_BITS + 1) * log(2), -CORRECTNESS_BITS * log(2)
     sparse = range(2, clients - 1, 2) if clients >= COMPLETE_BELOW else ()
     for count in (*sparse, clients - 1):
         apart = _log_apart(logs, clients, min(corrupt + vanishing, clients), count)

@@ -1,9 +1,8 @@
-"""Secret sharing: additive modulo 2^64, and Shamir's over the prime 2^61 - 1, on whole vectors.
+"""Shamir's secret sharing (1979) of whole vectors, over the prime 2^61 - 1.
 
-Additive shares need all n holders, cost no arithmetic, and live where fixed-point sums live. Shamir's
-(1979) open with any t of n: a value is the constant term of a random polynomial of degree t - 1, and the
-share of holder i is the polynomial at i. Both are linear, so shares of several dealers, added holder by
-holder, are shares of the sum. Fewer than t shares (fewer than all, if additive) say nothing at all.
+A value is the constant term of a random polynomial of degree t - 1, and the share of holder i is the
+polynomial at i: any t of n recover it, fewer say nothing at all. Shares are linear: those of several
+dealers, added holder by holder, are shares of the sum.
 
 A share says nothing about its dealer or its time, and a wrong one gives a wrong secret: who sends what
 to whom, and when, is bound by the sealed channel it travels in (:mod:`tacit.crypto.channel`).
@@ -11,7 +10,6 @@ to whom, and when, is bound by the sealed channel it travels in (:mod:`tacit.cry
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,10 +17,9 @@ from math import prod
 
 import numpy as np
 
-from tacit.core.errors import ConfigError, MessageError, ProtectionError
+from tacit.core.errors import ConfigError, ProtectionError
 from tacit.crypto.field import (
     PRIME,
-    Integers,
     Ring,
     add_rows,
     elements_of,
@@ -34,33 +31,6 @@ from tacit.crypto.field import (
 
 MOST_PARTIES = 1 << 20  # evaluation points stay small, so that multiplying by one takes two products
 _BLOCK = 1 << 14  # values worked on at a time, for the cache
-_HEADER = struct.Struct("<4sII")
-_MAGIC = b"TSH1"
-
-# -- additive, modulo 2^64 ---------------------------------------------------------------------------
-
-
-def as_ring(values: Integers) -> Ring:
-    """View signed integers modulo 2^64: negative ones are the upper half."""
-    return np.ascontiguousarray(values, np.int64).view(np.uint64)
-
-
-def as_signed(values: Ring) -> Integers:
-    """View a total modulo 2^64 as signed integers again.
-
-    >>> as_signed(as_ring(np.array([-5, 3]))).tolist()
-    [-5, 3]
-    """
-    return np.ascontiguousarray(values, np.uint64).view(np.int64)
-
-
-def additive_total(shares: Ring) -> Ring:
-    """Add all shares of a vector, or all vectors, modulo 2^64."""
-    total: Ring = np.asarray(shares, np.uint64).sum(axis=0, dtype=np.uint64)
-    return total
-
-
-# -- Shamir --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -76,25 +46,6 @@ class Share:
 
     def __repr__(self) -> str:
         return f"Share(point={self.point}, {len(self.values)} values hidden)"
-
-    def to_bytes(self) -> bytes:
-        """Bytes to be sealed for the holder."""
-        return _HEADER.pack(_MAGIC, self.point, len(self.values)) + self.values.astype("<u8").tobytes()
-
-    @classmethod
-    def from_bytes(cls, raw: bytes) -> Share:
-        """Read a share; refuse bytes that no :meth:`to_bytes` gives."""
-        if len(raw) < _HEADER.size:
-            raise MessageError(f"share of {len(raw)} bytes: the header alone has {_HEADER.size}")
-        magic, point, count = _HEADER.unpack_from(raw)
-        if magic != _MAGIC:
-            raise MessageError("not a share: the first bytes are wrong")
-        if len(raw) != _HEADER.size + 8 * count:
-            raise MessageError(f"share of {count:,} values in {len(raw):,} bytes: cut short or added to")
-        values = np.frombuffer(raw, "<u8", count, _HEADER.size).astype(np.uint64)
-        if not 1 <= point <= MOST_PARTIES or (count and values.max() >= PRIME):
-            raise MessageError(f"share with point {point} or a value beyond the field: it was changed")
-        return cls(point, values)
 
 
 def share_vector(values: Ring, parties: int, threshold: int) -> list[Share]:
@@ -120,13 +71,7 @@ def share_vector(values: Ring, parties: int, threshold: int) -> list[Share]:
 
 
 def recover_vector(shares: Sequence[Share], threshold: int) -> Ring:
-    """Recover what was shared from ``threshold`` shares; further ones are checked against these.
-
-    Raises
-    ------
-    ProtectionError
-        If there are too few, two of one point, of different lengths, or a further one does not fit.
-    """
+    """Recover what was shared from ``threshold`` shares; further ones are checked against these."""
     points = tuple(share.point for share in shares)
     if threshold < 1:
         raise ConfigError(f"threshold is {threshold}: at least one share recovers a secret")

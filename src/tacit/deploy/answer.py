@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Mapping
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -42,9 +42,8 @@ def answer(
         if not isinstance(run, str):
             raise ConfigError("an ask that names no manifest")
         with folder.store.step(run, party_of(folder, config)) as party:
-            return performed(
-                party, message, job, _agreed(folder), timeout=timeout, keep_reply=True, limit=limit
-            )
+            build = partial(_build, folder)
+            return performed(party, message, job, build, timeout=timeout, keep_reply=True, limit=limit)
     except (TacitError, KeyError) as error:
         text = error.public if isinstance(error, TacitError) else f"an ask without {error}"
         return refusal(type(error).__name__, text)
@@ -55,15 +54,11 @@ def refusal(kind: str, text: str) -> bytes:
     return Message({"$failure": f"{kind}: {text}", "$cpu": 0.0}).encode()
 
 
-def _agreed(folder: SiteFolder) -> Callable[[Manifest], Components]:
+def _build(folder: SiteFolder, manifest: Manifest) -> Components:
     """Build what a manifest names, unless it asks for what this site does not do."""
-
-    def build(manifest: Manifest) -> Components:
-        if manifest.experiment and not folder.settings.experiment:
-            raise ConfigError(f"{folder.name} takes part in no experiments, where models are read at sites")
-        return assemble(manifest)
-
-    return build
+    if manifest.experiment and not folder.settings.experiment:
+        raise ConfigError(f"{folder.name} takes part in no experiments, where models are read at sites")
+    return assemble(manifest)
 
 
 def party_of(folder: SiteFolder, config: Mapping[str, Any]) -> Party:

@@ -12,13 +12,11 @@ import numpy as np
 from tacit.core.engine import Engine
 from tacit.core.errors import ConfigError
 from tacit.core.manifest import Components, Manifest
-from tacit.core.secret import Secret
 from tacit.data.table import Table
 from tacit.engines.flower import FlowerEngine
 from tacit.engines.holdings import Holdings
 from tacit.engines.sitefolder import Roster, SiteFolder
 from tacit.federation import Federation
-from tacit.methods.compatibility import check_compatibility
 from tacit.protections import PROTECTIONS
 from tacit.runs.experiment import build_federation
 from tacit.runs.settings import OWN_ROWS, Settings
@@ -43,23 +41,16 @@ class DeployedFederation(Federation):
             holdings, test, declared = local.holdings, local.test, local.declared
             roster = _in_order(roster, holdings.names)
         else:
-            holdings = _unseen(roster)
+            # The coordinator knows the holders only.
+            nothing = Table.of(np.empty((0, 1)), np.empty(0, dtype=str))
+            holdings = Holdings(nothing, np.zeros(len(roster.clients) + 1, dtype=np.int64), [*roster.clients])
         super().__init__(
             holdings, test=test, seed=run.seed, timeout=run.timeout, quorum=run.quorum, declared=declared
         )
-        self._folder, self._roster, self._grid, self._settings = folder, roster, grid, settings
-
-    def _secret(self) -> Secret:
-        return self._folder.secret
-
-    def _pinned(self, name: str) -> bytes:
-        return self._roster.pinned(name)
-
-    def _preshared(self) -> frozenset[str]:
-        return frozenset(self._roster.exchanges)
-
-    def _evaluated(self) -> bool:
-        return self._settings.data.holdout > 0
+        self._roster, self._grid, self._settings = roster, grid, settings
+        self._secret, self._pinned = folder.secret, roster.pinned
+        self._preshared = frozenset(roster.exchanges)
+        self._evaluated = settings.data.holdout > 0
 
     @contextmanager
     def _engine(self, manifest: Manifest, components: Components) -> Iterator[Engine]:
@@ -80,9 +71,8 @@ def check_deployable(settings: Settings, roster: Roster) -> None:
             f"the roster names {clients} clients, and the rows are divided among {asked}: set [partition] "
             f"clients = {clients}, or data = '{OWN_ROWS}' if every site brings its own"
         )
+    settings.check_compatibility(clients)
     protection = settings.build_protection()
-    method = settings.build_method()
-    check_compatibility(method, protection, clients, min_clients=settings.run.min_clients)
     for service in protection.services:
         if service not in roster.services:
             raise ConfigError(
@@ -99,10 +89,3 @@ def _in_order(roster: Roster, names: Sequence[str]) -> Roster:
             f"an experiment both are the same, and {odd[0]} is not"
         )
     return replace(roster, clients={name: roster.clients[name] for name in names})
-
-
-def _unseen(roster: Roster) -> Holdings:
-    """Holdings of which the coordinator knows the holders only."""
-    nothing = Table.of(np.empty((0, 1)), np.empty(0, dtype=str))
-    names = tuple(roster.clients)
-    return Holdings(nothing, np.zeros(len(names) + 1, dtype=np.int64), names)

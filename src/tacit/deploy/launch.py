@@ -56,14 +56,7 @@ def launch(
     says where its configuration is. ``resume`` is a run of these settings that was stopped: it goes on in
     its own folder.
 
-    Raises
-    ------
-    UnavailableError
-        If Flower is not installed, or no SuperLink answers.
-    ProtectionError
-        If the SuperLink's certificate is not the expected one.
-    TacitError
-        Whatever stopped the run, as the embedded engine raises it.
+    Whatever stops the run is raised as the embedded engine raises it.
     """
     check_flower()
     settings.check()
@@ -76,7 +69,7 @@ def launch(
     run = resume.run if resume else new_run()
     out = (resume.folder.path.parent if resume else Path(settings.run.out)).absolute()
     config = {
-        "settings": msgspec.json.encode(_travelling(settings)).decode(),
+        "settings": encode_settings(settings),
         "run": run,
         "out": str(out),
         "coordinator": str(coordinator.path.absolute()),
@@ -116,11 +109,11 @@ def check_flower() -> None:
         raise UnavailableError("the Flower engine needs Flower: pip install 'tacit-fl[flower]'")
 
 
-def _travelling(settings: Settings) -> dict[str, Any]:
-    """Settings as all parties see them: the coordinator's own paths stay here."""
+def encode_settings(settings: Settings) -> str:
+    """Return settings as all parties see them: the coordinator's own paths stay here."""
     tables = settings.as_tables()
     del tables["run"]["out"], tables["flower"]["coordinator"]
-    return tables
+    return msgspec.json.encode(tables).decode()
 
 
 @dataclass

@@ -89,7 +89,7 @@ class CostLedger:
         self._replies = 0
         self._relays = 0
         self._relayed_bytes = 0
-        self._budget: BudgetSpent | None = None
+        self._privacy: dict[str, Any] | None = None  # what all totals with noise have cost together
 
     def __call__(self, number: int, event: Event) -> None:
         """Take one event into account; events that cost nothing are passed over."""
@@ -107,7 +107,8 @@ class CostLedger:
                 wave.cpu_coordinator_s += event.cpu_s
                 wave.wall_s += event.wall_s
             case BudgetSpent():
-                self._budget = event
+                spent = {"epsilon": event.epsilon, "delta": event.delta, "budget": event.budget}
+                self._privacy = {**spent, "sums_left": event.left}
 
     def _wave(self, number: int) -> _Wave:
         return self._waves.setdefault(number, _Wave(number))
@@ -127,13 +128,6 @@ class CostLedger:
         else:
             wave.failures += 1
             self._failures.append({"party": reply.party, "step": wave.step, "reason": reply.failure})
-
-    def _privacy(self) -> dict[str, Any] | None:
-        """Epsilon and delta that all totals with noise have cost together; None without noise."""
-        if (spent := self._budget) is None:
-            return None
-        figures = {"epsilon": spent.epsilon, "delta": spent.delta, "budget": spent.budget}
-        return {**figures, "sums_left": spent.left}
 
     def summary(self, watts: float = 65.0) -> dict[str, Any]:
         """Sum up the run so far, in plain values that go into JSON as they are.
@@ -179,7 +173,7 @@ class CostLedger:
             "sum_cpu_s": everybody + coordinator + services,
             "watts": float(watts),
             "wh": watts * (everybody + coordinator + services) / SECONDS_PER_HOUR,
-            "privacy": self._privacy(),
+            "privacy": self._privacy,
             "failures": [dict(failure) for failure in self._failures],
             "waves": waves,
             "per_client": {

@@ -22,7 +22,8 @@ def sentences(rows: Iterable[Row]) -> list[str]:
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         over = row["over"] if row["class"] == "aggregate" else 1
-        key = (_subject(row["who"]), row["class"], row["about"], row["openable"], over)
+        subject = "Clients" if row["who"] == "clients" else f"The {row['who'].replace('-', ' ')}"
+        key = (subject, row["class"], row["about"], row["openable"], over)
         groups.setdefault((*key, row["what"].startswith(INTRODUCTION)), []).append(row)
     told = [_sentence(subject, kind, group) for (subject, kind, *_), group in groups.items()]
     return [text for text in told if text]
@@ -32,10 +33,6 @@ def exposes_one(row: Row) -> bool:
     """Whether a row tells its receiver of single clients."""
     readable = row["openable"] and row["over"] == 1 and row["class"] != "public"
     return bool(readable and row["about"] in ("each client", "another client", "all clients together"))
-
-
-def _subject(who: str) -> str:
-    return "Clients" if who == "clients" else f"The {who.replace('-', ' ')}"
 
 
 def _sentence(subject: str, kind: str, rows: Sequence[Row]) -> str:

@@ -35,10 +35,9 @@ def check_compatibility(
     task: str | None = None,
     standing: bool = False,
 ) -> int:
-    """Refuse what cannot work together, and return the fewest contributions over which a total opens.
+    """Refuse what cannot work together; return the fewest contributions over which a total opens.
 
-    ``clients`` are those who will be asked, ``min_clients`` the fewest contributions that the federation
-    agrees on, each if it is known. Into a ``standing`` federation clients may come later, and withdraw.
+    What is not known yet is left out. In a standing federation ``clients`` are the founders.
     """
     if task is not None:
         method.check_task(task)

@@ -115,14 +115,13 @@ class FedHEONNEnsemble(Method):
 
     def __post_init__(self) -> None:
         self.network  # noqa: B018  # refuses what the base model refuses
-        fits = self.max_memory is None or self.max_memory >= 1
         rules = (
             ("estimators", self.estimators >= 1, "give at least 1"),
             ("processes", self.processes >= 1, "give at least 1"),
             ("draw", 0 <= self.draw < MAX_DRAWS, f"give 0 or more, below {MAX_DRAWS}"),
             ("samples", 0 < self.samples <= 1, "give a share above 0, at most 1"),
             ("features", 0 < self.features <= 1, "give a share above 0, at most 1"),
-            ("max_memory", fits, "give a number of values, or leave it out"),
+            ("max_memory", self.max_memory is None or self.max_memory >= 1, "give a number of values"),
         )
         check_rules(self, rules)
 

@@ -37,8 +37,6 @@ from tacit.protections.paillier import check_key_bits
 
 LONG_RING = 200  # clients, beyond which a ring is worth a warning
 
-LONG_RING = 200  # clients, beyond which a ring is worth a warning
-
 
 @dataclass(frozen=True)
 class Ring(Protection):

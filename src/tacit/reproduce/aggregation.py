@@ -139,17 +139,16 @@ def experiments() -> Iterator[Experiment]:
 
     same = {"data": DATA, "clients": CLIENTS, "network": "561-437-312-6", **LOCAL, "test": "other subjects"}
 
+    table = partial(Experiment, paper=HWFedAvg.paper, settings=same, quantity="macro F1 on other subjects")
+
     def cell(strategy: str, partition: str, rows: int | None, after: int) -> Cell:
         settings = {"strategy": strategy, "partition": partition, "rows": rows or "all", "round": after}
         return Cell(settings, partial(f1, strategy, partition, rows, after), slow=rows is None)
 
     yield client_weights()
-    yield Experiment(
+    yield table(
         name="aggregation-rounds",
         title="Six strategies, majority-even: macro F1 after rounds 1, 2 and 8",
-        paper=HWFedAvg.paper,
-        quantity="macro F1 on other subjects",
-        settings=same,
         seeds=5,
         cells=[
             cell(s, "majority-even", rows, after)
@@ -164,12 +163,10 @@ def experiments() -> Iterator[Experiment]:
         ),
         drawings=_drawn,
     )
-    yield Experiment(
+    yield table(
         name="aggregation-rounds-needed",
         title="Rounds until macro F1 reaches 0.95, majority-even",
-        paper=HWFedAvg.paper,
         quantity=f"rounds; {MOST_ROUNDS + 1} means not within {MOST_ROUNDS}",
-        settings=same,
         seeds=2,
         cells=[
             Cell(
@@ -181,12 +178,9 @@ def experiments() -> Iterator[Experiment]:
         ],
         remarks="The tests are rows of other subjects. On 1,600 rows nobody gets there within eight rounds.",
     )
-    yield Experiment(
+    yield table(
         name="aggregation-partitions",
         title="All four partitions: macro F1 after rounds 1 and 8",
-        paper=HWFedAvg.paper,
-        quantity="macro F1 on other subjects",
-        settings=same,
         seeds=2,
         cells=[
             cell(s, p, rows, after)
@@ -197,10 +191,9 @@ def experiments() -> Iterator[Experiment]:
         ],
         remarks="The slides expect FedAvg and the weighted averages to be the same for random rows.",
     )
-    yield Experiment(
+    yield table(
         name="aggregation-subjects",
         title="Every subject a client",
-        paper=HWFedAvg.paper,
         quantity="macro F1 on other subjects after 20 rounds of FedAvg",
         settings={**same, "clients": "one for each subject"},
         seeds=3,

@@ -77,18 +77,17 @@ def encrypted() -> Iterator[Experiment]:
     """What encryption changes, and what it costs, against the share of the model that is encrypted."""
     settings = {"data": DATA, "clients": CLIENTS, "rows": FEW, "partition": "majority-even", **LOCAL}
 
+    table = partial(Experiment, paper=HWFedAvg.paper, settings=settings, seeds=1)
+
     def named(hidden: str, protect: str, layers: int | str) -> dict[str, Any]:
         sizes = [561, *map(int, hidden.split(",")), 6]
         name = "-".join(map(str, sizes))
         return {"network": name, "protect": protect, "last layers": layers, "share": share(sizes, layers)}
 
-    yield Experiment(
+    yield table(
         name="aggregation-encrypted",
         title="HWFedAvg under encryption: what macro F1 loses against plain sums (figure 4)",
-        paper=HWFedAvg.paper,
         quantity="absolute difference of macro F1 after 3 rounds",
-        settings=settings,
-        seeds=1,
         cells=[Cell(named(*each), partial(lost, *each), None, (0.0, 0.002), True) for each in ENCRYPTED],
         remarks=(
             "The paper sees a drop with two layers under Paillier and blames noise. Paillier has none: its "
@@ -96,13 +95,10 @@ def encrypted() -> Iterator[Experiment]:
         ),
         drawings=_drawn,
     )
-    yield Experiment(
+    yield table(
         name="aggregation-encrypted-cost",
         title="What encrypting a share of the model costs",
-        paper=HWFedAvg.paper,
         quantity="CPU seconds of all parties in a run of one round, over plain sums; keys and scale included",
-        settings=settings,
-        seeds=1,
         cells=[Cell(named(*each), partial(extra_cpu, *each), slow=True) for each in ENCRYPTED],
         drawings=_costs_drawn,
     )

@@ -160,10 +160,10 @@ def _by_patch(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 def experiments() -> Iterator[Experiment]:
     """Table II, how its digits depend on the size of the patch, and figure 2."""
-    yield Experiment(
+    table = partial(Experiment, paper=FedHEONNEnsemble.paper)
+    yield table(
         name="fedheonn-ensemble-accuracy",
         title="FedHEONN-ensemble: ten-fold accuracy of ensemble and base model",
-        paper=FedHEONNEnsemble.paper,
         quantity="accuracy, per cent, mean over ten folds",
         settings={"folds": FOLDS, "clients": CLIENTS, "scale": "standard", "protect": "plain"},
         seeds=30,  # two estimators, as for Dry Bean, depend much on which features they drew
@@ -198,10 +198,9 @@ def experiments() -> Iterator[Experiment]:
             "74 per cent, and Tacit does the same there. MiniBooNE is not at hand."
         ),
     )
-    yield Experiment(
+    yield table(
         name="fedheonn-ensemble-patches",
         title="FedHEONN-ensemble: ten-fold accuracy by size of the patch, on 1,797 and 5,620 digits",
-        paper=FedHEONNEnsemble.paper,
         quantity="accuracy, per cent, mean over ten folds",
         settings={"folds": FOLDS, "clients": CLIENTS, "estimators": 96, "lam": 0.001, "protect": "plain"},
         seeds=10,
@@ -222,10 +221,9 @@ def experiments() -> Iterator[Experiment]:
         ),
         drawings=_by_patch,
     )
-    yield Experiment(
+    yield table(
         name="fedheonn-ensemble-time",
         title="FedHEONN-ensemble: time of fit, aggregation and solution, in one process and in two",
-        paper=FedHEONNEnsemble.paper,
         quantity="wall-clock seconds: slowest client's fit, all merges, all solutions",
         settings={"samples": 0.5, "features": 0.75, "mode": "paper"},
         seeds=3,

@@ -50,6 +50,7 @@ SENT: tuple[tuple[str, Literal["paper", "sealed"], str], ...] = (
     ("bytes, sealed, ckks", "sealed", "ckks"),
 )
 SHARES = tuple(share / 10 for share in range(1, 11))
+_table = partial(Experiment, paper=FedHEONN.paper)
 
 
 def _divided(
@@ -100,10 +101,9 @@ def figure_2() -> Experiment:
         for data, paper, expected in FIGURE_2
         for cell in _divided(runs.accuracy, data, (1, 100) if data is DIGITS else CLIENTS, paper, expected)
     ]
-    return Experiment(
+    return _table(
         name="fedheonn-accuracy",
         title="FedHEONN, figure 2: accuracy against the number of clients",
-        paper=FedHEONN.paper,
         quantity="test accuracy, per cent",
         settings=SETTINGS,
         seeds=SEEDS,
@@ -129,10 +129,9 @@ def figures_3_4() -> Iterator[Experiment]:
         cells = [cell for data in (BEAN, SKIN) for cell in _divided(measure, data, CLIENTS, None, None)]
         for shape, clients in SHAPES:
             cells += _divided(measure, Data(shape), clients, None, None)
-        yield Experiment(
+        yield _table(
             name=name,
             title=f"FedHEONN, {title} against the number of clients",
-            paper=FedHEONN.paper,
             quantity=unit,
             settings={**SETTINGS, "watts": 65},
             seeds=SEEDS,
@@ -159,10 +158,9 @@ def figure_7() -> Experiment:
             for counted, mode, protect in SENT:
                 sent = partial(runs.measured_rounds, data, MANY, mode, protect, share)
                 cells.append(Cell({**described, "counted": counted}, sent, slow=True))
-    return Experiment(
+    return _table(
         name="fedheonn-rounds",
         title="FedHEONN, figure 7: rounds from which it has sent less than a method that averages weights",
-        paper=FedHEONN.paper,
         quantity="rounds",
         settings={**SETTINGS, "clients": MANY},
         seeds=1,
@@ -187,10 +185,9 @@ def tables_3_4() -> Experiment:
             Cell({"data": name, "model": "FedHEONN, 200 clients"}, ours, paper, expected, large),
             Cell({"data": name, "model": "one layer, L-BFGS"}, newtons, newton, slow=True),
         ]
-    return Experiment(
+    return _table(
         name="fedheonn-tables",
         title="FedHEONN, tables 3 and 4: accuracy beside a one-layer network in one place",
-        paper=FedHEONN.paper,
         quantity="test accuracy, per cent",
         settings={**SETTINGS, "protect": "ckks"},
         seeds=SEEDS,

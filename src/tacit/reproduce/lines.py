@@ -37,18 +37,10 @@ def lines(named: Mapping[str, Points], below: str, beside: str, *, log: str = ""
         axes = drawing.axes(0.6, 0.4, 2.3, 0.1)
         for place, (name, points) in enumerate(named.items()):
             x, y = zip(*sorted(points), strict=True)
-            axes.plot(
-                x,
-                y,
-                color=INK,
-                linewidth=1.0,
-                alpha=0.8,
-                linestyle=DASHES[place % len(DASHES)],
-                marker=MARKS[place // len(DASHES) % len(MARKS)],
-                markersize=3.5,
-                markerfacecolor="none",
-                label=drawing.text(name, 44),
-            )
+            turn, dash = divmod(place, len(DASHES))
+            style: dict[str, Any] = {"linestyle": DASHES[dash], "marker": MARKS[turn % len(MARKS)]}
+            style |= {"markersize": 3.5, "markerfacecolor": "none"}
+            axes.plot(x, y, color=INK, linewidth=1.0, alpha=0.8, label=drawing.text(name, 44), **style)
         if "x" in log:
             axes.set_xscale("log")
         if "y" in log:

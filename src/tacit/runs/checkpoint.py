@@ -44,7 +44,13 @@ class Checkpoint:
 
     def begin(self) -> None:
         """Write down that it goes on: the attempt after this one, if there is to be one, is another."""
-        _write(self.folder, self.settings, replace(self.kept, following=self.kept.following + 1), self.rounds)
+        replace(self, kept=replace(self.kept, following=self.kept.following + 1)).write()
+
+    def write(self) -> None:
+        """Write the checkpoint into the run's folder."""
+        settings, rounds = map(msgspec.json.encode, (self.settings.as_tables(), self.rounds))
+        message = Message({"settings": settings, "rounds": rounds, **self.kept.to_message()})
+        self.folder.write(CHECKPOINT, message.encode())
 
 
 class Keeper:
@@ -68,11 +74,6 @@ class Keeper:
     def __call__(self, kept: Snapshot) -> None:
         """Keep what was learnt in a round."""
         done = int(kept.progress["round"])
-        self.rounds = [entry for entry in self.rounds if entry["round"] < done]
-        self.rounds.append(self._entry(done, kept))
-        _write(self._folder, self._settings, kept, self.rounds)
-
-    def _entry(self, done: int, kept: Snapshot) -> dict[str, Any]:
         entry: dict[str, Any] = {"round": done}
         if self._test is not None and kept.shared is not None:
             scores = self._method.model(kept.shared).scores(self._test)
@@ -80,20 +81,12 @@ class Keeper:
             self._events.emit(Evaluated(f"round {done}", "test", dict(entry)))
         if epsilon := kept.progress.get("epsilon"):
             entry["epsilon"] = epsilon
-        return entry
+        self.rounds = [*(before for before in self.rounds if before["round"] < done), entry]
+        Checkpoint(self._folder, self._settings, kept, self.rounds).write()
 
     def finish(self) -> None:
         """Remove the checkpoint of a run that is done."""
         (self._folder.path / CHECKPOINT).unlink(missing_ok=True)
-
-
-def _write(folder: RunFolder, settings: Settings, kept: Snapshot, rounds: Sequence[dict[str, Any]]) -> None:
-    fields = {
-        "settings": msgspec.json.encode(settings.as_tables()),
-        "rounds": msgspec.json.encode(rounds),
-        **kept.to_message(),
-    }
-    folder.write(CHECKPOINT, Message(fields).encode())
 
 
 def read_checkpoint(run: str, out: str = "runs") -> Checkpoint:

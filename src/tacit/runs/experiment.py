@@ -26,7 +26,8 @@ def build_federation(settings: Settings) -> Federation:
     )
     check_rows(table, table.name, settings.build_preparation().missing)
     _check_words(table)
-    if data.test == "split" and not {"train", "test"} <= _words(table, "split"):
+    kinds = set(table.groups["split"].astype(str)) if "split" in table.groups else set()
+    if data.test == "split" and not {"train", "test"} <= kinds:
         raise ConfigError(
             f"test = 'split', but {table.name} has no column 'split' that says train and test: "
             "give a share such as 0.3"
@@ -64,10 +65,6 @@ def _check_words(table: Table) -> None:
                 f"column '{column.name}' of {table.name} has {len(column.categories):,} different texts, at "
                 f"most {MOST_WORDS:,} are used as categories: leave it out, or turn it into a number"
             )
-
-
-def _words(table: Table, group: str) -> set[str]:
-    return set(np.unique(table.groups[group]).astype(str).tolist()) if group in table.groups else set()
 
 
 def _declared(table: Table, classes: tuple[Label, ...]) -> list[Label]:

@@ -37,16 +37,12 @@ class Key(NamedTuple):
 
     @property
     def flag(self) -> str:
-        """The flag of the command, without the dashes before it."""
+        """The flag of the command."""
         return flag_of(self.table if self.option.name == "name" else self.option.name)
 
 
 def flag_of(name: str) -> str:
-    """Return the flag of a setting.
-
-    >>> flag_of("min_clients")
-    'min-clients'
-    """
+    """Return the flag of a setting, without the dashes before it."""
     return name.replace("_", "-")
 
 

@@ -12,7 +12,7 @@ import time
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from math import prod
 from typing import Any
 
@@ -141,8 +141,9 @@ def tune(
             progress(done, count, "tune" if best is None else f"tune, best {best:.4f}")
 
     told(0)
-    search_with = _drawn if search == "optuna" else _tried
-    for done, _ in enumerate(search_with(objective, space, count, settings.run.seed), 1):
+    by_grid = map(objective, islice(grid(space), count))
+    tried = _drawn(objective, space, count, settings.run.seed) if search == "optuna" else by_grid
+    for done, _ in enumerate(tried, 1):
         told(done)
     scored = [trial for trial in objective.trials if trial.score is not None]
     if not scored:
@@ -205,10 +206,6 @@ def _checked(settings: Settings, space: Space, search: str, trials: int | None) 
     if (trials or combinations) > MOST_TRIALS:
         raise ConfigError(f"the grid has {combinations:,} combinations: leave out values, or set trials")
     return min(trials or combinations, combinations)
-
-
-def _tried(objective: Objective, space: Space, count: int, seed: int) -> Iterator[Trial]:
-    return (objective(chosen) for chosen, _ in zip(grid(space), range(count), strict=False))
 
 
 def _drawn(objective: Objective, space: Space, count: int, seed: int) -> Iterator[Trial]:

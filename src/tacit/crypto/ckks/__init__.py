@@ -18,10 +18,10 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.core.errors import ConfigError, MessageError, ProtectionError
+from tacit.core.errors import ConfigError, MessageError
 from tacit.core.secret import Secret
 from tacit.crypto.ckks.adder import Adder
-from tacit.crypto.ckks.blob import Header, Kind, ciphertexts_of, read, write
+from tacit.crypto.ckks.blob import Header, Kind, ciphertexts_of, read, refuse_overrun, write
 from tacit.crypto.ckks.keys import Keys, expand, make_keys
 from tacit.crypto.ckks.packing import gathering, pack_columns, unpack_columns
 from tacit.crypto.ckks.parameters import PARAMETERS, ParameterSet, parameter_set, ring_of
@@ -94,13 +94,6 @@ class Cipher:
             goes to precision. Public.
         seeded : bool
             Half the bytes; full ciphertexts are faster to add.
-
-        Raises
-        ------
-        ConfigError
-            If such a total would not decode.
-        MessageError
-            If a value is not finite or beyond the bound.
         """
         share = bound if total is None else total / summands  # of each summand, on average
         power = self.parameters.amplification(share, summands)
@@ -111,13 +104,7 @@ class Cipher:
         return self._encrypt(header, [amplified[at : at + slots] for at in range(0, values.size, slots)])
 
     def encrypt_columns(
-        self,
-        matrix: ArrayLike,
-        *,
-        bound: float,
-        summands: int,
-        total: float | None = None,
-        seeded: bool = True,
+        self, matrix: ArrayLike, *, bound: float, summands: int, total: float | None = None
     ) -> bytes:
         """Encrypt a matrix (features × outputs) that will be added up and multiplied from the left."""
         share = bound if total is None else total / summands  # of each summand, on average
@@ -130,7 +117,7 @@ class Cipher:
                 f"{rows:,} features do not fit into one ciphertext of set '{self.parameters.name}', which "
                 f"holds {self.parameters.slots:,}: use a larger ring or fewer features"
             )
-        header = Header(Kind.COLUMNS, seeded, self.key_id, rows, outputs, 1, summands, float(share))
+        header = Header(Kind.COLUMNS, True, self.key_id, rows, outputs, 1, summands, float(share))
         packed = pack_columns(values * (math.ldexp(1.0, power) / share), self.parameters.slots)
         return self._encrypt(header, packed)
 
@@ -140,8 +127,7 @@ class Cipher:
         power = self.parameters.amplification(header.bound, header.summands)
         limit = math.ldexp(header.bound * header.summands, power)
         values = np.ldexp(self._decrypt(header, blob, limit).reshape(-1)[: header.rows], -power)
-        unit = self.parameters.rounding_unit(header.bound, header.summands)
-        return _rounded(values, unit)
+        return _rounded(values, self.parameters.rounding_unit(header.bound, header.summands))
 
     def decrypt_columns(self, blob: bytes) -> Floats:
         """Decrypt a matrix (features × outputs): a sum of columns, or its product with a matrix."""
@@ -183,10 +169,7 @@ class Cipher:
             slots.append(np.array(self._ring.encoder.decode_double(plain)))
         values = np.stack(slots)
         if not np.abs(values).max() <= 1.001 * limit:  # a test for nonsense, which is larger by far
-            raise ProtectionError(
-                f"a decrypted value is beyond what {header.summands:,} summands of up to {header.bound:g} "
-                "can give: a client overran its bound, or the ciphertext was forged"
-            )
+            refuse_overrun(header.summands, header.bound)
         return values
 
 

@@ -24,7 +24,7 @@ class Adder:
         self._ring = ring_of(parameters)
         self._key_id = key_id
         self._first: Header | None = None
-        self._count = 0
+        self.count = 0
         self._residues: list[Residues] = []
         self._room: list[Residues] = []
         self._held = [0] * len(self._ring.primes)
@@ -32,21 +32,8 @@ class Adder:
         # So many residues of each prime add up in 64 bits before they have to be reduced.
         self._capacity = [((1 << 64) - 1) // (prime - 1) for prime in self._ring.primes]
 
-    @property
-    def count(self) -> int:
-        """Vectors in the total."""
-        return self._count
-
     def add(self, blob: bytes) -> None:
-        """Check a blob and add it.
-
-        Raises
-        ------
-        MessageError
-            If it is damaged.
-        ProtectionError
-            If it does not belong here, or there are more summands than were declared.
-        """
+        """Check a blob and add it; refuse more summands than were declared."""
         header = read(self._ring, self._key_id, blob, Kind.SUM, Kind.COLUMNS)
         first = self._first or header
         if header.terms != first.terms:
@@ -54,9 +41,9 @@ class Adder:
                 "encrypted vectors differ in kind, size, bound or declared summands: every client has to "
                 f"encrypt alike (first {first.terms}, now {header.terms})"
             )
-        if self._count + header.count > header.summands:
+        if self.count + header.count > header.summands:
             raise ProtectionError(
-                f"{self._count + header.count:,} encrypted vectors, but {header.summands:,} were declared at "
+                f"{self.count + header.count:,} encrypted vectors, but {header.summands:,} were declared at "
                 "encryption and more may overflow: declare as many summands as there are clients"
             )
         if header.seeded:
@@ -64,7 +51,7 @@ class Adder:
         else:
             self._add_full(residues_of(self._ring, header, blob, self._room))
         self._first = first
-        self._count += header.count
+        self.count += header.count
 
     def _add_seeded(self, ciphertexts: list[Any]) -> None:
         if not self._ciphertexts:
@@ -89,16 +76,10 @@ class Adder:
             self._held[index] += 1
 
     def total(self) -> bytes:
-        """Give the encrypted total so far.
-
-        Raises
-        ------
-        ConfigError
-            If nothing was added.
-        """
+        """Return the encrypted total so far."""
         if self._first is None:
             raise ConfigError("nothing was added: an encrypted total needs at least one vector")
-        return write(self._ring, replace(self._first, seeded=False, count=self._count), self._reduced())
+        return write(self._ring, replace(self._first, seeded=False, count=self.count), self._reduced())
 
     def _reduced(self) -> list[Residues]:
         primes = [np.uint64(prime) for prime in self._ring.primes]

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -94,24 +94,9 @@ class Header:
 
 def write(ring: Ring, header: Header, residues: Sequence[Residues], seeds: bytes = b"") -> bytes:
     """Make a blob of residues, one array per prime (chunks × polynomials × degree)."""
-    start = _HEADER.pack(
-        _MAGIC,
-        header.kind,
-        header.seeded,
-        header.primes(ring),
-        0,
-        ring.parameters.name.encode(),
-        ring.digest,
-        header.key_id,
-        header.rows,
-        header.outputs,
-        header.chunks(ring),
-        header.count,
-        header.summands,
-        0,
-        header.bound,
-        header.factor,
-    )
+    kind = (header.kind, header.seeded, header.primes(ring), 0, ring.parameters.name.encode(), ring.digest)
+    counts = (header.rows, header.outputs, header.chunks(ring), header.count, header.summands, 0)
+    start = _HEADER.pack(_MAGIC, *kind, header.key_id, *counts, header.bound, header.factor)
     widths = [width for _, width in header.sections(ring)]
     body = [pack(part, width) for part, width in zip(residues, widths, strict=True)]
     content = b"".join([start, *body, seeds])
@@ -119,14 +104,9 @@ def write(ring: Ring, header: Header, residues: Sequence[Residues], seeds: bytes
 
 
 def read(ring: Ring, key_id: bytes, blob: bytes, *kinds: Kind) -> Header:
-    """Check everything about a blob but its residues, and give its header.
+    """Check everything about a blob but its residues, and return its header.
 
-    Raises
-    ------
-    MessageError
-        If it is damaged, truncated or not such a blob at all.
-    ProtectionError
-        If it belongs to other parameters, another key or another use.
+    Raise MessageError if it is damaged, ProtectionError if it belongs to other parameters, key or use.
     """
     if not isinstance(blob, bytes) or len(blob) < _HEADER.size + CHECKSUM_BYTES:
         raise MessageError("not a CKKS blob: shorter than its header")
@@ -197,11 +177,6 @@ def residues_of(
     """Read the residues, one array per prime (chunks × polynomials × degree), each below its prime.
 
     Arrays given as ``room`` are written over, where the residues do not lie in the blob as they are.
-
-    Raises
-    ------
-    MessageError
-        If a residue is not below its prime: no encryption gives such a one.
     """
     position, found = _HEADER.size, []
     for index, (count, width) in enumerate(header.sections(ring)):
@@ -228,6 +203,14 @@ def ciphertexts_of(ring: Ring, header: Header, blob: bytes) -> list[Any]:
         to_seal(ring, np.stack([part[chunk] for part in by_prime], axis=1), seed)
         for chunk, seed in enumerate(seeds_of(ring, header, blob))
     ]
+
+
+def refuse_overrun(summands: int, bound: float) -> NoReturn:
+    """Refuse a decrypted value that honest summands do not give."""
+    raise ProtectionError(
+        f"a decrypted value is beyond what {summands:,} summands of up to {bound:g} can give: a client "
+        "overran its bound, or the ciphertext was forged"
+    )
 
 
 def checksum(content: bytes | memoryview, header: int) -> bytes:

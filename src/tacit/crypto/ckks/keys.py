@@ -113,12 +113,7 @@ def expand(parameters: ParameterSet, secret: Secret) -> Expanded:
 def load_rotations(ring: Ring, evaluation: bytes, key_id: bytes) -> tuple[Any, frozenset[int]]:
     """Read rotation keys and the steps for which they are; every length is checked first.
 
-    Raises
-    ------
-    MessageError
-        If the bytes are damaged.
-    ProtectionError
-        If they belong to other parameters or another key.
+    Raise MessageError if they are damaged, ProtectionError if they belong to other parameters or another key.
     """
     import tenseal.sealapi as seal
 

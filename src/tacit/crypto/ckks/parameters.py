@@ -46,10 +46,8 @@ class ParameterSet:
     Examples
     --------
     >>> chosen = parameter_set("sum")
-    >>> chosen.slots, chosen.headroom > 1e8, chosen.precision < 1e-9
+    >>> chosen.slots, chosen.headroom > 1e8, chosen.rounding_unit(bound=1.0, summands=20_000) < 1e-9
     (2048, True, True)
-    >>> parameter_set("product").rounding_unit(bound=1.0, summands=100) < 1e-10
-    True
     >>> ring_of(ParameterSet("weak", 4096, (60, 60, 60), 40))
     Traceback (most recent call last):
     ...
@@ -73,11 +71,6 @@ class ParameterSet:
         return self.prime_bits[:-1]
 
     @property
-    def digest(self) -> bytes:
-        """Fingerprint of all that has to agree between parties, down to the primes themselves."""
-        return ring_of(self).digest
-
-    @property
     def headroom(self) -> float:
         """Largest total that still decodes."""
         return math.ldexp(SAFE_PART, sum(self.data_bits) - self.scale_bits - 1)
@@ -87,18 +80,10 @@ class ParameterSet:
         """Largest number of summands that a product with a matrix can follow."""
         return math.ldexp(SAFE_PART, self.data_bits[0] - self.scale_bits - 1)
 
-    @property
-    def precision(self) -> float:
-        """Absolute error that is promised for sums of 20,000 values in [-1, 1]."""
-        return self.rounding_unit(bound=1.0, summands=20_000)
-
     def amplification(self, bound: float, summands: int) -> int:
         """Power of two by which values of a sum are multiplied: what bound and summands leave free.
 
-        Raises
-        ------
-        ConfigError
-            If a total of so many values of this size would not decode.
+        Refuses a total of so many values of this size that would not decode.
         """
         self.check_declared(bound, summands)
         total = bound * summands
@@ -115,10 +100,7 @@ class ParameterSet:
     def column_amplification(self, summands: int) -> int:
         """Power of two for columns of a product: over half of what is free, the matrix gets the rest.
 
-        Raises
-        ------
-        ConfigError
-            If the set does not multiply, or the product of so many summands would not decode.
+        Refuses a set that does not multiply, and a product of so many summands that would not decode.
         """
         self.check_declared(1.0, summands)
         if not self.multiplies:
@@ -223,12 +205,9 @@ class Ring:
 # One context costs milliseconds and megabytes: all clients of a process share it.
 @lru_cache(maxsize=16)
 def ring_of(parameters: ParameterSet) -> Ring:
-    """Give the context of a parameter set, made once per process.
+    """Return the context of a parameter set, made once per process.
 
-    Raises
-    ------
-    ConfigError
-        If SEAL refuses the parameters, or they give less than 128 bits of security.
+    Refuses what SEAL refuses: among others, parameters that give less than 128 bits of security.
     """
     import tenseal.sealapi as seal
 

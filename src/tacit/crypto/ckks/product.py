@@ -77,13 +77,6 @@ class Product:
     def apply(self, matrix: ArrayLike, blob: bytes) -> bytes:
         """Multiply: one matrix (features × features) for all outputs, or a stack: one per output, or
         one for every few outputs that stand together.
-
-        Raises
-        ------
-        ConfigError
-            If the matrix does not fit, is zero or not finite, or a rotation key is missing.
-        ProtectionError
-            If the blob does not hold columns under this key.
         """
         ring, parameters = self._ring, self._ring.parameters
         header = read(ring, self._key_id, blob, Kind.COLUMNS)

@@ -111,13 +111,7 @@ def save(item: Any) -> bytes:
 
 
 def load(item: Any, ring: Ring, *pieces: bytes | memoryview) -> None:
-    """Let one of SEAL's objects read and check a stream.
-
-    Raises
-    ------
-    MessageError
-        If SEAL refuses it.
-    """
+    """Let one of SEAL's objects read and check a stream."""
     try:
         with scratch() as path:
             with path.open("wb", buffering=0) as file:

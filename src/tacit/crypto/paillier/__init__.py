@@ -11,12 +11,9 @@ packing and number of summands are in the clear, and the key holder can open eve
 
 from __future__ import annotations
 
-from operator import index
-
-import gmpy2
 from gmpy2 import mpz
 
-from tacit.core.errors import ConfigError, ProtectionError
+from tacit.core.errors import ProtectionError
 from tacit.crypto.paillier.blob import (
     Header,
     check_invertible,
@@ -26,7 +23,6 @@ from tacit.crypto.paillier.blob import (
 )
 from tacit.crypto.paillier.keys import PublicKey, ShortKeyWarning
 from tacit.crypto.paillier.making import make_keys
-from tacit.crypto.paillier.numbers import in_threads
 from tacit.crypto.paillier.packing import Packing
 from tacit.crypto.paillier.private import PrivateKey
 
@@ -38,18 +34,14 @@ __all__ = [
     "ShortKeyWarning",
     "add_blobs",
     "make_keys",
-    "multiply",
     "read_header",
-    "rerandomise",
 ]
 
 
 class Adder:
     """Adds encrypted vectors one after the other, without any secret.
 
-    The total is a function of its summands: who saw those can recognise it. :func:`rerandomise` it
-    where that matters, as at each hop of a ring. One multiplication per ciphertext takes 5 µs: threads
-    were measured to lose more by waiting for Python's lock than they win, so there are none here.
+    The total is a function of its summands: who saw those can recognise it.
 
     Parameters
     ----------
@@ -116,49 +108,3 @@ def add_blobs(key: PublicKey, first: bytes, second: bytes) -> bytes:
     adder.add(first)
     adder.add(second)
     return adder.total()
-
-
-def multiply(key: PublicKey, blob: bytes, scalar: int, *, workers: int = 1) -> bytes:
-    """Multiply an encrypted vector by a whole number that is known in the clear.
-
-    It counts as ``abs(scalar)`` summands. Who has the vector before and after can tell the number:
-    :func:`rerandomise` the product where that matters.
-
-    >>> key, packing = make_keys(2048, exponent_bits=256), Packing(16, 8)
-    >>> key.decrypt(multiply(key.public, key.encrypt([7, -100], packing), -3))
-    array([-21, 300])
-    """
-    try:
-        weight = index(scalar)
-    except TypeError:
-        raise ConfigError(f"weight {scalar!r}: use a whole number (scale and round it first)") from None
-    if weight == 0:
-        raise ConfigError("weight 0 would give a ciphertext that hides nothing: leave the vector out")
-    header = read_header(key, blob)
-    summands = header.packing.check_summands(header.summands * abs(weight))
-    numbers = read_ciphertexts(key, blob)
-    check_invertible(key, numbers)
-    square = key.modulus_squared
-    powers = in_threads(lambda number: gmpy2.powmod(number, weight, square), numbers, workers)
-    return write_blob(key, Header(key.key_id, header.packing, header.count, summands), powers)
-
-
-def rerandomise(key: PublicKey | PrivateKey, blob: bytes, *, workers: int = 1) -> bytes:
-    """Give an encrypted vector of the same values that cannot be linked to the one that came in.
-
-    It costs as much as an encryption; header and number of summands stay.
-
-    >>> key, packing = make_keys(2048, exponent_bits=256), Packing(16, 8)
-    >>> blob = key.encrypt([7, -100], packing)
-    >>> other = rerandomise(key.public, blob)
-    >>> key.decrypt(other), other == blob
-    (array([   7, -100]), False)
-    """
-    public = key.public if isinstance(key, PrivateKey) else key
-    header = read_header(public, blob)
-    numbers = read_ciphertexts(public, blob)
-    check_invertible(public, numbers)
-    key.prepare()
-    square = public.modulus_squared
-    fresh = in_threads(lambda number: number * key.randomiser() % square, numbers, workers)
-    return write_blob(public, header, fresh)

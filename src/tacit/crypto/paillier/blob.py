@@ -43,33 +43,15 @@ class Header:
 def write_blob(key: PublicKey, header: Header, ciphertexts: Sequence[mpz]) -> bytes:
     """Encode a header and its ciphertexts."""
     packing = header.packing
-    head = _HEADER.pack(
-        MAGIC,
-        VERSION,
-        header.key_id,
-        packing.value_bits,
-        packing.guard_bits,
-        0,
-        header.count,
-        header.summands,
-    )
+    bits = (packing.value_bits, packing.guard_bits)
+    head = _HEADER.pack(MAGIC, VERSION, header.key_id, *bits, 0, header.count, header.summands)
     size = key.ciphertext_bytes
     body = b"".join([head, *(number.to_bytes(size, "little") for number in ciphertexts)])
     return body + hashlib.sha256(body).digest()
 
 
 def read_header(key: PublicKey, blob: bytes, packing: Packing | None = None) -> Header:
-    """Read and check everything but the ciphertexts' values, before anything is allocated.
-
-    Parameters
-    ----------
-    key : PublicKey
-        The key that the blob must be encrypted under.
-    blob : bytes
-        From anywhere.
-    packing : Packing, optional
-        The packing that it must have.
-    """
+    """Read and check everything but the ciphertexts' values, before anything is allocated."""
     if not isinstance(blob, bytes):
         raise MessageError(f"an encrypted vector is bytes, not {type(blob).__name__}")
     if len(blob) < _HEADER.size + _CHECKSUM:

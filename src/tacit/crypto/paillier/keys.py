@@ -35,15 +35,7 @@ from numpy.typing import ArrayLike
 
 from tacit.core.errors import ConfigError, MessageError
 from tacit.crypto.paillier.blob import Header, write_blob
-from tacit.crypto.paillier.numbers import (
-    SMALL_PRIMES,
-    WINDOW,
-    FixedBase,
-    check_window,
-    in_threads,
-    is_probably_prime,
-    random_unit,
-)
+from tacit.crypto.paillier.numbers import SMALL_PRIMES, FixedBase, is_probably_prime, random_unit
 from tacit.crypto.paillier.packing import Packing
 
 Randomness = Literal["djn", "plain", "short-alpha"]
@@ -100,6 +92,9 @@ def check_randomness(bits: int, randomness: Randomness, exponent_bits: int) -> N
 class PublicKey:
     """A public key, checked as far as one can without its factors.
 
+    Its table for h^n is filled at the first encryption and kept for the last four keys of the process:
+    18 MB each at 2048 bits.
+
     Parameters
     ----------
     modulus : int
@@ -110,10 +105,6 @@ class PublicKey:
         Where the random n-th residues come from.
     exponent_bits : int
         Length of their random exponent; 0 for plain randomness.
-    window : int
-        Size of the table for h^n, which is filled at the first encryption and kept for the last four
-        keys of the process: 18 MB each at 2048 bits with 8, 2 MB with 4 (half as fast). Local: not part
-        of the key's bytes.
     allow_short : bool
         Accept 1024 bits, with a :class:`ShortKeyWarning`.
 
@@ -129,7 +120,6 @@ class PublicKey:
     base: mpz
     randomness: Randomness
     exponent_bits: int
-    window: int = WINDOW
     allow_short: InitVar[bool] = False
     modulus_squared: mpz = field(init=False, compare=False)
     key_id: bytes = field(init=False, compare=False)
@@ -139,7 +129,6 @@ class PublicKey:
         object.__setattr__(self, "base", mpz(self.base))
         check_bits(self.bits, allow_short)
         check_randomness(self.bits, self.randomness, self.exponent_bits)
-        check_window(self.window)
         self._check_modulus()
         self._check_base()
         if self.bits == SHORT_KEY:
@@ -190,11 +179,11 @@ class PublicKey:
         return prefix + bytes(self.modulus.to_bytes(size, "big")) + bytes(base)
 
     @staticmethod
-    def from_bytes(raw: bytes, *, allow_short: bool = False, window: int = WINDOW) -> PublicKey:
+    def from_bytes(raw: bytes, *, allow_short: bool = False) -> PublicKey:
         """Decode and check; the last keys are remembered, for the test of n takes milliseconds."""
         if not isinstance(raw, bytes):
             raise MessageError(f"a public key is bytes, not {type(raw).__name__}")
-        return _decoded(raw, allow_short, window)
+        return _decoded(raw, allow_short)
 
     def prepare(self) -> None:
         """Fill the table of powers now rather than at the first encryption."""
@@ -207,41 +196,28 @@ class PublicKey:
             return gmpy2.powmod(random_unit(self.modulus), self.modulus, self.modulus_squared)
         return _table(self).power(secrets.randbits(self.exponent_bits))
 
-    def encrypt(self, values: ArrayLike, packing: Packing, *, workers: int = 1) -> bytes:
-        """Encrypt a vector of whole numbers into one blob.
-
-        Parameters
-        ----------
-        values : array of int
-            Any length; each within the packing's range.
-        packing : Packing
-            How values share a ciphertext.
-        workers : int
-            Threads.
-        """
-        self.prepare()
-        return seal(self, self.randomiser, values, packing, workers)
+    def encrypt(self, values: ArrayLike, packing: Packing) -> bytes:
+        """Encrypt a vector of whole numbers of any length, each within the packing's range."""
+        return seal(self, self.randomiser, values, packing)
 
 
-def seal(
-    key: PublicKey, randomiser: Callable[[], mpz], values: ArrayLike, packing: Packing, workers: int
-) -> bytes:
+def seal(key: PublicKey, randomiser: Callable[[], mpz], values: ArrayLike, packing: Packing) -> bytes:
     """Encrypt a vector with residues from the given source: (1 + m·n)·ρ mod n²."""
     vector = np.asarray(values)
     plaintexts = packing.pack(vector, key.bits)
     n, square = key.modulus, key.modulus_squared
-    numbers = in_threads(lambda plain: (1 + plain * n) * randomiser() % square, plaintexts, workers)
+    numbers = [(1 + plain * n) * randomiser() % square for plain in plaintexts]
     return write_blob(key, Header(key.key_id, packing, vector.size, 1), numbers)
 
 
 @lru_cache(maxsize=4)
 def _table(key: PublicKey) -> FixedBase:
     step = gmpy2.powmod(key.base, key.modulus, key.modulus_squared)
-    return FixedBase(step, key.modulus_squared, key.exponent_bits, key.window)
+    return FixedBase(step, key.modulus_squared, key.exponent_bits)
 
 
 @lru_cache(maxsize=16)
-def _decoded(raw: bytes, allow_short: bool, window: int) -> PublicKey:
+def _decoded(raw: bytes, allow_short: bool) -> PublicKey:
     if len(raw) < _PREFIX.size:
         raise MessageError(f"public key is truncated: {len(raw)} bytes")
     magic, version, kind, bits, exponent_bits = _PREFIX.unpack_from(raw)
@@ -256,4 +232,4 @@ def _decoded(raw: bytes, allow_short: bool, window: int) -> PublicKey:
     modulus, base = mpz.from_bytes(numbers[:size]), mpz.from_bytes(numbers[size:])
     if modulus.bit_length() != bits:
         raise MessageError(f"public key announces {bits} bits, its n has {modulus.bit_length()}")
-    return PublicKey(modulus, base, randomness, exponent_bits, window, allow_short)
+    return PublicKey(modulus, base, randomness, exponent_bits, allow_short)

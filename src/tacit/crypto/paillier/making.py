@@ -5,7 +5,6 @@ from __future__ import annotations
 import gmpy2
 from gmpy2 import mpz
 
-from tacit.core.errors import ConfigError
 from tacit.crypto.paillier.keys import (
     ALPHA_PRIME_BITS,
     PublicKey,
@@ -14,7 +13,7 @@ from tacit.crypto.paillier.keys import (
     check_randomness,
     default_exponent_bits,
 )
-from tacit.crypto.paillier.numbers import WINDOW, check_window, combine, random_prime, random_unit
+from tacit.crypto.paillier.numbers import combine, random_prime, random_unit
 from tacit.crypto.paillier.private import PrivateKey, far_apart
 
 
@@ -23,9 +22,7 @@ def make_keys(
     *,
     randomness: Randomness = "djn",
     exponent_bits: int | None = None,
-    short_alpha: bool = False,
     allow_short: bool = False,
-    window: int = WINDOW,
 ) -> PrivateKey:
     """Make a key pair from the operating system's randomness.
 
@@ -33,20 +30,17 @@ def make_keys(
     ----------
     bits : {2048, 3072, 4096}
         Length of n; 1024 with ``allow_short`` only.
-    randomness : {"djn", "plain"}
-        How ciphertexts are randomised.
+    randomness : {"djn", "plain", "short-alpha"}
+        How ciphertexts are randomised. A short α, Paillier's scheme 3, decrypts four times faster on a
+        less studied assumption.
     exponent_bits : int, optional
         Length of DJN's random exponent: half of n's by default; shorter, 256 at least, is a heuristic.
-    short_alpha : bool
-        Paillier's scheme 3: four times faster decryption on a less studied assumption.
     allow_short : bool
         Allow 1024 bits, with a :class:`~tacit.crypto.paillier.keys.ShortKeyWarning`.
-    window : int
-        Size of the encryption tables.
 
     Examples
     --------
-    >>> make_keys(2048, short_alpha=True).public.exponent_bits
+    >>> make_keys(2048, randomness="short-alpha").public.exponent_bits
     512
     >>> make_keys(1536)
     Traceback (most recent call last):
@@ -54,17 +48,10 @@ def make_keys(
     tacit.core.errors.ConfigError: key of 1536 bits: use 2048 (112 bits of security), 3072 (128) ...
     """
     check_bits(bits, allow_short)
-    if short_alpha:
-        if randomness == "plain":
-            raise ConfigError("short_alpha needs its own randomness: leave randomness at 'djn'")
-        randomness = "short-alpha"
-    elif randomness == "short-alpha":
-        raise ConfigError("randomness 'short-alpha' is asked for with short_alpha=True")
     length = default_exponent_bits(bits, randomness) if exponent_bits is None else exponent_bits
     check_randomness(bits, randomness, length)
-    check_window(window)
-    orders = (mpz(1), mpz(1))
-    if short_alpha:
+    orders, short = (mpz(1), mpz(1)), randomness == "short-alpha"
+    if short:
         orders = random_prime(ALPHA_PRIME_BITS[bits]), random_prime(ALPHA_PRIME_BITS[bits])
     while True:
         p, q = random_prime(bits // 2, orders[0]), random_prime(bits // 2, orders[1])
@@ -72,8 +59,8 @@ def make_keys(
             (p, q), orders = (q, p), (orders[1], orders[0])
         if gmpy2.gcd(p - 1, q - 1) == 2 and far_apart(p, q):
             break
-    public = PublicKey(p * q, _random_base(p, q, orders, randomness), randomness, length, window, allow_short)
-    return PrivateKey(public, (p, q), orders if short_alpha else None)
+    public = PublicKey(p * q, _random_base(p, q, orders, randomness), randomness, length, allow_short)
+    return PrivateKey(public, (p, q), orders if short else None)
 
 
 def _random_base(p: mpz, q: mpz, orders: tuple[mpz, mpz], randomness: Randomness) -> mpz:

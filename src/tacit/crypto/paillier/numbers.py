@@ -1,62 +1,43 @@
-"""Number theory under Paillier: random primes, powers of a fixed base, Chinese remainders, threads.
+"""Number theory under Paillier: random primes, powers of a fixed base, Chinese remainders.
 
-Nothing here is constant in time: GMP's side-channel-quiet power is 40 % slower and keeps Python's
-lock. Keys belong on machines that their holder does not share with an adversary.
+Nothing here is constant in time: GMP's side-channel-quiet power is 40 % slower. Keys belong on machines
+that their holder does not share with an adversary.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
-from typing import TypeVar
 
 import gmpy2
 from gmpy2 import mpz
 
 from tacit.core.errors import ConfigError
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-WINDOW = 8  # bits of an exponent that one multiplication handles
-MAX_WINDOW = 12
 # GMP runs the Baillie-PSW test (no composite is known to pass it) and then rounds − 24 Miller-Rabin rounds.
 ROUNDS = 64
 SMALL_PRIMES = gmpy2.primorial(2000)  # one gcd with it rules out nine candidates of ten
 
 
 class FixedBase:
-    """Powers of one base by table: one multiplication per window of the exponent, no squarings.
+    """Powers of one base by table: one multiplication per byte of the exponent, no squarings.
 
-    Parameters
-    ----------
-    base, modulus : int
-        What is raised, and modulo what.
-    exponent_bits : int
-        Longest exponent.
-    window : int
-        Bits per table row: a row holds ``2**window`` powers. Eight bits with a 1024-bit exponent
-        modulo 4096 bits make 32,768 numbers or about 18 MB, and 0.15 s of work to fill.
+    A row holds 256 powers. A 1024-bit exponent modulo 4096 bits makes 32,768 numbers or about 18 MB,
+    and 0.15 s of work to fill.
 
-    Examples
-    --------
-    >>> table = FixedBase(3, 1_000_003, exponent_bits=20, window=4)
+    >>> table = FixedBase(3, 1_000_003, exponent_bits=20)
     >>> int(table.power(777_777)) == pow(3, 777_777, 1_000_003)
     True
     """
 
-    __slots__ = ("_exponent_bits", "_modulus", "_rows", "_window")
+    __slots__ = ("_exponent_bits", "_modulus", "_rows")
 
-    def __init__(self, base: int, modulus: int, exponent_bits: int, window: int = WINDOW) -> None:
-        check_window(window)
-        self._modulus, self._exponent_bits, self._window = mpz(modulus), exponent_bits, window
+    def __init__(self, base: int, modulus: int, exponent_bits: int) -> None:
+        self._modulus, self._exponent_bits = mpz(modulus), exponent_bits
         self._rows: list[list[mpz]] = []
         step = mpz(base) % self._modulus
-        for _ in range(-(-exponent_bits // window)):
+        for _ in range(-(-exponent_bits // 8)):
             row = [mpz(1)]
-            for _ in range((1 << window) - 1):
+            for _ in range(255):
                 row.append(row[-1] * step % self._modulus)
             self._rows.append(row)
             step = row[-1] * step % self._modulus
@@ -66,22 +47,10 @@ class FixedBase:
         if not 0 <= exponent < 1 << self._exponent_bits:
             raise ConfigError(f"exponent outside 0 … 2^{self._exponent_bits} - 1: build a longer table")
         modulus, result = self._modulus, mpz(1)
-        digits: Sequence[int]
-        if self._window == 8:  # the bytes of a number are its digits
-            digits = int(exponent).to_bytes(len(self._rows), "little")
-        else:
-            digits = gmpy2.unpack(mpz(exponent), self._window)
-        for row, digit in zip(self._rows, digits, strict=False):  # leading zeros may be left out
+        digits = int(exponent).to_bytes(len(self._rows), "little")
+        for row, digit in zip(self._rows, digits, strict=True):
             result = result * row[digit] % modulus
         return result
-
-
-def check_window(window: int) -> None:
-    """Refuse windows whose table would be useless or enormous."""
-    if not 1 <= window <= MAX_WINDOW:
-        raise ConfigError(
-            f"window is {window}, it must be 1 to {MAX_WINDOW}: 4 takes 2 MB, 8 takes 18 MB at 2048 bits"
-        )
 
 
 def random_prime(bits: int, factor: int = 1) -> mpz:
@@ -138,28 +107,3 @@ def combine(first: mpz, second: mpz, moduli: tuple[mpz, mpz], inverse: mpz) -> m
     17
     """
     return second + moduli[1] * ((first - second) * inverse % moduli[0])
-
-
-def in_threads(function: Callable[[Item], Result], items: Sequence[Item], workers: int = 1) -> list[Result]:
-    """Apply a function to all items, in order, on several threads.
-
-    GMP can give up Python's lock while it multiplies, so that threads do run at the same time and
-    no key has to travel to another process.
-
-    >>> in_threads(abs, [-3, 1, -2], workers=2)
-    [3, 1, 2]
-    """
-    if workers < 1:
-        raise ConfigError(f"workers is {workers}: 1 works in this thread, 2 uses two threads")
-    workers = min(workers, len(items))
-    if workers <= 1:
-        return list(map(function, items))
-    size = -(-len(items) // workers)
-    pieces = [items[start : start + size] for start in range(0, len(items), size)]
-
-    def work(piece: Sequence[Item]) -> list[Result]:
-        with gmpy2.context(gmpy2.get_context(), allow_release_gil=True):  # holds for this thread only
-            return list(map(function, piece))
-
-    with ThreadPoolExecutor(len(pieces)) as pool:
-        return list(chain.from_iterable(pool.map(work, pieces)))

@@ -103,13 +103,10 @@ class Packing:
         ]
 
     def unpack(self, totals: Sequence[int], count: int, modulus: int, summands: int) -> NDArray[Any]:
-        """Give the exact slot totals of ``count`` values: int64, or Python integers if wider than 64 bits.
+        """Return the exact slot totals of ``count`` values: int64, or Python integers if wider than 64 bits.
 
-        Raises
-        ------
-        ProtectionError
-            If a total is larger than ``summands`` values can make it: some summand was not in range,
-            and may have spilled over into its neighbour.
+        A total larger than ``summands`` values can make it is refused: some summand was not in range, and
+        may have spilled over into its neighbour.
         """
         slots = self.slots(int(modulus).bit_length())
         offset, size = self._offset(slots), -(-slots * self.width // 8)

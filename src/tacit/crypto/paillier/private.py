@@ -13,19 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from tacit.core.errors import ConfigError, MessageError, SecretError
 from tacit.core.secret import Secret
 from tacit.crypto.paillier.blob import read_ciphertexts, read_header
-from tacit.crypto.paillier.keys import (
-    ALPHA_PRIME_BITS,
-    PublicKey,
-    seal,
-)
-from tacit.crypto.paillier.numbers import (
-    WINDOW,
-    FixedBase,
-    combine,
-    in_threads,
-    is_probably_prime,
-    random_unit,
-)
+from tacit.crypto.paillier.keys import ALPHA_PRIME_BITS, PublicKey, seal
+from tacit.crypto.paillier.numbers import FixedBase, combine, is_probably_prime, random_unit
 from tacit.crypto.paillier.packing import Packing
 
 MIN_DISTANCE_BITS = 100  # FIPS 186-5: |p - q| > 2^(bits/2 - 100), or Fermat's method might find them
@@ -107,13 +96,9 @@ class PrivateKey:
             elif self.public.randomness == "djn" and gmpy2.jacobi(h, prime) != -1:
                 raise ConfigError("h is not of the form -x²: the key was put together wrongly")
 
-    def encrypt(self, values: ArrayLike, packing: Packing, *, workers: int = 1) -> bytes:
-        """Encrypt as :meth:`PublicKey.encrypt` does, in less time: modulo p² and q².
-
-        At 2048 bits with tables a second ``workers`` gains nothing, its multiplications are too short.
-        """
-        self.prepare()
-        return seal(self.public, self.randomiser, values, packing, workers)
+    def encrypt(self, values: ArrayLike, packing: Packing) -> bytes:
+        """Encrypt as :meth:`PublicKey.encrypt` does, in less time: modulo p² and q²."""
+        return seal(self.public, self.randomiser, values, packing)
 
     def prepare(self) -> None:
         """Fill the two tables of powers (20 MB together at 2048 bits) now rather than at the first use."""
@@ -121,12 +106,7 @@ class PrivateKey:
             return
         step = gmpy2.powmod(self.public.base, self.public.modulus, self.public.modulus_squared)
         first, second = (
-            FixedBase(
-                step % square,
-                square,
-                min(self.public.exponent_bits, order.bit_length()),
-                self.public.window,
-            )
+            FixedBase(step % square, square, min(self.public.exponent_bits, order.bit_length()))
             for square, order in zip(self._squares, self._orders, strict=True)
         )
         self._tables = first, second
@@ -161,20 +141,13 @@ class PrivateKey:
             remainders.append(quotient * factor % prime)
         return combine(remainders[0], remainders[1], self._primes, self._inverse)
 
-    def decrypt(self, blob: bytes, *, packing: Packing | None = None, workers: int = 1) -> NDArray[Any]:
+    def decrypt(self, blob: bytes, *, packing: Packing | None = None) -> NDArray[Any]:
         """Decrypt a blob to its exact totals: int64, or Python integers if slots exceed 64 bits.
 
-        Parameters
-        ----------
-        blob : bytes
-            From :meth:`encrypt`, or the sum of many.
-        packing : Packing, optional
-            Refuse a blob that is packed otherwise.
-        workers : int
-            Threads.
+        A blob that is packed otherwise than ``packing``, if that is given, is refused.
         """
         header = read_header(self.public, blob, packing)
-        totals = in_threads(self.open, read_ciphertexts(self.public, blob), workers)
+        totals = [self.open(number) for number in read_ciphertexts(self.public, blob)]
         return header.packing.unpack(totals, header.count, self.public.modulus, header.summands)
 
     def to_secret(self) -> Secret:
@@ -187,13 +160,13 @@ class PrivateKey:
         return Secret(b"".join([_PREFIX.pack(_MAGIC, _VERSION, len(public)), public, *numbers]))
 
     @classmethod
-    def from_secret(cls, secret: Secret, *, allow_short: bool = False, window: int = WINDOW) -> PrivateKey:
+    def from_secret(cls, secret: Secret, *, allow_short: bool = False) -> PrivateKey:
         """Take a key out of its secret; all conditions are checked again."""
         raw = secret.reveal()
         if len(raw) < _PREFIX.size or raw[:4] != _MAGIC + bytes([_VERSION]):
             raise MessageError(f"not a Paillier private key of version {_VERSION}")
         start = _PREFIX.size + _PREFIX.unpack_from(raw)[2]
-        public = PublicKey.from_bytes(raw[_PREFIX.size : start], allow_short=allow_short, window=window)
+        public = PublicKey.from_bytes(raw[_PREFIX.size : start], allow_short=allow_short)
         size, numbers = public.bits // 16, raw[start:]
         expected = 4 if public.randomness == "short-alpha" else 2
         if len(numbers) != expected * size:

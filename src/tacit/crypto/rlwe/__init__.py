@@ -28,15 +28,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.core.errors import ConfigError, MessageError, ProtectionError
+from tacit.core.errors import ConfigError
 from tacit.core.secret import Secret
-from tacit.crypto.ckks.blob import KEY_ID_BYTES
-from tacit.crypto.masking import SEED, expand
+from tacit.crypto.ckks.blob import KEY_ID_BYTES, refuse_overrun
+from tacit.crypto.masking import SEED, expand, new_seed
 from tacit.crypto.rlwe.blob import (
     DEGREE,
     MOST_VALUES,
@@ -44,6 +43,7 @@ from tacit.crypto.rlwe.blob import (
     Adder,
     Header,
     Words,
+    check_values,
     noise_bits,
     power,
     read,
@@ -52,25 +52,17 @@ from tacit.crypto.rlwe.blob import (
 )
 from tacit.crypto.rlwe.ring import back, noise, secret_polynomial, transform
 
-__all__ = ["Adder", "Cipher", "Header", "Keys", "make_keys", "read", "rounding_unit"]
+__all__ = ["Adder", "Cipher", "Header", "make_key", "read", "rounding_unit"]
 
 LIMIT = (1 << TOTAL_BITS) + (1 << 52)  # of honest totals and their noise; nonsense is larger by far
 
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Keys:
-    """``secret`` goes to the key holders; ``key_id``, which tells nothing of it, to everyone."""
-
-    secret: Secret
-    key_id: bytes
-
-
-def make_keys() -> Keys:
-    """Draw a new key."""
-    secret = Secret(os.urandom(SEED))
-    return Keys(secret, _key_id(secret))
+def make_key() -> tuple[Secret, bytes]:
+    """Draw a key: a secret for the key holders, and its id, which tells nothing of it, for everyone."""
+    secret = new_seed()
+    return secret, _key_id(secret)
 
 
 class Cipher:
@@ -78,8 +70,8 @@ class Cipher:
 
     Examples
     --------
-    >>> keys = make_keys()
-    >>> cipher, adder = Cipher(keys.secret), Adder(keys.key_id)
+    >>> secret, key_id = make_key()
+    >>> cipher, adder = Cipher(secret), Adder(key_id)
     >>> for client in range(3):
     ...     adder.add(cipher.encrypt([0.5, -client], bound=2.0, summands=10))
     >>> cipher.decrypt(adder.total()).tolist()
@@ -96,29 +88,16 @@ class Cipher:
         return "Cipher(coefficients)"
 
     def encrypt(self, vector: ArrayLike, *, bound: float, summands: int, total: float | None = None) -> bytes:
-        """Encrypt a vector that will be added to others of its kind.
+        """Encrypt finite values of at most ``bound``, to be added to others: ``summands`` at the most.
 
-        Parameters
-        ----------
-        vector : array of float
-            Finite values of at most ``bound``.
-        bound : float
-            Largest absolute value that any of the vectors may hold; public.
-        summands : int
-            Most vectors that may be added up; public.
-        total : float, optional
-            Largest absolute value of their total, from ``bound`` to ``bound * summands``. Public.
+        ``total`` is the largest absolute value of their sum, from ``bound`` to ``bound * summands``.
         """
         values = np.asarray(vector, dtype=np.float64)
         reach = bound * summands if total is None else total
         noise_bits(summands)
         if values.ndim != 1 or not 0 < values.size <= MOST_VALUES or reach < bound:
             raise ConfigError(f"values of shape {values.shape} and totals of up to {reach:g} for {bound:g}")
-        if not (largest := np.abs(values).max()) <= bound:  # or NaN
-            raise MessageError(
-                f"a value to encrypt is not finite or beyond the declared bound {bound:g}: clip it",
-                private=f"the largest is {largest:g}",
-            )
+        check_values(values, bound)
         header = Header(True, self.key_id, values.size, 1, summands, float(reach / summands))
         seed = os.urandom(SEED)
         b = np.rint(np.ldexp(values, power(header.bound * summands))).astype(np.int64)
@@ -132,10 +111,7 @@ class Cipher:
         b, a = words_of(header, blob)
         whole = (b + self._times_secret(a)[: header.rows]).view(np.int64)
         if not (whole.max() <= LIMIT and whole.min() >= -LIMIT):
-            raise ProtectionError(
-                f"a decrypted value is beyond what {header.summands:,} summands of up to {header.bound:g} "
-                "can give: a client overran its bound, or the ciphertext was forged"
-            )
+            refuse_overrun(header.summands, header.bound)
         noisy = noise_bits(header.summands)
         rounded = (whole + (1 << (noisy - 1))) >> noisy
         return np.ldexp(rounded.astype(np.float64), noisy - power(header.bound * header.summands))

@@ -48,6 +48,15 @@ def noise_bits(summands: int) -> int:
     return math.ceil(math.log2(CLEARANCE * NOISE * math.sqrt(summands)))
 
 
+def check_values(values: NDArray[np.float64], bound: float) -> None:
+    """Refuse values that are not finite or beyond their declared bound."""
+    if not (largest := np.abs(values).max()) <= bound:  # or NaN
+        raise MessageError(
+            f"a value to encrypt is not finite or beyond the declared bound {bound:g}: clip it",
+            private=f"the largest is {largest:g}",
+        )
+
+
 def rounding_unit(bound: float, summands: int) -> float:
     """Unit to which totals are rounded; a power of two.
 
@@ -97,14 +106,9 @@ class Header:
 
 
 def read(key_id: bytes, blob: bytes, whole: bool = True) -> Header:
-    """Check a blob, and give its header; ``whole``: its checksum, too.
+    """Check a blob, and return its header; ``whole``: its checksum, too.
 
-    Raises
-    ------
-    MessageError
-        If it is damaged, truncated or no such blob at all.
-    ProtectionError
-        If it belongs to another key.
+    Raise MessageError if it is damaged, ProtectionError if it is something else or belongs to another key.
     """
     if not isinstance(blob, bytes) or len(blob) < _HEADER.size + CHECKSUM_BYTES:
         raise MessageError("an encrypted vector is shorter than its header: it is truncated")

@@ -30,11 +30,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tacit.core.errors import ConfigError, MessageError, ProtectionError
+from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.secret import Secret
-from tacit.crypto.ckks.blob import KEY_ID_BYTES
+from tacit.crypto.ckks.blob import KEY_ID_BYTES, refuse_overrun
 from tacit.crypto.masking import SEED
-from tacit.crypto.rlwe.blob import DEGREE, MOST_SUMMANDS
+from tacit.crypto.rlwe.blob import DEGREE, check_values, noise_bits
 from tacit.crypto.rlwe.columns_blob import (
     KEPT_BITS,
     KINDS,
@@ -99,13 +99,8 @@ class Cipher:
         reach = bound * summands if total is None else total
         if values.ndim != 2 or not values.size or not together(*values.shape) or reach < bound:
             raise ConfigError(f"columns of shape {values.shape} and totals of up to {reach:g} for {bound:g}")
-        if not 1 <= summands <= MOST_SUMMANDS:
-            raise ConfigError(f"{summands:,} summands declared: from 1 to {MOST_SUMMANDS:,} are possible")
-        if not (largest := np.abs(values).max()) <= bound:  # or NaN
-            raise MessageError(
-                f"a value to encrypt is not finite or beyond the declared bound {bound:g}: clip it",
-                private=f"the largest is {largest:g}",
-            )
+        noise_bits(summands)  # refuses an impossible number of them
+        check_values(values, bound)
         rows, outputs = values.shape
         share = float(reach / summands)
         header = Header("columns", True, 1, self.key_id, rows, outputs, 1, summands, share, 0.0)
@@ -122,10 +117,7 @@ class Cipher:
         limit = 1 << (VALUE_BITS if header.kind == "columns" else VALUE_BITS + MATRIX_BITS - KEPT_BITS)
         noisy = header.noise_bits
         if np.abs(whole).max() > limit + (1 << noisy):  # nonsense is larger by far
-            raise ProtectionError(
-                f"a decrypted value is beyond what {header.summands:,} summands of up to {header.bound:g} "
-                "can give: a client overran its bound, or the ciphertext was forged"
-            )
+            refuse_overrun(header.summands, header.bound)
         rounded = ((whole + (1 << (noisy - 1))) >> noisy) << noisy
         return np.asarray(rounded.reshape(header.outputs, header.rows).T * header.scale)
 

@@ -112,14 +112,9 @@ class Header:
 
 
 def read(key_id: bytes, blob: bytes, *kinds: str, whole: bool = True) -> Header:
-    """Check a blob, and give its header; ``whole``: its checksum, too.
+    """Check a blob, and return its header; ``whole``: its checksum, too.
 
-    Raises
-    ------
-    MessageError
-        If it is damaged, truncated or no such blob at all.
-    ProtectionError
-        If it belongs to another key, or is of another kind.
+    Raise MessageError if it is damaged, ProtectionError if it belongs to another key or is of another kind.
     """
     if not isinstance(blob, bytes) or len(blob) < HEADER.size + CHECKSUM_BYTES:
         raise MessageError("encrypted columns are shorter than their header: they are truncated")

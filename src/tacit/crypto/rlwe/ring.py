@@ -7,14 +7,13 @@ rounding gives them back exactly.
 from __future__ import annotations
 
 import hashlib
-import os
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.secret import Secret
-from tacit.crypto.masking import SEED, expand
+from tacit.crypto.masking import expand, new_seed
 from tacit.crypto.rlwe.blob import DEGREE, NOISE_BITS
 
 HALF = DEGREE // 2
@@ -52,7 +51,7 @@ def secret_polynomial(secret: Secret, label: bytes) -> Transformed:
 
 def noise(count: int) -> NDArray[np.int64]:
     """Fresh centred binomial noise."""
-    words = expand(Secret(os.urandom(SEED)), 2 * count, np.uint32)
+    words = expand(new_seed(), 2 * count, np.uint32)
     coins = np.bitwise_count(words & np.uint32((1 << NOISE_BITS) - 1)).astype(np.int64)
     found: NDArray[np.int64] = coins[:count] - coins[count:]
     return found

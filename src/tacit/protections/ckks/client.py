@@ -15,33 +15,18 @@ from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.protections.blobs import cipher_of
 from tacit.protections.ckks.schemes import kind_of
-from tacit.protections.keys.authenticated import AuthenticatedClient
-from tacit.protections.keys.shared_key import SharedKey
+from tacit.protections.keys.shared_key import SharedKeyClient
 
 if TYPE_CHECKING:
     from tacit.protections.ckks import CKKS
 
 
-class CKKSClient(AuthenticatedClient):
+class CKKSClient(SharedKeyClient):
     """Encrypts, and opens totals."""
 
     def __init__(self, settings: CKKS, party: Party) -> None:
-        super().__init__(party)
-        self.key = SharedKey(settings.terms, party)
+        super().__init__(settings.terms, party)
         self._settings = settings
-
-    @property
-    def step_owners(self) -> tuple[object, ...]:
-        """The shared key has steps."""
-        return self, self.key
-
-    def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
-        """Open a channel to the coordinator; make the key, if this client is to."""
-        return {**super().introduce(greeting), **self.key.introduce(greeting)}
-
-    def receive(self, ticket: Mapping[str, Any]) -> None:
-        """Take the key."""
-        self.key.receive(ticket)
 
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Encrypt this party's vector."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 from tacit.core.secret import Secret
 from tacit.crypto import rlwe
@@ -13,25 +13,6 @@ from tacit.crypto.rlwe import columns
 
 Kind = Literal["sum", "columns", "product"]
 MOST_PIECES = 32  # polynomials of a product by coefficients: 786 kB for each client
-
-
-class Scheme(Protocol):
-    """What an encrypted sum needs of its encryption."""
-
-    def rounding_unit(self, bound: float, summands: int) -> float:
-        """Unit to which an opened total is rounded."""
-
-    def make_keys(self) -> tuple[Secret, bytes]:
-        """Draw a key: the secret, and its id."""
-
-    def cipher(self, secret: Secret) -> Any:
-        """What key holders encrypt and decrypt with."""
-
-    def adder(self, key_id: bytes) -> Any:
-        """What adds ciphertexts without the key."""
-
-    def header(self, key_id: bytes, blob: bytes, kind: Kind = "sum") -> Any:
-        """Check a blob, and give what it says of itself."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +24,15 @@ class Coefficients:
         return rlwe.rounding_unit(bound, summands)
 
     def make_keys(self) -> tuple[Secret, bytes]:
-        """Draw a key."""
-        keys = rlwe.make_keys()
-        return keys.secret, keys.key_id
+        """Draw a key: the secret, and its id."""
+        return rlwe.make_key()
 
     def cipher(self, secret: Secret) -> rlwe.Cipher:
-        """For key holders."""
+        """Return what key holders encrypt and decrypt with."""
         return rlwe.Cipher(secret)
 
     def adder(self, key_id: bytes) -> rlwe.Adder:
-        """For the coordinator."""
+        """Return what adds ciphertexts without the key."""
         return rlwe.Adder(key_id)
 
     def header(self, key_id: bytes, blob: bytes, kind: Kind = "sum") -> rlwe.Header:
@@ -80,20 +60,20 @@ class Slotted:
         return unit
 
     def make_keys(self) -> tuple[Secret, bytes]:
-        """Draw a key."""
+        """Draw a key: the secret, and its id."""
         from tacit.crypto.ckks import make_keys
 
         keys = make_keys(self.parameters)
         return keys.secret, keys.key_id
 
     def cipher(self, secret: Secret) -> Any:
-        """For key holders."""
+        """Return what key holders encrypt and decrypt with."""
         from tacit.crypto.ckks import Cipher
 
         return Cipher(self.parameters, secret)
 
     def adder(self, key_id: bytes) -> Any:
-        """For the coordinator."""
+        """Return what adds ciphertexts without the key."""
         from tacit.crypto.ckks import Adder
 
         return Adder(self.parameters, key_id)
@@ -106,46 +86,22 @@ class Slotted:
         return blobs.read(ring_of(self.parameters), key_id, blob, blobs.Kind[kind.upper()])
 
 
-class Columns(Protocol):
-    """What is needed of the encryption of a matrix that the coordinator multiplies unopened."""
-
-    key: ClassVar[str]  # under which name the coordinator keeps the id of the key
-
-    def public(self, secret: Secret, features: Iterable[int]) -> Mapping[str, bytes]:
-        """What the coordinator needs to know of a key."""
-
-    def cipher(self, secret: Secret) -> Any:
-        """What key holders encrypt and decrypt with."""
-
-    def adder(self, key_id: bytes) -> Any:
-        """What adds ciphertexts without the key."""
-
-    def header(self, key_id: bytes, blob: bytes, kind: Kind) -> Any:
-        """Check a blob, and give what it says of itself."""
-
-    def multiplier(self, memory: Mapping[str, Any]) -> Any:
-        """What multiplies ciphertexts without the key."""
-
-    def unit(self, blob: bytes, kind: Kind) -> float:
-        """Rounding unit of what a blob opens to."""
-
-
 @dataclass(frozen=True)
 class CoefficientColumns:
     """Entries in coefficients: :mod:`tacit.crypto.rlwe.columns`."""
 
-    key: ClassVar[str] = "columns"
+    key: ClassVar[str] = "columns"  # under which name the coordinator keeps the id of the key
 
     def public(self, secret: Secret, features: Iterable[int]) -> Mapping[str, bytes]:
         """The key's id."""
         return {self.key: columns.key_id_of(secret)}
 
     def cipher(self, secret: Secret) -> columns.Cipher:
-        """For key holders."""
+        """Return what key holders encrypt and decrypt with."""
         return columns.Cipher(secret)
 
     def adder(self, key_id: bytes) -> columns.Adder:
-        """For the coordinator."""
+        """Return what adds ciphertexts without the key."""
         return columns.Adder(key_id)
 
     def header(self, key_id: bytes, blob: bytes, kind: Kind) -> columns.Header:
@@ -153,7 +109,7 @@ class CoefficientColumns:
         return columns.read(key_id, blob, kind, whole=False)
 
     def multiplier(self, memory: Mapping[str, Any]) -> columns.Multiplier:
-        """For the coordinator."""
+        """Return what multiplies ciphertexts without the key."""
         return columns.Multiplier(memory[self.key])
 
     def unit(self, blob: bytes, kind: Kind) -> float:
@@ -176,11 +132,11 @@ class SlottedColumns(Slotted):
         return {self.key: made.key_id, "evaluation": made.evaluation}
 
     def cipher(self, secret: Secret) -> Any:
-        """For key holders; a name of its own, since sites keep ciphers by the name of what made them."""
+        """Return the same under a name of its own, since sites keep ciphers by the name of what made them."""
         return super().cipher(secret)
 
     def multiplier(self, memory: Mapping[str, Any]) -> Any:
-        """For the coordinator."""
+        """Return what multiplies ciphertexts without the key."""
         return _product(self.parameters, memory["evaluation"], memory[self.key])
 
     def unit(self, blob: bytes, kind: Kind) -> float:
@@ -191,13 +147,17 @@ class SlottedColumns(Slotted):
         return column_unit(self.parameters, self.header(key_of(blob), blob, kind))
 
 
+Scheme = Coefficients | Slotted  # how vectors are encrypted for a sum
+Columns = CoefficientColumns | SlottedColumns  # how a matrix that the coordinator multiplies unopened
+
+
 def scheme(name: str) -> Scheme:
-    """Give the scheme of a parameter set's name."""
+    """Return the scheme of a parameter set's name."""
     return Coefficients() if name == "coefficients" else Slotted(name)
 
 
 def columns_scheme(name: str, rows: int, outputs: int, matrices: int) -> Columns | None:
-    """Give the scheme of a matrix that is to be multiplied, if the parameter set of that name has one.
+    """Return the scheme of a matrix that is to be multiplied, if the parameter set of that name has one.
 
     >>> columns_scheme("auto", 65, 10, 1), columns_scheme("auto", 500, 2, 1)
     (CoefficientColumns(), SlottedColumns(name='product'))

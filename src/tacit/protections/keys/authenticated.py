@@ -73,13 +73,18 @@ class AuthenticatedClient(ClientHalf):
     """Half of a protection whose clients (or services) have a channel to the coordinator."""
 
     def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
-        """Check the coordinator's key, open a channel to it, and return one's own signed key."""
-        party, run, signed = self.party, run_of(self.party), _signed(greeting, COORDINATOR)
-        peer = checked_key(signed, party.pinned(COORDINATOR), "exchange", COORDINATOR, run)
-        private, public = new_exchange()
-        party.vault["exchange"] = private
-        party.vault["channel"] = pair_key(private, peer, "channel", run)
-        return {"exchange": sign_key(party.identity, "exchange", party.id, run, public)}
+        """Open a channel to the coordinator, and return one's own signed key."""
+        return open_channel(self.party, greeting)
+
+
+def open_channel(party: Party, greeting: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the coordinator's key, open a channel to it, and return the party's own signed key."""
+    run, signed = run_of(party), _signed(greeting, COORDINATOR)
+    peer = checked_key(signed, party.pinned(COORDINATOR), "exchange", COORDINATOR, run)
+    private, public = new_exchange()
+    party.vault["exchange"] = private
+    party.vault["channel"] = pair_key(private, peer, "channel", run)
+    return {"exchange": sign_key(party.identity, "exchange", party.id, run, public)}
 
 
 def _signed(fields: Mapping[str, Any], owner: str) -> bytes:

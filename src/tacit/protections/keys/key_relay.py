@@ -28,53 +28,25 @@ Ask = Callable[..., Iterable[tuple[str, Message]]]
 
 @dataclass
 class RelayedKey:
-    """What the coordinator keeps of a key.
+    """What the coordinator keeps of a key."""
 
-    Parameters
-    ----------
-    bundle : Blob
-        The key, encrypted under a content key.
-    maker : str
-        Who made it.
-    public : dict
-        What the coordinator may know of it, by name.
-    wishes : mapping
-        With what it was asked for.
-    preshared : bool
-        Whether the maker sealed it under preshared exchange keys.
-    wraps : dict
-        Content keys, sealed for those who have none yet.
-    sealers : dict
-        Who sealed one, if not the maker.
-    holders : set
-        Who has it.
-    used : int
-        For how many sums it was used.
-    """
-
-    bundle: Blob
-    maker: str
-    public: dict[str, bytes]
-    wishes: Mapping[str, Any]
-    preshared: bool = False
-    wraps: dict[str, Blob] = field(default_factory=dict)
-    sealers: dict[str, str] = field(default_factory=dict)
-    holders: set[str] = field(default_factory=set)
-    used: int = 0
+    bundle: Blob  # the key, encrypted under a content key
+    maker: str  # who made it
+    public: dict[str, bytes]  # what the coordinator may know of it, by name
+    wishes: Mapping[str, Any]  # with what it was asked for
+    preshared: bool = False  # whether the maker sealed it under preshared exchange keys
+    wraps: dict[str, Blob] = field(default_factory=dict)  # content keys, sealed for those who have none yet
+    sealers: dict[str, str] = field(default_factory=dict)  # who sealed one, if not the maker
+    holders: set[str] = field(default_factory=set)  # who has it
+    used: int = 0  # for how many sums
 
 
 class KeyRelay:
-    """The coordinator's half of a key that clients share.
-
-    Attributes
-    ----------
-    key : RelayedKey or None
-        The newest key; None before there is one.
-    """
+    """The coordinator's half of a key that clients share."""
 
     def __init__(self, terms: KeyTerms, link: Link, channels: Channels) -> None:
         self._terms, self._link, self._channels = terms, link, channels
-        self.key: RelayedKey | None = None
+        self.key: RelayedKey | None = None  # the newest; None before there is one
 
     @property
     def made(self) -> RelayedKey:
@@ -191,9 +163,8 @@ class KeyRelay:
 
     def admit(self, names: Sequence[str]) -> None:
         """Let any party that has the key seal it for those that come later."""
-        if self.key is None:  # no client has one
-            return
-        self._pass_on(partial(self._link.ask, failures={}), names, self._link.parties)
+        if self.key is not None:
+            self._pass_on(partial(self._link.ask, failures={}), names, self._link.parties)
 
     def delivered(self, party: str) -> None:
         """Remember that a party has its key."""

@@ -26,14 +26,16 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from tacit.core.errors import ProtectionError
+from tacit.core.exposure import COORDINATOR
 from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.party import Party
+from tacit.core.protection import ClientHalf
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import pair_key, place, seal, unseal
 from tacit.protections.keys import authenticated
-from tacit.protections.keys.authenticated import run_of, sealing_key
+from tacit.protections.keys.authenticated import open_channel, run_of, sealing_key
 
 Made = TypeVar("Made")
 Read = TypeVar("Read")
@@ -53,26 +55,15 @@ SHARED_KEY = (
 class KeyTerms:
     """What a protection says of the key that its clients share.
 
-    Parameters
-    ----------
-    protection : str
-        Name of the protection, for messages.
-    generate : callable
-        Makes a key: the secret, and by name what the coordinator may have (``public`` at least). It is given
-        what the coordinator asks of a new key.
-    maker : str
-        The client that the federation chose to make keys; empty: the first that can.
-    lifetime : int
-        After how many sums a new key is made; 0 for never within a run.
-    at_enrolment : bool
-        Whether the key is made at enrolment where all parties have preshared exchange keys.
+    ``generate`` makes a key from what the coordinator asks of it: the secret, and by name what that
+    one may have (``public`` at least).
     """
 
-    protection: str
+    protection: str  # its name, for messages
     generate: Callable[[Mapping[str, Any]], tuple[Secret, Mapping[str, bytes]]]
-    maker: str = ""
-    lifetime: int = 0
-    at_enrolment: bool = False
+    maker: str = ""  # the client that the federation chose to make keys; empty: the first that can
+    lifetime: int = 0  # after how many sums a new key is made; 0 for never within a run
+    at_enrolment: bool = False  # make it there, where all parties have preshared exchange keys
 
 
 class SharedKey:
@@ -138,7 +129,7 @@ class SharedKey:
         if "wrap" not in ticket:
             return
         party, maker = self._party, ticket["maker"]
-        if ticket.get("preshared"):
+        if self._terms.at_enrolment and ticket.get("preshared"):
             key = self._preshared_key(maker)
         else:
             key = sealing_key(party, maker, ticket["exchange"])
@@ -147,8 +138,10 @@ class SharedKey:
 
     def _preshared_key(self, other: str) -> Secret:
         """Return the key that two parties share for one run by their preshared exchange keys."""
-        if other == self._party.id:
-            raise ProtectionError(f"{other} was told to seal for itself")
+        if other in (COORDINATOR, self._party.id):
+            raise ProtectionError(
+                f"{self._party.id} was told to seal for {other}: only other clients are sealed for"
+            )
         private, public = self._party.preshared(other)
         return pair_key(private, public, "seal", run_of(self._party))
 
@@ -182,10 +175,6 @@ class SharedKey:
             packed = packed[end:]
         return found
 
-    def cached(self, make: Callable[[Secret], Made]) -> Made:
-        """Return what is made from the federation's newest key, once per process and key."""
-        return self._cached(make, 0)
-
     def fitting(self, make: Callable[[Secret], Made], read: Callable[[Made], Read]) -> tuple[Made, Read]:
         """Return what is made from the newest key under which a ciphertext can be read, and what was read."""
         newest = self.cached(make)
@@ -194,11 +183,12 @@ class SharedKey:
         except ProtectionError as refusal:
             for age in range(1, len(self._secrets())):
                 with suppress(ProtectionError):
-                    older = self._cached(make, age)
+                    older = self.cached(make, age)
                     return older, read(older)
             raise refusal from None
 
-    def _cached(self, make: Callable[[Secret], Made], age: int) -> Made:
+    def cached(self, make: Callable[[Secret], Made], age: int = 0) -> Made:
+        """Return what is made from the newest key, or from an older one, once per process and key."""
         vault, state, cache = self._party.vault, self._party.state, self._party.cache
         content = hashlib.sha256(vault["content"].reveal()).digest() if "content" in vault else b""
         key = (self._terms.protection, make.__qualname__, age, state.get("bundle"), content)
@@ -206,6 +196,27 @@ class SharedKey:
             cache[key] = make(self._secrets()[age])
         made: Made = cache[key]
         return made
+
+
+class SharedKeyClient(ClientHalf):
+    """Half of a protection whose clients share a key and have channels to the coordinator."""
+
+    def __init__(self, terms: KeyTerms, party: Party) -> None:
+        super().__init__(party)
+        self.key = SharedKey(terms, party)
+
+    @property
+    def step_owners(self) -> tuple[object, ...]:
+        """The shared key has steps."""
+        return self, self.key
+
+    def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
+        """Open a channel to the coordinator; make the key, if this client is to."""
+        return {**open_channel(self.party, greeting), **self.key.introduce(greeting)}
+
+    def receive(self, ticket: Mapping[str, Any]) -> None:
+        """Take the key."""
+        self.key.receive(ticket)
 
 
 def _key_place(run: str, maker: str, receiver: str) -> bytes:

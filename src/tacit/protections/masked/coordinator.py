@@ -44,26 +44,14 @@ STREAMS = 64  # masks expanded side by side
 
 
 class MaskedCoordinator(AuthenticatedCoordinator):
-    """Lets clients agree on masks, adds what they upload, and removes the masks from the sum.
-
-    Attributes
-    ----------
-    channels : Channels
-        Authenticated channels to the clients.
-    keys : KeyAgreement
-        How clients come to agree on masks.
-    announced : int
-        Sums that the run was said to have; 0 before that.
-    batch : Batch or None
-        Of prepared sums, the one in use.
-    """
+    """Lets clients agree on masks, adds what they upload, and removes the masks from the sum."""
 
     def __init__(self, settings: Masked, link: Link) -> None:
         super().__init__(link)
         self.settings = settings
-        self.keys = KeyAgreement(settings, link.manifest.digest)
-        self.announced = 0
-        self.batch: Batch | None = None
+        self.keys = KeyAgreement(settings, link.manifest.digest)  # how clients come to agree on masks
+        self.announced = 0  # sums that the run was said to have; 0 before that
+        self.batch: Batch | None = None  # of prepared sums, the one in use
 
     # -- keys ------------------------------------------------------------------------------------------------
 
@@ -91,8 +79,13 @@ class MaskedCoordinator(AuthenticatedCoordinator):
 
     def admit(self, names: Sequence[str]) -> None:
         """Let all agree on masks anew, for the sums that are left."""
+        self._check_prepared()
         left = self.announced if self.batch is None else max(1, self.batch.count - self.batch.used)
         self._agree((*self.link.parties, *names), left, self.link.ask, self.link.record_failure)
+
+    def _check_prepared(self) -> None:
+        if not self.announced:
+            raise ProtectionError("masks were not agreed on: prepare the protection before the first sum")
 
     def settle(self) -> None:
         """Forget the keys and shares of sums that did not come."""
@@ -125,8 +118,7 @@ class MaskedCoordinator(AuthenticatedCoordinator):
 
     def _find_batch(self, pending: PendingSum) -> tuple[Batch, list[str]]:
         """Return a batch whose graph joins the parties asked, and those of them that are in it."""
-        if not self.announced:
-            raise ProtectionError("masks were not agreed on: prepare the protection before the first sum")
+        self._check_prepared()
         willing = [party for party in pending.parties if party not in pending.failures]
         needed = len(pending.parties) * self.link.manifest.quorum
         if self.batch is None or not self.batch.serves(willing, needed):

@@ -80,26 +80,12 @@ class Batch:
 
 @dataclass
 class KeyAgreement:
-    """Two waves after which clients hold each other's keys and shares, and the coordinator a batch.
-
-    Parameters
-    ----------
-    settings : Masked
-    run : str
-        Digest of the manifest.
-
-    Attributes
-    ----------
-    draws : dict
-        Each client's commitment to its number for the next draw of neighbours.
-    next_slot : int
-        Number of the next sum that is prepared: none is prepared twice.
-    """
+    """Two waves after which clients hold each other's keys and shares, and the coordinator a batch."""
 
     settings: Masked
-    run: str
-    draws: dict[str, bytes] = field(default_factory=dict)
-    next_slot: int = 1
+    run: str  # digest of the manifest
+    draws: dict[str, bytes] = field(default_factory=dict)  # commitments to numbers for the next draw
+    next_slot: int = 1  # number of the next sum that is prepared: none is prepared twice
 
     def reach(self, parties: Sequence[str], count: int, ask: Ask, refuse: Refuse) -> Batch | None:
         """Prepare so many sums among these parties; if too many vanish meanwhile, among those left.

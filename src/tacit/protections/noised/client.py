@@ -14,8 +14,7 @@ from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.protection import ClientHalf, Vector
 from tacit.crypto.noise import clip_l2, discrete_gaussian
-from tacit.protections.noised.budget import overspent
-from tacit.protections.noised.grid import ASKED, SUMS, choose_grid, find_unfit, open_total
+from tacit.protections.noised.grid import ASKED, SUMS, choose_grid, find_unfit, open_total, overspent
 
 if TYPE_CHECKING:
     from tacit.protections.noised import Noised

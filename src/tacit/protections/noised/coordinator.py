@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tacit.core.errors import ConfigError, ProtectionError
@@ -11,8 +12,7 @@ from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.pending_sum import PendingSum
 from tacit.core.protection import CoordinatorHalf, Vector
-from tacit.crypto.accounting import Accountant
-from tacit.protections.noised.budget import Budget
+from tacit.crypto.accounting import Accountant, Release
 from tacit.protections.noised.grid import (
     ASKED,
     SUMS,
@@ -22,10 +22,40 @@ from tacit.protections.noised.grid import (
     needed_parts,
     noise_multiplier,
     open_total,
+    overspent,
 )
 
 if TYPE_CHECKING:
     from tacit.protections.noised import Noised
+
+
+@dataclass
+class Budget:
+    """What a run may release and has released."""
+
+    sums: int  # that the noise was sized for
+    multiplier: float  # standard deviation of the noise over the sensitivity, in every sum
+    limit: float  # epsilon that all of them cost
+    accountant: Accountant
+    used: int = 0  # sums so far
+
+    @property
+    def left(self) -> int:
+        """Return how many sums may still come."""
+        return self.sums - self.used
+
+    @property
+    def epsilon(self) -> float:
+        """Return what the sums so far have cost."""
+        return self.accountant.epsilon() if self.used else 0.0
+
+    def charge(self, sums: int = 1) -> None:
+        """Count sums, before anyone is asked: whatever fails later, no opened total goes uncounted."""
+        if sums > self.left:
+            found = f"{self.used} sums cost epsilon {self.epsilon:.4g} of {self.limit:g}"
+            raise ProtectionError(overspent(found, self.sums))
+        self.used += sums
+        self.accountant.add(Release(self.multiplier, "discrete"), rounds=sums)
 
 
 class NoisedCoordinator(CoordinatorHalf):
@@ -80,6 +110,8 @@ class NoisedCoordinator(CoordinatorHalf):
 
     def resume(self, sums: int) -> None:
         """Charge what was released before the run was stopped."""
+        if sums and self.budget is None:
+            raise ProtectionError("the noise was not sized: prepare the protection before the run goes on")
         if sums and self.budget is not None:
             self.budget.charge(min(sums, self.budget.sums))
         self.inner.resume(sums)

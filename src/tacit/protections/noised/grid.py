@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tacit.core.client import Opener
 from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.layout import Layout
-from tacit.core.protection import Vector
+from tacit.core.protection import Opener, Vector
 from tacit.crypto.accounting import sigma_for
 from tacit.crypto.noise import LEAST_PART, discrete_gaussian, integer_sensitivity
 
@@ -65,15 +64,7 @@ def needed_parts(settings: Noised, least: int) -> int:
 def choose_grid(settings: Noised, layout: Layout, asked: Any, sums: Any, min_clients: int) -> Grid:
     """Return the finest grid that the inner protection resolves, and the noise on it.
 
-    Parameters
-    ----------
-    settings : Noised
-    layout : Layout
-        Of the contribution.
-    asked, sums : int
-        Clients that were asked, and sums of the whole run; checked, since another party may have sent them.
-    min_clients : int
-        As the manifest has it.
+    How many clients were ``asked``, and the ``sums`` of the whole run, may come from another party.
     """
     for count in (asked, sums):
         if type(count) is not int or count < 1:
@@ -135,6 +126,11 @@ def find_unfit(contribution: str, layout: Layout) -> str | None:
     return None
 
 
+def overspent(found: str, sums: int) -> str:
+    """Return the text that refuses a further sum."""
+    return f"the privacy budget is spent: {found}, noise was sized for {sums}; announce more sums beforehand"
+
+
 @lru_cache(maxsize=64)
 def _least_noise(epsilon: float, delta: float, sums: int) -> float:
-    return sigma_for(epsilon, delta, sums, mechanism="discrete")
+    return sigma_for(epsilon, delta, sums)

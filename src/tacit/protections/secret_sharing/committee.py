@@ -21,14 +21,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.core.errors import ConfigError, OpeningError, ProtectionError
-from tacit.core.layout import Layout
 from tacit.core.link import Link
-from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Promises
-from tacit.core.protection import Vector
-from tacit.protections.keys.authenticated import AuthenticatedClient, AuthenticatedCoordinator
 from tacit.protections.secret_sharing.election import Election, Voter
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_holder import ShareHolder
@@ -44,12 +40,6 @@ class Committee(SecretSharing):
     ----------
     scheme : {"shamir", "additive"}
         Shamir's shares open with ``threshold`` members; additive ones only with all, as published.
-    opens : {"clients", "coordinator"}
-        Where partial sums are put together.
-    bits : int
-        Bits of a value in fixed point, its sign included.
-    clip : bool
-        Cut values at their bound instead of refusing them.
     members : int
         Size of the committee; all clients, if there are fewer.
     threshold : int
@@ -92,9 +82,9 @@ class Committee(SecretSharing):
             bytes_per_value=8.0 * self.members if shamir else 8.0,
         )
 
-    def min_holders(self, members: int) -> int:
+    def min_holders(self, holders: int) -> int:
         """Return how many of these members open a total."""
-        return min(self.threshold, members) if self.scheme == "shamir" else members
+        return min(self.threshold, holders) if self.scheme == "shamir" else holders
 
     def at_coordinator(self, link: Link) -> CommitteeCoordinator:
         """Have committees elected, and relay shares to them."""
@@ -105,31 +95,32 @@ class Committee(SecretSharing):
         return CommitteeClient(self, party)
 
 
-class CommitteeCoordinator(AuthenticatedCoordinator):
+class CommitteeCoordinator(ShareRelay):
     """Has committees elected, and relays shares to them."""
 
     def __init__(self, settings: Committee, link: Link) -> None:
-        super().__init__(link)
-        self._settings = settings
+        super().__init__(settings, link)
         self.election = Election(link, settings.members, settings.draws)
-        self.shares = ShareRelay(settings, link, self.channels, self.election.evidence_for)
 
     def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
         """Open a channel to a party, and keep its commitment."""
         super().welcome(party, fields)
         self.election.welcome(party, fields)
 
+    def evidence(self, party: str) -> Mapping[str, Any]:
+        """Return what the election can be checked with, for who has not seen it."""
+        return {} if party in self.election.informed else self.election.evidence
+
     def prepare(self, sums: int) -> None:
         """Give out the clients' key, and elect; who withholds its number takes no further part."""
-        self.shares.prepare()
+        super().prepare(sums)
         self.link.keep_only(self.election.elect(self.link.ask, self.link.parties))
 
     def admit(self, names: Sequence[str]) -> None:
         """Give the clients' key to those that come later, and elect anew: all have a part in it again."""
-        self.shares.admit(names)
-        draws = self._settings.draws
-        if self.election.draw >= draws:
-            raise ProtectionError(f"all {draws} draws of a committee are used: raise draws")
+        super().admit(names)
+        if self.election.draw >= self.election.draws:
+            raise ProtectionError(f"all {self.election.draws} draws of a committee are used: raise draws")
         self.link.keep_only(self.election.elect(self.link.ask, (*self.link.parties, *names)))
 
     def gather(self, pending: PendingSum) -> dict[str, Any]:
@@ -140,49 +131,31 @@ class CommitteeCoordinator(AuthenticatedCoordinator):
             members = election.members
             threshold = settings.min_holders(len(members))
             share_round = ShareRound(settings.scheme, pending.number, election.draw, members, threshold)
-            formed = self.shares.form(pending, share_round, gone)
+            formed = self.form(pending, share_round, gone)
             if formed is not None and len(formed.by_holder) >= threshold:
                 election.informed.update(formed.dealers, formed.by_holder)
-                return self.shares.make_total(pending, share_round, formed)
+                return self.make_total(pending, share_round, formed)
             gone.update(set(members) - (formed.by_holder.keys() if formed else set(members)))
             voters = [name for name in election.voters if name not in gone]
             gone.update(set(voters) - set(election.elect(pending.ask, voters)))
             pending.check([name for name in pending.parties if name not in gone])
 
-    def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Return the total's values."""
-        return self.shares.open(total, layout)
 
-
-class CommitteeClient(AuthenticatedClient):
+class CommitteeClient(ShareHolder):
     """Takes part in elections, deals shares to the committee, and holds them as a member."""
 
     def __init__(self, settings: Committee, party: Party) -> None:
-        super().__init__(party)
-        self._settings = settings
+        super().__init__(settings, party)
         self.voter = Voter(party, settings.members, settings.draws)
-        self.shares = ShareHolder(settings, party, self.read_round)
 
     @property
     def step_owners(self) -> tuple[object, ...]:
         """Elections, shares and the clients' key have steps."""
-        return self.voter, self.shares, self.shares.key
+        return self.voter, *super().step_owners
 
     def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
         """Open a channel to the coordinator, and commit to a number."""
         return {**super().introduce(greeting), "commitment": self.voter.commit()}
-
-    def receive(self, ticket: Mapping[str, Any]) -> None:
-        """Take the clients' key."""
-        self.shares.key.receive(ticket)
-
-    def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
-        """Deal shares of this party's vector."""
-        return self.shares.deal(ticket, vector, layout)
-
-    def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Put the partial sums together."""
-        return self.shares.open(total, layout)
 
     def read_round(self, fields: Mapping[str, Any]) -> ShareRound:
         """Return who holds shares: the committee that this party itself found to be elected."""

@@ -134,10 +134,6 @@ class Election:
             return False
         return commitment(self._link.manifest.digest, party, nonce.data) == self.commitments[party][-NONCE:]
 
-    def evidence_for(self, party: str) -> Mapping[str, Any]:
-        """Return what the election can be checked with, for who has not seen it."""
-        return {} if party in self.informed else self.evidence
-
 
 class Voter:
     """A client's part: it commits to a number, reveals it once, and checks who was elected."""

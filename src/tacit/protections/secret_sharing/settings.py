@@ -22,7 +22,17 @@ NO_DROPOUT = "additive shares: the sum needs every holder of shares; with scheme
 
 @dataclass(frozen=True)
 class SecretSharing(Protection):
-    """Base of the settings of protections by secret sharing."""
+    """Base of the settings of protections by secret sharing.
+
+    Parameters
+    ----------
+    opens : {"clients", "coordinator"}
+        Where partial sums are put together.
+    bits : int
+        Bits of a value in fixed point, its sign included.
+    clip : bool
+        Cut values at their bound instead of refusing them.
+    """
 
     restarts: ClassVar[bool] = True
     authenticated: ClassVar[bool] = True
@@ -48,6 +58,10 @@ class SecretSharing(Protection):
                 f"field holds {FIELD_BITS}: use at most {FIELD_BITS + 1 - code.guard_bits} bits"
             )
         return code
+
+    def min_holders(self, holders: int) -> int:
+        """Return how many of so many holders of shares open a total."""
+        raise TypeError(f"{type(self).__name__} must say how many holders open a total")
 
     def promise(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import seal, unseal
 from tacit.protections.keys.authenticated import run_of, sealing_key
-from tacit.protections.keys.shared_key import SharedKey
+from tacit.protections.keys.shared_key import SharedKeyClient
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_round import (
     ShareRound,
@@ -34,26 +34,25 @@ from tacit.protections.secret_sharing.share_round import (
 OVERHEAD = 12 + 16  # of a sealed blob: nonce and tag
 
 
-class ShareHolder:
-    """What a client does: it deals shares of its vector, adds those it holds, and opens totals.
+class ShareHolder(SharedKeyClient):
+    """Half of a client: it deals shares of its vector, adds those it holds, and opens totals."""
 
-    ``read_round`` returns who holds shares, checked by this party: a coordinator could name its friends.
-    """
+    def __init__(self, settings: SecretSharing, party: Party) -> None:
+        super().__init__(settings.terms, party)
+        self._settings = settings
 
-    def __init__(
-        self, settings: SecretSharing, party: Party, read_round: Callable[[Mapping[str, Any]], ShareRound]
-    ) -> None:
-        self.key = SharedKey(settings.terms, party)
-        self._settings, self._party, self._read_round = settings, party, read_round
+    def read_round(self, fields: Mapping[str, Any]) -> ShareRound:
+        """Return who holds shares, checked by this party: a coordinator could name its friends."""
+        raise TypeError(f"{type(self).__name__} must say who holds shares")
 
     @step
     def take_key(self, message: Message) -> Message:
         """Say that the clients' key has come, which rode on the ask."""
         return Message()
 
-    def deal(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
+    def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Cut this party's vector into shares, and seal each for its holder."""
-        party, share_round, run = self._party, self._read_round(ticket), run_of(self._party)
+        party, share_round, run = self.party, self.read_round(ticket), run_of(self.party)
         pieces = share_round.cut(party.id, self._settings.code(layout, ticket["summands"]).encode(vector))
         sealed = []
         for name, signed, piece in zip(share_round.holders, ticket["exchanges"], pieces, strict=True):
@@ -67,7 +66,7 @@ class ShareHolder:
     @step
     def hold(self, message: Message) -> Message:
         """Add the shares of some dealers to those held before; with the last of them, tell the sum."""
-        party, share_round = self._party, self._read_round(message)
+        party, share_round = self.party, self.read_round(message)
         if party.id not in share_round.holders:
             raise ProtectionError(f"{party.id} was asked to hold shares, and is none of the holders")
         index, new = share_round.holders.index(party.id), names_from_bytes(message["dealers"])
@@ -93,7 +92,7 @@ class ShareHolder:
         return Message(partial=Blob("sealed", seal(self.key.newest(), words_to_bytes(running), where)))
 
     def _unseal(self, share_round: ShareRound, message: Message, dealers: Sequence[str]) -> Iterator[bytes]:
-        party, raw, position = self._party, message["shares"].data, 0
+        party, raw, position = self.party, message["shares"].data, 0
         index, run = share_round.holders.index(party.id), run_of(party)
         for name, signed in zip(dealers, message["exchanges"], strict=True):
             if name == party.id:
@@ -111,7 +110,7 @@ class ShareHolder:
 
     def _peer_key(self, other: str, signed: bytes) -> Secret:
         """Return the sealing key; checking and agreeing it takes longer than sealing a short vector."""
-        party = self._party
+        party = self.party
         own = hashlib.sha256(party.vault["exchange"].reveal()).digest()
         cached = ("peer", party.id, own, other, signed)
         if cached not in party.cache:
@@ -121,7 +120,7 @@ class ShareHolder:
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Put the partial sums together, with the clients' key."""
-        party, code = self._party, self._settings.code(layout, total["summands"])
+        party, code = self.party, self._settings.code(layout, total["summands"])
         check_opening(party, self._settings, total["contributions"])
         if total["number"] <= party.state.get("opened", 0):
             raise OpeningError(f"total of sum {total['number']}, which or a later one was opened: a replay")

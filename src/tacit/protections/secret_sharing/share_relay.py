@@ -7,7 +7,7 @@ where totals open at the clients, under a key that all clients have and the coor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from tacit.core.message import Message
 from tacit.core.pending_sum import PendingSum
 from tacit.core.protection import Vector
 from tacit.core.values import Blob
-from tacit.protections.keys.authenticated import Channels
+from tacit.protections.keys.authenticated import AuthenticatedCoordinator
 from tacit.protections.keys.key_relay import WRAPPED, KeyRelay
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_holder import OVERHEAD, ShareHolder
@@ -40,36 +40,31 @@ class PartialSums(NamedTuple):
     dealers: list[str]
 
 
-class ShareRelay:
-    """What the coordinator does: it relays the clients' key, sealed shares and partial sums.
-
-    ``evidence`` returns what a party has to be told before it deals or holds.
-    """
+class ShareRelay(AuthenticatedCoordinator):
+    """Half of the coordinator: it relays the clients' key, sealed shares and partial sums."""
 
     batch_bytes: ClassVar[int] = 1 << 27  # sealed shares that the coordinator keeps at a time
 
-    def __init__(
-        self,
-        settings: SecretSharing,
-        link: Link,
-        channels: Channels,
-        evidence: Callable[[str], Mapping[str, Any]] = lambda party: {},
-    ) -> None:
-        self.channels = channels
-        self.key_relay = KeyRelay(settings.terms, link, channels)
-        self._settings, self._link, self._evidence = settings, link, evidence
+    def __init__(self, settings: SecretSharing, link: Link) -> None:
+        super().__init__(link)
+        self.key_relay = KeyRelay(settings.terms, link, self.channels)
+        self._settings = settings
+
+    def evidence(self, party: str) -> Mapping[str, Any]:
+        """Return what a party has to be told before it deals or holds."""
+        return {}
 
     # -- the clients' key ----------------------------------------------------------------------------
 
-    def prepare(self) -> None:
+    def prepare(self, sums: int) -> None:
         """Give all clients their key, where totals open there; who misses it takes no part."""
-        if len(self._link.parties) < 2:
+        if len(self.link.parties) < 2:
             name = self._settings.name
             raise ProtectionError(f"{name} protects nothing with a single client: have at least two")
         if self._settings.opens == "clients":
             self.key_relay.prepare({})
-            taken = self._hand_out(self._link.parties)
-            self._link.keep_only([self.key_relay.made.maker, *taken])
+            taken = self._hand_out(self.link.parties)
+            self.link.keep_only([self.key_relay.made.maker, *taken])
 
     def admit(self, names: Sequence[str]) -> None:
         """Give the clients' key to those that come later."""
@@ -81,14 +76,16 @@ class ShareRelay:
         """Give the clients' key to those that lack it, and return who took it."""
         key = self.key_relay.made
         lacking = [name for name in names if name in key.wraps]
+        if not lacking:
+            return []
         sealer = key.sealers.get(lacking[0], key.maker)
         for name in lacking:
-            self._link.record_relay(sealer, name, WRAPPED + len(key.bundle.data))
+            self.link.record_relay(sealer, name, WRAPPED + len(key.bundle.data))
         # As a ticket: who comes late opens what there was before it does anything else.
         exchange = self.channels.directory[sealer]
         call = over("ticket/", {"bundle": key.bundle, "maker": sealer, "exchange": exchange})
         jobs = {name: {"ticket/wrap": key.wraps[name]} for name in lacking}
-        taken = [name for name, _ in self._link.ask(ShareHolder.take_key, call, jobs)]
+        taken = [name for name, _ in self.link.ask(ShareHolder.take_key, call, jobs)]
         for name in taken:
             self.key_relay.delivered(name)
         return taken
@@ -134,7 +131,7 @@ class ShareRelay:
             "lap": share_round.lap,
             "summands": len(pending.parties),
         }
-        tickets = {name: self._evidence(name) for name in batch}
+        tickets = {name: self.evidence(name) for name in batch}
         mail: dict[str, dict[str, bytes]] = {}
         for party, message in pending.contributions(tickets, common, batch):
             others = [name for name in holders if name != party]
@@ -161,8 +158,8 @@ class ShareRelay:
         for holder in holders:
             pieces = {dealer: shares[holder] for dealer, shares in mail.items() if dealer != holder}
             for dealer, piece in pieces.items():
-                self._link.record_relay(dealer, holder, len(piece))
-            jobs[holder] = {"shares": Blob("sealed", b"".join(pieces.values())), **self._evidence(holder)}
+                self.link.record_relay(dealer, holder, len(piece))
+            jobs[holder] = {"shares": Blob("sealed", b"".join(pieces.values())), **self.evidence(holder)}
         dealers = tuple(mail)
         holding = names_to_bytes(share_round.holders)
         common = {"sum": share_round.number, "lap": share_round.lap, "holders": holding, "slots": slots}
@@ -194,7 +191,7 @@ class ShareRelay:
         for holder, raw in formed.by_holder.items():
             for name in pending.parties:
                 if name != holder:
-                    self._link.record_relay(holder, name, len(raw))
+                    self.link.record_relay(holder, name, len(raw))
         told = {"summands": summands, "points": np.array(points), "partials": Blob("sealed", b"".join(raws))}
         return {**share_round.sum_terms(formed.dealers), **told}
 

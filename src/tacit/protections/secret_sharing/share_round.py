@@ -20,15 +20,7 @@ from tacit.core.secret import Secret
 from tacit.crypto.channel import place
 from tacit.crypto.field import PRIME, Integers, Ring, from_field, multiply, to_field
 from tacit.crypto.masking import SEED, add_mask, add_masks, expand, new_seed
-from tacit.crypto.sharing import (
-    Share,
-    add_shares,
-    additive_total,
-    as_ring,
-    as_signed,
-    recover_vector,
-    share_vector,
-)
+from tacit.crypto.sharing import Share, add_shares, recover_vector, share_vector
 
 Scheme = Literal["additive", "shamir"]
 _LOW32, _3, _32 = np.uint64((1 << 32) - 1), np.uint64(3), np.uint64(32)
@@ -86,7 +78,7 @@ class ShareRound:
             shares = share_vector(to_field(integers), len(self.holders), self.threshold)
             return [words_to_bytes(share.values) for share in shares]
         seeds = [new_seed() for _ in self.holders[1:]]
-        rest = as_ring(integers).copy()
+        rest = np.array(integers, np.int64).view(np.uint64)
         add_masks(rest, [(seed, -1) for seed in seeds])
         pieces = [seed.reveal() for seed in seeds]
         pieces.insert(self.full_share_index(dealer), words_to_bytes(rest))
@@ -114,7 +106,8 @@ def recover_total(scheme: Scheme, points: Sequence[int], rows: Sequence[Ring], t
         If more than ``threshold`` of Shamir's are there and they do not fit together.
     """
     if scheme == "additive":
-        return as_signed(additive_total(np.stack(rows)))
+        total: Ring = np.stack(rows).sum(axis=0, dtype=np.uint64)
+        return total.view(np.int64)
     shares = [Share(point, row) for point, row in zip(points, rows, strict=True)]
     _check_fit(shares, threshold)
     return from_field(recover_vector(shares[:threshold], threshold))

@@ -17,20 +17,16 @@ vanished; after it not, because two totals that differ by one client show that c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import floor
 from typing import Any
 
 from tacit.core.errors import ConfigError, OpeningError, ProtectionError, QuorumError
-from tacit.core.layout import Layout
 from tacit.core.link import Link
-from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Promises
-from tacit.core.protection import Vector
-from tacit.protections.keys.authenticated import AuthenticatedClient, AuthenticatedCoordinator
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_holder import ShareHolder
 from tacit.protections.secret_sharing.share_relay import ShareRelay
@@ -46,12 +42,6 @@ class Shares(SecretSharing):
     scheme : {"shamir", "additive"}
         Shamir's shares open with more than half of the clients, and a client sends 8 bytes a value for each
         of them; additive ones open only with all, as published, and cost 8 bytes a value in all.
-    opens : {"clients", "coordinator"}
-        Where partial sums are put together.
-    bits : int
-        Bits of a value in fixed point, its sign included.
-    clip : bool
-        Cut values at their bound instead of refusing them.
     threshold : float
         More than this part of the clients open a total (Shamir), from 0.5 to below 1.
     """
@@ -86,15 +76,15 @@ class Shares(SecretSharing):
             per_client=True,
         )
 
-    def min_holders(self, clients: int) -> int:
+    def min_holders(self, holders: int) -> int:
         """Return how many of these clients open a total.
 
         >>> [Shares().min_holders(n) for n in (2, 3, 4, 100)], Shares(scheme="additive").min_holders(4)
         ([2, 2, 3, 51], 4)
         """
         if self.scheme == "additive":
-            return clients
-        return min(clients, floor(clients * self.threshold + 1e-9) + 1)
+            return holders
+        return min(holders, floor(holders * self.threshold + 1e-9) + 1)
 
     def at_coordinator(self, link: Link) -> SharesCoordinator:
         """Relay shares among all clients."""
@@ -105,21 +95,8 @@ class Shares(SecretSharing):
         return SharesClient(self, party)
 
 
-class SharesCoordinator(AuthenticatedCoordinator):
+class SharesCoordinator(ShareRelay):
     """Relays shares among all clients of a sum."""
-
-    def __init__(self, settings: Shares, link: Link) -> None:
-        super().__init__(link)
-        self._settings = settings
-        self.shares = ShareRelay(settings, link, self.channels)
-
-    def prepare(self, sums: int) -> None:
-        """Give out the clients' key."""
-        self.shares.prepare()
-
-    def admit(self, names: Sequence[str]) -> None:
-        """Give the clients' key to those that come later."""
-        self.shares.admit(names)
 
     def gather(self, pending: PendingSum) -> dict[str, Any]:
         """Deal and add among all that are left, until enough of them hold shares of the same sum."""
@@ -131,7 +108,7 @@ class SharesCoordinator(AuthenticatedCoordinator):
             pending.restart()
             threshold = settings.min_holders(len(left))
             share_round = ShareRound(settings.scheme, pending.number, lap, tuple(left), threshold)
-            formed = self.shares.form(pending, share_round, gone)
+            formed = self.form(pending, share_round, gone)
             if formed is None:
                 continue
             if len(formed.by_holder) < threshold:
@@ -140,37 +117,11 @@ class SharesCoordinator(AuthenticatedCoordinator):
                     f"{pending.contribution}: {len(formed.by_holder)} of {len(left)} holders told their "
                     f"partial sum, {threshold} open the total ({silent} did not): run again without them"
                 )
-            return self.shares.make_total(pending, share_round, formed)
-
-    def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Return the total's values."""
-        return self.shares.open(total, layout)
+            return self.make_total(pending, share_round, formed)
 
 
-class SharesClient(AuthenticatedClient):
+class SharesClient(ShareHolder):
     """Deals shares to all clients of a sum, and holds theirs."""
-
-    def __init__(self, settings: Shares, party: Party) -> None:
-        super().__init__(party)
-        self._settings = settings
-        self.shares = ShareHolder(settings, party, self.read_round)
-
-    @property
-    def step_owners(self) -> tuple[object, ...]:
-        """Shares and the clients' key have steps."""
-        return self.shares, self.shares.key
-
-    def receive(self, ticket: Mapping[str, Any]) -> None:
-        """Take the clients' key."""
-        self.shares.key.receive(ticket)
-
-    def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
-        """Deal shares of this party's vector."""
-        return self.shares.deal(ticket, vector, layout)
-
-    def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Put the partial sums together."""
-        return self.shares.open(total, layout)
 
     def read_round(self, fields: Mapping[str, Any]) -> ShareRound:
         """Return who holds shares: all clients of the sum; their number says how many of them open it."""

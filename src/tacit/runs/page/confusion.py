@@ -31,7 +31,10 @@ def confusion(matrix: NDArray[Any], labels: Sequence[object]) -> str:
         if classes <= DRAWN:
             _cells(axes, matrix)
         else:
-            axes.imshow(_pixels(matrix), aspect="auto", interpolation="none")
+            pixels = np.empty((*matrix.shape, 4))
+            pixels[..., :3] = np.where(np.eye(classes, dtype=bool)[..., None], PIXEL, PIXEL_WRONG)
+            pixels[..., 3] = _depths(matrix)
+            axes.imshow(pixels, aspect="auto", interpolation="none")
         axes.set_xlim(-0.5, classes - 0.5)
         axes.set_ylim(classes - 0.5, -0.5)
         shown = range(classes) if classes <= LABELLED else range(0)
@@ -76,13 +79,5 @@ def _cells(axes: Axes, matrix: NDArray[Any]) -> None:
         axes.add_patch(Rectangle((column - 0.48, row - 0.48), 0.96, 0.96, color=colour, alpha=depth))
         if len(matrix) <= COUNTED:
             ink = PAPER if depth > 0.55 else INK
-            axes.text(
-                column, row, f"{matrix[row, column]}", ha="center", va="center", fontsize=size, color=ink
-            )
-
-
-def _pixels(matrix: NDArray[Any]) -> NDArray[np.float64]:
-    pixels = np.empty((*matrix.shape, 4))
-    pixels[..., :3] = np.where(np.eye(len(matrix), dtype=bool)[..., None], PIXEL, PIXEL_WRONG)
-    pixels[..., 3] = _depths(matrix)
-    return pixels
+            style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": size, "color": ink}
+            axes.text(column, row, f"{matrix[row, column]}", **style)

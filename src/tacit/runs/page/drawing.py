@@ -31,34 +31,21 @@ _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "tacit",
     "font.family": "DejaVu Sans",
     "font.size": 8,
-    "axes.linewidth": 0.6,
-    "axes.edgecolor": LINE,
-    "axes.labelcolor": SOFT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.color": LINE,
-    "ytick.color": LINE,
-    "xtick.labelcolor": SOFT,
-    "ytick.labelcolor": SOFT,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 3,
-    "ytick.major.size": 3,
     "text.color": INK,
     "legend.frameon": False,
     "patch.linewidth": 0,
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), LINE),
+    **dict.fromkeys(("axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), SOFT),
+    **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.6),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
+    **dict.fromkeys(("xtick.major.size", "ytick.major.size"), 3),
 }
 
 
 class Sheet:
     """One drawing: axes placed in inches, texts by stand-in, and the SVG once it is finished.
 
-    Parameters
-    ----------
-    width, height : float
-        Size in inches; the page shows 7.5 inches as its full text width.
-    label : str
-        What the drawing shows, for those who cannot see it.
+    The page shows 7.5 inches as its full text width; ``label`` is for those who cannot see the drawing.
     """
 
     def __init__(self, width: float, height: float, label: str) -> None:
