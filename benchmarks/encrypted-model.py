@@ -26,6 +26,7 @@ from tacit.core.coordinator import Coordinator
 from tacit.core.events import Events, Replied
 from tacit.core.exposure import COORDINATOR
 from tacit.core.layout import Field, Layout
+from tacit.core.link import Link
 from tacit.core.manifest import Components, Manifest
 from tacit.core.marks import apply, contribution
 from tacit.core.parallel import one_thread
@@ -78,10 +79,11 @@ def measured(protection: str, values: int, clients: int, parameters: str = "") -
     told: list[Replied] = []
     events = Events(lambda _, event: told.append(event) if isinstance(event, Replied) else None)
     secret, pinned = site_secret(0, COORDINATOR), partial(pinned_identity, 0)
-    coordinator = Coordinator(engine, manifest, components, events, secret=secret, pinned=pinned)
+    link = Link(engine, manifest, components, events, secret=secret, pinned=pinned)
+    coordinator = Coordinator(link)
     with one_thread():
         coordinator.enrol()
-        components.protection.prepare(coordinator, 1)
+        coordinator.protection.prepare(1)
         before, started = len(told), time.process_time()
         coordinator.round(components.method.update, components.method.step)
         coordinator.finish()

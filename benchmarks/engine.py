@@ -12,6 +12,7 @@ import numpy as np
 
 from tacit.bench import Row, peak_megabytes
 from tacit.core.coordinator import Coordinator
+from tacit.core.link import Link
 from tacit.core.manifest import Components, Manifest
 from tacit.core.marks import step
 from tacit.core.message import Message
@@ -40,7 +41,7 @@ def desk_of(clients: int) -> Coordinator:
     components = Components(Echo(), Plain(), Preparation(scale="none"))
     manifest = Manifest.of("bench", components, experiment=True)
     engine = EmbeddedEngine(holdings, assemble=lambda _: components)
-    coordinator = Coordinator(engine, manifest, components)
+    coordinator = Coordinator(Link(engine, manifest, components))
     coordinator.enrol()
     return coordinator
 
