@@ -115,13 +115,14 @@ class FedHEONNEnsemble(Method):
 
     def __post_init__(self) -> None:
         self.network  # noqa: B018  # refuses what the base model refuses
+        room = self.max_memory is None or self.max_memory >= 1
         rules = (
             ("estimators", self.estimators >= 1, "give at least 1"),
             ("processes", self.processes >= 1, "give at least 1"),
             ("draw", 0 <= self.draw < MAX_DRAWS, f"give 0 or more, below {MAX_DRAWS}"),
             ("samples", 0 < self.samples <= 1, "give a share above 0, at most 1"),
             ("features", 0 < self.features <= 1, "give a share above 0, at most 1"),
-            ("max_memory", self.max_memory is None or self.max_memory >= 1, "give a number of values"),
+            ("max_memory", room, "give a number of values, or leave it out"),
         )
         check_rules(self, rules)
 
