@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run federation test types quick-tests test-full bench reproduce docs lock clean
+.PHONY: help setup run federation test types quick-tests test-full mutants bench reproduce docs lock clean
 
 # The interpreter that makes .venv; afterwards only .venv is used. Choose with `make PYTHON=python3.12`.
 # Asked to run, not only to exist: version managers leave names that point nowhere.
@@ -60,6 +60,9 @@ quick-tests: setup
 
 test-full: setup ## All tests, the slow ones too
 	@$(PYTEST)
+
+mutants: setup ## Put faults into the code one at a time: do the tests notice?
+	@$(BIN)/python -m tests.mutants
 
 bench: setup ## Measure Tacit beside the packages people use today
 	@$(BIN)/tacit bench all
