@@ -1,8 +1,9 @@
 """Put faults into the code, one at a time, and say which of them the tests notice.
 
-``python -m tests.mutants`` tries the first faults of every room in an order that is always the same;
-``--count`` says how many. ``judged.toml`` names the survivors that change nothing anyone could notice, each with
-the reason: these do not count. The exit code is 1 if fewer than nine in ten of the others are noticed in a room.
+``python -m tests.mutants`` tries the first faults of every room, in an order that is always the same;
+``--count`` says how many. ``judged.toml`` names the survivors that change nothing anyone could notice, each
+with the reason: these do not count. The exit code is 1 if fewer than nine in ten of the others are noticed in
+a room.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class TestMap:
             _make_map(lines, times)
         data = coverage.CoverageData(str(lines))
         data.read()
-        cases = ElementTree.parse(times).getroot().iter("testcase")  # noqa: S314  # our own file
+        cases = ElementTree.parse(times).getroot().iter("testcase")  # our own file
         return cls(data, {f"{c.get('classname')}.{c.get('name')}": float(c.get("time", 0)) for c in cases})
 
     @cached_property
@@ -83,7 +83,8 @@ class TestMap:
         if path not in self._contexts:
             self._contexts[path] = self.data.contexts_by_lineno(path)
         found = {context.partition("|")[0] for context in self._contexts[path].get(mutant.line, ())} - {""}
-        chosen, spent = [], 0.0
+        chosen: list[str] = []
+        spent = 0.0
         for name in sorted(found, key=lambda name: (self._duration(name), name)):
             spent += self._duration(name)
             if chosen and spent > SECONDS:

@@ -115,16 +115,16 @@ class _Finder(ast.NodeVisitor):
         self._depth -= function
         self._names.pop()
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:  # noqa: N802
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._enter(node, False)
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:  # noqa: N802
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         if node.name != "__repr__":
             self._enter(node, True)
 
     # -- the rules ---------------------------------------------------------------------------------------
 
-    def visit_Compare(self, node: ast.Compare) -> None:  # noqa: N802
+    def visit_Compare(self, node: ast.Compare) -> None:
         left: ast.expr = node.left
         for operator, right in zip(node.ops, node.comparators, strict=True):
             self._exchange(node, "comparison", operator, left, right)
@@ -137,59 +137,59 @@ class _Finder(ast.NodeVisitor):
         written, instead = OPERATORS[type(operator)]
         self._add(node, kind, self.source[start:stop].replace(written, instead, 1), (start, stop))
 
-    def visit_BinOp(self, node: ast.BinOp) -> None:  # noqa: N802
+    def visit_BinOp(self, node: ast.BinOp) -> None:
         if type(node.op) in OPERATORS and not _is_text(node):
             self._exchange(node, "arithmetic", node.op, node.left, node.right)
         self.generic_visit(node)
 
-    def visit_BoolOp(self, node: ast.BoolOp) -> None:  # noqa: N802
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
         for index in range(len(node.values)):
             rest = [value for place, value in enumerate(node.values) if place != index]
             word = " and " if isinstance(node.op, ast.And) else " or "
             self._add(node, "condition", "(" + word.join(self._text(value) for value in rest) + ")")
         self.generic_visit(node)
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:  # noqa: N802
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
         if isinstance(node.op, ast.Not | ast.USub):
             self._add(node, "sign", f"({self._text(node.operand)})")
         self.generic_visit(node)
 
-    def visit_If(self, node: ast.If) -> None:  # noqa: N802
+    def visit_If(self, node: ast.If) -> None:
         if len(node.body) == 1 and isinstance(node.body[0], ast.Raise | ast.Return | ast.Continue):
             span = self._span(node.test)
             # A name that the condition binds may be used in the body, which is dropped with it.
             self._add(node.test, "check dropped", f"False and ({self._text(node.test)})", span)
         self.generic_visit(node)
 
-    def visit_Expr(self, node: ast.Expr) -> None:  # noqa: N802
+    def visit_Expr(self, node: ast.Expr) -> None:
         if isinstance(node.value, ast.Call) and not self._text(node).startswith(UNSEEN):
             self._add(node, "call dropped", "None")
         self.generic_visit(node)
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> None:  # noqa: N802
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
         self._add(node, "assignment", f"{self._text(node.target)} = {self._text(node.value)}")
         self.generic_visit(node)
 
-    def visit_Constant(self, node: ast.Constant) -> None:  # noqa: N802
+    def visit_Constant(self, node: ast.Constant) -> None:
         if type(node.value) is int:
             self._add(node, "number", str(node.value + 1))
         elif type(node.value) is bool:
             self._add(node, "truth", str(not node.value))
 
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:  # noqa: N802
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
         """Texts are for people: tests need not hold every word of them."""
 
-    def visit_Raise(self, node: ast.Raise) -> None:  # noqa: N802
+    def visit_Raise(self, node: ast.Raise) -> None:
         """What is said in an error is text; whether it is raised is up to the condition around it."""
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:  # noqa: N802
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:
             self.visit(node.value)
 
     def visit_arguments(self, node: ast.arguments) -> None:
         """Annotations and defaults are no behaviour of the body."""
 
-    def visit_Assert(self, node: ast.Assert) -> None:  # noqa: N802
+    def visit_Assert(self, node: ast.Assert) -> None:
         """Assertions are for the reader and the type checker."""
 
 
