@@ -61,7 +61,7 @@ class Row(msgspec.Struct):
 
 
 def cpu(*functions: Callable[[], Any], repeats: int = 5) -> list[float]:
-    """CPU seconds of each function: interleaved, the least of several repeats.
+    """Return the CPU seconds of each function: interleaved, the least of several repeats.
 
     >>> fast, slow = cpu(lambda: sum(range(100)), lambda: sum(range(100_000)), repeats=3)
     >>> fast < slow
@@ -77,7 +77,7 @@ def cpu(*functions: Callable[[], Any], repeats: int = 5) -> list[float]:
 
 
 def peak_megabytes() -> float:
-    """Peak memory of this process.
+    """Return the peak memory of this process.
 
     Not ``ru_maxrss`` where there is better: on Linux a process inherits that from the one that started it.
     """
@@ -91,7 +91,7 @@ def peak_megabytes() -> float:
 
 
 def folder() -> Path:
-    """Where the bench files are: ``$TACIT_BENCHMARKS``, here, or beside the source tree."""
+    """Find the folder of the bench files: ``$TACIT_BENCHMARKS``, here, or beside the source tree."""
     own = os.environ.get("TACIT_BENCHMARKS")
     for place in (Path(own) if own else None, Path("benchmarks"), Path(__file__).parents[2] / "benchmarks"):
         if place is not None and place.is_dir():
@@ -100,12 +100,12 @@ def folder() -> Path:
 
 
 def benches() -> list[str]:
-    """Names of all benches."""
+    """Return the names of all benches."""
     return sorted(path.stem for path in folder().glob("*.py") if not path.stem.startswith("_"))
 
 
 def chosen(name: str) -> list[str]:
-    """The bench of that name, or every one for "all"."""
+    """Return the bench of that name, or every one for "all"."""
     known = benches()
     if name != "all" and name not in known:
         raise ConfigError(f"unknown bench '{name}': {nearest(name, [*known, 'all'])}")
@@ -113,7 +113,7 @@ def chosen(name: str) -> list[str]:
 
 
 def run_bench(name: str) -> dict[str, Any]:
-    """Run one bench; the object that ``tacit bench NAME --json`` prints."""
+    """Run one bench, and return the object that ``tacit bench NAME --json`` prints."""
     chosen(name)
     word = f"tacit_bench_{name.replace('-', '_')}"
     spec = importlib.util.spec_from_file_location(word, folder() / f"{name}.py")
@@ -124,7 +124,7 @@ def run_bench(name: str) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
+    """Describe the machine on which the numbers were measured."""
     return {
         "processor": platform.machine(),
         "cores": os.cpu_count(),

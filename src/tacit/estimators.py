@@ -114,13 +114,13 @@ class FedHEONNClassifier(ClassifierMixin, _FedHEONNEstimator):  # type: ignore[m
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Probabilities of the classes."""
+        """Return the probabilities of the classes."""
         rows = self._rows(X)  # first: it refuses where nothing is fitted
         probabilities: NDArray[np.float64] = self.model_.predict_proba(rows)
         return probabilities
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Most likely class of each row."""
+        """Return the most likely class of each row."""
         chosen = self.predict_proba(X).argmax(axis=1)
         predicted: NDArray[Any] = self.classes_[chosen]
         return predicted
@@ -165,14 +165,14 @@ class FedHEONNRegressor(RegressorMixin, _FedHEONNEstimator):  # type: ignore[mis
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """Predicted targets of each row."""
+        """Return the predicted targets of each row."""
         rows = self._rows(X)
         predicted: NDArray[np.float64] = self.model_.predict(rows)
         return predicted
 
 
 def _holdings(table: Table, groups: Any) -> Holdings:
-    """Rows of each group as the holdings of one party, named after the group."""
+    """Return the rows of each group as the holdings of one party, named after the group."""
     if groups is None:
         return Holdings(table, np.array([0, table.rows]), ["everybody"])
     owners = column_or_1d(groups)

@@ -15,7 +15,7 @@ def main() -> None:
 
 
 def _interrupted() -> int:
-    """Tell of Ctrl-C as every command does, with what any interpreter has at hand; gives the exit code."""
+    """Tell of Ctrl-C as every command does, with what any interpreter has at hand; return the exit code."""
     if "--json" in sys.argv[1:]:
         print('{"error":{"type":"Interrupted","text":"stopped by the user","exit_code":130}}')  # noqa: T201
     print("Interrupted: stopped by the user", file=sys.stderr)  # noqa: T201

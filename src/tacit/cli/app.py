@@ -40,7 +40,7 @@ def version(
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)
     ] = False,
 ) -> None:
-    """Privacy-preserving horizontal federated learning. Learn together, tell nothing."""
+    """Print the version if asked to."""
     if show:
         typer.echo(f"tacit {tacit.__version__}")
         raise typer.Exit

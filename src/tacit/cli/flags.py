@@ -58,7 +58,7 @@ class SettingsCommand(TyperCommand):
 
 
 def _flag(key: Key) -> TyperOption:
-    """The flag of a setting, with its description as help."""
+    """Return the flag of a setting, with its description as help."""
     from tacit.runs.keys import choices, describe
     from tacit.runs.repeat import toml_value
 

@@ -7,28 +7,28 @@ from pathlib import Path
 
 
 def data(incomplete: str) -> list[str]:
-    """Data sets."""
+    """Complete the name of a data set."""
     from tacit.data.files import available
 
     return starting(incomplete, (known.name for known in available()))
 
 
 def runs(incomplete: str) -> list[str]:
-    """Runs in the usual folder."""
+    """Complete the name of a run in the usual folder."""
     return starting(
         incomplete, ["latest", *(path.parent.name for path in Path("runs").glob("*/result.json"))]
     )
 
 
 def papers(incomplete: str) -> list[str]:
-    """Papers whose tables can be repeated."""
+    """Complete the name of a paper whose tables can be repeated."""
     from tacit.reproduce.harness import PAPERS
 
     return starting(incomplete, [*PAPERS, "all"])
 
 
 def benches(incomplete: str) -> list[str]:
-    """Benches."""
+    """Complete the name of a bench."""
     from tacit import bench
     from tacit.core.errors import ConfigError
 

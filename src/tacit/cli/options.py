@@ -59,7 +59,7 @@ def switches(chosen: Mapping[str, str] | None = None) -> list[str]:
 
 
 def file_among(words: Sequence[str]) -> str | None:
-    """The word that is no flag and no flag's value, before it is known which components are chosen.
+    """Find the word that is no flag and no flag's value, before it is known which components are chosen.
 
     >>> file_among(["--clip", "2.0", "noised.toml"]), file_among(["--clip", "ring.toml"])
     ('noised.toml', 'ring.toml')
@@ -111,7 +111,7 @@ def part_options(
 
 
 def _home(key: str, known: Mapping[str, Mapping[str, Option]], flags: Sequence[str]) -> tuple[str, Option]:
-    """The table of a flag, and the option that it means."""
+    """Return the table of a flag, and the option that it means."""
     section, dot, name = key.partition(".")
     if dot and name in known.get(section, {}):
         return section, known[section][name]

@@ -61,7 +61,7 @@ def guarded(command: Command) -> Command:
 
 
 def tell(kind: str, text: str, code: int, *, as_json: bool) -> int:
-    """Tell an error on stderr and, with --json, as JSON; gives its exit code."""
+    """Tell an error on stderr and, with --json, as JSON; return its exit code."""
     if as_json:
         say_json({"error": {"type": kind, "text": text, "exit_code": code}})
     # One line, however long: whoever reads stderr by program finds the whole sentence.
@@ -95,7 +95,7 @@ class Commands(TyperGroup):
 
 
 def _in_our_words(text: str, error: Any) -> str:
-    """What typer says of a mistake, without the variable that no flag has, and with a way out."""
+    """Rewrite what typer says of a mistake, without the variable that no flag has, and with a way out."""
     text = text.replace(" (env var: 'None')", "").rstrip()
     path = error.ctx.command_path if error.ctx else "tacit"
     return f"{text}{'' if text.endswith(('.', '?')) else '.'} See `{path} --help`"

@@ -36,7 +36,7 @@ def show(name: RunName = "latest", out: Out = "runs", as_json: Json = False) -> 
 
 @guarded
 def exposure(name: RunName = "latest", out: Out = "runs", as_json: Json = False) -> None:
-    """Who saw what in a run: about whom, in which form, over how many clients. Worst first."""
+    """Show who saw what in a run: about whom, in which form, over how many clients. Worst first."""
     from tacit.cli.tables import exposure_table
     from tacit.ledger.sentences import sentences
 

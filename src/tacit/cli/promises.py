@@ -13,7 +13,7 @@ NOISE = 0.01  # a precision from here on is no error of fixed point: noise is ad
 
 
 def variants(kind: type[Protection]) -> Iterator[tuple[dict[str, Any], Promises]]:
-    """Options that change what is promised to whom, the defaults first, with the promises.
+    """Yield options that change what is promised to whom, the defaults first, with the promises.
 
     >>> from tacit.protections.plain import Plain
     >>> [options for options, _ in variants(Plain)]
@@ -41,7 +41,7 @@ def _who(promises: Promises) -> tuple[Any, ...]:
 
 
 def described() -> list[dict[str, Any]]:
-    """All protections with promises, options and variants, as plain values."""
+    """Return all protections with promises, options and variants, as plain values."""
     found = []
     for name in PROTECTIONS:
         kind = PROTECTIONS.get(name)
@@ -62,7 +62,7 @@ def described() -> list[dict[str, Any]]:
 
 
 def lines(promises: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Promises as pairs of words, in the order in which one asks for them.
+    """Return promises as pairs of words, in the order in which one asks for them.
 
     >>> from tacit.protections.plain import Plain
     >>> lines(Plain().promises.as_dict())[0]
@@ -86,6 +86,6 @@ def lines(promises: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def changed(promises: Mapping[str, Any], default: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Lines that differ from those of the default options."""
+    """Return the lines that differ from those of the default options."""
     known = lines(default)
     return [line for line in lines(promises) if line not in known]

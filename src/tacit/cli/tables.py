@@ -24,7 +24,7 @@ REGRESSION = (("mse", "MSE"), ("rmse", "RMSE"), ("mae", "MAE"), ("r2", "R²"))
 
 
 def run_table(result: Mapping[str, Any]) -> RenderableType:
-    """A run in two tables: what was learnt, and what it cost."""
+    """Lay a run out in two tables: what was learnt, and what it cost."""
     title = (
         f"{result['method']} on {result['data']}, {result.get('clients', '?'):,} clients, "
         f"{result['partition']}, {result['protect']}, seed {result['seed']}"
@@ -44,7 +44,7 @@ ABOUT = {
 
 
 def exposure_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """Who saw what, worst first; what was never a secret in one line."""
+    """List who saw what, worst first; what was never a secret in one line."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("who", style="cyan", no_wrap=True)
     table.add_column("what", min_width=16)
@@ -75,7 +75,7 @@ def _measures(result: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _numbers(first: str, headings: Iterable[str]) -> Table:
-    """A table of numbers, each row named in its first column."""
+    """Make a table of numbers, each row named in its first column."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column(first, style="cyan")
     for heading in headings:
@@ -112,7 +112,7 @@ def _costs(result: Mapping[str, Any]) -> Table:
 
 
 def listing(rows: Sequence[Mapping[str, Any]], columns: tuple[tuple[str, str], ...]) -> Table:
-    """Plain table of mappings; columns are (key, heading)."""
+    """Make a plain table of mappings; columns are (key, heading)."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=any(heading for _, heading in columns))
     for index, (_, heading) in enumerate(columns):
         table.add_column(heading, style="cyan" if not index else None, overflow="fold")
@@ -147,7 +147,7 @@ def plain_text(value: Any) -> str:
 
 
 def number(value: Any) -> str:
-    """Four digits, or a dash.
+    """Write a number with four digits, or a dash for none.
 
     >>> number(0.93519), number(None)
     ('0.9352', '–')
@@ -156,7 +156,7 @@ def number(value: Any) -> str:
 
 
 def beside_table(run: Mapping[str, Any]) -> RenderableType:
-    """The same job on the embedded engine and on Flower."""
+    """Compare the same job on the embedded engine and on Flower."""
     embedded, flower = _beside(run["embedded"]), _beside(run["flower"])
     table = _numbers("", ("embedded", "Flower"))
     for heading, cell in embedded.items():
@@ -167,7 +167,7 @@ def beside_table(run: Mapping[str, Any]) -> RenderableType:
 
 
 def _beside(result: Mapping[str, Any]) -> dict[str, str]:
-    """What is compared of one engine."""
+    """Return what is compared of one engine."""
     ledger, waves = result["ledger"], result["ledger"]["waves"]
     return {
         **{heading: number(result.get(key)) for key, heading in _measures(result)},

@@ -57,7 +57,7 @@ def protection_half(party: Party, components: Components) -> ClientHalf:
 
 
 def agreed(party: Party, assemble: Assemble) -> Components:
-    """Components of the manifest this party enrolled under, built once per process."""
+    """Return the components of the manifest this party enrolled under, built once per process."""
     raw = party.state.get("manifest")
     if raw is None:
         raise StepError(f"{party.id} has not enrolled: ask it to enrol first")
@@ -69,7 +69,7 @@ def agreed(party: Party, assemble: Assemble) -> Components:
 
 
 def manifest_of(party: Party) -> Manifest:
-    """The manifest this party enrolled under."""
+    """Return the manifest this party enrolled under."""
     key = ("manifest", party.state["manifest"])
     if key not in party.cache:
         party.cache[key] = Manifest.from_message(Message.decode(party.state["manifest"]))
@@ -78,7 +78,7 @@ def manifest_of(party: Party) -> Manifest:
 
 
 def attempts(party: Party) -> dict[int, Party]:
-    """The same party as it was in earlier attempts at this run, on the same terms."""
+    """Return the same party as it was in earlier attempts at this run, on the same terms."""
     manifest = manifest_of(party)
     digests = {n: replace(manifest, attempt=n).digest for n in range(manifest.attempt)}
     found = {number: party.earlier(digest) for number, digest in digests.items()}
@@ -86,17 +86,17 @@ def attempts(party: Party) -> dict[int, Party]:
 
 
 def enrolled_digest(party: Party) -> str | None:
-    """Digest of the manifest this party enrolled under."""
+    """Return the digest of the manifest this party enrolled under."""
     return manifest_of(party).digest if "manifest" in party.state else None
 
 
 def agreed_minimum(party: Party) -> int:
-    """Fewest contributions over which this party agreed to open a total."""
+    """Return the fewest contributions over which this party agreed to open a total."""
     return manifest_of(party).min_clients
 
 
 def check_opening(party: Party, protection: Protection, contributions: int) -> None:
-    """Refuse to open what says of itself that it is no total over enough contributions."""
+    """Refuse to open a total that, by its own account, is over fewer contributions than agreed."""
     if contributions < (least := protection.min_contributions(agreed_minimum(party))):
         raise OpeningError(
             f"total over {contributions} contributions, agreed were at least {least}: it stays shut"
@@ -160,7 +160,7 @@ def _keep_before(party: Party, position: int, shared: Shared) -> None:
 
 
 def replica_at(party: Party, components: Components, schema: Any, log: Message, end: int) -> Shared:
-    """A party's replica after so many totals: as it is, or was before the last ones, and brought there."""
+    """Return a party's replica after ``end`` totals: taken back before the last ones, or brought forward."""
     if party.state.get("position", 0) > end:
         before = under(BEFORE, party.state)
         party.state["position"] = before.pop("position", end + 1)
@@ -178,7 +178,7 @@ def keep_replica(party: Party, shared: Shared) -> None:
 
 
 def initial_values(components: Components, schema: Any, manifest: Manifest) -> Shared:
-    """Shared values before the first total: the same at every replica."""
+    """Return the shared values before the first total: the same at every replica."""
     return Shared(schema, components.method.init(schema, manifest.rng("init")))
 
 
@@ -214,7 +214,7 @@ def open_entry(
 
 
 def layout_of(part: object, contribution: str, schema: Any, cache: dict[Any, Any] | None = None) -> Layout:
-    """Layout of a part's contribution under the agreed schema; one object for all who share a cache."""
+    """Return the layout of a part's contribution under the schema; one object for all who share a cache."""
     if cache is not None:
         key = ("layout", id(part), contribution, id(schema))
         # The entry keeps part and schema, so that their ids stay theirs.
@@ -278,10 +278,10 @@ def show_model(party: Party, message: Message, components: Components, shared: S
 
 
 def under(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields whose names start with a prefix, without it."""
+    """Return the fields whose names start with a prefix, without it."""
     return {name[len(prefix) :]: value for name, value in fields.items() if name.startswith(prefix)}
 
 
 def over(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields with a prefix before their names."""
+    """Return the fields with a prefix before their names."""
     return {prefix + name: value for name, value in fields.items()}

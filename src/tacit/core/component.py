@@ -87,7 +87,7 @@ class Component:
 
     @classmethod
     def registered_name(cls) -> str:
-        """Name under which a party finds this class: its own, or ``module:Class`` if it has none."""
+        """Return the name under which a party finds this class: its own, or ``module:Class`` if none."""
         return cls.__dict__.get("name") or f"{cls.__module__}:{cls.__qualname__}"
 
     def config(self) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def _check(part: Component) -> None:
 
 
 def _words(hint: Any) -> list[str]:
-    """Texts that a type allows by name: those of a Literal, also of an optional one."""
+    """Return the texts that a type allows by name: those of a Literal, also of an optional one."""
     if typing.get_origin(hint) is typing.Literal:
         return [word for word in typing.get_args(hint) if isinstance(word, str)]
     return [word for member in typing.get_args(hint) for word in _words(member)]
@@ -185,7 +185,7 @@ def _words(hint: Any) -> list[str]:
 
 @functools.cache
 def _descriptions(kind: type) -> dict[str, str]:
-    """Descriptions of the settings of a class; a base class describes its own."""
+    """Return the descriptions of the settings of a class; a base class describes its own."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         found |= _described(base.__doc__ or "")
@@ -193,7 +193,7 @@ def _descriptions(kind: type) -> dict[str, str]:
 
 
 def _described(docstring: str) -> dict[str, str]:
-    """Descriptions under the Parameters heading of a numpy-form docstring."""
+    """Read the descriptions under the Parameters heading of a numpy-form docstring."""
     lines = inspect.cleandoc(docstring).split("\n")
     found: dict[str, str] = {}
     if "Parameters" not in lines:

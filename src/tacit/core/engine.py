@@ -38,16 +38,16 @@ class Engine(Protocol):
     persistent: bool
 
     def parties(self, role: str = "client") -> Sequence[str]:
-        """Names of the parties of a role, in party order."""
+        """Return the names of the parties of a role, in party order."""
 
     def present(self) -> Sequence[str]:
-        """Names of the parties that could be asked now."""
+        """Return the names of the parties that could be asked now."""
 
     def ask(self, call: bytes, jobs: Iterable[Job], timeout: float | None = None) -> Iterator[Reply]:
         """Ask each party of ``jobs``; replies stream back in that order, one for each job."""
 
     def close(self) -> None:
-        """Let the parties go."""
+        """Release what the engine holds for the parties."""
 
 
 def read_reply(party: str, raw: bytes, down: int, *, limit: int, inline: float | None = None) -> Reply:
@@ -66,7 +66,7 @@ def read_reply(party: str, raw: bytes, down: int, *, limit: int, inline: float |
 
 
 def _checked(message: Message) -> float:
-    """CPU time of a reply whose own fields are what :func:`tacit.core.steps.perform` gives."""
+    """Check a reply for the fields that :func:`tacit.core.steps.perform` writes; return its CPU time."""
     cpu = message.get("$cpu")
     if not isinstance(cpu, float) or not isfinite(cpu) or cpu < 0:
         raise MessageError("reply without its CPU time")

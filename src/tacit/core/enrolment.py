@@ -46,8 +46,8 @@ class Enrolment:
     def late(self) -> tuple[str, ...]:
         """Return parties that did not answer when all were invited, and could be asked now.
 
-        Where clients open totals, one that comes late has to open all there were; of a run that was taken
-        up again not all are there.
+        Where clients open totals, one that comes late has to open all earlier ones. A run that was resumed
+        does not have all of them any more, so no client can join it late.
         """
         link = self._link
         if len(link.parties) == len(link.invited):

@@ -160,7 +160,7 @@ class Events:
         self._subscribers.append(subscriber)
 
     def emit(self, event: Event) -> None:
-        """Number an event and hand it on."""
+        """Assign the next number to an event, and hand it to every subscriber."""
         number, self._number = self._number, self._number + 1
         for subscriber in self._subscribers:
             subscriber(number, event)

@@ -114,7 +114,7 @@ class Exposure:
 
 
 def classified(value: Any) -> tuple[str, int]:
-    """Exposure class and size of a value; plain values of a few bytes count as nothing."""
+    """Return the exposure class and size of a value; plain values of a few bytes count as nothing."""
     if isinstance(value, Blob):
         return value.kind, len(value.data)
     if isinstance(value, np.ndarray):
@@ -123,7 +123,7 @@ def classified(value: Any) -> tuple[str, int]:
 
 
 def _scalar(value: Any) -> int:
-    """Size of single numbers and texts: small, but they may tell much."""
+    """Return the size of single numbers and texts: small, but they may tell much."""
     if isinstance(value, int | float):
         return 8
     if isinstance(value, str):

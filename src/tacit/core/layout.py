@@ -95,7 +95,7 @@ class Layout:
         return self._each([f.fine and f.bound is not None for f in self.fields], bool)
 
     def reach(self, summands: int) -> float:
-        """Largest total of a bounded value in units of its bound: the summands, or less where known."""
+        """Return the largest total in units of a value's bound: the summands, or less where that is known."""
         ratios = [
             summands if f.total is None or not f.bound else min(float(summands), f.total / f.bound)
             for f in self.fields

@@ -67,7 +67,7 @@ class Manifest:
             raise ConfigError(f"quorum is {self.quorum!r}: give a share of the clients, above 0 up to 1")
 
     def to_message(self) -> Message:
-        """Give the manifest as a message."""
+        """Return the manifest as a message."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         # Thousands of declared classes do not fit a header.
         return Message({**values, "declared": msgspec.json.encode(thawed(self.declared))})
@@ -92,7 +92,7 @@ class Manifest:
         return self.to_message().digest()
 
     def rng(self, *label: object) -> np.random.Generator:
-        """Public randomness: everybody who has the manifest can repeat it."""
+        """Return public randomness: everybody who has the manifest can repeat it."""
         return generator(b"public", self.seed, *label)
 
 

@@ -1,6 +1,8 @@
 """Marks: which functions of a component a party may be asked to run.
 
-* ``@step`` ``(self, party, message, shared) -> message``: anything else that a client does;
+* ``@step``: anything that a party does on request, and replies to. On a method or the preparation its
+  signature is ``(self, party, message, shared) -> message``; on the client half of a protection, which
+  holds its party, it is ``(self, message) -> message``;
 * ``@contribution(layout)`` ``(self, party, shared) -> named arrays``: a client's term of a sum; pure;
 * ``@apply`` ``(self, total, shared) -> shared``: what is made of the total; pure, and run wherever
   the protection lets the total open.
@@ -38,7 +40,11 @@ def step(function: Function) -> Function: ...
 @overload
 def step(*, replies: Literal["aggregate"]) -> Callable[[Function], Function]: ...
 def step(function: Any = None, *, replies: str = "") -> Any:
-    """Mark a function that a party performs when asked; an exposure report must know if it opens totals."""
+    """Mark a function that a party runs on request; ``replies`` says that its replies are aggregates.
+
+    The exposure report then counts them as aggregates. A step of a method is called as ``(self, party,
+    message, shared)``, one of a protection's client half as ``(self, message)``.
+    """
     if function is None:
         return lambda each: _mark(each, Mark("step", replies=replies))
     return _mark(function, Mark("step"))
@@ -73,7 +79,7 @@ def marked(part: object, name: str, kind: str) -> tuple[Callable[..., Any], Mark
 
 
 def layouts_of(part: object, schema: Any) -> list[Any]:
-    """Layouts of all contributions of a part under the agreed schema."""
+    """Return the layouts of all contributions of a part under the agreed schema."""
     found = (getattr(getattr(type(part), name, None), "tacit", None) for name in dir(type(part)))
     marks = [mark for mark in found if isinstance(mark, Mark) and mark.kind == "contribution"]
     return [mark.layout(part, schema) for mark in marks if mark.layout]

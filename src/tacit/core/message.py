@@ -93,11 +93,11 @@ class Message(Mapping[str, Any]):
         return name in self._fields
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Value of a field, or a default."""
+        """Return the value of a field, or a default."""
         return self._fields.get(name, default)
 
     def items(self) -> ItemsView[str, Any]:
-        """Names with their values."""
+        """Return the names with their values."""
         return self._fields.items()
 
     def __or__(self, new: Mapping[str, Any]) -> Message:
@@ -106,7 +106,7 @@ class Message(Mapping[str, Any]):
         return Message._trusted({**self._fields, **more._fields})
 
     def without(self, name: str) -> Message:
-        """The same message without one field."""
+        """Return the same message without one field."""
         return Message._trusted({key: value for key, value in self._fields.items() if key != name})
 
     def __eq__(self, other: object) -> bool:
@@ -119,7 +119,7 @@ class Message(Mapping[str, Any]):
         return f"Message({', '.join(f'{name}={_shape(self[name])}' for name in sorted(self))})"
 
     def digest(self) -> str:
-        """SHA-256 of the encoded message, in hexadecimal."""
+        """Return the SHA-256 of the encoded message, in hexadecimal."""
         return hashlib.sha256(self.encode()).hexdigest()
 
     def encode(self) -> bytes:
@@ -222,7 +222,7 @@ def _read_header(raw: bytes, size: int) -> tuple[list[list[Any]], int]:
 
 
 def _name(entry: list[Any], previous: str) -> str:
-    """Name of a header entry; names rise, so that there is one order and no repetition."""
+    """Return the name of a header entry; names rise, so that there is one order and no repetition."""
     if len(entry) < 2 or not isinstance(entry[0], str):
         raise MessageError("header entry without a name")
     name: str = entry[0]
@@ -232,7 +232,7 @@ def _name(entry: list[Any], previous: str) -> str:
 
 
 def _buffer_of(entry: list[Any], name: str, kind: Any) -> tuple[int, tuple[int, ...], np.dtype[Any] | None]:
-    """Length in bytes, shape and dtype that a header entry announces."""
+    """Return the length in bytes, shape and dtype that a header entry announces."""
     if kind == "array" and len(entry) == 4:
         dtype = DTYPES.get(entry[2]) if isinstance(entry[2], str) else None
         shape = entry[3]

@@ -29,12 +29,12 @@ _helped = _Helped()
 
 
 def cpu_seconds() -> float:
-    """CPU time of this thread and of all that helped it."""
+    """Return the CPU time of this thread and of all that helped it."""
     return time.thread_time() + _helped.seconds
 
 
 def each(function: Callable[[int], Found], count: int, processes: int) -> list[Found]:
-    """Results for 0 … count - 1, in order, computed by so many processes.
+    """Return the results for 0 … count - 1, in order, computed by so many processes.
 
     They are forked, so that what they work on need not travel. Where that is not safe, because this process
     has other threads or is itself a helper, and elsewhere than on Linux, threads take their place, from

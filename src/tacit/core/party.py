@@ -55,7 +55,7 @@ class Vault(UserDict[str, Secret]):
 
 
 def identity_of(secret: Secret) -> Secret:
-    """Signing key that belongs to a site's secret."""
+    """Derive the signing key that belongs to a site's secret."""
     return Secret(derive(secret.reveal(), ("identity",)))
 
 
@@ -133,7 +133,7 @@ class Party:
         return identity_of(self._secret) if self._identity is None else self._identity
 
     def pinned(self, name: str) -> bytes:
-        """Identity key that this site has pinned for another party."""
+        """Return the identity key that this site has pinned for another party."""
         if self._pinned is None:
             raise ConfigError(f"{self.id} has pinned no identities: give it the federation's roster")
         return self._pinned(name)
@@ -145,7 +145,7 @@ class Party:
         return self._preshared(name)
 
     def earlier(self, manifest: str) -> Party | None:
-        """This party as it was under another manifest, where its engine remembers that."""
+        """Return this party as it was under another manifest, where its engine remembers that."""
         return None if self._earlier is None else self._earlier(manifest)
 
     @property
@@ -154,7 +154,7 @@ class Party:
         return self._earlier is not None
 
     def rng(self, *label: object) -> np.random.Generator:
-        """Randomness of this party alone; the same label gives the same stream."""
+        """Return randomness of this party alone; the same label gives the same stream."""
         return generator(self._secret.reveal(), *label)
 
     def note(self, text: str, level: str = "info") -> None:

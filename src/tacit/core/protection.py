@@ -187,7 +187,7 @@ class CoordinatorHalf:
         return {}
 
     def party_snapshot(self, party: str) -> Mapping[str, Any]:
-        """Return the same of one party."""
+        """Return the part of the snapshot that belongs to one party; nothing secret."""
         return {}
 
     def restore(self, kept: Mapping[str, Any], parties: Mapping[str, Mapping[str, Any]]) -> None:

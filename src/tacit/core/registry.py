@@ -27,7 +27,7 @@ class Registry(Generic[P]):
         self.classes = {target.partition(":")[2]: name for name, target in own.items()}  # Tacit's own
 
     def names(self) -> list[str]:
-        """All names, sorted."""
+        """Return all names, sorted."""
         return sorted({*self._own, *(point.name for point in metadata.entry_points(group=self._group))})
 
     def __iter__(self) -> Iterator[str]:

@@ -55,7 +55,7 @@ class LearningMethod(Described, Protocol):
         """Refuse a task that cannot be learnt."""
 
     def train(self, coordinator: Coordinator) -> None:
-        """Learn."""
+        """Train the method: form its sums and apply their totals."""
 
     def model(self, shared: Shared) -> Any:
         """Return the model."""

@@ -28,7 +28,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> bytes:
-        """Give the value to the code that works with it."""
+        """Return the value, for the code that works with it."""
         return self._value
 
     def __repr__(self) -> str:

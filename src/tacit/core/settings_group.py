@@ -123,7 +123,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 @functools.cache
 def _choices(kind: type) -> dict[str, tuple[Any, ...]]:
-    """What settings may be whose type is a Literal, or an optional one."""
+    """Return what each setting may be whose type is a Literal, or an optional one."""
     try:
         hints = _hints(kind)
     except NameError:  # a class of a notebook or a function, whose types have no names here
@@ -133,7 +133,7 @@ def _choices(kind: type) -> dict[str, tuple[Any, ...]]:
 
 
 def _allowed(hint: Any) -> tuple[Any, ...]:
-    """All values of a Literal, and None if it is optional; nothing for any other type."""
+    """Return all values of a Literal, and None if it is optional; nothing for any other type."""
     if typing.get_origin(hint) is typing.Literal:
         return typing.get_args(hint)
     members = [(None,) if member is type(None) else _allowed(member) for member in typing.get_args(hint)]

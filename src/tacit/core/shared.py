@@ -35,7 +35,7 @@ class Shared(Mapping[str, Any]):
         return Shared(self.schema, Message({**self._message, **new}))
 
     def digest(self) -> str:
-        """SHA-256 over the values: equal replicas have equal digests."""
+        """Return the SHA-256 over the values: equal replicas have equal digests."""
         return self._message.digest()
 
 

@@ -211,7 +211,7 @@ def resume(coordinator: Coordinator, snapshot: Snapshot, sums: int) -> None:
 
 
 def restore_replica(party: Party, message: Message, components: Components, shared: Shared) -> Message:
-    """At a client: take up its own replica from before the run was stopped; in experiments a given one."""
+    """Take up, at a client, its own replica from before the run was stopped; in experiments a given one."""
     if EARLIER + "attempt" in message:
         replica = _own_replica(party, under(EARLIER, message), components, shared.schema)
     elif manifest_of(party).experiment:

@@ -60,7 +60,7 @@ def change_contribution(party: Party, message: Message, components: Components, 
 
 
 def _same_terms(party: Party) -> None:
-    """Each batch may be a run of its own, but on the terms of the first one."""
+    """Refuse other terms than those of the first batch, though each batch may be a run of its own."""
     terms = replace(manifest_of(party), run="").digest
     if party.state.setdefault(TERMS, terms) != terms:
         raise StepError(
@@ -69,7 +69,7 @@ def _same_terms(party: Party) -> None:
 
 
 def _same_columns(party: Party, shared: Shared) -> None:
-    """A client's file may have changed since it enrolled."""
+    """Refuse rows with other columns than agreed: a client's file may have changed since it enrolled."""
     agreed, own = ({c.name: c.kind for c in held.columns} for held in (shared.schema, party.data))
     if list(agreed.items()) == list(own.items()) and shared.schema.task == party.data.task:
         return

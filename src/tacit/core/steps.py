@@ -88,7 +88,7 @@ def perform(
 
 
 def _job(party: Party, call: Message, raw: bytes, limit: int) -> Message | None:
-    """This party's own part of an ask; where there is a channel, nothing without a right tag is used."""
+    """Return this party's part of an ask; where there is a channel, nothing without a right tag is used."""
     job = Message.decode(raw, limit) if raw else None
     channel = party.vault.get("channel")
     if channel is None:
@@ -102,7 +102,7 @@ def _job(party: Party, call: Message, raw: bytes, limit: int) -> Message | None:
 
 
 def _sent(party: Party, serial: object, reply: Message) -> bytes:
-    """A reply on its way, with its tag where there is a channel."""
+    """Encode a reply, with its tag where there is a channel."""
     channel = party.vault.get("channel")
     if channel is None or not isinstance(serial, int) or serial < 0:
         return reply.encode()
@@ -158,7 +158,7 @@ def _run_step(party: Party, message: Message, assemble: Assemble) -> Message:
 
 
 def _public_text(error: Exception, party: Party) -> str:
-    """What the coordinator may know of a failure; the rest stays in the site's own log."""
+    """Return what the coordinator may know of a failure; the rest stays in the site's own log."""
     log.debug("%s: step failed", party.id, exc_info=error)
     name = type(error).__name__
     text = f"{name}: {error.public}" if isinstance(error, TacitError) else f"{name} in the client's step"

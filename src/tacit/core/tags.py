@@ -16,7 +16,7 @@ FIELD = "$tag"
 
 
 def tag(key: Secret, *pieces: bytes) -> bytes:
-    """Authentication tag of byte strings, each with its length, so that none run together.
+    """Compute the tag that authenticates byte strings, each with its length, so that none run together.
 
     >>> key = Secret(b"k" * 32)
     >>> tag(key, b"ab", b"c") == tag(key, b"a", b"bc")
@@ -27,7 +27,7 @@ def tag(key: Secret, *pieces: bytes) -> bytes:
 
 
 def tagged(message: Message, key: Secret, *context: bytes) -> Message:
-    """Give a message its tag."""
+    """Return a message with its tag."""
     return message | {FIELD: tag(key, *context, message.encode())}
 
 
@@ -50,10 +50,10 @@ def untagged(message: Message, key: Secret, *context: bytes) -> Message:
 
 
 def ask_context(serial: int, party: str, call: bytes) -> tuple[bytes, ...]:
-    """What a job's tag is bound to: ask, party, and the digest of what all were asked."""
+    """Return what a job's tag is bound to: ask, party, and the digest of what all were asked."""
     return b"ask", serial.to_bytes(8, "little"), party.encode(), call
 
 
 def reply_context(serial: int, party: str) -> tuple[bytes, ...]:
-    """What a reply's tag is bound to: ask and party."""
+    """Return what a reply's tag is bound to: ask and party."""
     return b"reply", serial.to_bytes(8, "little"), party.encode()

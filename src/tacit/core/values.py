@@ -80,7 +80,7 @@ def freeze(value: Any, name: str) -> Value:
 
 
 def _is_frozen(array: Array) -> bool:
-    """Whether no writeable array shares the values; a read-only view of one is not frozen."""
+    """Return whether no writeable array shares the values; a read-only view of one is not frozen."""
     if type(array) is not np.ndarray:
         return False
     owner: Any = array
@@ -92,7 +92,7 @@ def _is_frozen(array: Array) -> bool:
 
 
 def thawed(value: Any) -> Any:
-    """Plain lists and dictionaries again, for what takes no frozen ones."""
+    """Return plain lists and dictionaries again, for what takes no frozen ones."""
     if isinstance(value, Mapping):
         return {key: thawed(item) for key, item in value.items()}
     return [thawed(item) for item in value] if isinstance(value, list | tuple) else value

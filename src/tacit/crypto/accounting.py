@@ -89,7 +89,7 @@ class Accountant:
         _check_delta(self.delta)
 
     def add(self, release: Release, rounds: int = 1) -> None:
-        """Note that something was released, once or in several rounds."""
+        """Record that something was released, once or in several rounds."""
         _check_rounds(rounds)
         self.releases = {**self.releases, release: self.releases.get(release, 0) + rounds}
 
@@ -138,7 +138,7 @@ def _epsilon(releases: Releases, delta: float) -> float:
 
 
 def _bound(releases: Releases, delta: float) -> float:
-    """Bound on ε by Rényi divergences, which takes milliseconds."""
+    """Bound ε by Rényi divergences, which takes milliseconds."""
     sampled = any(release.sampling < 1 for release in releases)
     accountant = _library().rdp.RdpAccountant(ORDERS if sampled else ORDERS + LARGE_ORDERS)
     for release, rounds in releases.items():

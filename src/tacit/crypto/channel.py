@@ -29,7 +29,7 @@ _FIELD = 2**255 - 19
 
 
 def identity_public(identity: Secret) -> bytes:
-    """Public half of an identity: what others pin."""
+    """Return the public half of an identity: what others pin."""
     return Ed25519PrivateKey.from_private_bytes(identity.reveal()).public_key().public_bytes_raw()
 
 
@@ -40,7 +40,7 @@ def new_exchange() -> tuple[Secret, bytes]:
 
 
 def exchange_public(private: Secret) -> bytes:
-    """Public half of an exchange key."""
+    """Return the public half of an exchange key."""
     return X25519PrivateKey.from_private_bytes(private.reveal()).public_key().public_bytes_raw()
 
 
@@ -91,7 +91,7 @@ def pair_keys(
 
 
 def exchanged(private: Secret, peers: Iterable[bytes]) -> list[Secret]:
-    """What X25519 gives with each of several public keys: to derive keys from, not to use as one."""
+    """Return what X25519 gives with each of several public keys: to derive keys from, not to use as one."""
     own = X25519PrivateKey.from_private_bytes(private.reveal())
     try:
         return [Secret(own.exchange(X25519PublicKey.from_public_bytes(peer))) for peer in peers]
@@ -100,7 +100,7 @@ def exchanged(private: Secret, peers: Iterable[bytes]) -> list[Secret]:
 
 
 def identity_secrets(identity: Secret, pinned: Sequence[bytes]) -> list[bytes]:
-    """What a party shares with others by their identities alone, by X25519 on the curve of Ed25519.
+    """Return what a party shares with others by their identities, by X25519 on the curve of Ed25519.
 
     A key that this goes into is known only to the two sites that have pinned each other, whatever exchange
     keys a relay may have shown them. It takes a third of the time in which a signature is checked. Both
@@ -116,7 +116,7 @@ def identity_secrets(identity: Secret, pinned: Sequence[bytes]) -> list[bytes]:
 
 
 def _montgomery(identities: Sequence[bytes]) -> Iterator[bytes]:
-    """Public keys on Curve25519 of identities, with one inversion for all of them."""
+    """Yield the public keys on Curve25519 of identities, with one inversion for all of them."""
     heights = [int.from_bytes(key, "little") & ((1 << 255) - 1) for key in identities]
     below = [1 - height for height in heights]
     behind = list(accumulate(reversed(below), lambda a, b: a * b % _FIELD, initial=1))[-2::-1]
@@ -127,7 +127,7 @@ def _montgomery(identities: Sequence[bytes]) -> Iterator[bytes]:
 
 
 def bound(*pieces: str | bytes) -> bytes:
-    """Names and values as one byte string, each after its length, so that none run together.
+    """Join names and values into one byte string, each after its length, so that none run together.
 
     >>> bound("ab", "c") == bound("a", "bc")
     False
@@ -137,7 +137,7 @@ def bound(*pieces: str | bytes) -> bytes:
 
 
 def place(run: str, number: int, step: str, sender: str, receiver: str) -> bytes:
-    """Where and when a sealed blob belongs."""
+    """Return the context to which a sealed blob is bound: run, number, step, sender and receiver."""
     return bound("place", run, str(number), step, sender, receiver)
 
 

@@ -26,7 +26,7 @@ _EXACT = 512  # products of digits whose sum is exact in floating point
 
 
 def to_field(values: Integers) -> Ring:
-    """Signed integers below 2^60 as field elements; negative ones are the upper half.
+    """Turn signed integers below 2^60 into field elements; negative ones are the upper half.
 
     >>> from_field(to_field(np.array([-5, 3]))).tolist()
     [-5, 3]
@@ -38,13 +38,13 @@ def to_field(values: Integers) -> Ring:
 
 
 def from_field(elements: Ring) -> Integers:
-    """Field elements as signed integers again."""
+    """Turn field elements into signed integers again."""
     signed = elements_of(elements).astype(np.int64)
     return np.where(signed >> 60 == 1, signed - PRIME, signed)
 
 
 def multiply(a: Ring, b: Ring) -> Ring:
-    """Product in the field, exact for whole arrays.
+    """Multiply in the field, exactly, for whole arrays.
 
     With a = a₁2³² + a₀ and the same for b, a₁b₁2⁶⁴ ≡ 8a₁b₁, and the middle term m2³² ≡ ⌊m/2²⁹⌋ +
     (m mod 2²⁹)2³²; every part stays below 2⁶², and their sum below 2⁶³.
@@ -72,12 +72,12 @@ def add_rows(rows: Ring) -> Ring:
 
 
 def digits_of(elements: Ring) -> NDArray[np.float64]:
-    """Digits of 20, 20 and 21 bits, the lowest first, on a new first axis."""
+    """Cut elements into digits of 20, 20 and 21 bits, the lowest first, on a new first axis."""
     return np.stack([elements & _LOW20, (elements >> _20) & _LOW20, elements >> _40]).astype(np.float64)
 
 
 def product(digits: NDArray[np.float64], rows: Ring) -> Ring:
-    """Product of a matrix, given by its digits, with rows of field elements.
+    """Multiply a matrix, given by its digits, with rows of field elements.
 
     Products of digits stay below 2^42, so that sums of 3 × 512 of them are exact in floating point: the work
     is left to BLAS. Then d·2^s ≡ ⌊d/2^(61-s)⌋ + (d mod 2^(61-s))·2^s, and five such terms fit a word.
@@ -101,7 +101,7 @@ def product(digits: NDArray[np.float64], rows: Ring) -> Ring:
 
 @lru_cache(maxsize=8)
 def powers_of(parties: int, threshold: int) -> NDArray[np.float64]:
-    """Digits of x^k for the points x of all parties and k below the threshold: public, and made once."""
+    """Return the digits of x^k for all parties' points x and k below the threshold: public, and made once."""
     powers = np.ones((parties, threshold), np.uint64)
     points = np.arange(1, parties + 1, dtype=np.uint64)
     for k in range(1, threshold):
@@ -110,7 +110,7 @@ def powers_of(parties: int, threshold: int) -> NDArray[np.float64]:
 
 
 def elements_of(values: Ring) -> Ring:
-    """One row of field elements, or a refusal."""
+    """Return the values as one row of field elements, or refuse them."""
     elements = np.asarray(values)
     if elements.dtype != np.uint64 or elements.ndim != 1:
         raise DataError(f"one row of uint64 is needed, not {elements.ndim} dimensions of {elements.dtype}")
@@ -120,7 +120,7 @@ def elements_of(values: Ring) -> Ring:
 
 
 def random_elements(count: int) -> Ring:
-    """Uniform field elements: 61 bits each, and 2^61 - 1 itself is drawn again, not folded to zero."""
+    """Draw uniform field elements: 61 bits each, and 2^61 - 1 itself is drawn again, not folded to zero."""
     elements = expand(new_seed(), count) >> _3
     while (beyond := np.flatnonzero(elements == _P)).size:
         elements[beyond] = expand(new_seed(), beyond.size) >> _3

@@ -62,7 +62,7 @@ class FixedPoint:
 
     @classmethod
     def of(cls, layout: Layout, bits: int, summands: int, clip: bool = False) -> FixedPoint:
-        """Encoding of a layout's vectors."""
+        """Return the encoding of a layout's vectors."""
         fine = layout.fine if any(field.fine for field in layout.fields) else None
         return cls(layout.bounds, bits, summands, clip, fine)
 
@@ -180,7 +180,7 @@ def fine_digits(values: Vector, bounds: Vector, digit_bits: int) -> Integers:
 
 
 def from_fine_digits(digits: NDArray[Any], bounds: Vector, digit_bits: int) -> Vector:
-    """Values from (added) digits: each digit's total is exact in floating point, so only their sum rounds."""
+    """Join (added) digits to values: each digit's total is exact in floating point, only their sum rounds."""
     shares = np.zeros(digits.shape[1])
     for place, row in enumerate(digits):
         shares += np.ldexp(row.astype(np.float64), digit_bits * place - FINE_BITS)
@@ -212,7 +212,7 @@ def wide_digits(values: Vector, digit_bits: int) -> Integers:
 
 
 def from_wide_digits(digits: NDArray[Any], digit_bits: int) -> Vector:
-    """Values from (added) digits, exactly rounded."""
+    """Join (added) digits to values, exactly rounded."""
     places = digit_bits * np.arange(len(digits))[:, None] - WIDE_FRACTION
     # A digit's total is a whole number below 2⁵³, or it is cut in two that are: fsum then loses nothing.
     whole = digits.astype(np.int64)

@@ -66,7 +66,7 @@ def pair_seed(shared: Secret, run: str, number: int, one: str, other: str) -> Se
 
 
 def sign_for(own: str, other: str) -> int:
-    """Sign with which a client applies a pair mask: of the two ends one adds it, one subtracts it."""
+    """Return the sign with which a client applies a pair mask: one of the two adds it, one subtracts it."""
     if own == other:
         raise ConfigError(f"'{own}' was paired with itself: a pair mask is between two clients")
     return 1 if own < other else -1

@@ -89,7 +89,7 @@ def neighbours_for(
 
 
 def _log_tails(logs: NDArray[np.float64], total: int, marked: int, drawn: int) -> NDArray[np.float64]:
-    """Log P[X ≥ x] for x = 0 … drawn + 1, X the marked ones among those drawn without replacement."""
+    """Return log P[X ≥ x] for x = 0 … drawn + 1, X the marked ones among those drawn without replacement."""
 
     def choose(n: int, k: NDArray[np.int64]) -> NDArray[np.float64]:
         inside = (k >= 0) & (k <= n)
@@ -103,7 +103,7 @@ def _log_tails(logs: NDArray[np.float64], total: int, marked: int, drawn: int) -
 
 
 def _log_apart(logs: NDArray[np.float64], clients: int, missing: int, count: int) -> float:
-    """Log of a bound on the probability that missing clients cut the circle in two."""
+    """Return the log of a bound on the probability that missing clients cut the circle in two."""
     run = 2 * (count // 2)
     if count >= clients - 1 or run > missing:
         return -inf

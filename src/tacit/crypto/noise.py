@@ -63,7 +63,7 @@ def clip_l2(vector: Vector, bound: float) -> Vector:
 
 
 def integer_sensitivity(bound: float, scale: float, values: int) -> float:
-    """Euclidean length that a clipped vector may have once it is scaled and rounded to integers.
+    """Return the Euclidean length that a clipped vector may have once it is scaled and rounded to integers.
 
     Rounding moves each value by up to a half: bound · scale + √values / 2.
 
@@ -151,7 +151,7 @@ def _below_exp(gamma: Vector, exact: Callable[[int], Fraction], words: Source) -
 
 
 def _decide(drawn: int, gamma: Fraction, words: Source) -> bool:
-    """Whether a uniform number that begins with these 64 bits is below exp(-gamma), beyond doubt."""
+    """Return whether a uniform number that begins with these 64 bits is below exp(-gamma), beyond doubt."""
     bits = 64
     while True:
         with localcontext(prec=bits // 3 + 20) as context:
@@ -166,7 +166,7 @@ def _decide(drawn: int, gamma: Fraction, words: Source) -> bool:
 
 
 def _uniform_below(limit: int, size: int, words: Source) -> Integers:
-    """Uniform integers from 0 to below the limit; words from the uneven end are left out, not folded."""
+    """Draw uniform integers from 0 to below the limit; words from the uneven end are left out, not folded."""
     drawn = words(size)
     uneven = (1 << 64) % limit
     if uneven:
@@ -184,7 +184,7 @@ def _source(rng: np.random.Generator | None) -> Source:
 
 
 def _uniform(words: Words) -> Vector:
-    """Numbers between 0 and 1, neither included."""
+    """Turn words into numbers between 0 and 1, neither included."""
     return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 

@@ -99,7 +99,7 @@ def add_shares(shares: Sequence[Share]) -> Share:
 
 
 def _interpolate(rows: Ring, points: tuple[int, ...], at: int) -> Ring:
-    """Value at a point of the polynomials through the given rows."""
+    """Evaluate the polynomials through the given rows at a point."""
     weights = _weights(points, at)[:, None]
     result = np.empty(rows.shape[1], np.uint64)
     block = max(_BLOCK // len(points), 64)
@@ -110,7 +110,7 @@ def _interpolate(rows: Ring, points: tuple[int, ...], at: int) -> Ring:
 
 @lru_cache(maxsize=1024)
 def _weights(points: tuple[int, ...], at: int) -> Ring:
-    """Lagrange's coefficients: Π (at - x_j) / (x_i - x_j) over all j ≠ i."""
+    """Return Lagrange's coefficients: Π (at - x_j) / (x_i - x_j) over all j ≠ i."""
     above = prod(at - point for point in points)
     weights = []
     for own in points:

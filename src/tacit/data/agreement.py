@@ -45,7 +45,7 @@ def introduce(table: Table, declared: Mapping[str, Any]) -> Message:
 
 
 def _signature(described: Table | Schema) -> bytes:
-    """Columns, task and targets, for comparison."""
+    """Encode columns, task and targets, for comparison."""
     columns = [(column.name, column.kind) for column in described.columns]
     words = {"columns": columns, "task": described.task, "targets": described.target_names}
     return msgspec.json.encode(words)
@@ -133,7 +133,7 @@ class Agreement:
 
 
 def _sorted_labels(labels: set[Any]) -> list[Any]:
-    """Numbers by size, then text; the order that NumPy gives a pooled column of one type."""
+    """Sort numbers by size, then text; the order that NumPy gives a pooled column of one type."""
     return sorted(labels, key=lambda label: (isinstance(label, str), label))
 
 

@@ -63,7 +63,7 @@ def read_csv(path: Path) -> Any:
 
 
 def column_names(path: Path) -> list[str]:
-    """Names of a file's columns, as they stand there."""
+    """Return the names of a file's columns, as they stand there."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -159,7 +159,7 @@ def _feature(column: Any, name: str, table: str) -> tuple[Column, NDArray[Any]]:
 
 
 def _categories(column: Any) -> tuple[NDArray[np.int64], list[str]]:
-    """Codes into the sorted words in use; −1 is missing."""
+    """Return codes into the sorted words in use; −1 is missing."""
     import pyarrow as pa
 
     if pa.types.is_boolean(column.type):
@@ -215,7 +215,7 @@ def _stack(pieces: list[NDArray[Any]]) -> NDArray[Any]:
 def _target(
     columns: list[Any], names: list[str], task: Task | None, table: str
 ) -> tuple[NDArray[Any], tuple[Label, ...]]:
-    """Class codes with their labels, or quantities with no labels."""
+    """Return class codes with their labels, or quantities with no labels."""
     if len(columns) > 1 and task == "classification":
         raise ConfigError(
             f"{table}: {len(columns)} targets cannot be one class: name one, or task='regression'"

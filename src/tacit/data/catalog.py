@@ -97,7 +97,7 @@ def entry(name: str) -> DataSet:
 
 
 def content_digest(table: Table) -> str:
-    """Digest of what a table says, whatever the file, the column types or the vocabularies' order.
+    """Compute a digest of what a table says, whatever the file, the column types or the vocabularies' order.
 
     SHA-256 over the column names and kinds, all values row by row as little-endian float32 (missing
     as one fixed NaN, categories as their rank in the sorted vocabulary in use), the vocabularies,

@@ -65,7 +65,7 @@ def fetch(
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file, as hexadecimal digits."""
+    """Return the SHA-256 of a file, as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -149,7 +149,7 @@ def _open(url: str, part: Path, have: int, timeout: float) -> tuple[Any, int, in
 
 
 def _length(span: str | None) -> int | None:
-    """Length of the whole file in a Content-Range such as ``bytes 5-9/10`` or ``bytes */10``."""
+    """Read the length of the whole file from a Content-Range such as ``bytes 5-9/10`` or ``bytes */10``."""
     found = re.search(r"/(\d+)$", span or "")
     return int(found.group(1)) if found else None
 

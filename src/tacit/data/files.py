@@ -123,7 +123,7 @@ def locate(name_or_path: str | Path) -> Path:
 
 
 def is_data(name_or_path: str | Path) -> bool:
-    """Whether this ends as files of data do.
+    """Return whether this ends as files of data do.
 
     >>> is_data("mine.csv"), is_data("federation.toml")
     (True, False)
@@ -132,7 +132,7 @@ def is_data(name_or_path: str | Path) -> bool:
 
 
 def is_path(name_or_path: str | Path) -> bool:
-    """Whether this is meant as a path and not as a name.
+    """Return whether this is meant as a path and not as a name.
 
     >>> is_path("adult"), is_path("adult.csv"), is_path("mine/adult")
     (False, True, True)
@@ -143,14 +143,14 @@ def is_path(name_or_path: str | Path) -> bool:
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept."""
+    """Return the folder in which downloads are kept."""
     from platformdirs import user_cache_path
 
     return user_cache_path("tacit") / "data"
 
 
 def folders() -> list[Path]:
-    """Folders in which parquet files are looked for, the first one first."""
+    """Return the folders in which parquet files are looked for, the first one first."""
     own = os.environ.get("TACIT_DATA")
     return [*([Path(own).expanduser()] if own else []), Path("data"), cache_folder()]
 

@@ -52,7 +52,7 @@ def member(archive: Path | IO[bytes], name: str) -> IO[bytes]:
 
 
 def _table(columns: dict[str, Any]) -> Any:
-    """An Arrow table with text as dictionaries and numbers as small as they go without loss.
+    """Make an Arrow table with text as dictionaries and numbers as small as they go without loss.
 
     Whole numbers take the smallest integer type, others float32, as in the other files.
     """
@@ -91,13 +91,13 @@ def _columns(names: Sequence[str], rows: list[list[str]], text: Sequence[str] = 
 
 
 def dry_bean(files: Sequence[Path]) -> Iterator[Any]:
-    """The .xlsx in the zip: its .arff is rounded to fewer digits than float32 holds."""
+    """Read the .xlsx in the zip: its .arff is rounded to fewer digits than float32 holds."""
     header, *rows = _sheet(member(files[0], "Dry_Bean_Dataset.xlsx"))
     yield _table(_columns([*header[:-1], "target"], rows, ["target"]))
 
 
 def _sheet(workbook: IO[bytes]) -> list[list[str]]:
-    """Cells of the first sheet of an .xlsx file, which is a zip of XML files."""
+    """Read the cells of the first sheet of an .xlsx file, which is a zip of XML files."""
     from xml.etree import ElementTree as ET
 
     book = zipfile.ZipFile(io.BytesIO(workbook.read()))
@@ -117,12 +117,12 @@ def _sheet(workbook: IO[bytes]) -> list[list[str]]:
 
 
 def skin_segmentation(files: Sequence[Path]) -> Iterator[Any]:
-    """Tab-separated B, G, R and label."""
+    """Read tab-separated B, G, R and label."""
     yield _table(_columns(["B", "G", "R", "target"], _rows(member(files[0], "Skin_NonSkin.txt"), None)))
 
 
 def obesity_levels(files: Sequence[Path]) -> Iterator[Any]:
-    """A CSV with a header; the last column is the level."""
+    """Read a CSV with a header; the last column is the level."""
     header, *rows = _rows(member(files[0], "ObesityDataSet_raw_and_data_sinthetic.csv"), ",")
     numbers = {"Age", "Height", "Weight", "FCVC", "NCP", "CH2O", "FAF", "TUE"}
     names = [*header[:-1], "target"]
@@ -130,14 +130,14 @@ def obesity_levels(files: Sequence[Path]) -> Iterator[Any]:
 
 
 def optdigits(files: Sequence[Path]) -> Iterator[Any]:
-    """Two CSV files without a header: train and test."""
+    """Read two CSV files without a header: train and test."""
     names = [*(f"px{index}" for index in range(64)), "target"]
     parts = [_rows(member(files[0], f"optdigits.{end}"), ",") for end in ("tra", "tes")]
     yield _table(_with_split(_columns(names, parts[0] + parts[1]), len(parts[0])))
 
 
 def adult(files: Sequence[Path]) -> Iterator[Any]:
-    """Two CSV files without a header; the test file starts with a remark and ends labels with a full stop."""
+    """Read two CSV files without a header; the test file starts with a remark, its labels end with a dot."""
     parts = [
         _rows(member(files[0], f"adult.{end}"), ",", skip=lambda line: line.startswith("|"))
         for end in ("data", "test")
@@ -150,7 +150,7 @@ def adult(files: Sequence[Path]) -> Iterator[Any]:
 
 
 def credit_default(files: Sequence[Path]) -> Iterator[Any]:
-    """An .arff of numbers; a leading column of identifiers is left out."""
+    """Read an .arff of numbers; a leading column of identifiers is left out."""
     rows = _rows(io.BytesIO(files[0].read_bytes()), ",", skip=lambda line: line.startswith(("@", "%")))
     names = [*CREDIT, "target"]
     yield _table(_columns(names, [row[-len(names) :] for row in rows]))
@@ -163,7 +163,7 @@ def _with_split(columns: dict[str, Any], train: int) -> dict[str, Any]:
 
 
 def miniboone(files: Sequence[Path]) -> Iterator[Any]:
-    """Numbers in columns; the first line says how many rows are signal and how many background."""
+    """Read numbers in columns; the first line says how many rows are signal and how many background."""
     with member(files[0], "MiniBooNE_PID.txt") as file:
         signal, background = (int(word) for word in file.readline().split())
         values = _matrix(file)
@@ -180,7 +180,7 @@ def _matrix(file: IO[bytes]) -> NDArray[np.float32]:
 
 
 def har(files: Sequence[Path]) -> Iterator[Any]:
-    """Text matrices of train and test, with names, activities and subjects in files of their own."""
+    """Read text matrices of train and test, with names, activities and subjects in files of their own."""
     seen: dict[str, int] = {}
     names = []
     listed = [row[1] for row in _rows(member(files[0], "features.txt"), None)]
@@ -198,17 +198,17 @@ def har(files: Sequence[Path]) -> Iterator[Any]:
 
 
 def susy(files: Sequence[Path]) -> Iterator[Any]:
-    """A large CSV without a header, label first."""
+    """Read a large CSV without a header, label first."""
     yield from _stream(member(files[0], "SUSY.csv.gz"), SUSY)
 
 
 def higgs(files: Sequence[Path]) -> Iterator[Any]:
-    """A large CSV without a header, label first."""
+    """Read a large CSV without a header, label first."""
     yield from _stream(member(files[0], "HIGGS.csv.gz"), HIGGS)
 
 
 def hepmass(files: Sequence[Path]) -> Iterator[Any]:
-    """Two large CSV files with a header, label first: train and test at all masses."""
+    """Read two large CSV files with a header, label first: train and test at all masses."""
     for part in ("train", "test"):
         yield from _stream(member(files[0], f"all_{part}.csv.gz"), HEPMASS, header=True, split=part)
 
@@ -231,7 +231,7 @@ def _stream(file: IO[bytes], names: list[str], header: bool = False, split: str 
 
 
 def fashion_mnist(files: Sequence[Path]) -> Iterator[Any]:
-    """Four idx files: images and labels of train and test."""
+    """Read four idx files: images and labels of train and test."""
     images = np.concatenate([_idx(files[0]), _idx(files[2])])
     columns: dict[str, Any] = {
         f"p{index}": pixels for index, pixels in enumerate(images.reshape(len(images), -1).T)
@@ -241,7 +241,7 @@ def fashion_mnist(files: Sequence[Path]) -> Iterator[Any]:
 
 
 def _idx(path: Path) -> NDArray[np.uint8]:
-    """Bytes with a header of two zeros, the type, the number of dimensions and the dimensions."""
+    """Read bytes after a header of two zeros, the type, the number of dimensions and the dimensions."""
     with gzip.open(path) as file:
         data = file.read()
     shape = [int.from_bytes(data[4 + 4 * axis : 8 + 4 * axis], "big") for axis in range(data[3])]

@@ -156,7 +156,7 @@ def _by_column(table: Table, clients: int, rng: np.random.Generator, column: str
 
 
 def _classes(table: Table, name: str) -> tuple[NDArray[np.int64], Counts]:
-    """Codes from 0 on of the classes that have rows, and how many."""
+    """Return codes from 0 on of the classes that have rows, and how many rows each has."""
     if table.task != "classification":
         raise ConfigError(
             f"the partition '{name}' needs classes and {table.name} has none: use label-sorted or iid"

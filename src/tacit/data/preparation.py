@@ -82,13 +82,13 @@ class Preparation(Component):
         return 1 + (DIGITS if self.scale == "minmax" else 0)
 
     def idle(self, method: Any) -> bool:
-        """Whether nothing has to be agreed: rows stay as they are, and the method asks for no norms."""
+        """Return whether nothing has to be agreed: rows stay as they are, the method asks for no norms."""
         return self.scale == "none" and self.missing == "refuse" and not getattr(method, "needs_norms", True)
 
     # -- scaling -----------------------------------------------------------------------------------
 
     def train(self, coordinator: Coordinator) -> tuple[str, ...]:
-        """Agree on scale and fill values; gives the parties that took part."""
+        """Agree on scale and fill values; return the parties that took part."""
         if self.idle(coordinator.components.method):
             return coordinator.parties
         parties = coordinator.round(self.moments, self.settle)
@@ -108,7 +108,7 @@ class Preparation(Component):
 
     @contribution(_moments_layout)
     def moments(self, party: Party, shared: Shared) -> dict[str, Any]:
-        """n, Σx and Σx² of this party's rows, over the values that are there; only what is needed.
+        """Compute n, Σx and Σx² of this party's rows, over the values that are there; only what is needed.
 
         And whether it has any value other than 0, since squares of tiny ones are lost where sums are rounded.
         """
@@ -129,7 +129,7 @@ class Preparation(Component):
 
     @apply
     def settle(self, total: Total, shared: Shared) -> Shared:
-        """Mean and standard deviation of every feature, and how long the prepared columns are.
+        """Derive mean and standard deviation of every feature, and how long the prepared columns are.
 
         ``norms`` has Σx² of each prepared column, or a bound of it, after n, that of the ones.
         """
@@ -168,7 +168,7 @@ class Preparation(Component):
 
     @contribution(_probe_layout)
     def probe(self, party: Party, shared: Shared) -> dict[str, Any]:
-        """Whether this party holds a value at or beyond each probe: largest first, then smallest."""
+        """Tell whether this party holds a value at or beyond each probe: largest first, then smallest."""
         X = shared.schema.matrix(party.data)
         largest = _image(np.nanmax(X, axis=0, initial=-np.inf), np.inf)
         smallest = 0xFFFFFFFF - _image(np.nanmin(X, axis=0, initial=np.inf), -np.inf)
@@ -178,7 +178,7 @@ class Preparation(Component):
 
     @staticmethod
     def _known(shared: Shared) -> tuple[NDArray[np.int64], int]:
-        """Digits found so far, as image values, and how many there are."""
+        """Return the digits found so far, as image values, and how many there are."""
         nothing = np.zeros((2, shared.schema.features), dtype=np.int64)
         return shared.get("digits", nothing), shared.get("level", 0)
 
@@ -224,7 +224,7 @@ class Inputs:
         return cls(shared.schema, shared)
 
     def matrix(self, table: Table, *, lenient: bool = False, bias: bool = False) -> Matrix:
-        """Prepared rows; refuses infinite values, and missing ones unless there is a fill value.
+        """Return prepared rows; refuse infinite values, and missing ones unless there is a fill value.
 
         ``lenient`` takes a category that nobody agreed on for a missing one; ``bias`` puts a one first.
         """
@@ -270,7 +270,7 @@ def check_rows(table: Table, owner: str, missing: str) -> None:
 
 
 def _image(values: Matrix, towards: float) -> NDArray[np.int64]:
-    """Image of float32 in 0 … 2³²-1 that keeps the order; rounds outwards to the next float32."""
+    """Map float32 to 0 … 2³²-1, keeping the order; rounds outwards to the next float32."""
     with np.errstate(over="ignore"):  # beyond float32 the neighbour is infinite, and refused later
         single = values.astype(np.float32)
         inside = single < values if towards > 0 else single > values
@@ -280,6 +280,6 @@ def _image(values: Matrix, towards: float) -> NDArray[np.int64]:
 
 
 def _value(image: NDArray[np.int64]) -> Matrix:
-    """Inverse of :func:`_image`."""
+    """Invert :func:`_image`."""
     bits = np.where(image >> 31, image - 0x80000000, 0xFFFFFFFF - image)
     return bits.astype(np.uint32).view(np.float32).astype(np.float64)

@@ -112,7 +112,7 @@ class Schema:
         return Table("rows", self.columns, encoded, target, self.task, self.classes[:1], self.target_names)
 
     def to_message(self) -> Message:
-        """Give the schema as a message."""
+        """Return the schema as a message."""
         return Message(schema=msgspec.json.encode(self))
 
     @classmethod
@@ -147,6 +147,6 @@ def _translate(
 
 
 def vocabulary(schema: Schema) -> dict[str, Any]:
-    """Give a schema's vocabulary in the form in which a manifest declares it."""
+    """Return a schema's vocabulary in the form in which a manifest declares it."""
     categories = {c.name: list(c.categories) for c in schema.columns if c.kind == "category"}
     return {"classes": list(schema.classes), "categories": categories}

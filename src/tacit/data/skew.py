@@ -29,7 +29,7 @@ class Skew:
     entropy: NDArray[np.float64]  # in bits: log2 k if even, 0 if one class only
 
     def summary(self) -> dict[str, float]:
-        """Give the extremes and means over all clients, for tables and reports."""
+        """Return the extremes and means over all clients, for tables and reports."""
         return {
             "clients": len(self.rows),
             "classes": self.counts.shape[1],

@@ -91,7 +91,7 @@ def blocks(shape: Shape, rows: int, seed: int) -> Iterator[tuple[NDArray[np.floa
 
 
 def bayes_accuracy(distance: float, prior: float) -> float:
-    """How often the best rule is right for two Gaussians with one covariance.
+    """Return how often the best rule is right for two Gaussians with one covariance.
 
     >>> round(bayes_accuracy(2.0, 0.5), 4)  # Φ(1)
     0.8413
@@ -102,7 +102,7 @@ def bayes_accuracy(distance: float, prior: float) -> float:
 
 
 def distance_for(accuracy: float, prior: float) -> float:
-    """Mahalanobis distance at which the Bayes rule reaches an accuracy, by bisection.
+    """Find the Mahalanobis distance at which the Bayes rule reaches an accuracy, by bisection.
 
     >>> round(bayes_accuracy(distance_for(0.9, 0.28), 0.28), 6)
     0.9
@@ -115,7 +115,7 @@ def distance_for(accuracy: float, prior: float) -> float:
 
 
 def _population(shape: Shape) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Mixing matrix L (covariance L Lᵀ, unit variances) and half the difference of the means."""
+    """Return the mixing matrix L (covariance L Lᵀ, unit variances) and half the difference of the means."""
     rng = np.random.default_rng(zlib.crc32(shape.like.encode()))
     loadings = rng.standard_normal((shape.features, _FACTORS))
     covariance = loadings @ loadings.T + np.eye(shape.features)

@@ -111,7 +111,7 @@ class Table:
         )
 
     def group(self, name: str) -> NDArray[Any]:
-        """Values of a column by which rows may be divided: a group, a category or a numeric feature."""
+        """Return the values of a column that may divide rows: a group, a category or a numeric feature."""
         if name in self.groups:
             return self.groups[name]
         for index, column in enumerate(self.columns):

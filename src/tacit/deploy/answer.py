@@ -30,7 +30,7 @@ def answer(
     timeout: float | None,
     limit: int = DEFAULT_LIMIT,
 ) -> bytes:
-    """Perform one ask at a site, and give the encoded reply.
+    """Perform one ask at a site, and return the encoded reply.
 
     ``config`` is what the run says of itself: only in experiments is it listened to. ``call`` is what all
     are asked, ``job`` what this site alone is told. A step may take ``timeout`` seconds; messages of more
@@ -50,7 +50,7 @@ def answer(
 
 
 def refusal(kind: str, text: str) -> bytes:
-    """A reply that says why there is none."""
+    """Encode a reply that says why there is none."""
     return Message({"$failure": f"{kind}: {text}", "$cpu": 0.0}).encode()
 
 
@@ -62,7 +62,7 @@ def _build(folder: SiteFolder, manifest: Manifest) -> Components:
 
 
 def party_of(folder: SiteFolder, config: Mapping[str, Any]) -> Party:
-    """The party that a site plays in a run."""
+    """Return the party that a site plays in a run."""
     settings = settings_of(config)
     experiment = settings.data.name != OWN_ROWS
     if experiment and not folder.settings.experiment:
@@ -105,7 +105,7 @@ def settings_of(config: Mapping[str, Any]) -> Settings:
 
 
 def _own(folder: SiteFolder, settings: Settings) -> Holdings:
-    """The site's own rows; the share that it keeps aside is drawn by its own secret."""
+    """Load the site's own rows; the share that it keeps aside is drawn by its own secret."""
     known = folder.settings
     if known.data is None:
         raise ConfigError(f"{folder.name} has no rows: name their file as `data` in its site.toml")

@@ -52,7 +52,7 @@ def write_certificates(folder: Path) -> None:
 
 
 def write_node_key(path: Path) -> Path:
-    """Make a SuperNode's key; gives the file of its public half, which the SuperLink registers."""
+    """Make a SuperNode's key; return the file of its public half, which the SuperLink registers."""
     key = ec.generate_private_key(ec.SECP384R1())
     write_private(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
     public = path.with_suffix(".pub")

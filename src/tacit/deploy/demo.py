@@ -57,7 +57,7 @@ def _compared(
     tell: Callable[[str], None],
     subscriber: Subscriber | None,
 ) -> dict[str, Any]:
-    """One job on both engines."""
+    """Run one job on both engines, and return both results."""
     words = f"{tables['method']['name']} on {tables['data']['name']}, {tables['protect']['name']}"
     tell(f"{words}: on the embedded engine")
     started = time.perf_counter()
@@ -82,7 +82,7 @@ def _compared(
 
 
 def _difference(ours: Path, theirs: Path) -> float:
-    """Largest difference of two models' numbers, as a share of the largest number in its array."""
+    """Return the largest difference of two models' numbers, as a share of the largest number in its array."""
     from safetensors.numpy import load_file
 
     one, other = (load_file(folder / "model.safetensors") for folder in (ours, theirs))

@@ -82,7 +82,7 @@ def check_deployable(settings: Settings, roster: Roster) -> None:
 
 
 def _in_order(roster: Roster, names: Sequence[str]) -> Roster:
-    """The roster in the order of the rows' holders: floats are added in party order."""
+    """Return the roster in the order of the rows' holders: floats are added in party order."""
     if odd := sorted({*names} ^ roster.clients.keys()):
         raise ConfigError(
             f"rows are divided among {', '.join(names)}; the roster names {', '.join(roster.clients)}: in "

@@ -55,7 +55,7 @@ class LocalFederation:
         return self.home / COORDINATOR
 
     def site(self, name: str) -> Path:
-        """Folder of a site."""
+        """Return the folder of a site."""
         return self.home / name
 
     @property
@@ -107,7 +107,7 @@ class LocalFederation:
             self.start_node(name)
 
     def _write_sites(self) -> None:
-        """A folder for each party: secrets under a key of its own, and everybody's identity pinned."""
+        """Write a folder for each party: secrets under a key of its own, and everybody's identity pinned."""
         folders = {}
         for name in (COORDINATOR, *self.clients, *self.services):
             key = new_unlock().encode()
@@ -206,7 +206,7 @@ def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
 
 
 def processes_of(home: Path) -> list[int]:
-    """Processes of the federation in that folder, known by their environment, where there is /proc."""
+    """Find the processes of the federation in that folder by their environment, where there is /proc."""
     word, found = f"FLWR_HOME={home / 'flower'}".encode(), []
     for process in Path("/proc").glob("[0-9]*"):
         # Others' processes cannot be read, and some end meanwhile.
@@ -217,7 +217,7 @@ def processes_of(home: Path) -> list[int]:
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody uses now."""
+    """Find a port of the loopback interface that nobody uses now."""
     with socket.socket() as found:
         found.bind((HOST, 0))
         return int(found.getsockname()[1])

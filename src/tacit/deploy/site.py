@@ -42,7 +42,7 @@ def new_site(path: Path, settings: SiteSettings) -> SiteFolder:
 
 
 def learnt(folder: SiteFolder, run: str = "latest") -> tuple[str, Model]:
-    """Give the model that a site has adopted in a run, and the run's id."""
+    """Return the model that a site has adopted in a run, and the run's id."""
     found: dict[str, tuple[Manifest, dict[str, Any]]] = {}
     for digest in folder.store.runs():
         with folder.store.step(digest, Party(folder.name, dict, folder.secret)) as party:

@@ -50,11 +50,11 @@ class DurableEngine:
         self._sites = Sites(holdings, assemble, seed=seed, limit=DEFAULT_LIMIT)
 
     def parties(self, role: str = "client") -> Sequence[str]:
-        """Names of the parties of a role, in party order."""
+        """Return the names of the parties of a role, in party order."""
         return self._names if role == "client" else tuple(n for n in self._services if n == role)
 
     def present(self) -> Sequence[str]:
-        """All of them, always."""
+        """Return the names of all clients: they are always there."""
         return self._names
 
     def ask(self, call: bytes, jobs: Iterable[Job], timeout: float | None = None) -> Iterator[Reply]:
@@ -82,4 +82,4 @@ class DurableEngine:
         return raw
 
     def close(self) -> None:
-        """Nothing to let go: all is written."""
+        """Do nothing: there are no processes to end, and all is written."""

@@ -84,11 +84,11 @@ class EmbeddedEngine:
             worker.begin([settings, *(message.encode() for message in part.to_messages())])
 
     def parties(self, role: str = "client") -> Sequence[str]:
-        """Names of the parties of a role, in party order."""
+        """Return the names of the parties of a role, in party order."""
         return self._names if role == "client" else tuple(n for n in self._services if n == role)
 
     def present(self) -> Sequence[str]:
-        """All of them, always."""
+        """Return the names of all clients: they are always there."""
         return self._names
 
     def ask(self, call: bytes, jobs: Iterable[Job], timeout: float | None = None) -> Iterator[Reply]:
@@ -183,7 +183,7 @@ class _Worker:
             write_frames(self._asks, pieces)
 
     def send(self, call: bytes, timeout: float | None, batch: list[Job]) -> int:
-        """Ask for a batch, and give the ticket for its replies; the same call is sent once."""
+        """Ask for a batch, and return the ticket for its replies; the same call is sent once."""
         names = "\n".join(name for name, _ in batch).encode()
         seconds = b"" if timeout is None else repr(timeout).encode()
         self.begin([b"" if call is self._call else call, seconds, names, *(job for _, job in batch)])

@@ -86,7 +86,7 @@ class FlowerEngine:
         self.messages = self.own_bytes = self.flower_bytes = 0
 
     def parties(self, role: str = "client") -> Sequence[str]:
-        """Names of the parties of a role, in party order."""
+        """Return the names of the parties of a role, in party order."""
         if role == "client":
             return tuple(self._roster.clients)
         return tuple(name for name in self._roster.services if name == role)
@@ -99,7 +99,7 @@ class FlowerEngine:
             time.sleep(1.0)
 
     def _nodes(self) -> dict[str, int]:
-        """Connected SuperNodes of this roster by the name under which they were registered."""
+        """Return connected SuperNodes of this roster by the name under which they were registered."""
         found: dict[str, int] = {}
         for node in self._grid.get_nodes():
             if node.name in found:
@@ -111,7 +111,7 @@ class FlowerEngine:
         return found
 
     def present(self) -> Sequence[str]:
-        """Those whose SuperNodes are connected."""
+        """Return the names of those whose SuperNodes are connected."""
         return tuple(self._nodes())
 
     def ask(self, call: bytes, jobs: Iterable[Job], timeout: float | None = None) -> Iterator[Reply]:
@@ -189,7 +189,7 @@ class FlowerEngine:
         self.flower_bytes += message_to_proto(message).ByteSize()
 
     def facts(self) -> dict[str, Any]:
-        """What Flower added to our bytes, for the run's result."""
+        """Return what Flower added to our bytes, for the run's result."""
         return {
             "name": "flower",
             "messages": self.messages,

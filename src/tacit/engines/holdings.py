@@ -38,18 +38,18 @@ class Holdings:
         self._rows: dict[int, Table] = {}  # views, not copies
 
     def rows(self, index: int) -> Table:
-        """Training rows of a party."""
+        """Return the training rows of a party."""
         if index not in self._rows:
             last = self.offsets[index + 1] - self.kept[index]
             self._rows[index] = self.table.take(slice(self.offsets[index], last))
         return self._rows[index]
 
     def aside(self, index: int) -> Table:
-        """Rows that a party keeps aside."""
+        """Return the rows that a party keeps aside."""
         return self.table.take(slice(self.offsets[index + 1] - self.kept[index], self.offsets[index + 1]))
 
     def part(self, indices: NDArray[np.int64]) -> Holdings:
-        """Holdings of some parties only."""
+        """Return the holdings of some parties only."""
         sizes = np.diff(self.offsets)[indices]
         pieces = [np.arange(self.offsets[i], self.offsets[i + 1]) for i in indices]
         rows = np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
@@ -57,7 +57,7 @@ class Holdings:
         return Holdings(self.table.take(rows), offsets, [self.names[i] for i in indices], self.kept[indices])
 
     def pooled(self) -> Table:
-        """All training rows in one table: what only an experimenter can have."""
+        """Return all training rows in one table: what only an experimenter can have."""
         if not self.kept.any():
             return self.table
         rows = np.ones(self.table.rows, dtype=bool)
@@ -101,17 +101,17 @@ class SeparateHoldings(Holdings):
         super().__init__(self._tables[0], offsets, tuple(tables))
 
     def rows(self, index: int) -> Table:
-        """Training rows of a party."""
+        """Return the training rows of a party."""
         return self._tables[index]
 
     def part(self, indices: NDArray[np.int64]) -> Holdings:
-        """Holdings of some parties only."""
+        """Return the holdings of some parties only."""
         if not len(indices):
             return super().part(indices)
         return SeparateHoldings({self.names[i]: self._tables[i] for i in indices})
 
     def pooled(self) -> Table:
-        """All rows in one table, if they agree."""
+        """Return all rows in one table, if they agree."""
         return joined(self._tables)
 
     def to_messages(self) -> list[Message]:
@@ -123,7 +123,7 @@ class SeparateHoldings(Holdings):
 
 
 def read_holdings(raws: Sequence[bytes]) -> Holdings:
-    """Read what :meth:`Holdings.to_messages` gave."""
+    """Read what :meth:`Holdings.to_messages` returned."""
     found = [Holdings.from_message(Message.decode(raw, limit=1 << 40)) for raw in raws]
     if len(found) == 1:
         return found[0]

@@ -85,12 +85,12 @@ class Roster:
     exchanges: Mapping[str, str] = field(default_factory=dict)
 
     def pinned(self, name: str) -> bytes:
-        """Identity key that is pinned for a party."""
+        """Return the identity key that is pinned for a party."""
         known = {COORDINATOR: self.coordinator, **self.clients, **self.services}
         return _key_of(name, known, "identity")
 
     def exchange(self, name: str) -> bytes:
-        """Standing exchange key that is pinned for a client; with all of them a run takes a wave less."""
+        """Return the standing exchange key pinned for a client; with all of them a run takes a wave less."""
         return _key_of(name, self.exchanges, "exchange key")
 
     def to_toml(self) -> str:
@@ -200,7 +200,7 @@ class SiteFolder:
         return Secret(derive(self.secret.reveal(), ("exchange",)))
 
     def standing(self, name: str) -> tuple[Secret, bytes]:
-        """The site's standing exchange key, and the public one of another party."""
+        """Return the site's standing exchange key, and the public one of another party."""
         return self._exchange, self.roster.exchange(name)
 
     @cached_property

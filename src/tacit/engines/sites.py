@@ -26,13 +26,13 @@ from tacit.engines.holdings import Holdings
 
 
 def site_secret(seed: int, name: str) -> Secret:
-    """Secret of a party in an experiment: repeatable, because one person plays all parties."""
+    """Derive a party's secret in an experiment: repeatable, because one person plays all parties."""
     return Secret(derive(b"experiment", (seed, name)))
 
 
 @cache
 def pinned_identity(seed: int, name: str) -> bytes:
-    """Identity key that everybody in an experiment has pinned for a party."""
+    """Return the identity key that everybody in an experiment has pinned for a party."""
     return identity_public(identity_of(site_secret(seed, name)))
 
 

@@ -101,13 +101,13 @@ class PartyStore:
             ) from None
 
     def recalled(self, run: str, party: Party) -> Party | None:
-        """Give the party what it remembers of a run, to look at only; None if that is nothing."""
+        """Return the party with what it remembers of a run, to look at only; None if that is nothing."""
         with self._guarded(), closing(self._connected()) as connection:
             self._read(connection, run, party)
         return party if party.state else None
 
     def runs(self) -> list[str]:
-        """Runs that are remembered, the latest first."""
+        """Return the runs that are remembered, the latest first."""
         with self._guarded(), closing(self._connected()) as connection:
             rows = connection.execute("SELECT run FROM parties GROUP BY run ORDER BY MAX(written) DESC")
             return [run for (run,) in rows]
@@ -153,5 +153,5 @@ def _written(vault: Vault) -> bytes:
 
 
 def _place(run: str, party: str, state: bytes) -> bytes:
-    """What a vault belongs to: with another run's, party's or moment's state it does not open."""
+    """Return what a vault belongs to: with another run's, party's or moment's state it does not open."""
     return Message(run=run, party=party, state=hashlib.sha256(state).digest()).encode()

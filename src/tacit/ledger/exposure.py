@@ -47,7 +47,7 @@ class _Kind(NamedTuple):
     openable: bool = True
 
     def rank(self) -> tuple[Any, ...]:
-        """Place in the table: what tells most of a single client comes first."""
+        """Return the place in the table: what tells most of a single client comes first."""
         single = self.openable and self.over == 1 and self.about in (EACH, OTHER, ALL)
         if single and self.kind != "public":
             place = 1 if self.what.startswith(INTRODUCTION) else 0
@@ -155,7 +155,7 @@ class ExposureLedger:
         self._add(kind, count.times, count.bytes)
 
     def summary(self) -> list[dict[str, Any]]:
-        """Give the rows, worst first, as plain values.
+        """Return the rows, worst first, as plain values.
 
         ``who`` saw ``what`` ``about`` whom; its ``class``; ``over`` how many clients it is aggregated; how
         many ``times``, how many ``bytes``; whether the receiver can read it (``openable``).
@@ -194,7 +194,7 @@ class ExposureLedger:
 
 
 def _told_by_opening(event: Received) -> bool:
-    """Whether an aggregate is part of an opening, which other events tell."""
+    """Return whether an aggregate is part of an opening, which other events tell."""
     if event.receiver == CLIENT:
         return event.step == "client.disclose_total" and event.what == "total"
     return event.receiver != EXPERIMENTER or event.step == "client.show_model"

@@ -12,7 +12,7 @@ HIDDEN = {"cipher": "ciphertexts", "masked": "masked vectors", "share": "single 
 
 
 def sentences(rows: Iterable[Row]) -> list[str]:
-    """One sentence for rows of the same kind, in the order of the rows: worst first.
+    """Write one sentence for rows of the same kind, in the order of the rows: worst first.
 
     >>> row = {"who": "coordinator", "what": "terms: factor", "about": "each client", "class": "plain",
     ...        "over": 1, "times": 5, "bytes": 1000, "openable": True}
@@ -30,7 +30,7 @@ def sentences(rows: Iterable[Row]) -> list[str]:
 
 
 def exposes_one(row: Row) -> bool:
-    """Whether a row tells its receiver of single clients."""
+    """Return whether a row tells its receiver of single clients."""
     readable = row["openable"] and row["over"] == 1 and row["class"] != "public"
     return bool(readable and row["about"] in ("each client", "another client", "all clients together"))
 
@@ -115,7 +115,7 @@ def saw(rows: Iterable[Row], who: str = "coordinator") -> str:
 
 
 def _owned(what: str) -> str:
-    """What of a client is worth a word in one line: everyone has columns.
+    """Return what of a client is worth a word in one line: everyone has columns.
 
     >>> _owned("terms: factor"), _owned("introduction: columns")
     ('factor', '')

@@ -35,19 +35,19 @@ class Model(Protocol):
         """Predict class probabilities for raw rows."""
 
     def score(self, rows: Any, truth: Any) -> float:
-        """Accuracy or R²."""
+        """Return the accuracy or R²."""
 
     def counts(self, table: Table) -> dict[str, Any]:
-        """Counts over a table from which all scores follow."""
+        """Return the counts over a table from which all scores follow."""
 
     def scores(self, table: Table) -> dict[str, Any]:
-        """All scores on a table."""
+        """Return all scores on a table."""
 
     def save(self, path: Any) -> Any:
         """Write in a standard format."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Give the model as plain values."""
+        """Return the model as plain values."""
 
 
 class Trainer(Protocol):
@@ -81,7 +81,7 @@ class Method(Component):
         return None
 
     def fit(self, federation: Trainer, **settings: Any) -> Any:
-        """Train on a federation and give the model; settings as in ``Federation.train``."""
+        """Train on a federation and return the model; settings as in ``Federation.train``."""
         return federation.train(self, **settings).model
 
     def check(self, schema: Schema) -> None:
@@ -116,7 +116,7 @@ class Method(Component):
         return False
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
-        """Shared values before the first sum."""
+        """Return the shared values before the first sum."""
         return {}
 
     def continue_from(self, shared: Shared) -> Shared:
@@ -124,7 +124,7 @@ class Method(Component):
         return shared
 
     def view(self, shared: Shared) -> Mapping[str, Any]:
-        """What of the shared values the clients need; all, unless a method says less."""
+        """Return what the clients need of the shared values; all, unless a method says less."""
         return shared
 
     def fold(self, name: str, pieces: Sequence[Any]) -> Any:
@@ -140,11 +140,11 @@ class Method(Component):
         return None
 
     def remarks(self, clear: Mapping[str, Any]) -> Sequence[str]:
-        """What people should know of the folded clear fields, such as what a truncation left out."""
+        """Return what people should know of the folded clear fields, such as what a truncation left out."""
         return ()
 
     def train(self, coordinator: Coordinator) -> None:
-        """Learn: the coordinator's view of the paper."""
+        """Train the method: the coordinator's view of the paper."""
         raise TypeError(f"{type(self).__name__} must say how it trains")
 
     def model(self, shared: Shared) -> Model:
@@ -153,7 +153,7 @@ class Method(Component):
 
     @classmethod
     def tiny(cls) -> Method:
-        """Give a setting that learns in a moment, for contract tests."""
+        """Return a setting that learns in a moment, for contract tests."""
         return cls()
 
     def _evaluation_layout(self, schema: Schema) -> Layout:
@@ -165,5 +165,5 @@ class Method(Component):
 
     @contribution(_evaluation_layout)
     def evaluation(self, party: Party, shared: Shared) -> dict[str, Any]:
-        """Counts over the rows this party kept aside: its share of a federated evaluation."""
+        """Return the counts over the rows this party kept aside: its share of a federated evaluation."""
         return self.model(shared).counts(party.holdout)

@@ -145,7 +145,7 @@ class FedHEONNEnsemble(Method):
         return self.network.standing
 
     def incompatibility(self, protection: Protection) -> str | None:
-        """As the base method does."""
+        """Return why the base method cannot work with a protection, or None."""
         return self.network.incompatibility(protection)
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:

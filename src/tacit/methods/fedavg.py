@@ -119,7 +119,7 @@ class FedAvg(Method):
     # -- the coordinator ---------------------------------------------------------------------------
 
     def train(self, coordinator: Coordinator) -> None:
-        """Agree on weights, then rounds of local training and averaging."""
+        """Agree on weights, then run rounds of local training and averaging."""
         remaining = rounds.find_remaining(coordinator, self.rounds)
         if not coordinator.progress and (coordinator.shared is None or "scale" not in coordinator.shared):
             self.agree(coordinator)
@@ -239,7 +239,7 @@ class FedAvg(Method):
         self.privacy.check_budget(self.local.epochs)
 
     def incompatibility(self, protection: Protection) -> str | None:
-        """Refuse noise on weights."""
+        """Return why weights cannot have noise, if the protection adds any."""
         return self.weighting.explain_noise_conflict() if protection.adds_noise else None
 
     def warnings_for(self, scaled: bool) -> Sequence[str]:

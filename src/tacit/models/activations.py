@@ -30,18 +30,18 @@ class Activation:
 
 
 def logistic(x: Matrix) -> Matrix:
-    """1 / (1 + e⁻ˣ) without overflow for any x."""
+    """Return 1 / (1 + e⁻ˣ) without overflow for any x."""
     decay = np.exp(-np.abs(x))
     return np.where(x >= 0, 1.0, decay) / (1.0 + decay)
 
 
 def softplus(x: Matrix) -> Matrix:
-    """ln(1 + eˣ), the smooth rectifier, without overflow for any x."""
+    """Return ln(1 + eˣ), the smooth rectifier, without overflow for any x."""
     return np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x)))
 
 
 def inverse_softplus(d: Matrix) -> Matrix:
-    """ln(eᵈ - 1), written so that large d (800, say) do not overflow.
+    """Return ln(eᵈ - 1), written so that large d (800, say) do not overflow.
 
     >>> inverse_softplus(np.array([800.0])).tolist()
     [800.0]

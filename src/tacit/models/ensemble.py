@@ -40,7 +40,7 @@ class Ensemble(Predictor):
         self.vote = vote
 
     def _each(self, X: Matrix) -> Iterator[Matrix]:
-        """Outputs of one estimator after the other: all at once would not fit for many rows."""
+        """Return the outputs of one estimator after the other: all at once would not fit for many rows."""
         f = ACTIVATIONS[self.activation].function
         return (f(X @ one[1:] + one[0]) for one in self.weights)
 

@@ -24,7 +24,7 @@ WANTED = 1e-6  # relative error of weights that Gram arithmetic must promise
 
 
 def factor(A: Matrix) -> Matrix:
-    """U S of Aᵀ = U S Vᵀ for rows A, without ever forming V; rank many columns.
+    """Return U S of Aᵀ = U S Vᵀ for rows A, without ever forming V; rank many columns.
 
     >>> A = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     >>> US = factor(A)
@@ -39,19 +39,19 @@ def factor(A: Matrix) -> Matrix:
 
 
 def merge(factors: Sequence[Matrix], rank: int | None = None) -> Matrix:
-    """U S of all rows from the factors of parts of them; the ``rank`` largest directions, or all."""
+    """Return U S of all rows from the factors of parts of them; the ``rank`` largest directions, or all."""
     merged = factor(np.concatenate([US.T for US in factors]))
     return merged if rank is None else merged[:, :rank]
 
 
 def operator(US: Matrix, lam: float) -> Matrix:
-    """U (S² + λI)⁻¹ Uᵀ, by which the right-hand side is multiplied; with λ = 0 the pseudo-inverse."""
+    """Return U (S² + λI)⁻¹ Uᵀ, to multiply the right-hand side by; with λ = 0 the pseudo-inverse."""
     U, scale = _penalised(US, lam)
     return (U / scale) @ U.T
 
 
 def solve(US: Matrix, m: Matrix, lam: float) -> Matrix:
-    """w = U (S² + λI)⁻¹ Uᵀ m; with λ = 0 the solution of least norm.
+    """Solve for w = U (S² + λI)⁻¹ Uᵀ m; with λ = 0 the solution of least norm.
 
     >>> A, y = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]]), np.array([3.0, 5.0, 7.0])
     >>> solve(factor(A), A.T @ y, 0.0).round(9).tolist()
@@ -69,7 +69,7 @@ def _penalised(US: Matrix, lam: float) -> tuple[Matrix, Matrix]:
 
 
 def _meaningful(S: Matrix, size: int) -> NDArray[np.bool_]:
-    """Which singular values are more than rounding."""
+    """Return which singular values are more than rounding."""
     return np.asarray(S > S.max(initial=0.0) * size * EPS)
 
 
@@ -78,18 +78,18 @@ def _meaningful(S: Matrix, size: int) -> NDArray[np.bool_]:
 
 @lru_cache(maxsize=16)
 def _upper_places(size: int) -> NDArray[np.int64]:
-    """Places of the upper triangle in the flat matrix: all clients of a process ask for the same."""
+    """Return the upper triangle's places in the flat matrix: all clients of a process ask for the same."""
     rows, columns = np.triu_indices(size)
     return rows * size + columns
 
 
 def upper(gram: Matrix) -> Matrix:
-    """Upper triangle of a symmetric matrix, as a vector."""
+    """Return the upper triangle of a symmetric matrix, as a vector."""
     return gram.reshape(-1)[_upper_places(len(gram))]
 
 
 def symmetric(triangle: Matrix, size: int) -> Matrix:
-    """The symmetric matrix of an upper triangle.
+    """Return the symmetric matrix of an upper triangle.
 
     >>> symmetric(upper(np.array([[1.0, 2.0], [2.0, 5.0]])), 2).tolist()
     [[1.0, 2.0], [2.0, 5.0]]
@@ -126,7 +126,7 @@ def solve_gram(gram: Matrix, m: Matrix, penalty: Matrix, error: float) -> Matrix
 
 
 def _inverse_root(system: Matrix, least: float) -> Matrix | None:
-    """K with KᵀK the inverse, if the least eigenvalue is surely above a limit: many times cheaper than all.
+    """Return K, KᵀK the inverse, if all eigenvalues are surely above a limit: far cheaper than all of them.
 
     The trace of the inverse is the sum of the eigenvalues' reciprocals, so none is below one over it.
     """
@@ -141,17 +141,17 @@ def _inverse_root(system: Matrix, least: float) -> Matrix | None:
 
 
 def triangle(A: Matrix, b: Matrix) -> Matrix:
-    """R of [A | b] = QR: all that least squares needs of the rows, at their own condition number."""
+    """Return R of [A | b] = QR: all that least squares needs of the rows, at their own condition number."""
     return np.asarray(np.linalg.qr(np.concatenate([A, b], axis=1), mode="r"))
 
 
 def stack(triangles: Sequence[Matrix]) -> Matrix:
-    """Triangle of all rows from the triangles of parts of them (TSQR)."""
+    """Return the triangle of all rows from the triangles of parts of them (TSQR)."""
     return np.asarray(np.linalg.qr(np.concatenate(triangles), mode="r"))
 
 
 def solve_triangle(R: Matrix, outputs: int, lam: float) -> Matrix:
-    """Least squares from a triangle; with λ = 0 the solution of least norm.
+    """Solve least squares from a triangle; with λ = 0 the solution of least norm.
 
     >>> A, y = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]]), np.array([[3.0], [5.0], [7.0]])
     >>> solve_triangle(triangle(A, y), 1, 0.0).round(9).tolist()

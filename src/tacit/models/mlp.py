@@ -79,7 +79,7 @@ class MLP(Network):
         self._function, self._slope = FUNCTIONS[activation], SLOPES[activation]
 
     def initial(self, rng: np.random.Generator) -> Vector:
-        """Weights before training; biases are zero."""
+        """Draw the weights before training; biases are zero."""
         weights = np.zeros(self.size)
         for name, array in self.named(weights).items():
             if name.endswith("weight") and self.initialisation != "zeros":
@@ -88,11 +88,11 @@ class MLP(Network):
         return weights
 
     def outputs(self, weights: Vector, X: Matrix) -> Matrix:
-        """Outputs before the softmax."""
+        """Return the outputs before the softmax."""
         return self._forward(weights, X)[1]
 
     def _layers(self, vector: Vector) -> list[tuple[Matrix, Vector]]:
-        """Weights and biases of each layer, as views."""
+        """Return the weights and biases of each layer, as views."""
         places = self._places
         return [
             (vector[w].reshape(shape), vector[b])
@@ -109,7 +109,7 @@ class MLP(Network):
     def _backward(
         self, weights: Vector, X: Matrix, labels: NDArray[np.int64]
     ) -> tuple[list[Matrix], list[Matrix]]:
-        """Every layer's inputs, and the gradients of each row's own loss by every layer's outputs."""
+        """Return every layer's inputs, and the gradients of each row's own loss by every layer's outputs."""
         values, outputs = self._forward(weights, X)
         delta = softmax(outputs)
         delta[np.arange(len(labels)), labels] -= 1.0
@@ -119,12 +119,12 @@ class MLP(Network):
         return values, deltas[::-1]
 
     def gradient(self, weights: Vector, X: Matrix, labels: NDArray[np.int64]) -> Vector:
-        """Gradient of the mean cross-entropy."""
+        """Return the gradient of the mean cross-entropy."""
         values, deltas = self._backward(weights, X, labels)
         return self._summed(values, deltas, 1.0 / len(labels))
 
     def clipped_gradients(self, weights: Vector, X: Matrix, labels: NDArray[np.int64], clip: float) -> Vector:
-        """Sum of the rows' own gradients, each shortened to an L2 norm of at most ``clip``."""
+        """Return the sum of the rows' own gradients, each shortened to an L2 norm of at most ``clip``."""
         values, deltas = self._backward(weights, X, labels)
         squares = sum(
             (np.einsum("ij,ij->i", a, a) + 1.0) * np.einsum("ij,ij->i", d, d)

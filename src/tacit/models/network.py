@@ -44,19 +44,19 @@ class Network:
         """Tell layers that draw at random where to draw from; most networks have none."""
 
     def initial(self, rng: np.random.Generator) -> Vector:
-        """Weights before training."""
+        """Return the weights before training."""
         raise NotImplementedError
 
     def outputs(self, weights: Vector, X: Matrix) -> Matrix:
-        """Outputs before the softmax."""
+        """Return the outputs before the softmax."""
         raise NotImplementedError
 
     def gradient(self, weights: Vector, X: Matrix, labels: NDArray[np.int64]) -> Vector:
-        """Gradient of the mean cross-entropy by the parameters; may move the state in ``weights``."""
+        """Return the gradient of the mean cross-entropy; may move the state in ``weights``."""
         raise NotImplementedError
 
     def clipped_gradients(self, weights: Vector, X: Matrix, labels: NDArray[np.int64], clip: float) -> Vector:
-        """Sum over the rows of each row's own gradient, shortened to an L2 norm of at most ``clip``."""
+        """Return the sum of the rows' own gradients, each shortened to an L2 norm of at most ``clip``."""
         raise NotImplementedError
 
     def named(self, vector: Vector) -> dict[str, NDArray[np.float64]]:
@@ -71,7 +71,7 @@ class Network:
         return vector
 
     def layers(self) -> list[str]:
-        """Names of the layers from input to output: what stands before the last dot of a name."""
+        """Return the names of the layers from input to output: what stands before the last dot of a name."""
         return list(dict.fromkeys(layer_of(name) for name in self.shapes))
 
     def chosen(self, layers: int | str) -> set[str]:
@@ -109,7 +109,7 @@ class Network:
 
 
 def layer_of(name: str) -> str:
-    """Layer that an array belongs to.
+    """Return the layer that an array belongs to.
 
     >>> layer_of("features.0.weight"), layer_of("scale")
     ('features.0', 'scale')
@@ -118,7 +118,7 @@ def layer_of(name: str) -> str:
 
 
 def softmax(outputs: Matrix) -> Matrix:
-    """Probabilities from outputs, without overflow.
+    """Turn outputs into probabilities, without overflow.
 
     >>> softmax(np.array([[1000.0, 1000.0]])).tolist()
     [[0.5, 0.5]]

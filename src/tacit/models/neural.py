@@ -44,12 +44,12 @@ class Neural(Predictor):
         return network_of(features=self.schema.features, outputs=self.schema.outputs, **self.settings)
 
     def _outputs(self, X: Matrix) -> Matrix:
-        """Outputs before the softmax."""
+        """Return the outputs before the softmax."""
         network = self.network
         return network.outputs(network.flat(self.arrays), X)
 
     def predict_proba(self, rows: Any) -> Matrix:
-        """Class probabilities for raw rows or a table."""
+        """Return class probabilities for raw rows or a table."""
         return softmax(self.outputs(rows))
 
     # -- the way out -------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class Neural(Predictor):
 
 
 def name_of(network: Any) -> str:
-    """Name of a network, for manifest and file: a factory is named by where it lives.
+    """Return the name of a network, for manifest and file: a factory is named by where it lives.
 
     >>> name_of("mlp"), name_of(name_of)
     ('mlp', 'tacit.models.neural:name_of')

@@ -70,7 +70,7 @@ def to_onnx(model: Predictor) -> bytes:
 
 
 def _prepared(graph: _Graph, model: Predictor) -> str:
-    """Nodes that encode, fill and scale raw rows, as :class:`tacit.data.preparation.Inputs` does."""
+    """Add nodes that encode, fill and scale raw rows, as :class:`tacit.data.preparation.Inputs` does."""
     schema, values = model.schema, model.inputs.values
     X = "rows"
     if not schema.numeric:

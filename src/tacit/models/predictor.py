@@ -49,7 +49,7 @@ class Predictor:
         raise TypeError(f"{type(self).__name__} must say what it computes")
 
     def _evidence(self, X: Matrix) -> Matrix:
-        """How much speaks for each class."""
+        """Return how much speaks for each class."""
         return evidence(self._outputs(X), self.activation)
 
     def _matrix(self, rows: Any) -> Matrix:
@@ -57,24 +57,24 @@ class Predictor:
         return self.inputs.matrix(self.schema.table_of(rows), lenient=isinstance(rows, Table))
 
     def outputs(self, rows: Any) -> Matrix:
-        """Outputs for raw rows or a table."""
+        """Return the outputs for raw rows or a table."""
         return self._outputs(self._matrix(rows))
 
     def predict_proba(self, rows: Any) -> Matrix:
-        """Probabilities of the classes: what speaks for each, scaled to sum to one."""
+        """Return the probabilities of the classes: what speaks for each, scaled to sum to one."""
         if self.schema.task != "classification":
             raise DataError("a regression model has no probabilities: call predict")
         return shares(self._evidence(self._matrix(rows)))
 
     def predict(self, rows: Any) -> NDArray[Any]:
-        """Most likely class, or the predicted targets."""
+        """Return the most likely class, or the predicted targets."""
         if self.schema.task == "classification":
             return np.asarray(self.classes_[self._evidence(self._matrix(rows)).argmax(axis=1)])
         outputs = self.outputs(rows)
         return outputs[:, 0] if outputs.shape[1] == 1 else outputs
 
     def score(self, rows: Any, truth: Any) -> float:
-        """Accuracy of a classifier, R² of a regression."""
+        """Return the accuracy of a classifier, or the R² of a regression."""
         if self.schema.task == "classification":
             return float(np.mean(self.predict(rows) == np.asarray(truth)))
         outputs = self.outputs(rows)
@@ -82,7 +82,7 @@ class Predictor:
         return float(regression_scores(counts)["r2"])
 
     def counts(self, table: Table) -> dict[str, Any]:
-        """Counts over a table from which all scores follow; those of several tables add up."""
+        """Return the counts over a table from which all scores follow; those of several tables add up."""
         if self.schema.task == "classification":
             return classification_counts(self.schema.labels(table), self.predict_proba(table))
         # Outputs for a row of zeros, the mean of standardised rows, are near the mean of the targets.
@@ -90,7 +90,7 @@ class Predictor:
         return regression_counts(table.target, self.outputs(table), centre)
 
     def scores(self, table: Table) -> dict[str, Any]:
-        """All scores on a table."""
+        """Return all scores on a table."""
         if self.schema.task == "regression":
             return regression_scores(regression_counts(table.target, self.outputs(table)))
         counts = self.counts(table)
@@ -126,7 +126,7 @@ class Predictor:
 
 
 def evidence(outputs: Matrix, activation: str) -> Matrix:
-    """How much each output speaks for its class.
+    """Return how much each output speaks for its class.
 
     The largest output wins, except under softplus: F weighs a row of the class (f'(d̄) at 0.95 over that at
     0.05)² = 158 times as much as another, so that outputs overshoot, wrong ones too. There the output
@@ -140,7 +140,7 @@ def evidence(outputs: Matrix, activation: str) -> Matrix:
 
 
 def shares(found: Matrix) -> Matrix:
-    """Evidence as probabilities: cut at zero and scaled to sum to one."""
+    """Turn evidence into probabilities: cut at zero and scaled to sum to one."""
     clipped = np.maximum(found, 1e-12)
     return np.asarray(clipped / clipped.sum(axis=1, keepdims=True))
 
@@ -155,7 +155,7 @@ def read(path: Path, kind: str) -> tuple[dict[str, str], dict[str, Any], Inputs]
 
 
 def read_any(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
-    """Words and tensors of a model file."""
+    """Read the words and tensors of a model file."""
     from safetensors import SafetensorError, safe_open
 
     try:

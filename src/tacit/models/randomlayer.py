@@ -47,11 +47,11 @@ class RandomLayer:
         return cls(kind, directions * (scale / np.sqrt(features)), bias)
 
     def __call__(self, X: Matrix) -> Matrix:
-        """Give the units' values for prepared rows."""
+        """Return the units' values for prepared rows."""
         hidden = X @ self.weights
         hidden += self.bias
         return np.tanh(hidden, out=hidden) if self.kind == "tanh" else np.cos(hidden, out=hidden)
 
     def first(self, width: int) -> RandomLayer:
-        """The first units."""
+        """Return a layer of the first units only."""
         return RandomLayer(self.kind, self.weights[:, :width], self.bias[:width])

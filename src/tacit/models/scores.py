@@ -20,7 +20,7 @@ Matrix = NDArray[np.float64]
 
 
 def classification_counts(truth: NDArray[np.int64], probabilities: Matrix) -> dict[str, Any]:
-    """Confusion matrix (rows are the truth), sum of log losses and score histograms."""
+    """Return the confusion matrix (rows are the truth), sum of log losses and score histograms."""
     rows, classes = probabilities.shape
     confusion = np.zeros((classes, classes))
     np.add.at(confusion, (truth, probabilities.argmax(axis=1)), 1.0)
@@ -37,7 +37,7 @@ def classification_counts(truth: NDArray[np.int64], probabilities: Matrix) -> di
 
 
 def regression_counts(truth: Matrix, predicted: Matrix, centre: Matrix | None = None) -> dict[str, Any]:
-    """Count, squared and absolute errors, Σ(y - c) and Σ(y - c)² of every target.
+    """Return count, squared and absolute errors, Σ(y - c) and Σ(y - c)² of every target.
 
     Components of a sum need one centre c that all of them know. It makes no difference to the scores but for
     rounding: the nearer it is to the mean, the fewer digits are lost. By default it is the mean itself.
@@ -54,7 +54,7 @@ def regression_counts(truth: Matrix, predicted: Matrix, centre: Matrix | None = 
 
 
 def mean_of(truth: Matrix) -> Matrix:
-    """Mean of every target, measured from the first row: that of equal values is that value, exactly.
+    """Return the mean of every target, measured from the first row: exact where all values are equal.
 
     >>> mean_of(np.full((3, 1), 0.1)).tolist(), mean_of(np.empty((0, 1))).tolist()
     ([0.1], [0.0])
@@ -67,7 +67,7 @@ def mean_of(truth: Matrix) -> Matrix:
 def classification_scores(
     counts: Mapping[str, Any], labels: Sequence[Any], auc: float | None = None
 ) -> dict[str, Any]:
-    """Accuracy, macro precision, recall and F1, log loss, ROC-AUC, confusion and scores per class.
+    """Return accuracy, macro precision, recall and F1, log loss, ROC-AUC, confusion and scores per class.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def classification_scores(
 
 
 def regression_scores(counts: Mapping[str, Any]) -> dict[str, Any]:
-    """Mean squared error, its root, mean absolute error and R², averaged over the targets."""
+    """Return mean squared error, its root, mean absolute error and R², averaged over the targets."""
     rows = float(counts["count"])
     if not rows:
         return {"mse": None, "rmse": None, "mae": None, "r2": None}
@@ -119,7 +119,7 @@ def regression_scores(counts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def macro_auc(histogram: Matrix) -> float | None:
-    """One-versus-rest ROC-AUC from score histograms, over the classes that can be told apart."""
+    """Return the one-versus-rest ROC-AUC from score histograms, over the classes that can be told apart."""
     negative, positive = np.asarray(histogram, dtype=np.float64)
     below = np.cumsum(negative, axis=1) - negative
     wins = (positive * (below + 0.5 * negative)).sum(axis=1)
@@ -128,7 +128,7 @@ def macro_auc(histogram: Matrix) -> float | None:
 
 
 def exact_macro_auc(truth: NDArray[np.int64], scores: Matrix) -> float | None:
-    """One-versus-rest ROC-AUC by ranks (ties count half), over the classes that can be told apart."""
+    """Return the one-versus-rest ROC-AUC by ranks (ties count half), over classes that can be told apart."""
     values = []
     for code in range(scores.shape[1]):
         positive = truth == code

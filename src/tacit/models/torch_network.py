@@ -66,7 +66,7 @@ class TorchNetwork(Network):
         self._torch.manual_seed(int(rng.integers(2**63)))
 
     def initial(self, rng: np.random.Generator) -> Vector:
-        """Weights as the factory draws them."""
+        """Return the weights as the factory draws them."""
         with self._torch.random.fork_rng(devices=[]):
             self.reseed(rng)
             module = self._made()
@@ -78,7 +78,7 @@ class TorchNetwork(Network):
         return [arrays[name] for name in names]
 
     def load(self, weights: Vector) -> Any:
-        """Copy weights into the module, and give it."""
+        """Copy weights into the module, and return it."""
         arrays = self.named(weights)
         with self._torch.no_grad():
             for name, tensor in zip(self.shapes, self._tensors(self.shapes), strict=True):
@@ -90,14 +90,14 @@ class TorchNetwork(Network):
         return self._torch.from_numpy(np.ascontiguousarray(X)).to(kind)
 
     def outputs(self, weights: Vector, X: Matrix) -> Matrix:
-        """Outputs before the softmax."""
+        """Return the outputs before the softmax."""
         module = self.load(weights).eval()
         with self._torch.no_grad():
             outputs: Matrix = module(self._rows(X)).double().numpy()
         return outputs
 
     def gradient(self, weights: Vector, X: Matrix, labels: NDArray[np.int64]) -> Vector:
-        """Gradient of the mean cross-entropy; running means and the like move in ``weights``."""
+        """Return the gradient of the mean cross-entropy; running means and the like move in ``weights``."""
         torch = self._torch
         if self.state and len(labels) < 2:
             raise DataError("a network with batch normalisation needs two rows of a client at least")
@@ -112,7 +112,7 @@ class TorchNetwork(Network):
         return self._joined(found)
 
     def clipped_gradients(self, weights: Vector, X: Matrix, labels: NDArray[np.int64], clip: float) -> Vector:
-        """Sum of the rows' own gradients, each shortened; refuses layers that mix rows."""
+        """Return the sum of the rows' own gradients, each shortened; refuse layers that mix rows."""
         if self.state:
             raise ConfigError(
                 f"'{next(iter(self.state))}' is state over several rows, as in batch normalisation: no row "
@@ -140,7 +140,7 @@ class TorchNetwork(Network):
 
 
 def small_cnn(features: int, outputs: int) -> Any:
-    """Two convolutions for square pictures of one channel, such as the 64 pixels of a digit."""
+    """Build two convolutions for square pictures of one channel, such as the 64 pixels of a digit."""
     torch = torch_library()
     side = round(features**0.5)
     if side * side != features:

@@ -20,7 +20,7 @@ Sizes = int | str | tuple[int, ...]
 
 
 def sizes_of(hidden: Sizes) -> tuple[int, ...]:
-    """Sizes of hidden layers, however they were written.
+    """Return the sizes of hidden layers, however they were written.
 
     >>> sizes_of(32), sizes_of("437,312"), sizes_of(()), sizes_of("")
     ((32,), (437, 312), (), ())

@@ -107,7 +107,7 @@ class Paillier(Protection):
 
     @property
     def terms(self) -> KeyTerms:
-        """Of the key that clients share, where they hold it."""
+        """The terms of the key that clients share, where they hold it."""
         return KeyTerms(self.name, self.generate)
 
     def generate(self, wishes: Mapping[str, Any]) -> tuple[Secret, Mapping[str, bytes]]:
@@ -122,15 +122,15 @@ class Paillier(Protection):
         return FixedPoint.of(layout, self.bits, summands, self.clip)
 
     def at_coordinator(self, link: Link) -> PaillierCoordinator:
-        """Add ciphertexts."""
+        """Return the coordinator half, which adds ciphertexts."""
         return PaillierCoordinator(self, link)
 
     def at_client(self, party: Party) -> PaillierClient:
-        """Encrypt; where clients hold the key, open totals."""
+        """Return the client half, which encrypts and, where clients hold the key, opens totals."""
         return PaillierClient(self, party)
 
     def at_service(self, party: Party) -> KeyServer:
-        """Hold the key and open totals."""
+        """Return the key server, which holds the key and opens totals."""
         return KeyServer(self, party)
 
 

@@ -56,11 +56,11 @@ class Plain(Protection):
         )
 
     def at_coordinator(self, link: Link) -> PlainCoordinator:
-        """Add vectors."""
+        """Return the coordinator half, which adds vectors."""
         return PlainCoordinator(link)
 
     def at_client(self, party: Party) -> PlainClient:
-        """Send vectors as they are."""
+        """Return the client half, which sends vectors as they are."""
         return PlainClient(party)
 
 
@@ -86,7 +86,7 @@ class PlainCoordinator(CoordinatorHalf):
                 yield party, {"vector": vector}
 
     def add(self, total: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
-        """Add vectors."""
+        """Add a vector to a total of vectors."""
         return {"vector": more["vector"] if total is None else total["vector"] + more["vector"]}
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:

@@ -92,16 +92,16 @@ class Ring(Protection):
         )
 
     def warnings_for(self, clients: int, scaled: bool) -> Sequence[str]:
-        """Warn of a long ring."""
+        """Return a warning of the many waves of a long ring."""
         text = f"ring: a sum goes from client to client, {clients:,} waves one after the other"
         return (f"{text}; paillier takes one",) if clients > LONG_RING else ()
 
     def at_coordinator(self, link: Link) -> RingCoordinator:
-        """Make the key, send the sum around, and open it."""
+        """Return the coordinator half, which makes the key, sends the sum around and opens it."""
         return RingCoordinator(self, link)
 
     def at_client(self, party: Party) -> RingClient:
-        """Add to the running sum."""
+        """Return the client half, which adds to the running sum."""
         return RingClient(self, party)
 
 

@@ -41,7 +41,7 @@ Round = Mapping[str, Any]
 
 @lru_cache(maxsize=32)
 def federation(partition: str, rows: int | None, seed: int) -> Federation:
-    """Eight clients of one partition, or every subject a client; the test is the data set's own."""
+    """Make a federation of eight clients, or one per subject; the test is the data set's own."""
     training, test = split(load(DATA), "split", seed)
     if rows is not None:
         drawn = generator(b"public", seed, "rows").choice(training.rows, rows, replace=False)
@@ -68,7 +68,7 @@ def course(
     rounds: int = ROUNDS,
     eta: float | None = None,
 ) -> tuple[Round, ...]:
-    """Scores after each round."""
+    """Return the scores after each round."""
     settings = {**LOCAL, "hidden": hidden, "rounds": rounds, "protect_layers": layers}
     method = METHODS.build(strategy, settings if eta is None else {**settings, "eta": eta})
     chosen, scores = federation(partition, rows, seed), []
@@ -86,23 +86,23 @@ def course(
 
 
 def f1(strategy: str, partition: str, rows: int | None, after: int, seed: int) -> float:
-    """Macro F1 on the test after a round."""
+    """Return the macro F1 on the test after a round."""
     return float(course(strategy, partition, rows, seed)[after - 1]["f1"])
 
 
 def rounds_to(strategy: str, eta: float | None, seed: int) -> float:
-    """Rounds until macro F1 first reaches 0.95; one more than there were if it never does."""
+    """Count the rounds until macro F1 first reaches 0.95; one more than there were if it never does."""
     scores = course(strategy, "majority-even", None, seed, rounds=MOST_ROUNDS, eta=eta)
     return float(next((i for i, s in enumerate(scores, 1) if s["f1"] >= GOOD), MOST_ROUNDS + 1))
 
 
 def subjects(seed: int) -> float:
-    """Macro F1 after 20 rounds if every subject is a client of its own."""
+    """Return the macro F1 after 20 rounds if every subject is a client of its own."""
     return float(course("fedavg", "by-column", None, seed, rounds=20)[-1]["f1"])
 
 
 def _drawn(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """F1 by round for every strategy, and of each class for FedAvg, of the first seed."""
+    """Draw F1 by round for every strategy, and of each class for FedAvg, of the first seed."""
     drawn = {}
     measured = {(row["strategy"], row["rows"]) for row in rows if row["ours"] is not None}
     for size, name in ((None, "all"), (FEW, FEW)):
@@ -128,12 +128,12 @@ def _drawn(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def points(values: Iterable[float]) -> list[tuple[float, float]]:
-    """Values over the numbers of their rounds."""
+    """Return the values over the numbers of their rounds."""
     return [(float(place), float(value)) for place, value in enumerate(values, 1)]
 
 
 def experiments() -> Iterator[Experiment]:
-    """Weights, figure 3 with its rounds, the four partitions, subjects as clients, and encryption."""
+    """Yield the tables: weights, figure 3 with its rounds, partitions, subjects as clients, encryption."""
     from tacit.reproduce.client_weights import client_weights
     from tacit.reproduce.encrypted_layers import encrypted
 

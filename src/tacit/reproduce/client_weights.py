@@ -24,14 +24,14 @@ WEIGHTED = (HWFedAvg(), NWFedAvg())
 
 @cache
 def counts(seed: int) -> NDArray[np.float64]:
-    """Rows of each client (majority-even, all training rows) and class."""
+    """Count the rows of each client (majority-even, all training rows) and class."""
     holdings = federation("majority-even", None, seed).holdings
     labels = [np.asarray(holdings.rows(index).target) for index in range(CLIENTS)]
     return np.stack([class_counts(each, len(holdings.table.classes)) for each in labels])
 
 
 def weight(method: HWFedAvg | NWFedAvg, client: int, seed: int) -> float:
-    """Share of a client in the average."""
+    """Return the share of a client in the average."""
     held = counts(seed)
     shares = held.sum(axis=0) / held.sum()
     found = [method.weighting.prefer(concentration(each, shares), int(each.sum())) for each in held]
@@ -39,7 +39,7 @@ def weight(method: HWFedAvg | NWFedAvg, client: int, seed: int) -> float:
 
 
 def client_weights() -> Experiment:
-    """Weights of the eight clients; the last two have all classes alike."""
+    """Return the table of the eight clients' weights; the last two have all classes alike."""
     return Experiment(
         name="aggregation-weights",
         title="What each client counts: HWFedAvg and NWFedAvg, majority-even (figures 1 and 2)",

@@ -22,13 +22,13 @@ ENCRYPTED = [(h, p, k) for h in LAYERS for p in ("paillier", "ckks") for k in LA
 
 
 def lost(hidden: str, protect: str, layers: int | str, seed: int) -> float:
-    """By how much macro F1 of HWFedAvg differs after three rounds from that under plain sums."""
+    """Return by how much macro F1 of HWFedAvg differs after three rounds from that under plain sums."""
     one, other = _both(hidden, protect, layers, seed, rounds=3)
     return abs(float(one["f1"]) - float(other["f1"]))
 
 
 def extra_cpu(hidden: str, protect: str, layers: int | str, seed: int) -> float:
-    """CPU seconds of all parties that a run of one round costs more than under plain sums."""
+    """Return the CPU seconds of all parties that a run of one round costs more than under plain sums."""
     one, other = _both(hidden, protect, layers, seed, rounds=1)
     return float(one["cpu_s"]) - float(other["cpu_s"])
 
@@ -43,7 +43,7 @@ def _run(strategy: str, hidden: str, seed: int, rounds: int, **protection: Any) 
 
 
 def _drawn(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Figure 4, from the runs of the table."""
+    """Draw figure 4, from the runs of the table."""
     named = {
         "fedavg": _run("fedavg", DEEP, 0, 3),
         "hwfedavg": _run("hwfedavg", DEEP, 0, 3),
@@ -63,7 +63,7 @@ def _costs_drawn(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def share(sizes: Sequence[int], layers: int | str) -> float:
-    """Share of a network's weights that lies in its last layers.
+    """Return the share of a network's weights that lies in its last layers.
 
     >>> share([2, 3, 1], 1), share([2, 3, 1], "all")
     (0.3077, 1.0)
@@ -74,7 +74,7 @@ def share(sizes: Sequence[int], layers: int | str) -> float:
 
 
 def encrypted() -> Iterator[Experiment]:
-    """What encryption changes, and what it costs, against the share of the model that is encrypted."""
+    """Yield the tables of what encryption changes and costs, against the share of the model encrypted."""
     settings = {"data": DATA, "clients": CLIENTS, "rows": FEW, "partition": "majority-even", **LOCAL}
 
     table = partial(Experiment, paper=HWFedAvg.paper, settings=settings, seeds=1)

@@ -62,7 +62,7 @@ TABLE_2: tuple[Row, ...] = (
 
 @cache
 def rows_of(data: str, encoding: str) -> Table:
-    """A data set, with its categories as numbers 0, 1, 2, … if the encoding is ordinal."""
+    """Load a data set, with its categories as numbers 0, 1, 2, … if the encoding is ordinal."""
     table = load(data)
     if encoding != "ordinal":
         return table
@@ -71,7 +71,7 @@ def rows_of(data: str, encoding: str) -> Table:
 
 
 def cross_validated(method: Method, data: str, encoding: str, seed: int, draws: int = 1) -> float:
-    """Mean accuracy in per cent over ten folds drawn by class, each learnt by four clients.
+    """Return the mean accuracy in per cent over ten folds drawn by class, each learnt by four clients.
 
     With several draws of the features, each fold takes the one that is best on rows which its clients keep
     aside; the fold's test rows are looked at once, with a model that then learnt from all other rows.
@@ -100,7 +100,7 @@ def _federation(table: Table, seed: int, holdout: float = 0.0) -> Federation:
 
 
 def _aside(federation: Federation, method: Method) -> float:
-    """Accuracy on the rows that clients keep aside."""
+    """Return the accuracy on the rows that clients keep aside."""
     scores = federation.train(method, protect="plain").holdout
     assert scores is not None
     return float(scores["accuracy"])
@@ -110,7 +110,7 @@ def _aside(federation: Federation, method: Method) -> float:
 
 
 def phase_seconds(phase: str, data: str, clients: int, estimators: int, processes: int, seed: int) -> float:
-    """Wall-clock seconds of one phase in mode paper: the slowest client's fit, all merges, all solutions."""
+    """Return the wall-clock seconds of a phase in mode paper: slowest fit, all merges or all solutions."""
     return _phases(data, clients, estimators, processes, seed)[phase]
 
 
@@ -159,7 +159,7 @@ def _by_patch(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def experiments() -> Iterator[Experiment]:
-    """Table II, how its digits depend on the size of the patch, and figure 2."""
+    """Yield table II, how its digits depend on the size of the patch, and figure 2."""
     table = partial(Experiment, paper=FedHEONNEnsemble.paper)
     yield table(
         name="fedheonn-ensemble-accuracy",

@@ -35,7 +35,7 @@ QUANTITIES = (
 
 @cache
 def measured(way: str, clients: int, seed: int) -> Mapping[str, Any]:
-    """Accuracy and cost of one way of training."""
+    """Measure accuracy and cost of one way of training."""
     federation = Federation.embedded(DATA, clients=clients, partition="iid", seed=seed)
     name, _, detail = way.partition(", ")
     method: Any = FedHEONN()
@@ -59,7 +59,7 @@ def measured(way: str, clients: int, seed: int) -> Mapping[str, Any]:
 
 
 def figure(key: str, way: str, clients: int, seed: int) -> float:
-    """One of the measured numbers."""
+    """Return one of the measured numbers."""
     return float(measured(way, clients, seed)[key])
 
 
@@ -70,7 +70,7 @@ def _drawn(quantity: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def experiments() -> Iterator[Experiment]:
-    """Accuracy, CPU time, energy and bytes against the number of clients."""
+    """Yield the tables of accuracy, CPU time, energy and bytes against the number of clients."""
     for key, quantity, expected in QUANTITIES:
         yield Experiment(
             name=f"fedavg-{key.replace('_', '-')}",

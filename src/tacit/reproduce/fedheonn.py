@@ -56,7 +56,7 @@ _table = partial(Experiment, paper=FedHEONN.paper)
 def _divided(
     measure: Callable[..., float], data: Data, clients: Sequence[int], paper: Any, expected: Any
 ) -> list[Cell]:
-    """A data set divided among many, evenly and by label, with and without encryption."""
+    """Return cells of a data set divided among many, evenly and by label, with and without encryption."""
     return [
         Cell(
             {"data": data.label, "clients": count, "partition": partition, "protect": protect},
@@ -95,7 +95,7 @@ def _rounds_drawn(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def figure_2() -> Experiment:
-    """Accuracy against the number of clients."""
+    """Return the table of accuracy against the number of clients."""
     cells = [
         cell
         for data, paper, expected in FIGURE_2
@@ -118,7 +118,7 @@ def figure_2() -> Experiment:
 
 
 def figures_3_4() -> Iterator[Experiment]:
-    """Training time, and what everybody spends."""
+    """Yield the tables of training time and of what everybody spends."""
     told = {
         "training_s": ("fedheonn-time", "figure 3: training time", "slowest client and coordinator, s"),
         "sum_cpu_s": ("fedheonn-cpu", "figure 4: sum of CPU time", "CPU of all clients and coordinator, s"),
@@ -146,7 +146,7 @@ def figures_3_4() -> Iterator[Experiment]:
 
 
 def figure_7() -> Experiment:
-    """Rounds of a method that averages weights from which FedHEONN has sent less (eq. 16)."""
+    """Return the table of the rounds after which averaging weights has sent more than FedHEONN (eq. 16)."""
     cells = []
     for data, features in FIGURE_7:
         for share in SHARES:
@@ -175,7 +175,7 @@ def figure_7() -> Experiment:
 
 
 def tables_3_4() -> Experiment:
-    """Accuracy beside a one-layer network that a quasi-Newton method trains on all rows in one place."""
+    """Return the table of accuracy beside a one-layer network trained by quasi-Newton in one place."""
     cells = []
     for name, paper, newton, expected in TABLES_3_4:
         data, large = Data(name), name in ("higgs", "susy", "hepmass")
@@ -201,7 +201,7 @@ def tables_3_4() -> Experiment:
 
 
 def experiments() -> Iterator[Experiment]:
-    """Tables in the paper's order."""
+    """Yield the tables in the paper's order."""
     yield figure_2()
     yield from figures_3_4()
     yield tables_3_4()

@@ -44,7 +44,7 @@ class Data:
         return self.name if self.repeat == 1 else f"{self.name} ×{self.repeat}"
 
     def load(self, seed: int) -> Any:
-        """All rows; of synthetic data no more than a million."""
+        """Load all rows; of synthetic data no more than a million."""
         return load(self.name, repeat=self.repeat, seed=seed, rows=self.rows)
 
     @property
@@ -82,12 +82,12 @@ def trained(
 
 
 def quantity(name: str, data: Data, clients: int, partition: str, protect: str, seed: int) -> float:
-    """One of a run's figures."""
+    """Return one of a run's figures."""
     return float(getattr(trained(data, clients, partition, protect, seed), name))
 
 
 def quasi_newton(data: Data, seed: int) -> float:
-    """Accuracy of a one-layer network on all rows in one place, trained by L-BFGS on the cross-entropy."""
+    """Return the accuracy of one layer trained on all rows in one place, by L-BFGS on the cross-entropy."""
     from sklearn.linear_model import LogisticRegression
 
     federation = Federation.embedded(data.load(seed), clients=1, seed=seed)
@@ -102,13 +102,13 @@ def quasi_newton(data: Data, seed: int) -> float:
 
 @lru_cache(maxsize=16)
 def training_rows(data: Data, clients: int) -> np.ndarray[Any, Any]:
-    """Rows that each client has when the training rows are dealt out evenly."""
+    """Return the rows that each client has when the training rows are dealt out evenly."""
     training, _ = split(load(data.name, repeat=data.repeat, rows=data.rows), 0.3, 0)
     return np.array([len(part) for part in np.array_split(np.arange(training.rows), clients)])
 
 
 def formula_rounds(data: Data, clients: int, features: int, share: float, seed: int) -> float:
-    """Eq. 16: (mean of k + 1) / ρ, with k the rank of a client's factor, features counted without bias."""
+    """Compute eq. 16: (mean of k + 1) / ρ, k the rank of a client's factor, features counted without bias."""
     ranks = np.minimum(training_rows(data, clients), features)
     return float((ranks.mean() + 1) / share)
 
@@ -116,7 +116,7 @@ def formula_rounds(data: Data, clients: int, features: int, share: float, seed: 
 def measured_rounds(
     data: Data, clients: int, mode: Literal["sealed", "paper"], protect: str, share: float, seed: int
 ) -> float:
-    """The same from bytes that were sent: a client's terms over all weights, by the share taking part."""
+    """Compute the same from bytes sent: a client's terms over all weights, by the share taking part."""
     run = trained(data, clients, "iid", protect, seed, mode)
     return run.upload / run.weights / share
 

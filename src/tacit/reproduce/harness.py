@@ -92,7 +92,7 @@ def reproduce_papers(
 
 
 def papers(name: str) -> list[str]:
-    """The paper of that name, or every one for "all".
+    """Return the paper of that name, or every one for "all".
 
     >>> papers("fedheonn")
     ['fedheonn']

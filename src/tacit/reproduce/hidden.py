@@ -20,7 +20,7 @@ GOALS = (
 
 
 def accuracy(data: str, seed: int, *, protect: str = "ckks", width: int = WIDTH) -> float:
-    """Test accuracy in per cent: 70/30 by class, 20 label-sorted clients; all choices from the same sums."""
+    """Return test accuracy (%): 70/30 by class, 20 label-sorted clients; all choices from the same sums."""
     federation = Federation.embedded(data, clients=20, partition="label-sorted", seed=seed)
     assert federation.test is not None
     model = federation.train(FedHEONN(hidden=width), protect=protect).model
@@ -28,7 +28,7 @@ def accuracy(data: str, seed: int, *, protect: str = "ckks", width: int = WIDTH)
 
 
 def experiments() -> Iterator[Experiment]:
-    """One table."""
+    """Yield the one table of accuracy."""
     yield Experiment(
         name="fedheonn-hidden-accuracy",
         title="FedHEONN with a random layer: accuracy from one round",

@@ -33,7 +33,7 @@ def _federation(clients: int) -> Federation:
 
 
 def _free_memory() -> float:
-    """Free memory in GB; where the system does not tell, enough."""
+    """Return the free memory in GB; where the system does not tell, enough."""
     try:
         text = Path("/proc/meminfo").read_text(encoding="ascii")
     except OSError:
@@ -42,13 +42,13 @@ def _free_memory() -> float:
 
 
 def seconds(clients: int, protect: str, seed: int) -> float:
-    """Training time: CPU seconds of the slowest client and the coordinator, enrolment included."""
+    """Return the training time: CPU seconds of slowest client and coordinator, enrolment included."""
     training = _federation(clients).train(FedHEONN(lam=LAM), protect=protect)
     return float(training.ledger.summary()["training_s"])
 
 
 def experiments() -> Iterator[Experiment]:
-    """One table."""
+    """Yield the one table of training time."""
     yield Experiment(
         name="fedheonn-higgs-time",
         title="FedHEONN, HIGGS ×4: training time in one place and at 10,000 clients",

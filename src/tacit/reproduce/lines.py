@@ -13,7 +13,7 @@ MARKS = "oDs^vx"
 
 
 def series(rows: Sequence[Mapping[str, Any]], over: str, *names: str) -> dict[str, list[tuple[float, float]]]:
-    """Measured points over one setting, a line for each combination of the others.
+    """Return measured points over one setting, a line for each combination of the others.
 
     >>> series([{"data": "a", "clients": 2, "ours": 1.0}, {"data": "a", "clients": 4, "ours": None}],
     ...        "clients", "data")

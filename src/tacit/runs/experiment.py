@@ -68,7 +68,7 @@ def _check_words(table: Table) -> None:
 
 
 def _declared(table: Table, classes: tuple[Label, ...]) -> list[Label]:
-    """The declared classes as the table writes them; every label of the table must be among them."""
+    """Return the declared classes as the table writes them; every label of the table must be among them."""
     if table.task != "classification":
         raise ConfigError(f"classes are declared, but {table.name} is a regression: leave them out")
     own = {str(label): label for label in table.classes}

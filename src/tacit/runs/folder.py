@@ -62,7 +62,7 @@ class RunFolder:
         raise ConfigError(f"no run '{run}' in {out}/: {hint}")
 
     def skipped(self) -> RunFolder | None:
-        """The newest run beside this one that began later and has no result, if there is one."""
+        """Return the newest run beside this one that began later and has no result, if there is one."""
         later = [folder for folder in _unfinished(self.path.parent) if folder.age(EVENTS) > self.age(RESULT)]
         return max(later, key=lambda folder: folder.age(EVENTS), default=None)
 
@@ -80,7 +80,7 @@ class RunFolder:
         return f"{text}; it has no checkpoint to go on from: start it again with `tacit run`"
 
     def age(self, name: str) -> tuple[str, int]:
-        """By which runs are ordered; those of one second are told apart by their files."""
+        """Return the key by which runs are ordered; those of one second are told apart by their files."""
         file = self.path / name
         return self.path.name[:STAMP], file.stat().st_mtime_ns if file.is_file() else 0
 
@@ -121,7 +121,7 @@ class RunFolder:
 
 
 def _unfinished(out: str | Path) -> list[RunFolder]:
-    """Runs in a folder that began and have no result."""
+    """Return the runs in a folder that began and have no result."""
     inside = [RunFolder(path) for path in sorted(Path(out).glob("*"))]
     return [folder for folder in inside if folder.is_unfinished]
 
@@ -157,7 +157,7 @@ class EventFile:
 
     @staticmethod
     def length(folder: RunFolder) -> int:
-        """Bytes of whole lines: a process that was killed may have left half a line."""
+        """Return the bytes of whole lines: a process that was killed may have left half a line."""
         try:
             return (folder.path / EVENTS).read_bytes().rfind(b"\n") + 1
         except OSError:

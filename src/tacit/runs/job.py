@@ -105,7 +105,7 @@ def execute(
 
 
 def _warnings(settings: Settings, federation: Federation) -> Iterator[Noted]:
-    """What is better known before it happens."""
+    """Yield warnings of what is better known before it happens."""
     method, protection = settings.build_method(), settings.build_protection()
     if settings.run.transcript:
         plain = "the clients' contributions in the clear"
@@ -119,14 +119,14 @@ def _warnings(settings: Settings, federation: Federation) -> Iterator[Noted]:
 
 
 def _leaks(settings: Settings, exposure: ExposureLedger) -> list[str]:
-    """What a protection did not hide of single clients' contributions; plain has said so already."""
+    """Return what a protection did not hide of single clients' contributions; plain has said so already."""
     rows = [row for row in exposure.summary() if exposes_one(row)]
     rows = [row for row in rows if not row["what"].startswith(INTRODUCTION)]
     return [] if settings.build_protection().shows_contributions else sentences(rows)
 
 
 def facts(error: BaseException) -> dict[str, Any]:
-    """What a result says of the error that stopped its run."""
+    """Return what a result says of the error that stopped its run."""
     if isinstance(error, KeyboardInterrupt):
         return {"type": "Interrupted", "text": "stopped by the user", "exit_code": 130}
     code = error.exit_code if isinstance(error, TacitError) else 1
@@ -152,7 +152,7 @@ def _header(settings: Settings, run: str, folder: RunFolder) -> dict[str, Any]:
 def _measured(
     settings: Settings, federation: Federation, training: Training, events: Events
 ) -> dict[str, Any]:
-    """Scores, cost and skew of a training."""
+    """Return scores, cost and skew of a training."""
     scores: dict[str, Any] = {}
     if federation.test is not None:
         scores["federated"] = training.model.scores(federation.test)
@@ -186,7 +186,7 @@ def _measured(
 def _baselines(
     settings: Settings, federation: Federation, training: Training, events: Events
 ) -> dict[str, Any]:
-    """The same method on pooled rows, and at clients by themselves: what federating gains and costs."""
+    """Score the same method on pooled rows, and at single clients: what federating gains and costs."""
     method, preparation, test = settings.build_method(), settings.build_preparation(), federation.test
     assert test is not None
 
@@ -212,7 +212,7 @@ def _baselines(
 
 
 def _skew(federation: Federation, training: Training) -> dict[str, Any] | None:
-    """How unevenly classes are spread over the clients."""
+    """Measure how unevenly classes are spread over the clients."""
     if training.schema.task != "classification" or not federation.experiment:
         return None
     holdings = federation.holdings

@@ -140,7 +140,7 @@ class Settings:
         return Preparation.from_config(self.prepare)
 
     def partition_options(self) -> dict[str, Any]:
-        """Options of the partition, checked by name."""
+        """Return the options of the partition, checked by name."""
         name, options = _named("partition", self.partition)
         valid = {"clients", *options_of(name)}
         for key in options:
@@ -149,13 +149,13 @@ class Settings:
         return options
 
     def as_tables(self) -> dict[str, Any]:
-        """Give the settings as nested tables of plain values."""
+        """Return the settings as nested tables of plain values."""
         tables: dict[str, Any] = msgspec.to_builtins(self)
         return tables
 
 
 def usual_protection(method: Mapping[str, Any]) -> dict[str, Any]:
-    """The protection that a method takes if none is named.
+    """Return the protection that a method takes if none is named.
 
     >>> usual_protection({"name": "fedheonn"})
     {'name': 'ckks'}

@@ -59,7 +59,7 @@ class TranscriptFolder:
             raise cannot_write(path, error) from None
 
     def file(self, party: str) -> Path:
-        """Where a party's transcript is."""
+        """Return the path of a party's transcript."""
         return self.path / f"{quote(party, safe=' ')}.bin"
 
     def __call__(self, receiver: str, sender: str, step: str, raw: bytes) -> None:

@@ -106,7 +106,7 @@ def _prepared(training: Training) -> Training | None:
 
 
 def grid(space: Space) -> Iterator[dict[str, Any]]:
-    """Every combination of the values.
+    """Yield every combination of the values.
 
     >>> list(grid({"lam": [0.1, 1.0], "rank": [2]}))
     [{'lam': 0.1, 'rank': 2}, {'lam': 1.0, 'rank': 2}]
@@ -181,7 +181,7 @@ def _federation(settings: Settings) -> Federation:
 
 
 def _checked(settings: Settings, space: Space, search: str, trials: int | None) -> int:
-    """Refuse what cannot be searched; gives the number of trials."""
+    """Refuse what cannot be searched; return the number of trials."""
     if not space:
         raise ConfigError("nothing to tune: say which options to try, such as --try lam=0.001,0.01,0.1")
     if search not in ("grid", "optuna"):
@@ -228,7 +228,7 @@ def _drawn(objective: Objective, space: Space, count: int, seed: int) -> Iterato
 
 
 def _suggested(asked: Any, name: str, axis: Sequence[Any] | Range, kind: Any) -> Any:
-    """A value that Optuna draws: a whole number if the option is one, however the ends are written."""
+    """Let Optuna draw a value: a whole number if the option is one, however the ends are written."""
     if not isinstance(axis, Range):
         # Optuna takes plain values only: choose by position.
         return axis[asked.suggest_categorical(name, range(len(axis)))]

@@ -109,12 +109,12 @@ class Book:
             raise ConfigError(f"the start of {self.path.parent} was interrupted: start it again")
 
     def close(self) -> None:
-        """Let others open it."""
+        """Close the database, so that other processes can open it."""
         self._base.close()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """One transaction: all of the block, or nothing."""
+        """Run the block as one transaction: all of it, or nothing."""
         try:
             self._base.execute("BEGIN IMMEDIATE")
             yield
@@ -137,7 +137,7 @@ class Book:
         return rows[0][0] if rows else None
 
     def _failed(self, error: sqlite3.Error) -> TacitError:
-        """What an error of the database means to whoever works with the book."""
+        """Translate an error of the database for whoever works with the book."""
         if "locked" in str(error):
             return UnavailableError(f"another process works on {self.path.parent}: wait until it is done")
         if "not a database" in str(error):
@@ -150,7 +150,7 @@ class Book:
     # -- facts -------------------------------------------------------------------------------------
 
     def fact(self, name: str) -> Message:
-        """What was written down under a name; an empty message if nothing was."""
+        """Return what was written down under a name; an empty message if nothing was."""
         raw = self._one("SELECT value FROM facts WHERE name = ?", (name,))
         return Message() if raw is None else Message.decode(raw, DEFAULT_LIMIT)
 
@@ -161,7 +161,7 @@ class Book:
     # -- parties -----------------------------------------------------------------------------------
 
     def parties(self) -> list[EnrolledParty]:
-        """Who has enrolled, in party order."""
+        """Return who has enrolled, in party order."""
         rows = self._all("SELECT name, known, protection FROM parties ORDER BY place")
         return [EnrolledParty(*row) for row in rows]
 
@@ -178,12 +178,12 @@ class Book:
         return [_read(row) for row in self._all("SELECT * FROM contributions ORDER BY id")]
 
     def contribution(self, name: str) -> Contribution | None:
-        """The line of that name."""
+        """Return the line of that name, if there is one."""
         rows = self._all("SELECT * FROM contributions WHERE id = ?", (name,))
         return _read(rows[0]) if rows else None
 
     def of(self, client: str) -> list[str]:
-        """Names of a client's contributions that are in the total."""
+        """Return the names of a client's contributions that are in the total."""
         rows = self._all("SELECT id FROM contributions WHERE client = ? AND present", (client,))
         return [name for (name,) in rows]
 
@@ -200,11 +200,11 @@ class Book:
         return found
 
     def opened(self) -> list[Lines]:
-        """What was in each of them."""
+        """Return what was in each total that was opened, in order."""
         return [_unpacked(raw) for (raw,) in self._all("SELECT lines FROM openings ORDER BY number")]
 
     def total(self, changing: Iterable[Contribution] = ()) -> Lines:
-        """What is in the total now, or will be once these contributions have joined or left."""
+        """Return what is in the total now, or will be once these contributions have joined or left."""
         lines = {line.id: line for line in self.contributions()}
         lines |= {line.id: line._replace(present=not line.present) for line in changing}
         return frozenset(line.line for line in lines.values() if line.present)

@@ -92,7 +92,7 @@ def join_each(
 
 
 def _waves(changes: Sequence[Change]) -> Iterator[dict[str, Change]]:
-    """A party is asked for one thing at a time."""
+    """Yield the changes in waves, since a party is asked for one thing at a time."""
     left = list(changes)
     while left:
         wave: dict[str, Change] = {}
@@ -103,7 +103,7 @@ def _waves(changes: Sequence[Change]) -> Iterator[dict[str, Change]]:
 
 
 def _admit(folder: Folder, coordinator: Coordinator, changes: Sequence[Change]) -> dict[str, str]:
-    """Enrol clients that are seen for the first time; gives those that cannot be, with the reason."""
+    """Enrol clients that are seen for the first time; return those that cannot be, with the reason."""
     known = set(coordinator.parties)
     new = list(dict.fromkeys(c.line.client for c in changes if c.line.client not in known))
     if not new:

@@ -45,7 +45,7 @@ Piece = tuple[str, int | str]  # client, and the first row or a name
 
 
 def differing(one: Lines, other: Lines) -> int:
-    """By how many clients two totals differ for certain.
+    """Count the clients by which two totals differ for certain.
 
     >>> first = frozenset([Line("a:all", "a", None, None), Line("b:all", "b", None, None)])
     >>> again = frozenset([Line("a:all", "a", None, None), Line("anew", "b", 0, 7)])
@@ -60,7 +60,7 @@ def _clients_between(one: set[Piece], other: set[Piece]) -> int:
 
 
 def nearest(opened: Sequence[Lines], now: Lines) -> int | None:
-    """By how many clients a total differs from the nearest that was opened, the empty one included.
+    """Count the clients by which a total differs from the nearest opened one, the empty one included.
 
     None if it is one that was opened.
     """
@@ -71,7 +71,7 @@ def nearest(opened: Sequence[Lines], now: Lines) -> int | None:
 
 
 def shown(opened: Sequence[Lines], now: Lines, least: int) -> list[str]:
-    """Clients, fewer than the least number, that sums and differences show with this total and not before.
+    """Return clients, fewer than ``least``, that sums and differences show with this total and not before.
 
     >>> whole = frozenset(Line(c, c, None, None) for c in "abcdef")
     >>> three = frozenset(line for line in whole if line.client in "abc")
@@ -88,7 +88,7 @@ def shown(opened: Sequence[Lines], now: Lines, least: int) -> list[str]:
 
 
 def _left_alone(totals: Sequence[set[Piece]], least: int) -> frozenset[str]:
-    """Fewer clients than the least number, of whom the last total leaves more alone than those before did."""
+    """Find fewer than ``least`` clients of whom the last total leaves more alone than those before did."""
     groups = list(_groups(totals))
     matrix = np.array([members for members, _ in groups], dtype=np.float64).T  # total × group
     owners = [frozenset(clients) for _, clients in groups]
@@ -111,20 +111,20 @@ def _left_alone(totals: Sequence[set[Piece]], least: int) -> frozenset[str]:
 
 
 def _basis(matrix: Matrix) -> Matrix:
-    """Orthonormal rows that span the same space."""
+    """Return orthonormal rows that span the same space."""
     _, values, rows = np.linalg.svd(matrix, full_matrices=False)
     found: Matrix = rows[values > values.max(initial=0.0) * 1e-10]
     return found
 
 
 def _alone(basis: Matrix, inside: Sequence[int]) -> int:
-    """How many independent combinations leave nothing but these groups."""
+    """Count the independent combinations that leave nothing but these groups."""
     found = np.linalg.svd(basis[:, inside], compute_uv=False)
     return int(np.count_nonzero(found**2 >= WHOLE))
 
 
 def _sets(owners: Sequence[frozenset[str]], sizes: Matrix, most: int) -> Iterator[frozenset[str]]:
-    """Sets of clients of whom groups could be left alone: single ones, pairs, and more if not too many."""
+    """Yield sets of clients of whom groups could be left alone: single ones, pairs, more if not too many."""
     weight: dict[str, float] = defaultdict(float)
     for clients, size in zip(owners, sizes, strict=True):
         for client in clients:
@@ -137,7 +137,7 @@ def _sets(owners: Sequence[frozenset[str]], sizes: Matrix, most: int) -> Iterato
 
 
 def _heavy_sets(heavy: Sequence[str], weight: Mapping[str, float], size: int) -> Iterator[frozenset[str]]:
-    """Sets of this size whose groups could have an eigenvalue of 1; clients come by falling weight."""
+    """Yield sets of this size whose groups could have an eigenvalue of 1; clients come by falling weight."""
     if size > 2:
         yield from (frozenset(clients) for clients in combinations(heavy, size))
         return
@@ -151,7 +151,7 @@ def _heavy_sets(heavy: Sequence[str], weight: Mapping[str, float], size: int) ->
 
 
 def _pieces(totals: Sequence[Lines]) -> list[set[Piece]]:
-    """Pieces of rows in each total, cut at the ends of all contributions."""
+    """Return the pieces of rows in each total, cut at the ends of all contributions."""
     ends: dict[str, set[int]] = defaultdict(set)
     for _, client, first, last in set().union(*totals):
         ends[client].update((0,) if first is None or last is None else (first, last))
@@ -170,7 +170,7 @@ def _cut(total: Lines, cuts: dict[str, list[int]]) -> Iterator[Piece]:
 
 
 def _groups(totals: Sequence[set[Piece]]) -> Iterator[tuple[tuple[bool, ...], set[str]]]:
-    """Pieces that were in the same totals: in which, and of which clients."""
+    """Group pieces that were in the same totals: yield in which, and of which clients."""
     found: dict[tuple[bool, ...], set[str]] = defaultdict(set)
     for piece in set().union(*totals):
         found[tuple(piece in total for total in totals)].add(piece[0])

@@ -54,7 +54,7 @@ class Folder:
     def coordinator(
         self, manifest: Manifest, components: Components, names: Any, events: Events, *, batch: bool
     ) -> Coordinator:
-        """A coordinator for these clients; with ``batch`` only their ledgers outlive it."""
+        """Return a coordinator for these clients; with ``batch`` only their ledgers outlive it."""
         seed = manifest.seed
         engine = DurableEngine(
             self.holdings,
@@ -71,7 +71,7 @@ class Folder:
 
     @staticmethod
     def run(manifest: Manifest) -> str:
-        """Name under which parties remember a standing federation, whichever batch a manifest is for."""
+        """Return the name under which parties remember a federation, whichever batch a manifest is for."""
         return manifest.run.partition(".")[0]
 
     def check_parties(self, manifest: Manifest, incremental: bool) -> None:
@@ -122,12 +122,12 @@ class Folder:
         return {name: Secret(raw[i * KEY_BYTES : (i + 1) * KEY_BYTES]) for i, name in enumerate(names)}
 
     def close(self) -> None:
-        """Let others work on the folder."""
+        """Close the book, so that other processes can work on the folder."""
         self.book.close()
 
 
 def shell(name: str) -> Party:
-    """A party without rows, for what it remembers to be read or written."""
+    """Return a party without rows, for what it remembers to be read or written."""
     return Party(name, dict, Secret(bytes(KEY_BYTES)))
 
 

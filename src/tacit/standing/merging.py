@@ -124,7 +124,7 @@ def _check(standing: Standing, theirs: Folder) -> None:
 
 
 def _total(standing: Standing, theirs: Folder) -> dict[str, Any]:
-    """The two totals as one."""
+    """Add the two totals."""
     one, two = dict(standing.folder.book.fact("total")), dict(theirs.book.fact("total"))
     count = one.pop("$count", 0) + two.pop("$count", 0)
     if not one or not two:
@@ -139,7 +139,7 @@ def _total(standing: Standing, theirs: Folder) -> dict[str, Any]:
 
 
 def _ledgers(standing: Standing, theirs: Folder) -> dict[str, Any]:
-    """Of each client that is in both groups, the two ledgers as one."""
+    """Join the two ledgers of each client that is in both groups."""
     ours, run = standing.folder, standing.folder.run(standing.manifest)
     clients = [{line.client for line in folder.book.contributions()} for folder in (ours, theirs)]
     found = {}

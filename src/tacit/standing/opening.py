@@ -50,7 +50,7 @@ def check_apart(book: Book, least: int, changing: Sequence[Contribution] = ()) -
 
 
 def clients_in(book: Book) -> int:
-    """How many clients contribute now."""
+    """Count the clients that contribute now."""
     return len({line.client for line in book.contributions() if line.present})
 
 
@@ -74,7 +74,7 @@ def _can_open(book: Book, least: int) -> bool:
 
 
 def solution(book: Book, coordinator: Coordinator, changed: int) -> Shared:
-    """What the method makes of the present total: here, or at a client that the experimenter may ask."""
+    """Apply the method to the present total: here, or at a client that the experimenter may ask."""
     components, incremental = coordinator.components, coordinator.components.protection.incremental
     total = dict(book.fact("total"))
     count = total.pop("$count")
@@ -104,7 +104,7 @@ def solution(book: Book, coordinator: Coordinator, changed: int) -> Shared:
 
 
 def failed(failures: Mapping[str, str]) -> TacitError:
-    """The error of clients that could not do their part: of its own class if all have the same."""
+    """Return the error of clients that could not do their part: of its own class if all have the same."""
     kinds = {_kind(reason) for reason in failures.values()}
     kind = kinds.pop() if len(kinds) == 1 else FederationError
     told = "; ".join(f"{name}: {reason}" for name, reason in list(failures.items())[:3])
@@ -113,7 +113,7 @@ def failed(failures: Mapping[str, str]) -> TacitError:
 
 
 def _kind(reason: str) -> type[TacitError]:
-    """What a failure was: raised at the client, by its name, or refused here, since it could not be used."""
+    """Return the class of a failure: raised at the client, by its name, or refused here as unusable."""
     found = getattr(errors, reason.partition(":")[0], None)
     if isinstance(found, type) and issubclass(found, TacitError):
         return found
@@ -134,7 +134,7 @@ def _asked(coordinator: Coordinator, entry: Mapping[str, Any]) -> Shared:
 
 
 def read(path: Path | str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Status and kept settings of a state, without its parties."""
+    """Read status and kept settings of a state, without its parties."""
     book = Book(Path(path) / "coordinator.db")
     try:
         book.check_started()
@@ -146,7 +146,7 @@ def read(path: Path | str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def status(book: Book, manifest: Manifest, components: Components) -> dict[str, Any]:
-    """Where a federation stands, as plain values."""
+    """Return where a federation stands, as plain values."""
     lines, about = book.contributions(), book.fact("federation")
     incremental = components.protection.incremental
     present, clients = sum(line.present for line in lines), clients_in(book)

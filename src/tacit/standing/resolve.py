@@ -11,7 +11,7 @@ from tacit.standing.book import Book, Contribution
 def entering(
     book: Book, clients: Sequence[str], client: str, rows: tuple[int, int] | None, name: str | None
 ) -> tuple[Contribution, bool]:
-    """The line for a contribution, and whether it is in the total already."""
+    """Return the line for a contribution, and whether it is in the total already."""
     if client not in clients:
         raise ConfigError(f"there is no client '{client}': {nearest(client, clients)}")
     if name is not None:
@@ -44,7 +44,7 @@ def _check_name(name: str, clients: Sequence[str], client: str) -> None:
 
 
 def leaving(book: Book, word: str) -> list[Contribution]:
-    """The lines that a contribution's name, or a client's, stands for."""
+    """Return the lines that a contribution's name, or a client's, stands for."""
     line = book.contribution(word)
     if line and any(other.client == word != line.client for other in book.contributions()):
         raise ConfigError(f"'{word}' is a client, and a contribution of {line.client}: name what it brought")

@@ -164,7 +164,7 @@ class Standing:
         return self.change(add=clients, rows=rows, name=name)
 
     def willing(self) -> list[str]:
-        """Clients that contribute, or have never done so: not those that have withdrawn all they brought."""
+        """Return clients that contribute or never did: not those that have withdrawn all they brought."""
         lines = self.folder.book.contributions()
         present = {line.client for line in lines if line.present}
         gone = {line.client for line in lines} - present
@@ -249,7 +249,7 @@ class Standing:
         branch(self, path)
 
     def merge(self, path: Path | str) -> int:
-        """Take over all that another coordinator of this federation holds; gives how many contributions."""
+        """Take over all that another coordinator of this federation holds; return how many contributions."""
         from tacit.standing.merging import merge
 
         return merge(self, path)
@@ -257,5 +257,5 @@ class Standing:
     # -- what is known -------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        """Where the federation stands, as plain values."""
+        """Return where the federation stands, as plain values."""
         return status(self.folder.book, self.manifest, self.components)

@@ -160,7 +160,7 @@ class Cipher:
         return write(ring, header, by_prime, b"".join(seeds))
 
     def _decrypt(self, header: Header, blob: bytes, limit: float) -> Floats:
-        """Slots of each chunk; none may be larger than honest summands can make them."""
+        """Decrypt the slots of each chunk; none may be larger than honest summands can make them."""
         import tenseal.sealapi as seal
 
         plain, slots = seal.Plaintext(), []
@@ -174,13 +174,13 @@ class Cipher:
 
 
 def column_unit(parameters: ParameterSet, header: Header) -> float:
-    """Rounding unit of decrypted columns, or of their product with a matrix; its error is at most one."""
+    """Return the rounding unit of decrypted columns or of their product, whose error is at most one."""
     unit, back = _column_units(parameters, header)
     return unit * back
 
 
 def _column_units(parameters: ParameterSet, header: Header) -> tuple[float, float]:
-    """Rounding unit in the slots, and by what they are scaled back."""
+    """Return the rounding unit in the slots, and by what they are scaled back."""
     back = math.ldexp(header.bound, -parameters.column_amplification(header.summands))
     if header.kind is not Kind.PRODUCT:
         return parameters.slot_unit(header.summands), back

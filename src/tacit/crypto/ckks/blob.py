@@ -65,24 +65,24 @@ class Header:
         return self.kind, self.rows, self.outputs, self.summands, self.bound, self.factor
 
     def primes(self, ring: Ring) -> int:
-        """Primes of its ciphertexts: a product has used one up."""
+        """Return the number of primes of its ciphertexts: a product has used one up."""
         return len(ring.primes) - (self.kind is Kind.PRODUCT)
 
     def chunks(self, ring: Ring) -> int:
-        """Ciphertexts that it takes."""
+        """Return the number of ciphertexts that it takes."""
         slots = ring.parameters.slots
         if self.kind is Kind.SUM:
             return -(-self.rows // slots)
         return -(-self.outputs // columns(slots, self.rows))
 
     def sections(self, ring: Ring) -> list[tuple[int, int]]:
-        """Residues and bits of each, prime by prime."""
+        """Return how many residues there are for each prime, and the bits of each."""
         count = self.chunks(ring) * (1 if self.seeded else 2) * ring.parameters.degree
         sizes = ring.parameters.data_bits[: self.primes(ring)]
         return [(count, packed_width(bits, self.seeded)) for bits in sizes]
 
     def length(self, ring: Ring) -> int:
-        """Bytes of the whole blob, if there may be so many."""
+        """Return the bytes of the whole blob, or refuse if they are too many."""
         residues = sum(count * width // 8 for count, width in self.sections(ring))
         length = _HEADER.size + residues + self.seeded * self.chunks(ring) * SEED_BYTES + CHECKSUM_BYTES
         if length > MOST_BYTES:
@@ -122,14 +122,14 @@ def read(ring: Ring, key_id: bytes, blob: bytes, *kinds: Kind) -> Header:
 
 
 def key_of(blob: bytes) -> bytes:
-    """Id of the key under which a blob says that it is; nothing else is looked at."""
+    """Return the id of the key under which a blob says that it is; nothing else is looked at."""
     return blob[40 : 40 + KEY_ID_BYTES]  # after magic, four bytes, set and digest
 
 
 # Clients of one sum send equal headers: 20,000 of them are understood once.
 @lru_cache(maxsize=64)
 def _parse(ring: Ring, key_id: bytes, start: bytes) -> tuple[Header, int]:
-    """Check a header, and give it with the length of its blob."""
+    """Check a header, and return it with the length of its blob."""
     name = ring.parameters.name
     magic, kind, seeded, primes, zero, theirs, digest, key, *sizes = _HEADER.unpack(start)
     rows, outputs, chunks, count, summands, blank, bound, factor = sizes
@@ -214,7 +214,7 @@ def refuse_overrun(summands: int, bound: float) -> NoReturn:
 
 
 def checksum(content: bytes | memoryview, header: int) -> bytes:
-    """Sixteen bytes that change with any bit of the content.
+    """Return sixteen bytes that change with any bit of the content.
 
     >>> checksum(b"header and body", 6) == checksum(b"header and bodY", 6)
     False

@@ -25,7 +25,7 @@ def padded(rows: int) -> int:
 
 
 def columns(slots: int, rows: int) -> int:
-    """Outputs that fit into one ciphertext.
+    """Return how many outputs fit into one ciphertext.
 
     >>> columns(4096, 51), columns(4096, 500), columns(4096, 562)
     (64, 8, 4)
@@ -35,7 +35,7 @@ def columns(slots: int, rows: int) -> int:
 
 @lru_cache(maxsize=8)
 def _roots(slots: int) -> Floats:
-    """Distance of each slot's root from 1, as an angle; slot j belongs to the root's power 3**j."""
+    """Return the angle between each slot's root and 1; slot j belongs to the root's power 3**j."""
     degree = 2 * slots
     powers = np.ones(slots, np.int64)
     for slot in range(1, slots):
@@ -45,7 +45,7 @@ def _roots(slots: int) -> Floats:
 
 @lru_cache(maxsize=64)
 def places(slots: int, rows: int) -> tuple[NDArray[np.int64], Floats]:
-    """Places in the order in which outputs take them, and how much a constant gathers in each, at worst.
+    """Return places in the order outputs take them, and how much a constant gathers in each, at worst.
 
     A polynomial with all coefficients 1 takes the value 2 / (1 - ζ) at the root ζ: with N = 8192 about 5,200
     in the worst slot, and 1 in the best.
@@ -61,7 +61,7 @@ def places(slots: int, rows: int) -> tuple[NDArray[np.int64], Floats]:
 
 
 def share(slots: int, rows: int, outputs: int) -> int:
-    """Outputs in each ciphertext: as few ciphertexts as can be, filled evenly.
+    """Return the outputs in each ciphertext: as few ciphertexts as can be, filled evenly.
 
     >>> share(4096, 51, 10), share(4096, 562, 6)
     (10, 3)
@@ -71,7 +71,7 @@ def share(slots: int, rows: int, outputs: int) -> int:
 
 
 def gathering(slots: int, rows: int, outputs: int) -> float:
-    """How much a constant gathers in the worst slot that so many outputs use."""
+    """Return how much a constant gathers in the worst slot that so many outputs use."""
     return float(places(slots, rows)[1][share(slots, rows, outputs) - 1])
 
 

@@ -81,7 +81,7 @@ class ParameterSet:
         return math.ldexp(SAFE_PART, self.data_bits[0] - self.scale_bits - 1)
 
     def amplification(self, bound: float, summands: int) -> int:
-        """Power of two by which values of a sum are multiplied: what bound and summands leave free.
+        """Return the power of two by which values are multiplied: what bound and summands leave free.
 
         Refuses a total of so many values of this size that would not decode.
         """
@@ -98,9 +98,10 @@ class ParameterSet:
         return min(free, ENCODED_BITS - self.scale_bits - math.ceil(math.log2(bound)))
 
     def column_amplification(self, summands: int) -> int:
-        """Power of two for columns of a product: over half of what is free, the matrix gets the rest.
+        """Return the power of two for a product's columns: a little over half of the free bits.
 
-        Refuses a set that does not multiply, and a product of so many summands that would not decode.
+        The matrix gets the rest. Refuses a set that does not multiply, and a product of so many summands
+        that would not decode.
         """
         self.check_declared(1.0, summands)
         if not self.multiplies:
@@ -116,7 +117,7 @@ class ParameterSet:
         return math.floor(min(free, free / 2 + 3))
 
     def matrix_reach(self, summands: int) -> float:
-        """What the absolute values of each row of a product's matrix are made to add up to, at most."""
+        """Return what the absolute values of each row of a product's matrix add up to, at most."""
         return 0.98 * self.product_headroom / math.ldexp(summands, self.column_amplification(summands))
 
     def check_declared(self, bound: float, summands: int) -> None:
@@ -127,16 +128,16 @@ class ParameterSet:
             raise ConfigError(f"{summands:,} summands declared: from 1 to {MOST_SUMMANDS:,} are possible")
 
     def slot_unit(self, summands: int) -> float:
-        """Rounding unit of a sum before it is scaled back: a power of two above the noise of all summands."""
+        """Return the rounding unit of a sum before it is scaled back: a power of two above all noise."""
         return _power_above(CLEARANCE * self.slot_noise * math.sqrt(summands))
 
     def rounding_unit(self, bound: float, summands: int) -> float:
-        """Rounding unit of a decrypted sum; its error is at most one unit."""
+        """Return the rounding unit of a decrypted sum; its error is at most one unit."""
         noise = math.ldexp(self.slot_unit(summands), -self.amplification(bound, summands))
         return max(noise, _power_above(math.ldexp(bound * summands, -FLOAT_BITS)))
 
     def product_unit(self, summands: int, gathering: float) -> float:
-        """Rounding unit of a product's slots before they are scaled back.
+        """Return the rounding unit of a product's slots before they are scaled back.
 
         Noise is that of the summands and of the key switches after rotations, both times the matrix, and
         that of rescaling. A key switch multiplies the error in its key by the digits of a ciphertext (one
@@ -192,12 +193,12 @@ class Ring:
     digest: bytes
 
     def parms_id(self, primes: int) -> tuple[int, ...]:
-        """SEAL's name for the level at which ciphertexts have so many primes."""
+        """Return SEAL's name for the level at which ciphertexts have so many primes."""
         full = primes == len(self.primes)
         return tuple(self.context.first_parms_id() if full else self.context.last_parms_id())
 
     def scale(self, primes: int) -> float:
-        """Scale at that level: rescaling divides the product of two scales by the prime that goes."""
+        """Return the scale at that level: rescaling divides the product of two scales by the lost prime."""
         scale = 2.0**self.parameters.scale_bits
         return scale if primes == len(self.primes) else scale * scale / self.primes[-1]
 

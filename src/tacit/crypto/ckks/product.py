@@ -27,7 +27,7 @@ Diagonals = list[list[Any]]  # encoded, by giant and baby step; None where all e
 
 
 def rotations_for(parameters: ParameterSet, features: int) -> tuple[int, ...]:
-    """Steps that a product over so many features rotates by, and needs keys for.
+    """Return the steps that a product over so many features rotates by, and needs keys for.
 
     >>> from tacit.crypto.ckks.parameters import parameter_set
     >>> len(rotations_for(parameter_set("product"), 51)), rotations_for(parameter_set("product"), 1)
@@ -100,7 +100,7 @@ class Product:
         return write(ring, made, [np.stack([residues[:, 0] for residues in found])])
 
     def forget(self) -> None:
-        """Give the memory of the encoded matrix back: with set 'product' 131 kB for each padded feature."""
+        """Free the memory of the encoded matrix: with set 'product' 131 kB for each padded feature."""
         self._encoded = (None, [])
 
     def _multiply(self, chunk: Any, diagonals: Diagonals, features: int) -> Any:
@@ -132,7 +132,7 @@ class Product:
         return total
 
     def _diagonals(self, matrix: Floats, chunks: int) -> list[Diagonals]:
-        """Encode the diagonals, or give those of the last time: encoding is over half of the work."""
+        """Encode the diagonals, or return those of the last time: encoding is over half of the work."""
         name = (matrix.shape, hashlib.sha256(matrix.tobytes()).digest())
         if self._encoded[0] != name:
             if matrix.ndim == 2:
@@ -172,7 +172,7 @@ class Product:
 
 
 def _steps(features: int) -> tuple[int, int]:
-    """Baby and giant steps, whose product is the padded size."""
+    """Return the numbers of baby and giant steps, whose product is the padded size."""
     bits = padded(features).bit_length() - 1
     return 1 << (bits + 1) // 2, 1 << bits // 2
 

@@ -34,7 +34,7 @@ _BLAKE2XB = 1
 
 
 def packed_width(bits: int, seeded: bool) -> int:
-    """Bits that a residue takes on the wire.
+    """Return the bits that a residue takes on the wire.
 
     Seeded ciphertexts come from clients, where bytes count: exactly as many as the prime has, if a residue
     and its offset in a byte fit into one word. Full ones are added by the thousand: whole bytes.
@@ -91,7 +91,7 @@ def unpack(blob: bytes, offset: int, count: int, width: int, room: Residues | No
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Give the path of an empty file that only this process can read: in memory where the system can."""
+    """Yield the path of an empty file that only this process can read: in memory where the system can."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("tacit-ckks")
         try:
@@ -104,7 +104,7 @@ def scratch() -> Iterator[Path]:
 
 
 def save(item: Any) -> bytes:
-    """Give the bytes that SEAL writes for one of its objects."""
+    """Return the bytes that SEAL writes for one of its objects."""
     with scratch() as path:
         item.save(str(path))
         return path.read_bytes()
@@ -163,7 +163,7 @@ def _seal_header(size: int) -> bytes:
 
 
 def _prefix(ring: Ring, primes: int, length: int) -> bytes:
-    """What stands before a ciphertext's residues: everything about it, all known beforehand."""
+    """Return what stands before a ciphertext's residues: everything about it, all known beforehand."""
     sizes = (2, ring.parameters.degree, primes)
     members = _CIPHERTEXT.pack(*ring.parms_id(primes), 1, *sizes, ring.scale(primes), 1)
     return members + _seal_header(8 + length) + struct.pack("<Q", length // 8)

@@ -88,7 +88,7 @@ class Adder:
         self._header = Header(key.key_id, header.packing, header.count, summands)
 
     def total(self) -> bytes:
-        """Give the encrypted total so far; more may be added afterwards."""
+        """Return the encrypted total so far; more may be added afterwards."""
         if self._header is None:
             raise ProtectionError("nothing was added: there is no total to give")
         # A total is invertible only if all its summands are: one look for all that came in.

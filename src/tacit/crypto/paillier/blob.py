@@ -91,7 +91,7 @@ def read_header(key: PublicKey, blob: bytes, packing: Packing | None = None) -> 
 
 
 def read_ciphertexts(key: PublicKey, blob: bytes) -> list[mpz]:
-    """Ciphertexts of a blob whose header was read: each in range and none a multiple of n.
+    """Read the ciphertexts of a blob whose header was read: each in range and none a multiple of n.
 
     A number that shares only one of the primes with n would pass; making it takes the factors of n.
     :func:`check_invertible` finds that too.

@@ -65,7 +65,7 @@ def check_bits(bits: int, allow_short: bool) -> None:
 
 
 def default_exponent_bits(bits: int, randomness: Randomness) -> int:
-    """Length of the random exponent: half of n's by DJN, the order's and a little more for a short α.
+    """Return the length of the random exponent: half of n's by DJN, a little over the order's for a short α.
 
     >>> default_exponent_bits(2048, "djn"), default_exponent_bits(2048, "short-alpha")
     (1024, 512)

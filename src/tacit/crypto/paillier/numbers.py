@@ -78,7 +78,7 @@ def random_prime(bits: int, factor: int = 1) -> mpz:
 
 
 def is_probably_prime(number: int) -> bool:
-    """Whether a number is prime, as far as Baillie-PSW and 40 rounds of Miller-Rabin can tell.
+    """Return whether a number is prime, as far as Baillie-PSW and 40 rounds of Miller-Rabin can tell.
 
     >>> is_probably_prime(2**127 - 1), is_probably_prime(2**128 + 1)
     (True, False)

@@ -69,11 +69,11 @@ class Packing:
         return 1 << self.guard_bits
 
     def slots(self, modulus_bits: int) -> int:
-        """Values that one ciphertext holds."""
+        """Return how many values one ciphertext holds."""
         return (modulus_bits - MARGIN) // self.width
 
     def check_summands(self, summands: int) -> int:
-        """Give the number of summands back, or refuse what the guard bits cannot hold."""
+        """Return the number of summands, or refuse what the guard bits cannot hold."""
         if summands > self.max_summands:
             raise ProtectionError(
                 f"{summands:,} summands (weights count) and {self.guard_bits} guard bits hold "
@@ -131,7 +131,7 @@ class Packing:
         return sums[:count]
 
     def _checked(self, values: ArrayLike) -> NDArray[np.int64]:
-        """Whole numbers of one axis that are in range; the value refused stays private."""
+        """Check that values are whole numbers of one axis and in range; the value refused stays private."""
         numbers = np.asarray(values)
         if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
             raise ConfigError(
@@ -149,7 +149,7 @@ class Packing:
         return numbers.astype(np.int64)
 
     def _offset(self, slots: int) -> int:
-        """Σ 2^(width-1)·2^(width·i): what makes every digit non-negative."""
+        """Return Σ 2^(width-1)·2^(width·i), which makes every digit non-negative."""
         ones = ((1 << (slots * self.width)) - 1) // ((1 << self.width) - 1)
         return ones << (self.width - 1)
 

@@ -151,7 +151,7 @@ class PrivateKey:
         return header.packing.unpack(totals, header.count, self.public.modulus, header.summands)
 
     def to_secret(self) -> Secret:
-        """Give the key as a secret that can be kept in a vault."""
+        """Return the key as a secret that can be kept in a vault."""
         public = self.public.to_bytes()
         size = self.public.bits // 16
         numbers = [self._primes[0].to_bytes(size, "big"), self._primes[1].to_bytes(size, "big")]
@@ -184,7 +184,7 @@ class PrivateKey:
 
 
 def far_apart(p: mpz, q: mpz) -> bool:
-    """Whether two primes differ enough to be safe from Fermat's method."""
+    """Return whether two primes differ enough to be safe from Fermat's method."""
     return bool(abs(p - q) >> (p.bit_length() - MIN_DISTANCE_BITS))
 
 

@@ -117,7 +117,7 @@ class Cipher:
         return np.ldexp(rounded.astype(np.float64), noisy - power(header.bound * header.summands))
 
     def _times_secret(self, a: Words) -> Words:
-        """a·s modulo X^DEGREE + 1 and 2⁶⁴, for each stretch of DEGREE coefficients."""
+        """Return a·s modulo X^DEGREE + 1 and 2⁶⁴, for each stretch of DEGREE coefficients."""
         halves = a.view(np.int32).reshape(-1, DEGREE, 2)
         low = halves[:, :, 0].astype(np.float64)
         high = halves[:, :, 1] + (low < 0.0)  # a = low + 2³² high with a low half of either sign

@@ -31,7 +31,7 @@ Words = NDArray[np.uint64]
 
 
 def power(total: float) -> int:
-    """Power of two by which values are multiplied, for totals of at most ``total``.
+    """Return the power of two by which values are multiplied, for totals of at most ``total``.
 
     >>> power(1.0), power(20_000.0)
     (62, 47)
@@ -42,7 +42,7 @@ def power(total: float) -> int:
 
 
 def noise_bits(summands: int) -> int:
-    """Lowest bits of a total that are noise, and rounded away."""
+    """Return how many of a total's lowest bits are noise, and rounded away."""
     if not 1 <= summands <= MOST_SUMMANDS:
         raise ConfigError(f"{summands:,} summands declared: from 1 to {MOST_SUMMANDS:,} are possible")
     return math.ceil(math.log2(CLEARANCE * NOISE * math.sqrt(summands)))
@@ -58,7 +58,7 @@ def check_values(values: NDArray[np.float64], bound: float) -> None:
 
 
 def rounding_unit(bound: float, summands: int) -> float:
-    """Unit to which totals are rounded; a power of two.
+    """Return the unit to which totals are rounded; a power of two.
 
     >>> rounding_unit(1.0, 20_000) < 1e-9
     True
@@ -128,7 +128,7 @@ def read(key_id: bytes, blob: bytes, whole: bool = True) -> Header:
 
 
 def words_of(header: Header, blob: bytes) -> tuple[Words, Words]:
-    """b and a of a blob that was read."""
+    """Return b and a of a blob that was read."""
     b = np.frombuffer(blob, "<u8", header.rows, _HEADER.size)
     start = _HEADER.size + 8 * header.rows
     if header.seeded:
@@ -168,7 +168,7 @@ class Adder:
         self._count += header.count
 
     def total(self) -> bytes:
-        """Give the encrypted total so far."""
+        """Return the encrypted total so far."""
         if self._total is None:
             raise ConfigError("nothing was added: an encrypted total needs at least one vector")
         total = replace(self._total, seeded=False, count=self._count)

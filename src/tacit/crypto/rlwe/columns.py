@@ -136,7 +136,7 @@ class Cipher:
         return ((b + entries) << 64 - KEPT_BITS) >> 64 - KEPT_BITS
 
     def _times_secret(self, words: Words) -> Integers:
-        """Limbs of the product with the key's polynomial."""
+        """Return the limbs of the product with the key's polynomial."""
         return back(transform(limbs_of(words)) * self._s)
 
 
@@ -170,7 +170,7 @@ class Adder:
         self._count += header.count
 
     def total(self) -> bytes:
-        """Give the encrypted total so far."""
+        """Return the encrypted total so far."""
         if self._total is None:
             raise ConfigError("nothing was added: an encrypted total needs at least one summand")
         words = self._words.copy()
@@ -208,12 +208,12 @@ class Multiplier:
 
 
 def key_id_of(secret: Secret) -> bytes:
-    """Name of a key, which tells nothing of it."""
+    """Return the id of a key, which tells nothing of it."""
     return hashlib.sha256(b"tacit rlwe columns key id" + secret.reveal()).digest()[:KEY_ID_BYTES]
 
 
 def _digits(stack: Floats, outputs: int) -> Floats:
-    """Polynomials of the matrices' rows (digit × piece × DEGREE), in digits around zero."""
+    """Return the polynomials of the matrices' rows (digit × piece × DEGREE), in digits around zero."""
     rows = stack.shape[-1]
     held = together(rows, outputs)
     count = -(-rows // held)
@@ -230,7 +230,7 @@ def _digits(stack: Floats, outputs: int) -> Floats:
 
 
 def _entries(rows: int, outputs: int, products: Integers, matrices: int) -> Integers:
-    """Coefficients that hold an entry of the product, output by output."""
+    """Return the coefficients that hold an entry of the product, output by output."""
     held = together(rows, outputs)
     used = products.reshape(matrices, -1, DEGREE)[..., : held * rows * outputs]
     each = used.reshape(matrices, -1, outputs, rows)[:, :rows, :, rows - 1]

@@ -28,7 +28,7 @@ _MAGIC = b"TCP1"
 
 
 def together(rows: int, outputs: int) -> int:
-    """Rows of the matrix that one polynomial holds.
+    """Return how many rows of the matrix one polynomial holds.
 
     >>> together(65, 10), together(500, 10)
     (6, 0)
@@ -37,7 +37,7 @@ def together(rows: int, outputs: int) -> int:
 
 
 def pieces(rows: int, outputs: int, matrices: int) -> int | None:
-    """Polynomials of a product with so many matrices; None if the columns do not fit into one.
+    """Count the polynomials of a product with so many matrices; None if the columns do not fit into one.
 
     >>> pieces(65, 10, 1), pieces(65, 10, 10), pieces(500, 10, 1)
     (11, 110, None)
@@ -142,17 +142,17 @@ def read(key_id: bytes, blob: bytes, *kinds: str, whole: bool = True) -> Header:
 
 
 def key_of(blob: bytes) -> bytes:
-    """Id of the key that a blob names, whichever that is."""
+    """Return the id of the key that a blob names, whichever that is."""
     return bytes(HEADER.unpack_from(blob)[4]) if len(blob) >= HEADER.size else b""
 
 
 def mask(seed: bytes) -> Words:
-    """The polynomial a that a seed stands for."""
+    """Expand a seed into the polynomial a that it stands for."""
     return expand(Secret(seed), WORDS * DEGREE, np.uint32).reshape(WORDS, DEGREE)
 
 
 def polynomials(header: Header, blob: bytes) -> tuple[Words, Words]:
-    """b and a of columns, as words."""
+    """Return b and a of columns, as words."""
     size = 4 * WORDS * DEGREE
     b = np.frombuffer(blob, "<u4", WORDS * DEGREE, HEADER.size).reshape(WORDS, DEGREE)
     start = HEADER.size + size
@@ -162,7 +162,7 @@ def polynomials(header: Header, blob: bytes) -> tuple[Words, Words]:
 
 
 def kept(header: Header, blob: bytes) -> tuple[Integers, Integers]:
-    """b (one value for each entry) and a (piece × DEGREE) of a product."""
+    """Return b (one value for each entry) and a (piece × DEGREE) of a product."""
     wire = np.frombuffer(blob, np.uint8, len(blob) - HEADER.size - CHECKSUM_BYTES, HEADER.size)
     room = np.zeros((len(wire) // 6, 8), np.uint8)
     room[:, :6] = wire.reshape(-1, 6)
@@ -172,5 +172,5 @@ def kept(header: Header, blob: bytes) -> tuple[Integers, Integers]:
 
 
 def packed(values: Integers) -> bytes:
-    """Six bytes each."""
+    """Write values as their lowest six bytes each."""
     return values.astype("<i8").reshape(-1, 1).view(np.uint8)[:, : KEPT_BITS // 8].tobytes()

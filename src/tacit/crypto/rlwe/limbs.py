@@ -18,14 +18,14 @@ Words = NDArray[np.uint32]
 
 
 def cut(words: Words) -> Integers:
-    """Four limbs of 24 bits out of three words of 32."""
+    """Cut three words of 32 bits into four limbs of 24."""
     low, middle, high = words.astype(np.int64)
     cut = [low, low >> 24 | middle << 8, middle >> 16 | high << 16, high >> 8]
     return np.stack(cut) & _LOW
 
 
 def words_of(limbs: Integers) -> Words:
-    """Three words of 32 bits out of four limbs of 24."""
+    """Join four limbs of 24 bits into three words of 32."""
     first, second, third, fourth = limbs
     return np.stack([first | second << 24, second >> 8 | third << 16, third >> 16 | fourth << 8]).astype(
         np.uint32
@@ -33,7 +33,7 @@ def words_of(limbs: Integers) -> Words:
 
 
 def limbs_of(words: Words) -> Floats:
-    """Limbs around zero, as numbers to be transformed."""
+    """Return limbs around zero, as numbers to be transformed."""
     limbs = cut(words)
     for place in range(4):
         over = limbs[place] >> LIMB - 1
@@ -44,14 +44,14 @@ def limbs_of(words: Words) -> Floats:
 
 
 def carried(limbs: Integers) -> Integers:
-    """Limbs from 0 to 2²⁴ - 1; what is beyond 2⁹⁶ vanishes."""
+    """Carry limbs over, so that each is from 0 to 2²⁴ - 1; what is beyond 2⁹⁶ vanishes."""
     for place in range(3):
         limbs[place + 1] += limbs[place] >> LIMB
     return limbs & _LOW
 
 
 def rounded(limbs: Transformed, digits: Transformed) -> Integers:
-    """Upper 48 bits of the products (piece × DEGREE) of a polynomial with each piece."""
+    """Return the upper 48 bits of the products (piece × DEGREE) of a polynomial with each piece."""
     found = np.zeros((len(limbs), digits.shape[1], DEGREE), np.int64)
     for unit in range(2 * len(limbs)):  # of 2¹²; what is beyond 2⁹⁶ vanishes
         pairs = [((unit - place) // 2, place) for place in range(unit % 2, min(unit + 1, len(digits)), 2)]

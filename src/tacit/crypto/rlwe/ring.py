@@ -24,7 +24,7 @@ Transformed = NDArray[np.complex128]
 
 
 def transform(coefficients: NDArray[Any]) -> Transformed:
-    """Fourier transform along the last axis, of DEGREE real coefficients each.
+    """Compute the Fourier transform along the last axis, of DEGREE real coefficients each.
 
     Folded to polynomials modulo X^HALF - i first: real coefficients lose nothing by that.
     """
@@ -34,14 +34,14 @@ def transform(coefficients: NDArray[Any]) -> Transformed:
 
 
 def back(transformed: Transformed) -> NDArray[np.int64]:
-    """Integer coefficients of a product of transforms."""
+    """Return the integer coefficients of a product of transforms."""
     product = np.fft.ifft(transformed) * _TWIST.conj()
     found: NDArray[np.int64] = np.rint(np.concatenate([product.real, product.imag], axis=-1)).astype(np.int64)
     return found
 
 
 def secret_polynomial(secret: Secret, label: bytes) -> Transformed:
-    """Transform of a key's polynomial with coefficients -1, 0, 1; each label has a polynomial of its own."""
+    """Transform a key's polynomial with coefficients -1, 0, 1; each label has a polynomial of its own."""
     own = Secret(hashlib.sha256(label + secret.reveal()).digest())
     stream = expand(own, DEGREE // 2, np.uint64).view(np.uint8)  # four bytes a coefficient
     fair = stream[stream < 255][:DEGREE]  # 255 values fall into three equal parts
@@ -50,7 +50,7 @@ def secret_polynomial(secret: Secret, label: bytes) -> Transformed:
 
 
 def noise(count: int) -> NDArray[np.int64]:
-    """Fresh centred binomial noise."""
+    """Draw fresh centred binomial noise."""
     words = expand(new_seed(), 2 * count, np.uint32)
     coins = np.bitwise_count(words & np.uint32((1 << NOISE_BITS) - 1)).astype(np.int64)
     found: NDArray[np.int64] = coins[:count] - coins[count:]

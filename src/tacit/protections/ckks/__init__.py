@@ -70,7 +70,7 @@ class CKKS(Protection):
 
     @property
     def opens(self) -> Place:
-        """At the clients."""
+        """Where totals open: always at the clients."""
         return "clients"
 
     @property
@@ -108,7 +108,7 @@ class CKKS(Protection):
 
     @property
     def terms(self) -> KeyTerms:
-        """Of the key that clients share."""
+        """The terms on which the clients' shared key is made and renewed."""
         return KeyTerms(self.name, self.generate, self.maker, self.rotate_every, at_enrolment=True)
 
     def generate(self, wishes: Mapping[str, Any]) -> tuple[Secret, Mapping[str, bytes]]:
@@ -137,16 +137,16 @@ class CKKS(Protection):
         return Slots.of(layout, summands, self.scheme)
 
     def error(self, layout: Layout, contributions: int, total: Mapping[str, Any] | None = None) -> float:
-        """Half a rounding unit at the most, so a third of one on average."""
+        """Return the typical error: at most half a rounding unit, so a third of one on average."""
         if found := self.columns(layout):
             return found[1].unit(cipher_of(total or {}), kind_of(total or {})) / sqrt(12)
         slots = self.slots(layout, contributions)
         return slots.unit / sqrt(12) if not slots.fine.any() else FINE
 
     def at_coordinator(self, link: Link) -> CKKSCoordinator:
-        """Add and multiply ciphertexts."""
+        """Return the coordinator half, which adds and multiplies ciphertexts."""
         return CKKSCoordinator(self, link)
 
     def at_client(self, party: Party) -> CKKSClient:
-        """Encrypt, and open totals."""
+        """Return the client half, which encrypts and opens totals."""
         return CKKSClient(self, party)

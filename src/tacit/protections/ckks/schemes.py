@@ -20,7 +20,7 @@ class Coefficients:
     """Values in coefficients: :mod:`tacit.crypto.rlwe`."""
 
     def rounding_unit(self, bound: float, summands: int) -> float:
-        """Unit to which an opened total is rounded."""
+        """Return the unit to which an opened total is rounded."""
         return rlwe.rounding_unit(bound, summands)
 
     def make_keys(self) -> tuple[Secret, bytes]:
@@ -55,7 +55,7 @@ class Slotted:
         return parameter_set(self.name)
 
     def rounding_unit(self, bound: float, summands: int) -> float:
-        """Unit to which an opened total is rounded."""
+        """Return the unit to which an opened total is rounded."""
         unit: float = self.parameters.rounding_unit(bound, summands)
         return unit
 
@@ -79,7 +79,7 @@ class Slotted:
         return Adder(self.parameters, key_id)
 
     def header(self, key_id: bytes, blob: bytes, kind: Kind = "sum") -> Any:
-        """Check a blob."""
+        """Check a blob, and return its header."""
         from tacit.crypto.ckks import blob as blobs
         from tacit.crypto.ckks.parameters import ring_of
 
@@ -93,7 +93,7 @@ class CoefficientColumns:
     key: ClassVar[str] = "columns"  # under which name the coordinator keeps the id of the key
 
     def public(self, secret: Secret, features: Iterable[int]) -> Mapping[str, bytes]:
-        """The key's id."""
+        """Return the key's id."""
         return {self.key: columns.key_id_of(secret)}
 
     def cipher(self, secret: Secret) -> columns.Cipher:
@@ -113,7 +113,7 @@ class CoefficientColumns:
         return columns.Multiplier(memory[self.key])
 
     def unit(self, blob: bytes, kind: Kind) -> float:
-        """Rounding unit of what a blob opens to."""
+        """Return the rounding unit of what a blob opens to."""
         return columns.read(columns.key_of(blob), blob, kind, whole=False).unit
 
 
@@ -124,7 +124,7 @@ class SlottedColumns(Slotted):
     key: ClassVar[str] = "slots"
 
     def public(self, secret: Secret, features: Iterable[int]) -> Mapping[str, bytes]:
-        """The key's id, and rotation keys for these numbers of features."""
+        """Return the key's id, and rotation keys for these numbers of features."""
         from tacit.crypto.ckks import make_keys, rotations_for
 
         steps = {step for size in features for step in rotations_for(self.parameters, size)}
@@ -140,7 +140,7 @@ class SlottedColumns(Slotted):
         return _product(self.parameters, memory["evaluation"], memory[self.key])
 
     def unit(self, blob: bytes, kind: Kind) -> float:
-        """Rounding unit of what a blob opens to."""
+        """Return the rounding unit of what a blob opens to."""
         from tacit.crypto.ckks import column_unit
         from tacit.crypto.ckks.blob import key_of
 

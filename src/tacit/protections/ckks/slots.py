@@ -69,7 +69,7 @@ class Slots:
         return self._cuts[-1]
 
     def encode(self, vector: Vector) -> Vector:
-        """Slots of a client's vector."""
+        """Return the slots of a client's vector."""
         if not np.isfinite(vector).all():
             raise DataError("NaN or infinite values cannot be encrypted: look for them in the data")
         narrow, wide = self._groups
@@ -84,7 +84,7 @@ class Slots:
         return np.concatenate([slots, np.ldexp(np.concatenate(digits).astype(np.float64), -self.digit_bits)])
 
     def decode(self, slots: Vector) -> Vector:
-        """Values of an opened total."""
+        """Return the values of an opened total."""
         if slots.size != self.count:
             raise ProtectionError(f"total of {slots.size} slots does not belong to {self.bounds.size} values")
         narrow, wide = self._groups

@@ -215,7 +215,7 @@ class SharedKeyClient(ClientHalf):
         return {**open_channel(self.party, greeting), **self.key.introduce(greeting)}
 
     def receive(self, ticket: Mapping[str, Any]) -> None:
-        """Take the key."""
+        """Take the key that rode on the ask, if any."""
         self.key.receive(ticket)
 
 

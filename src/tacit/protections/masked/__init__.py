@@ -89,11 +89,11 @@ class Masked(Protection):
                 raise ConfigError(f"{name} is {share}: it is a part of all clients, from 0 to below 1")
 
     def at_coordinator(self, link: Link) -> MaskedCoordinator:
-        """Add uploads, and remove the masks from their sum."""
+        """Return the coordinator half, which adds uploads and removes the masks from their sum."""
         return MaskedCoordinator(self, link)
 
     def at_client(self, party: Party) -> MaskedClient:
-        """Agree on masks with neighbours, and add them to vectors."""
+        """Return the client half, which agrees on masks with neighbours and adds them to vectors."""
         return MaskedClient(self, party)
 
     @property

@@ -221,7 +221,7 @@ class MaskedClient(AuthenticatedClient):
 
     @step
     def unmask(self, message: Message) -> Message:
-        """Give one share for each neighbour: of its seed if it arrived, of its key if it vanished."""
+        """Return one share for each neighbour: of its seed if it arrived, of its key if it vanished."""
         party, state, slot = self.party, self.party.state, message["slot"]
         if state.get("mask/slot") != slot or f"mask/held/{slot}" not in party.vault:
             raise OpeningError(

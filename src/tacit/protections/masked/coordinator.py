@@ -186,7 +186,7 @@ class MaskedSum:
             add_masks(total, some)
 
     def request_shares(self, arrived: Mapping[str, bytes]) -> dict[str, list[Share]]:
-        """Last wave: return shares of each client's seed or key, one from each neighbour that arrived."""
+        """Collect, in the last wave, shares of each client's seed or key from each neighbour that arrived."""
         batch, names = self.batch, list(arrived)
         common = {"slot": self.slot, "survivors": len(names), "list": digest_names(names)}
         jobs = LazyJobs(

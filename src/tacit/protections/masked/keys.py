@@ -119,7 +119,7 @@ class KeyAgreement:
     def _read_offers(
         self, replies: Replies, refuse: Refuse, root: bytes, first: int, count: int, sparse: bool
     ) -> dict[str, Offer]:
-        """First wave: return who takes part, with which keys, and with numbers that were committed to."""
+        """Return who takes part, with which keys, and with numbers that were committed to (first wave)."""
         offers = {}
         for party, reply in replies:
             try:
@@ -148,7 +148,7 @@ def _deal_jobs(batch: Batch, offers: Mapping[str, Offer], tree: MerkleTree | Non
 
 
 def _read_deals(batch: Batch, replies: Replies, refuse: Refuse) -> None:
-    """Second wave: keep the sealed shares that each client deals to its neighbours."""
+    """Keep the sealed shares that each client deals to its neighbours (second wave)."""
     length = NONCE + 2 * SHARE * batch.count + TAG
     for party, reply in replies:
         others = batch.neighbours(party)

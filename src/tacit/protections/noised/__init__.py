@@ -171,19 +171,19 @@ class Noised(Protection):
         return self.inner_protection.rotates_keys
 
     def min_contributions(self, agreed: int) -> int:
-        """As the inner protection has it: key holders among its parties ask only that one."""
+        """Return the inner protection's minimum: key holders among its parties ask only that one."""
         return self.inner_protection.min_contributions(agreed)
 
     def error(self, layout: Layout, contributions: int, total: Mapping[str, Any] | None = None) -> float:
-        """As the inner protection: noise is not an error."""
+        """Return the error of the inner protection: noise is not an error."""
         return self.inner_protection.error(without_columns(layout), contributions, total)
 
     def at_coordinator(self, link: Link) -> NoisedCoordinator:
-        """Keep the budget, and add the noise to opened totals if it is central."""
+        """Return the coordinator half, which keeps the budget and adds central noise to opened totals."""
         return NoisedCoordinator(self, link)
 
     def at_client(self, party: Party) -> NoisedClient:
-        """Clip, and add a part of the noise if it is distributed."""
+        """Return the client half, which clips and adds a part of the noise if it is distributed."""
         return NoisedClient(self, party)
 
     def at_service(self, party: Party) -> ClientHalf:

@@ -29,15 +29,15 @@ class NoisedClient(ClientHalf):
         self.inner = settings.inner_protection.at_client(party)
 
     def introduce(self, greeting: Mapping[str, Any]) -> Mapping[str, Any]:
-        """As the inner protection does."""
+        """Return the inner protection's introduction; noise adds nothing to it."""
         return self.inner.introduce(greeting)
 
     def receive(self, ticket: Mapping[str, Any]) -> None:
-        """As the inner protection does."""
+        """Hand the ticket to the inner protection, which may find a key in it."""
         self.inner.receive(ticket)
 
     def settle(self) -> None:
-        """As the inner protection does."""
+        """Let the inner protection forget what it prepared for sums that never came."""
         self.inner.settle()
 
     def find_step(self, name: str) -> Callable[[Message], Message]:

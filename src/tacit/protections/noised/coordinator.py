@@ -68,19 +68,19 @@ class NoisedCoordinator(CoordinatorHalf):
         self.budget: Budget | None = None
 
     def greet(self) -> Mapping[str, Any]:
-        """As the inner protection does."""
+        """Return the greeting of the inner protection; noise adds nothing to it."""
         return self.inner.greet()
 
     def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
-        """As the inner protection does."""
+        """Let the inner protection check what came with a party's introduction."""
         self.inner.welcome(party, fields)
 
     def admit(self, names: Sequence[str]) -> None:
-        """As the inner protection does."""
+        """Let the inner protection give parties that come later their keys."""
         self.inner.admit(names)
 
     def settle(self) -> None:
-        """As the inner protection does."""
+        """Let the inner protection forget what it prepared for sums that never came."""
         self.inner.settle()
 
     def prepare(self, sums: int) -> None:

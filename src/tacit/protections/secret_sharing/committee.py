@@ -87,11 +87,11 @@ class Committee(SecretSharing):
         return min(self.threshold, holders) if self.scheme == "shamir" else holders
 
     def at_coordinator(self, link: Link) -> CommitteeCoordinator:
-        """Have committees elected, and relay shares to them."""
+        """Return the coordinator half, which has committees elected and relays shares to them."""
         return CommitteeCoordinator(self, link)
 
     def at_client(self, party: Party) -> CommitteeClient:
-        """Take part in elections, deal shares to the committee, and hold them as a member."""
+        """Return the client half, which takes part in elections, deals shares and holds them as a member."""
         return CommitteeClient(self, party)
 
 

@@ -47,7 +47,7 @@ class ShareHolder(SharedKeyClient):
 
     @step
     def take_key(self, message: Message) -> Message:
-        """Say that the clients' key has come, which rode on the ask."""
+        """Acknowledge the key, which ``receive`` has stored before this step runs."""
         return Message()
 
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:

@@ -87,11 +87,11 @@ class Shares(SecretSharing):
         return min(holders, floor(holders * self.threshold + 1e-9) + 1)
 
     def at_coordinator(self, link: Link) -> SharesCoordinator:
-        """Relay shares among all clients."""
+        """Return the coordinator half, which relays shares among all clients."""
         return SharesCoordinator(self, link)
 
     def at_client(self, party: Party) -> SharesClient:
-        """Deal shares to all clients, and hold theirs."""
+        """Return the client half, which deals shares to all clients and holds theirs."""
         return SharesClient(self, party)
 
 

@@ -49,7 +49,7 @@ def confusion(matrix: NDArray[Any], labels: Sequence[object]) -> str:
 
 
 def confusion_height(labels: Sequence[object]) -> float:
-    """Height in inches that keeps the cells of a confusion matrix square."""
+    """Return the height in inches that keeps the cells of a confusion matrix square."""
     left, below = _margins(labels)
     return HALF - left + below
 
@@ -62,7 +62,7 @@ def _margins(labels: Sequence[object]) -> tuple[float, float]:
 
 
 def _depths(matrix: NDArray[Any]) -> NDArray[np.float64]:
-    """Opacity of each cell: its share of the row; errors are lifted, for they are few and matter."""
+    """Return each cell's opacity: its share of the row; errors are lifted, for they are few and matter."""
     shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     hits = np.eye(len(matrix), dtype=bool)
     depths: NDArray[np.float64] = np.where(hits, 0.1 + 0.8 * shares, 0.15 + 0.8 * np.sqrt(shares))

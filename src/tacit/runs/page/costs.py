@@ -118,7 +118,7 @@ def _cards(items: Iterable[tuple[str, str, str]]) -> str:
 
 
 def _waves(result: Mapping[str, Any], waves: list[Mapping[str, Any]]) -> str:
-    """The bytes of each wave, and what a deployed engine added to them."""
+    """Set the bytes of each wave, and what a deployed engine added to them."""
     if not waves:
         return ""
     svg = figures.wave_traffic(

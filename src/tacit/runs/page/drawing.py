@@ -65,7 +65,7 @@ class Sheet:
         return axes
 
     def text(self, value: object, longest: int = 28) -> str:
-        """Give a stand-in for a text from the data; a long one is cut."""
+        """Return a stand-in for a text from the data; a long one is cut."""
         text = str(value)
         self._texts.append(text if len(text) <= longest else text[: longest - 1] + "…")
         return f"text-{len(self._texts) - 1:05d}-"

@@ -44,7 +44,7 @@ def _is_sound(row: Mapping[str, Any]) -> bool:
 
 
 def _promises(promises: Mapping[str, Any]) -> str:
-    """What the protection promised, as far as the result holds it."""
+    """Set what the protection promised, as far as the result holds it."""
     pairs: list[tuple[str, object]] = [("protection", promises.get("name"))]
     pairs.append(("totals open at", promises.get("opens")))
     for title, words in (("keys", "key at {}"), ("sees", "{} may see")):

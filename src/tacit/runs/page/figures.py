@@ -180,5 +180,5 @@ def legend_above(axes: Axes, **settings: Any) -> None:
 
 
 def margin_of(labels: Sequence[object], least: float = 0.35) -> float:
-    """Width in inches that the longest label needs, up to what a drawing can spare."""
+    """Return the width in inches that the longest label needs, up to what a drawing can spare."""
     return float(np.clip(0.066 * max((len(str(label)) for label in labels), default=0) + 0.15, least, 1.45))

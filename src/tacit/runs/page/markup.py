@@ -90,10 +90,10 @@ def sentence(text: str) -> str:
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """Give a mapping as it is, and anything else as an empty one."""
+    """Return a mapping as it is, and anything else as an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def sequence(value: object) -> Sequence[Any]:
-    """Give a list or tuple as it is, and anything else as an empty one."""
+    """Return a list or tuple as it is, and anything else as an empty one."""
     return value if isinstance(value, list | tuple) else []

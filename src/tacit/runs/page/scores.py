@@ -28,7 +28,7 @@ SAME, AGAINST = "same as pooled data", " against pooled data"
 
 
 def scores_of(result: Mapping[str, Any], way: str) -> dict[str, float]:
-    """Give the finite scores of one way of training; the run's own stand in for missing federated ones."""
+    """Return the finite scores of one way of training; the run's own stand in for missing federated ones."""
     found = dict(mapping(mapping(result.get("scores")).get(way)))
     if way == "federated":
         found = {name: result.get(name) for name in SHARES | OTHERS} | found
@@ -130,13 +130,13 @@ def _class_figure(ours: Mapping[str, float], pooled: Mapping[str, float], height
 
 
 def per_class(scores: Mapping[str, Any]) -> dict[str, float]:
-    """Give the F1 of each class by label, of those that have one."""
+    """Return the F1 of each class by label, of those that have one."""
     lines = [mapping(line) for line in sequence(scores.get("per_class"))]
     return {str(line.get("label")): f1 for line in lines if (f1 := number(line.get("f1"))) is not None}
 
 
 def confusion_of(rows: object) -> NDArray[np.int64] | None:
-    """Give a square matrix of counts, or None if that is not what is there.
+    """Return a square matrix of counts, or None if that is not what is there.
 
     >>> confusion_of([[1, 2], [3, 4]]).tolist(), confusion_of([[1, 2]]), confusion_of(None)
     ([[1, 2], [3, 4]], None, None)

@@ -33,7 +33,7 @@ def _is_hidden(character: str) -> bool:
 
 
 def number(value: object) -> float | None:
-    """Give a finite number as a float, and anything else as None.
+    """Return a finite number as a float, and anything else as None.
 
     >>> number(3), number(float("nan")), number("3"), number(True)
     (3.0, None, None, None)
