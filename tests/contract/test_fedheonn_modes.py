@@ -7,6 +7,7 @@ from tacit import Federation, FedHEONN, Preparation, Table
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.message import Message
 from tacit.engines.holdings import Holdings
+from tacit.models.activations import ACTIVATIONS
 from tacit.protections.plain import Plain
 
 MODES = ("sealed", "paper", "robust")
@@ -144,3 +145,23 @@ def test_sealed_mode_needs_no_arithmetic_at_the_coordinator(protect, reference):
             if isinstance(value, np.ndarray)
         ]
         assert not arrays  # sealed shares only
+
+
+@pytest.mark.parametrize("mode", ["sealed", "paper", "robust"])
+@pytest.mark.parametrize("activation", ["logistic", "softplus"])
+@pytest.mark.parametrize("targets", [1, 2])
+def test_slopes_weigh_the_rows_of_a_regression(mode, activation, targets):
+    """Also with one target: then one Gram matrix does not mean that all slopes are the same."""
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(120, 3))
+    y = rng.uniform(0.05, 0.95, size=(120, targets))
+    table = Table.of(X, y[:, 0] if targets == 1 else y, task="regression")
+    federation = Federation.of({f"s{i}": table.take(slice(i * 40, i * 40 + 40)) for i in range(3)})
+    method = FedHEONN(mode=mode, lam=0.0, activation=activation)
+    found = federation.train(method, preparation=RAW, protect="plain").model.weights
+    f, A = ACTIVATIONS[activation], np.column_stack([np.ones(len(X)), X])
+    for output in range(targets):
+        slope = f.slope_at_target(y[:, output])
+        b = slope * f.inverse(y[:, output])
+        expected = np.linalg.lstsq(slope[:, None] * A, b, rcond=None)[0]
+        np.testing.assert_allclose(found[:, output], expected, rtol=1e-7)

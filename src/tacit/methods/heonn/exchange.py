@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any, ClassVar
 
@@ -80,11 +80,13 @@ class Units:
     lengths: Matrix  # of the columns, with headroom for later clients; 1 for columns of zeros
     slope: float  # the largest f'
     target_length: float | None  # the largest of F d̄; None if not known beforehand, as in regression
+    constant_slope: bool  # f' is ``slope`` for every row and output, so that rows need no factor
 
     @classmethod
     def of(cls, activation: str, schema: Schema, norms: Matrix) -> Units:
         """Return the units for columns with these sums of squares; the first column is that of the ones."""
-        return _units_of(activation, schema.task == "classification", norms.tobytes())
+        constant = has_constant_slope(activation, schema)
+        return _units_of(activation, schema.task == "classification", constant, norms.tobytes())
 
     @property
     def target_unit(self) -> float:
@@ -109,19 +111,20 @@ class Units:
 
     def first(self, size: int) -> Units:
         """Return the units of the first columns."""
-        return Units(self.lengths[:size], self.slope, self.target_length)
+        return replace(self, lengths=self.lengths[:size])
 
 
 @lru_cache(maxsize=256)  # the same for all clients; one for each estimator of an ensemble
-def _units_of(activation: str, classification: bool, squares: bytes) -> Units:
+def _units_of(activation: str, classification: bool, constant: bool, squares: bytes) -> Units:
     norms = np.frombuffer(squares)
     lengths = np.sqrt(HEADROOM * np.where(norms > 0, norms, 1.0))
     lengths.flags.writeable = False
     if not classification:
-        return Units(lengths, MAX_SLOPE[activation], None)
+        return Units(lengths, MAX_SLOPE[activation], None, constant)
     inverses, slopes = _invert_class_targets(activation)
     largest = max(abs(slope * inverse) for slope, inverse in zip(slopes, inverses, strict=True))
-    return Units(lengths, max(slopes), largest * float(np.sqrt(HEADROOM * max(float(norms[0]), 1.0))))
+    target_length = largest * float(np.sqrt(HEADROOM * max(float(norms[0]), 1.0)))
+    return Units(lengths, max(slopes), target_length, constant)
 
 
 def find_absurd(piece: Matrix) -> str | None:

@@ -40,7 +40,7 @@ class Paper(Exchange):
         """Return U S and m of a client's rows (algorithm 1)."""
         X = rows.designs[0]
         m = X.T @ (rows.slope**2 * rows.d_bar) / _unit_of_m(units)
-        if grams == 1:
+        if units.constant_slope:
             factors = units.slope * factor(X)[None]
         else:
             factors = stack([factor(X * rows.slope[:, [output]]) for output in range(grams)])

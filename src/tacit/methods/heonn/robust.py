@@ -32,7 +32,7 @@ class Robust(Exchange):
     def terms(self, rows: Rows, units: Units, grams: int) -> dict[str, Any]:
         """Return the triangles of a client's rows, padded to full height."""
         X, b = rows.designs[0], rows.slope * rows.d_bar
-        if grams == 1:
+        if units.constant_slope:
             return {"triangle": _pad(triangle(units.slope * X, b))[None]}
         each = [triangle(X * rows.slope[:, [o]], b[:, [o]]) for o in range(grams)]
         return {"triangle": np.stack([_pad(R) for R in each])}

@@ -49,15 +49,15 @@ class Sealed(Exchange):
         size, outputs = rows.designs[0].shape[1], rows.d_bar.shape[1]
         gram = np.empty((len(rows.folds), self.scales, grams, size * (size + 1) // 2))
         m = np.empty((len(rows.folds), self.scales, size, outputs))
-        # F is one number times I wherever one Gram matrix serves all outputs: rows need no factor then.
-        square = units.slope**2 if grams == 1 else 1.0
-        weighted = rows.d_bar if grams == 1 else rows.slope**2 * rows.d_bar
+        constant = units.constant_slope
+        square = units.slope**2 if constant else 1.0
+        weighted = rows.d_bar if constant else rows.slope**2 * rows.d_bar
         for scale, design in enumerate(rows.designs):
             for fold, members in enumerate(rows.folds):
                 X = design[members]
                 m[fold, scale] = units.scale_m(square * (X.T @ weighted[members]))
                 for which in range(grams):
-                    A = X if grams == 1 else X * rows.slope[members, which, None]
+                    A = X if constant else X * rows.slope[members, which, None]
                     gram[fold, scale, which] = upper(units.scale_gram(square * (A.T @ A)))
         if not self.selection.folds:
             return {"gram": gram, "m": m}
