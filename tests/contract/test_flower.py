@@ -24,6 +24,7 @@ from tacit.core.secret import Secret
 from tacit.deploy.launch import launch
 from tacit.deploy.local import LocalFederation, processes_of
 from tacit.deploy.site import learnt
+from tacit.engines.policy import Policy
 from tacit.engines.sitefolder import SiteFolder
 from tacit.methods import METHODS
 from tacit.protections import PROTECTIONS
@@ -34,6 +35,7 @@ pytestmark = pytest.mark.xdist_group("flower")  # one federation for all: two co
 
 CLIENTS = ("client-1", "client-2", "client-3")
 MAIN = "import sys; sys.argv[0] = 'tacit'; from tacit.cli import main; main()"
+WIDE = Policy(protections=tuple(PROTECTIONS), min_clients=1, rows=1, min_count=1)
 QUICK = {"paillier": {"key_bits": 2048}, "ring": {"key_bits": 2048}}
 
 
@@ -41,7 +43,7 @@ QUICK = {"paillier": {"key_bits": 2048}, "ring": {"key_bits": 2048}}
 def federation(tmp_path_factory):
     """A SuperLink, three sites and a key server; nothing of them is left afterwards."""
     home = tmp_path_factory.mktemp("federation")
-    with LocalFederation(home, CLIENTS, ["key-server"]) as found:
+    with LocalFederation(home, CLIENTS, ["key-server"], policy=WIDE) as found:
         yield found
     assert processes_of(home) == []
 
@@ -251,7 +253,7 @@ def own_rows(federation, rows):
     for name, text in before.items():
         own = text.replace("experiment = true", "experiment = false")
         more = f'data = "{rows["classification"]}"\ntarget = "target"\n'
-        (federation.site(name) / "site.toml").write_text(own + more)
+        (federation.site(name) / "site.toml").write_text(more + own)
     yield {"name": "sites", "target": None, "holdout": 0.2}
     for name, text in before.items():
         (federation.site(name) / "site.toml").write_text(text)

@@ -45,6 +45,7 @@ from tacit.deploy.connection import Connection, probe, read_connection
 from tacit.deploy.federation import DeployedFederation
 from tacit.deploy.site import learnt, new_site
 from tacit.engines.flower import SMALL, FlowerEngine, pack, unpack
+from tacit.engines.policy import Policy
 from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, new_unlock, write_private
 from tacit.engines.store import PartyStore
 from tacit.methods import METHODS
@@ -58,6 +59,7 @@ from tests.quick import representatives
 
 CLIENTS = ("client-1", "client-2", "client-3")
 SERVICES = ("key-server",)
+WIDE = Policy(modes=("sealed", "paper"), protections=tuple(PROTECTIONS), min_clients=1, rows=1, min_count=1)
 
 
 class Grid:
@@ -110,7 +112,7 @@ def sites(tmp_path):
         key = new_unlock().encode()
         write_private(tmp_path / f"{name}.unlock", key)
         settings = SiteSettings(name, experiment=True, unlock=str(tmp_path / f"{name}.unlock"))
-        folders[name] = SiteFolder.create(tmp_path / name, settings, Secret(key))
+        folders[name] = SiteFolder.create(tmp_path / name, settings, Secret(key), WIDE)
     identity = {name: folder.identity for name, folder in folders.items()}
     roster = Roster(
         identity[COORDINATOR], {n: identity[n] for n in CLIENTS}, {n: identity[n] for n in SERVICES}
@@ -476,7 +478,7 @@ class TestBadInput:
 def own(site, path):
     """Let a site bring rows of its own, and take part in no experiments."""
     text = (site / "site.toml").read_text().replace("experiment = true", "experiment = false")
-    (site / "site.toml").write_text(text + f'data = "{path}"\ntarget = "target"\n')
+    (site / "site.toml").write_text(f'data = "{path}"\ntarget = "target"\n' + text)
 
 
 class TestOwnRows:
