@@ -13,14 +13,18 @@ import pytest
 from tacit.core.errors import QuorumError
 from tacit.core.manifest import Components
 from tacit.core.message import Message
+from tacit.core.party import identity_of
 from tacit.core.secret import Secret
+from tacit.crypto.channel import identity_public
 from tacit.data.preparation import Preparation
 from tacit.deploy import answer as answering
+from tacit.deploy.launch import encode_settings
 from tacit.engines.policy import Policy
 from tacit.methods.fedheonn import FedHEONN
 from tacit.protections import PROTECTIONS
 from tacit.protections.noised import Noised
-from tacit.protections.plain import Plain
+from tacit.protections.plain import Plain, PlainClient
+from tacit.runs.settings import OWN_ROWS, Settings
 from tests.helpers.deployed import OWN, coordinator_at, engine_of, make_sites
 
 ROW = np.array([[3.25, -1.5, 42.0]])
@@ -75,23 +79,20 @@ def test_a_stranger_s_signature_is_refused(sites, protection):
 
 
 def test_an_operator_whom_the_policy_names_is_answered(tmp_path):
-    from tacit.core.party import identity_of
-    from tacit.crypto.channel import identity_public
-
     policy = replace(WIDE, operators=(identity_public(identity_of(STRANGER)).hex(),))
     sites = make_sites(tmp_path, {"north": (ROW, ["yes"])}, policy=policy)
     assert stolen(ask(sites, PARTS, secret=STRANGER, link=SIGNED)) == ROW[0].tolist()
 
 
+@pytest.fixture(scope="module")
+def enrolled(sites):
+    """The pinned coordinator, which has enrolled the site; what it sent is known to whoever carried it."""
+    coordinator = ask(sites, PARTS, engine=engine_of(sites), link=SIGNED)
+    coordinator.enrol()
+    return coordinator
+
+
 class TestWhoeverReachesTheSite:
-    """The pinned coordinator has enrolled the site; what it sent is known to whoever carried it."""
-
-    @pytest.fixture(scope="class")
-    def enrolled(self, sites):
-        coordinator = ask(sites, PARTS, engine=engine_of(sites), link=SIGNED)
-        coordinator.enrol()
-        return coordinator
-
     def test_an_ask_without_a_tag_is_refused(self, sites, enrolled):
         engine = enrolled.link.transport.engine
         call = {"$serial": 7, "$step": "client.contribute", "$manifest": enrolled.manifest.digest}
@@ -131,14 +132,11 @@ class TestWhoeverReachesTheSite:
         call = Message.decode(engine.asked[0][1]) | {"$serial": 99}
         assert "a message is not authentic" in last_refusal(engine, call.encode())
 
-    def test_the_rows_kept_aside_cannot_be_changed_within_a_run(self, sites, enrolled):
+    def test_the_rows_kept_aside_cannot_be_changed_within_a_run(self, enrolled, monkeypatch):
         """Sums over one row more and one less would show that row."""
-        from tacit.deploy.launch import encode_settings
-        from tacit.runs.settings import OWN_ROWS, Settings
-
         engine = enrolled.link.transport.engine
         other = Settings.from_tables({"data": {"name": OWN_ROWS, "holdout": 0.5}})
-        engine.config = {"settings": encode_settings(other)}
+        monkeypatch.setattr(engine, "config", {"settings": encode_settings(other)})
         with pytest.raises(QuorumError, match="enrolled under other settings of this run"):
             enrolled.reveal(PARTS.preparation.moments)
 
@@ -155,8 +153,6 @@ class TestWhoeverReachesTheSite:
 
 def test_a_protection_that_opens_no_channel_is_refused(sites, monkeypatch):
     """Of a plug-in, say: its coordinator signs, but nothing would show that later asks are authentic."""
-    from tacit.protections.plain import PlainClient
-
     monkeypatch.setattr(PlainClient, "introduce", lambda self, greeting: {})
     coordinator = ask(sites, PARTS, link=SIGNED)
     with pytest.raises(QuorumError, match="under a protection whose halves open a channel"):

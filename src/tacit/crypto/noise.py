@@ -100,8 +100,8 @@ def add_noise(
     root = math.sqrt(max(1, len(total)))
     unit = 2.0 ** math.floor(math.log2(_positive("bound", bound) / (FINENESS * root)))
     deviation = _positive("multiplier", multiplier) * (bound / unit + 2 * root)
-    noisy: Vector = (np.rint(total / unit) + discrete_gaussian(deviation**2, len(total), rng)) * unit
-    return noisy
+    whole: Vector = np.rint(total / unit)
+    return (whole + discrete_gaussian(deviation**2, len(total), rng)) * unit
 
 
 # -- the discrete Gaussian ----------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def answer(
             return raw
     except TacitError as error:
         return refusal(type(error).__name__, error.public)
-    except Exception as error:  # noqa: BLE001  # whatever an ask makes this site raise is a refusal
+    except Exception as error:  # whatever an ask makes this site raise is a refusal
         log.debug("%s: an ask failed", folder.name, exc_info=error)
         return refusal(type(error).__name__, "an ask that cannot be read")
 
@@ -96,8 +96,8 @@ def _check_invitation(folder: SiteFolder, party: Party, message: Message, settin
         raise ConfigError(f"{folder.name} takes part in no experiments, where models are read at sites")
     if manifest.experiment != experiment:
         raise ConfigError(
-            f"the manifest of run {manifest.run} and its settings differ on whether it is an experiment: start "
-            "it with `tacit run`"
+            f"the manifest of run {manifest.run} and its settings differ on whether it is an experiment: "
+            "start it with `tacit run`"
         )
     components = assemble(manifest)
     policy.check(folder.name, manifest, components)
@@ -122,8 +122,8 @@ def _check_channel(party: Party) -> None:
     """Refuse whoever has agreed on no key with this site: nothing would show that asks are authentic."""
     if "channel" not in party.vault:
         raise ProtectionError(
-            f"{party.id} answers only asks that carry a tag, under a key agreed on at enrolment: enrol it first, "
-            "under a protection whose halves open a channel"
+            f"{party.id} answers only asks that carry a tag, under a key agreed on at enrolment: enrol it "
+            "first, under a protection whose halves open a channel"
         )
 
 

@@ -87,8 +87,8 @@ class EpsilonLedger:
             (elsewhere,) = connection.execute(others, key).fetchone()
             if limit is not None and elsewhere + epsilon > limit:
                 raise ProtectionError(
-                    f"an epsilon of {limit:g} over all runs is accepted here: {elsewhere:.4g} is spent, and this "
-                    f"run would cost {epsilon:.4g}; its owner can raise [accept] epsilon_total"
+                    f"an epsilon of {limit:g} over all runs is accepted here: {elsewhere:.4g} is spent, and "
+                    f"this run would cost {epsilon:.4g}; its owner can raise [accept] epsilon_total"
                 )
             row = (terms, run, *key[1:], before + charge.releases, epsilon, time.time())
             connection.execute("INSERT OR REPLACE INTO spent VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
@@ -122,6 +122,6 @@ class EpsilonLedger:
                 yield connection
         except (OSError, sqlite3.Error) as error:
             raise UnavailableError(
-                f"the account of epsilon {self.path} cannot be used: {error}. Nothing was computed: make room "
+                f"the account {self.path.name} cannot be used: {error}. Nothing was computed: make room "
                 "and see to the permissions, or put a copy back"
             ) from None

@@ -31,11 +31,11 @@ class Policy:
     methods : tuple of str, optional
         Methods that may be asked for. Left out: all that are installed.
     modes : tuple of str
-        Modes that may be asked for, of methods that have them. In the others than ``sealed`` each client sends
+        Modes that may be asked for, of methods that have them. In others than ``sealed`` each client sends
         values in the clear.
     protections : tuple of str, optional
-        Protections under which the site takes part; for ``noised`` the inner one must be named, too. Left out:
-        all that hide a single client's contribution, so not ``plain``.
+        Protections under which the site takes part; for ``noised`` the inner one must be named, too. Left
+        out: all that hide a single client's contribution, so not ``plain``.
     min_clients : int
         Fewest contributions over which a run may open a total.
     rows : int
@@ -143,8 +143,8 @@ class Policy:
             raise _refused(site, "epsilon", f"{cost:.4g}", f"at most {self.epsilon:g}")
         if self.epsilon_total is not None and spent + cost > self.epsilon_total:
             raise ConfigError(
-                f"{site} accepts an epsilon of {self.epsilon_total:g} over all runs, {spent:.4g} is spent, and "
-                f"this run may cost {cost:.4g}: ask for less, or let its owner raise [accept] epsilon_total"
+                f"{site} accepts an epsilon of {self.epsilon_total:g} over all runs, {spent:.4g} is spent, "
+                f"and this run may cost {cost:.4g}: ask for less, or raise [accept] epsilon_total there"
             )
 
     def to_toml(self) -> str:

@@ -98,9 +98,7 @@ class ExamplePrivacy(SettingsGroup):
         """Return how many steps look at as many rows as so many epochs."""
         return max(1, round(epochs / self.sampling))
 
-    def begin_round(
-        self, party: Party, number: int, rounds: int, epochs: int
-    ) -> np.random.Generator | None:
+    def begin_round(self, party: Party, number: int, rounds: int, epochs: int) -> np.random.Generator | None:
         """Count a round at a client before its noise is drawn, and return where its coins come from.
 
         A round that the budget does not allow is refused, whoever asks for it. Experiments repeat their coins
@@ -108,7 +106,10 @@ class ExamplePrivacy(SettingsGroup):
         """
         if not self.noise:
             return None
-        used, affordable = max(party.state.get(ROUNDS, 0), number), self.count_affordable_rounds(rounds, epochs)
+        used, affordable = (
+            max(party.state.get(ROUNDS, 0), number),
+            self.count_affordable_rounds(rounds, epochs),
+        )
         if used >= affordable:
             raise ProtectionError(
                 f"the budget of {self.epsilon:g} for each row is spent after {used} rounds: "
@@ -130,7 +131,7 @@ class ExamplePrivacy(SettingsGroup):
         return _epsilon(self.noise, self.sampling, self.delta, rounds * self.count_steps(epochs))
 
     def bound_epsilon(self, rounds: int, epochs: int) -> float:
-        """Return the epsilon that a run of so many rounds costs any one row at most; infinite without noise."""
+        """Return the epsilon that a run of so many rounds costs a row at most; infinite without noise."""
         if not self.noise:
             return inf
         return self.compute_epsilon(max(1, self.count_affordable_rounds(rounds, epochs)), epochs)

@@ -101,8 +101,8 @@ def signer(greeting: Mapping[str, Any], run: str, identities: Iterable[bytes]) -
                 return identity
     found = "is signed by nobody whom this site has pinned" if isinstance(signed, bytes) else "is not signed"
     raise ProtectionError(
-        f"manifest {run[:12]}… {found}: ask as the coordinator of its roster.toml, or let its owner name your "
-        "identity in [accept] operators"
+        f"manifest {run[:12]}… {found}: ask as the coordinator of its roster.toml, or let its owner name "
+        "your identity in [accept] operators"
     )
 
 

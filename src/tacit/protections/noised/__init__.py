@@ -172,7 +172,7 @@ class Noised(Protection):
 
     @property
     def own_epsilon(self) -> float:
-        """The budget, if clients add the noise; a coordinator's noise protects nobody from the coordinator."""
+        """The budget, if clients add the noise; a coordinator's noise protects nobody from it."""
         return self.epsilon if self.where == "distributed" else inf
 
     def min_contributions(self, agreed: int) -> int:
