@@ -28,6 +28,7 @@ from tacit.engines.policy import Policy
 from tacit.engines.sitefolder import SiteFolder
 from tacit.methods import METHODS
 from tacit.protections import PROTECTIONS
+from tacit.protections.keys.authenticated import FIELD_NAMES
 from tacit.runs.job import execute
 from tacit.runs.settings import Settings
 
@@ -106,12 +107,22 @@ def assert_same(result, reference, protection):
     theirs = reference.result
     for key in ("messages", "clients", "protect", "method"):
         assert result[key] == theirs[key]
+    # Within one process plain sums go untagged; a site answers nobody without keys and tags.
+    untagged = not PROTECTIONS.build(protection).authenticated
     for key in ("bytes_up", "bytes_down"):
-        assert result[key] == pytest.approx(theirs[key], rel=0.01)
+        more = result[key] - theirs[key]
+        assert 0 < more < 100 * result["messages"] if untagged else abs(more) < 0.01 * theirs[key]
     assert result.keys() == theirs.keys()
     steps = [[wave["step"] for wave in found["ledger"]["waves"]] for found in (result, theirs)]
     assert steps[0] == steps[1]
-    seen = [[{**row, "bytes": 0} for row in found["exposure"]] for found in (result, theirs)]
+    seen = [
+        [
+            {**row, "bytes": 0}
+            for row in found["exposure"]
+            if not (untagged and row["what"] == FIELD_NAMES["exchange"])
+        ]
+        for found in (result, theirs)
+    ]
     assert seen[0] == seen[1]
 
 

@@ -50,6 +50,7 @@ from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, new_unloc
 from tacit.engines.store import PartyStore
 from tacit.methods import METHODS
 from tacit.protections import PROTECTIONS
+from tacit.protections.keys.authenticated import FIELD_NAMES
 from tacit.protections.noised.coordinator import NoisedCoordinator
 from tacit.runs.checkpoint import read_checkpoint
 from tacit.runs.job import execute
@@ -201,14 +202,28 @@ def test_every_protection_gives_what_the_embedded_engine_gives(protection, sites
     with keys_once():
         ours, theirs = on_grid(sites, chosen), execute(chosen)
     same(ours, theirs, protection)
-    for key in ("bytes_up", "bytes_down", "messages", "clients"):
-        assert ours.result[key] == pytest.approx(theirs.result[key], rel=0.01), key  # seals vary by bytes
+    # Within one process plain sums go untagged; a site answers nobody without keys and tags.
+    untagged = not PROTECTIONS.build(protection).authenticated
+    for key in ("messages", "clients"):
+        assert ours.result[key] == theirs.result[key]
+    for key in ("bytes_up", "bytes_down"):
+        more = ours.result[key] - theirs.result[key]
+        if untagged:
+            assert 0 < more < 100 * ours.result["messages"], key
+        else:
+            assert abs(more) < 0.01 * theirs.result[key], key  # seals vary by bytes
     assert [wave["step"] for wave in ours.result["ledger"]["waves"]] == [
         wave["step"] for wave in theirs.result["ledger"]["waves"]
     ]
-    assert [{**row, "bytes": 0} for row in ours.result["exposure"]] == [
-        {**row, "bytes": 0} for row in theirs.result["exposure"]
+    seen = [
+        [
+            {**row, "bytes": 0}
+            for row in run.result["exposure"]
+            if not (untagged and row["what"] == FIELD_NAMES["exchange"])
+        ]
+        for run in (ours, theirs)
     ]
+    assert seen[0] == seen[1]
     engine = ours.result["engine"]
     assert engine["name"] == "flower"
     assert 0 < engine["overhead_bytes"] / engine["messages"] < 1000

@@ -68,6 +68,8 @@ def answer(
             raw = performed(party, message, job, assemble, timeout=timeout, keep_reply=True, limit=limit)
             if "manifest" in party.state:
                 _check_channel(party)
+            else:
+                party.state.clear()  # it could not enrol: nothing is remembered of that
             return raw
     except TacitError as error:
         return refusal(type(error).__name__, error.public)
