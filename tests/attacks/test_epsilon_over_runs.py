@@ -179,6 +179,18 @@ def test_a_step_that_fails_after_its_noise_is_counted(tmp_path):
         coordinator.round(METHOD.update, METHOD.step)
 
 
+def test_a_run_that_the_site_has_forgotten_has_spent_its_budget(tmp_path):
+    """Stores forget old runs; the same signed manifest then enrols the site once more."""
+    sites = sites_of(tmp_path)
+    for _ in range(2):
+        coordinator = begin(sites, run="again")
+        with pytest.raises(QuorumError, match="it allows 4 releases|is spent after 2 rounds"):
+            for _ in range(METHOD.rounds + 1):
+                coordinator.round(METHOD.update, METHOD.step)
+        SiteFolder(sites["north"].path).store.forget(coordinator.manifest.digest)
+    assert ledger_of(sites).total() == pytest.approx(COST)
+
+
 class TestLedger:
     CHARGE = Charge("row", 1.0, 0.1, 1e-5, 5, 10)
 

@@ -36,7 +36,7 @@ def run_table(result: Mapping[str, Any]) -> RenderableType:
 
 
 def budget_table(spent: Sequence[Mapping[str, Any]]) -> Table:
-    """What noise has cost a site's rows, run by run."""
+    """Return what noise has cost a site's rows, run by run."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("run", style="cyan", no_wrap=True)
     table.add_column("unit")

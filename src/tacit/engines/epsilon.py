@@ -54,7 +54,7 @@ class EpsilonLedger:
     ...     ledger = EpsilonLedger(Path(folder, "epsilon.db"))
     ...     ledger.charge("terms", "run-1", Charge("row", 1.0, 0.1, 1e-5, 10, 20))
     ...     [(spent.run, spent.releases, round(spent.epsilon, 1)) for spent in ledger.list()]
-    [('run-1', 10, 2.3)]
+    [('run-1', 10, 3.6)]
     """
 
     def __init__(self, path: Path) -> None:
