@@ -151,6 +151,28 @@ class TestWhoeverReachesTheSite:
         )
 
 
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ("", "carries no settings"),
+        ("[]", "carries no settings"),
+        ('{"data": 3}', r"\[data\] is 3: write it as a table"),
+        ('{"data": {"name": "sites", "holdout": 1.0}}', "holdout is 1.0"),
+        ('{"data": {"name": "/etc/passwd"}}', "takes part in no experiments: run it with data = 'sites'"),
+        # No code is looked for that an unsigned text names.
+        ('{"data": {"name": "sites"}, "method": {"name": "a.module:Class"}}', None),
+    ],
+)
+def test_what_a_run_says_of_itself_is_not_trusted(sites, settings, reason):
+    engine = replace(engine_of(sites), config={"settings": settings})
+    coordinator = ask(sites, PARTS, engine=engine, link=SIGNED)
+    if reason is None:
+        coordinator.enrol()
+    else:
+        with pytest.raises(QuorumError, match=reason):
+            coordinator.enrol()
+
+
 def test_a_protection_that_opens_no_channel_is_refused(sites, monkeypatch):
     """Of a plug-in, say: its coordinator signs, but nothing would show that later asks are authentic."""
     monkeypatch.setattr(PlainClient, "introduce", lambda self, greeting: {})

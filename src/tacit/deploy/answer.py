@@ -19,6 +19,7 @@ import numpy as np
 
 from tacit.core.charge import Charge
 from tacit.core.client import manifest_of, under
+from tacit.core.component import from_plain
 from tacit.core.errors import ConfigError, ProtectionError, TacitError
 from tacit.core.exposure import COORDINATOR
 from tacit.core.manifest import Manifest
@@ -32,7 +33,8 @@ from tacit.engines.sitefolder import SiteFolder
 from tacit.engines.sites import performed, site_secret
 from tacit.protections.keys.authenticated import signer
 from tacit.runs.experiment import build_federation
-from tacit.runs.settings import OWN_ROWS, Settings
+from tacit.runs.settings import OWN_ROWS, Settings, table_of
+from tacit.runs.tables import DataSettings
 
 log = logging.getLogger("tacit.site")
 
@@ -59,7 +61,7 @@ def answer(
         run = message["$manifest"]
         if not isinstance(run, str):
             raise ConfigError("an ask that names no manifest")
-        settings = settings_of(config)
+        settings = _read_settings(folder, config)
         with folder.store.step(run, party_of(folder, settings)) as party:
             if message["$step"] in ENROLMENT and "manifest" not in party.state:
                 _check_invitation(folder, party, message, settings)
@@ -142,8 +144,6 @@ def _terms(manifest: Manifest) -> str:
 def party_of(folder: SiteFolder, settings: Settings) -> Party:
     """The party that a site plays in a run."""
     experiment = settings.data.name != OWN_ROWS
-    if experiment and not folder.settings.experiment:
-        raise ConfigError(f"{folder.name} takes part in no experiments: run it with data = '{OWN_ROWS}'")
 
     @cache
     def rows() -> tuple[Holdings, int]:
@@ -185,11 +185,25 @@ def party_of(folder: SiteFolder, settings: Settings) -> Party:
 
 def settings_of(config: Mapping[str, Any]) -> Settings:
     """Read the settings that a run's configuration carries."""
-    try:
-        tables = msgspec.json.decode(str(config.get("settings", "")))
-    except msgspec.DecodeError:
-        raise ConfigError("the run's configuration carries no settings: start it with `tacit run`") from None
+    return Settings.from_tables(_tables(config))
+
+
+def _read_settings(folder: SiteFolder, config: Mapping[str, Any]) -> Settings:
+    """Read what a site needs of settings that nobody has signed: if it brings its own rows, `[data]` only."""
+    tables = _tables(config)
+    data = table_of(tables, "data")
+    if data.get("name") == OWN_ROWS:
+        return Settings(from_plain(DataSettings, data, "[data]"))
+    if not folder.settings.experiment:
+        raise ConfigError(f"{folder.name} takes part in no experiments: run it with data = '{OWN_ROWS}'")
     return Settings.from_tables(tables)
+
+
+def _tables(config: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(str(config.get("settings", "")), type=dict[str, Any])
+    except msgspec.MsgspecError:
+        raise ConfigError("the run's configuration carries no settings: start it with `tacit run`") from None
 
 
 def _own(folder: SiteFolder, settings: Settings) -> Holdings:
