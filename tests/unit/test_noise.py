@@ -122,6 +122,19 @@ def test_close_decisions_go_on_exactly():
     assert not noise._decide(doubtful[0], gamma, lambda count: np.full(count, 2**64 - 1, np.uint64))
 
 
+def test_close_digits_go_on_exactly():
+    rate = Fraction(1, 2)
+    weights = [math.exp(-k * k / 2) for k in range(20)]
+    for k in (1, 2, 3):
+        chance = sum(weights[k:]) / sum(weights)
+        near = [int(chance * 2**64) + far for far in (-(2**14), 2**14)]  # beyond the error of this float
+        assert [noise._decide_step(word, rate, None) for word in near] == [k, k - 1]
+    # Nothing but zeros: the number is below ever more chances, until a bit of it says where it is.
+    zeros = iter([0] * 5)
+    assert noise._decide_step(0, rate, lambda count: [next(zeros, 2**64 - 1)]) > 20
+    assert noise._decide_step(2**64 - 1, rate, None) == 0
+
+
 def test_close_decisions_are_taken_exactly_by_the_sampler(monkeypatch):
     # With a margin of one every decision is exact: the draws must be the same.
     quick = discrete_gaussian(Fraction(50, 7), 200, np.random.default_rng(3))
