@@ -32,7 +32,7 @@ def test_control_a_sum_of_gradients_is_spoiled():
         assert not np.isfinite(network.gradient(weights, ROWS, LABELS)).all()
 
 
-@pytest.mark.parametrize("kind", ["mlp", "torch"])
+@pytest.mark.parametrize("kind", ["mlp", pytest.param("torch", marks=pytest.mark.slow)])
 def test_an_overflowing_row_counts_as_zero(kind):
     if kind == "mlp":
         network, rows = MLP((2, 2, 2)), ROWS
