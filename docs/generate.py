@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tacit.cli.promises import changed, described, lines
-from tacit.core.component import Option
+from tacit.core.component import Option, list_options
 from tacit.data.partition import PARTITIONERS
+from tacit.engines.policy import Policy
 from tacit.methods import METHODS
 from tacit.protections import PROTECTIONS
 from tacit.runs.keys import describe, flag_of, group_options, list_keys, options_in
@@ -147,8 +148,14 @@ def settings() -> str:
     return table(["Table", "Key", "Flag", "Default", "Meaning"], rows)
 
 
+def accept() -> str:
+    """Every key of a site's policy."""
+    rows = [[f"`{each.name}`", code(each.default), meaning(each)] for each in list_options(Policy)]
+    return table(["Key", "Default", "Accepts"], rows)
+
+
 MAKERS: dict[str, Callable[..., str]] = {
-    each.__name__: each for each in (protections, promises, methods, options, partitions, settings)
+    each.__name__: each for each in (protections, promises, methods, options, partitions, settings, accept)
 }
 
 

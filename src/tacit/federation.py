@@ -83,6 +83,7 @@ class Federation:
         self._secret = site_secret(seed, COORDINATOR)
         self._pinned: Callable[[str], bytes] = partial(pinned_identity, seed)
         self._preshared: frozenset[str] = frozenset()
+        self._authenticated = False  # in one process there is nobody to be kept out: plain sums go untagged
         self._evaluated = bool(holdings.kept.any())
 
     @classmethod
@@ -231,6 +232,7 @@ class Federation:
                 secret=self._secret,
                 pinned=self._pinned,
                 preshared=self._preshared,
+                authenticated=self._authenticated,
                 transcript=transcript,
             )
             coordinator = Coordinator(link)

@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from tacit.core.charge import Charge
+from tacit.engines.epsilon import EpsilonLedger
 from tests.quick import representatives
 
 Tacit = Callable[..., Any]
@@ -580,3 +582,23 @@ def test_interrupting_a_run(tmp_path: Path) -> None:
     assert result["error"] == {"type": "Interrupted", "text": "stopped by the user", "exit_code": 130}
     assert all(json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines())
     assert not (folder / "model.safetensors").exists()
+
+
+def test_a_site_shows_what_it_accepts_and_what_noise_has_cost(tacit: Tacit, tmp_path: Path) -> None:
+    made = tacit("site", "new", "north", "--name", "north", "--json")
+    assert made.code == 0
+    written = (tmp_path / "north" / "site.toml").read_text()
+    assert "[accept]" in written
+    assert "min_clients = 3\n" in written
+    assert tacit("site", "budget", "north").out.startswith("epsilon 0 at delta 0 in all; no limit is set")
+    (tmp_path / "north" / "site.toml").write_text(written + "epsilon_total = 8.0\n")
+    ledger = EpsilonLedger(tmp_path / "north" / "epsilon.db")
+    ledger.charge("terms", "the-run", Charge("row", 1.2, 0.1, 1e-5, 100, 300))
+    said = tacit("site", "budget", "north", "--json").json
+    assert (said["site"], said["limit"], said["delta"]) == ("north", 8.0, 1e-5)
+    (run,) = said["runs"]
+    assert (run["run"], run["unit"], run["releases"]) == ("the-run", "row", 100)
+    assert said["epsilon"] == run["epsilon"] == ledger.total() > 1
+    shown = tacit("site", "budget", "north").out
+    assert "the-run" in shown
+    assert "8 is the limit over all runs" in shown

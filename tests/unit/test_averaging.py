@@ -589,7 +589,7 @@ class TestPrivacyOfExamples:
     METHOD = FedAvg(
         rounds=8,
         architecture=SMALL,
-        privacy=ExamplePrivacy(noise=1.0, sampling=0.2, epsilon=6.0),
+        privacy=ExamplePrivacy(noise=1.2, sampling=0.2, epsilon=6.0),
     )
 
     def test_training_stops_at_its_budget(self, digits):

@@ -14,7 +14,7 @@ import pytest
 import tacit.crypto.noise as noise
 from tacit.core.errors import ConfigError, DataError, UnavailableError
 from tacit.crypto.accounting import ORDERS, Accountant, Release, sigma_for
-from tacit.crypto.noise import clip_l2, discrete_gaussian, gaussian, integer_sensitivity
+from tacit.crypto.noise import add_noise, clip_l2, discrete_gaussian, flip_coins, integer_sensitivity
 
 MILLION = 1_000_000
 
@@ -77,16 +77,28 @@ def test_parts_of_the_noise_add_up_to_the_accounted_variance():
     assert np.abs(counts / len(total) - probabilities(variance, 200)).max() < 0.0018  # six deviations
 
 
-def test_continuous_noise_has_its_variance():
-    assert gaussian(3.0, MILLION).var() == pytest.approx(9, rel=0.02)
-    assert (np.abs(gaussian(1.0, MILLION + 1)) < 1).mean() == pytest.approx(0.682689, abs=0.004)
+def test_sums_of_floats_get_noise_on_a_grid():
+    total = np.random.default_rng(0).normal(size=MILLION)
+    noisy = add_noise(total, bound=2.0, multiplier=1.5)
+    assert (noisy - total).var() == pytest.approx(9, rel=0.02)
+    assert (np.abs(noisy - total) < 3).mean() == pytest.approx(0.682689, abs=0.004)
+    # Every value is a whole number of units, of which a clipped vector has at least 4096 for each √d.
+    unit = 2.0 ** math.floor(math.log2(2.0 / (4096 * math.sqrt(MILLION))))
+    assert (noisy / unit == np.rint(noisy / unit)).all()
+    assert add_noise(np.array([3.0]), 1.0, 1e-6).tolist() == pytest.approx([3.0], abs=1e-4)
+
+
+def test_coins_fall_with_their_probability():
+    assert flip_coins(0.1, MILLION).mean() == pytest.approx(0.1, abs=0.002)
+    assert flip_coins(1.0, 1000).all()
+    again = [flip_coins(0.5, 100, np.random.default_rng(1)).tolist() for _ in range(2)]
+    assert again[0] == again[1] != flip_coins(0.5, 100).tolist()
 
 
 def test_a_generator_repeats_and_the_system_does_not():
-    for draw in (gaussian, discrete_gaussian):
-        same = [draw(25.0, 100, np.random.default_rng(7)).tolist() for _ in range(2)]
-        assert same[0] == same[1]
-        assert draw(25.0, 100).tolist() != draw(25.0, 100).tolist()
+    same = [discrete_gaussian(25.0, 100, np.random.default_rng(7)).tolist() for _ in range(2)]
+    assert same[0] == same[1]
+    assert discrete_gaussian(25.0, 100).tolist() != discrete_gaussian(25.0, 100).tolist()
 
 
 def test_close_decisions_go_on_exactly():
@@ -110,6 +122,19 @@ def test_close_decisions_go_on_exactly():
     assert not noise._decide(doubtful[0], gamma, lambda count: np.full(count, 2**64 - 1, np.uint64))
 
 
+def test_close_digits_go_on_exactly():
+    rate = Fraction(1, 2)
+    weights = [math.exp(-k * k / 2) for k in range(20)]
+    for k in (1, 2, 3):
+        chance = sum(weights[k:]) / sum(weights)
+        near = [int(chance * 2**64) + far for far in (-(2**14), 2**14)]  # beyond the error of this float
+        assert [noise._decide_step(word, rate, None) for word in near] == [k, k - 1]
+    # Nothing but zeros: the number is below ever more chances, until a bit of it says where it is.
+    zeros = iter([0] * 5)
+    assert noise._decide_step(0, rate, lambda count: [next(zeros, 2**64 - 1)]) > 20
+    assert noise._decide_step(2**64 - 1, rate, None) == 0
+
+
 def test_close_decisions_are_taken_exactly_by_the_sampler(monkeypatch):
     # With a margin of one every decision is exact: the draws must be the same.
     quick = discrete_gaussian(Fraction(50, 7), 200, np.random.default_rng(3))
@@ -131,7 +156,8 @@ def test_uniform_integers_leave_the_uneven_end_out():
 def test_senseless_sizes_are_refused(value):
     for call in (
         lambda: clip_l2(np.ones(2), value),
-        lambda: gaussian(value, 2),
+        lambda: add_noise(np.ones(2), value, 1.0),
+        lambda: add_noise(np.ones(2), 1.0, value),
         lambda: discrete_gaussian(value, 2),
         lambda: integer_sensitivity(value, 1.0, 2),
         lambda: Release(value),

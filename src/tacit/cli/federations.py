@@ -107,6 +107,27 @@ def new_site(
     stdout.print("\nput the federation's roster.toml there; identity and exchange are not secret, unlock is")
 
 
+@site_app.command("budget")
+@guarded
+def site_budget(
+    folder: Annotated[Path, typer.Argument(help="The site's folder.")], as_json: Json = False
+) -> None:
+    """Show what noise has cost a site's rows, run by run and in all."""
+    from tacit.cli.tables import budget_table
+    from tacit.engines.sitefolder import SiteFolder
+
+    site = SiteFolder(folder)
+    spent, limit = site.ledger.list(), site.policy.epsilon_total
+    total = {"epsilon": sum(each.epsilon for each in spent), "delta": sum(each.delta for each in spent)}
+    if as_json:
+        say_json({"site": site.name, **total, "limit": limit, "runs": [vars(each) for each in spent]})
+        return
+    if spent:
+        stdout.print(budget_table([vars(each) for each in spent]))
+    rest = "no limit is set" if limit is None else f"{limit:g} is the limit over all runs"
+    stdout.print(f"epsilon {total['epsilon']:.4g} at delta {total['delta']:.3g} in all; {rest}")
+
+
 @site_app.command("export")
 @guarded
 def export_site(

@@ -35,6 +35,20 @@ def run_table(result: Mapping[str, Any]) -> RenderableType:
     return Group(Text(title, style="bold"), scores, Text(), _costs(result), told)
 
 
+def budget_table(spent: Sequence[Mapping[str, Any]]) -> Table:
+    """Return what noise has cost a site's rows, run by run."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("run", style="cyan", no_wrap=True)
+    table.add_column("unit")
+    for heading in ("noise", "sampling", "releases", "delta", "epsilon"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in spent:
+        numbers = (f"{row[name]:.4g}" for name in ("noise", "sampling"))
+        costs = (f"{row['releases']:,}", f"{row['delta']:.3g}", f"{row['epsilon']:.4g}")
+        table.add_row(*map(Text, (row["run"], row["unit"], *numbers, *costs)))
+    return table
+
+
 ABOUT = {
     "each client": "each",
     "another client": "another",

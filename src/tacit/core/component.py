@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import math
 import typing
 from collections.abc import Mapping
 from contextlib import suppress
@@ -100,6 +101,11 @@ class Component:
 
     def carry_over(self, party: Party, earlier: Party) -> None:
         """Take over what a client must not count anew from an earlier attempt at the same run."""
+
+    @property
+    def own_epsilon(self) -> float:
+        """Epsilon that a run costs at most by noise that clients add themselves; infinite without such."""
+        return math.inf
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> typing.Self:

@@ -36,6 +36,8 @@ class Link:
         Returns the identity key that the coordinator has pinned for a party.
     preshared : frozenset of str
         Parties whose lasting exchange keys all others have pinned.
+    authenticated : bool
+        Whether asks are authenticated under every protection, as deployed sites demand.
     """
 
     def __init__(
@@ -49,9 +51,11 @@ class Link:
         secret: Secret | None = None,
         pinned: Callable[[str], bytes] | None = None,
         preshared: frozenset[str] = frozenset(),
+        authenticated: bool = False,
         transcript: Transcript | None = None,
     ) -> None:
         self.manifest = manifest
+        self.authenticated = authenticated
         self.components = components
         self.preshared = preshared
         self.vault = Vault()

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tacit.core.charge import Charge
 from tacit.core.errors import ConfigError, SecretError
 from tacit.core.events import Noted
 from tacit.core.message import Message
@@ -63,6 +64,7 @@ class Party:
     """One party as its own steps see it."""
 
     __slots__ = (
+        "_charge",
         "_data",
         "_earlier",
         "_holdout",
@@ -90,6 +92,7 @@ class Party:
         identity: Secret | None = None,  # signing key, where it is not the one that belongs to ``secret``
         preshared: Callable[[str], tuple[Secret, bytes]] | None = None,  # lasting exchange keys
         earlier: Callable[[str], Party | None] | None = None,  # itself under another manifest, by digest
+        charge: Callable[[Charge], None] | None = None,  # counts noise durably, and refuses too much of it
     ) -> None:
         self.id = id
         self._data = data
@@ -99,6 +102,7 @@ class Party:
         self._identity = identity
         self._preshared = preshared
         self._earlier = earlier
+        self._charge = charge
         self.state = State()
         self.vault = Vault()
         self.cache = {} if cache is None else cache
@@ -152,6 +156,11 @@ class Party:
     def persistent(self) -> bool:
         """Whether what this party knows now can be found by :meth:`earlier` later."""
         return self._earlier is not None
+
+    def charge(self, charge: Charge) -> None:
+        """Count noise before it is drawn, where the site keeps an account; the site may refuse it."""
+        if self._charge is not None:
+            self._charge(charge)
 
     def rng(self, *label: object) -> np.random.Generator:
         """Return randomness of this party alone; the same label gives the same stream."""

@@ -73,6 +73,11 @@ class Protection(Component):
         return ()
 
     @property
+    def inner_protection(self) -> Protection | None:
+        """The protection that this one is around, if it is around one."""
+        return None
+
+    @property
     def promises(self) -> Promises:
         """What this protection promises with these settings."""
         raise TypeError(f"{type(self).__name__} must state its promises")

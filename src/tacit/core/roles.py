@@ -28,6 +28,10 @@ class Described(Protocol):
     def carry_over(self, party: Party, earlier: Party) -> None:
         """Take over what a client must not count anew from an earlier attempt at the same run."""
 
+    @property
+    def own_epsilon(self) -> float:
+        """Epsilon that a run costs at most by noise that clients add themselves; infinite without such."""
+
 
 class LearningMethod(Described, Protocol):
     """What is learnt from sums: see :class:`tacit.methods.base.Method`."""

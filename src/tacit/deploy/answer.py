@@ -1,25 +1,45 @@
-"""What a site does with an ask, whatever carried it: load what it remembers, perform, keep, reply."""
+"""What a site does with an ask, whatever carried it: check who asks, load what it remembers, perform, reply.
+
+A site enrols in a run whose manifest the coordinator that it has pinned, or an operator that its policy
+names, has signed, and which that policy accepts. Every later ask carries a tag under the key that the two
+agreed on then. Anything else is refused before a row is touched.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import logging
 from collections.abc import Mapping
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from tacit.core.errors import ConfigError, TacitError
-from tacit.core.manifest import Components, Manifest
+from tacit.core.charge import Charge
+from tacit.core.client import manifest_of, under
+from tacit.core.component import from_plain
+from tacit.core.errors import ConfigError, ProtectionError, TacitError
+from tacit.core.exposure import COORDINATOR
+from tacit.core.manifest import Manifest
 from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.party import Party, identity_of
+from tacit.core.transport import ENROLMENT
 from tacit.data.files import load
 from tacit.engines.assembly import assemble
 from tacit.engines.holdings import Holdings, holdings_of
 from tacit.engines.sitefolder import SiteFolder
 from tacit.engines.sites import performed, site_secret
+from tacit.protections.keys.authenticated import signer
 from tacit.runs.experiment import build_federation
-from tacit.runs.settings import OWN_ROWS, Settings
+from tacit.runs.settings import OWN_ROWS, Settings, table_of
+from tacit.runs.tables import DataSettings
+
+log = logging.getLogger("tacit.site")
+
+ASKER = "asker"  # in a party's state: identity of whoever signed the manifest
+SETTINGS = "settings"  # in a party's state: digest of the run's settings when it enrolled
 
 
 def answer(
@@ -41,12 +61,23 @@ def answer(
         run = message["$manifest"]
         if not isinstance(run, str):
             raise ConfigError("an ask that names no manifest")
-        with folder.store.step(run, party_of(folder, config)) as party:
-            build = partial(_build, folder)
-            return performed(party, message, job, build, timeout=timeout, keep_reply=True, limit=limit)
-    except (TacitError, KeyError) as error:
-        text = error.public if isinstance(error, TacitError) else f"an ask without {error}"
-        return refusal(type(error).__name__, text)
+        settings = _read_settings(folder, config)
+        with folder.store.step(run, party_of(folder, settings)) as party:
+            if message["$step"] in ENROLMENT and "manifest" not in party.state:
+                _check_invitation(folder, party, message, settings)
+            else:
+                _check_enrolled(folder, party, message, settings)
+            raw = performed(party, message, job, assemble, timeout=timeout, keep_reply=True, limit=limit)
+            if "manifest" in party.state:
+                _check_channel(party)
+            else:
+                party.state.clear()  # it could not enrol: nothing is remembered of that
+            return raw
+    except TacitError as error:
+        return refusal(type(error).__name__, error.public)
+    except Exception as error:  # whatever an ask makes this site raise is a refusal
+        log.debug("%s: an ask failed", folder.name, exc_info=error)
+        return refusal(type(error).__name__, "an ask that cannot be read")
 
 
 def refusal(kind: str, text: str) -> bytes:
@@ -54,19 +85,65 @@ def refusal(kind: str, text: str) -> bytes:
     return Message({"$failure": f"{kind}: {text}", "$cpu": 0.0}).encode()
 
 
-def _build(folder: SiteFolder, manifest: Manifest) -> Components:
-    """Build what a manifest names, unless it asks for what this site does not do."""
+def _check_invitation(folder: SiteFolder, party: Party, message: Message, settings: Settings) -> None:
+    """Refuse a manifest that nobody who may ask has signed, and one that the site does not accept."""
+    manifest = Manifest.from_message(Message.decode(message["manifest"]))
+    if manifest.digest != message["$manifest"]:
+        raise ProtectionError(
+            f"an invitation to run {manifest.run} under the digest of another manifest: it was changed"
+        )
+    policy, experiment = folder.policy, settings.data.name != OWN_ROWS
+    may_ask = [folder.roster.pinned(COORDINATOR), *map(bytes.fromhex, policy.operators)]
+    party.state[ASKER] = signer(under("guard/", message), manifest.digest, may_ask)
+    party.state[SETTINGS] = _digest(settings)
     if manifest.experiment and not folder.settings.experiment:
         raise ConfigError(f"{folder.name} takes part in no experiments, where models are read at sites")
-    return assemble(manifest)
+    if manifest.experiment != experiment:
+        raise ConfigError(
+            f"the manifest of run {manifest.run} and its settings differ on whether it is an experiment: "
+            "start it with `tacit run`"
+        )
+    components = assemble(manifest)
+    policy.check(folder.name, manifest, components)
+    if not experiment:
+        policy.check_epsilon(folder.name, components, folder.ledger.total(but=_terms(manifest)))
+        if folder.settings.data is not None:
+            policy.check_rows(folder.name, party.data.rows)
 
 
-def party_of(folder: SiteFolder, config: Mapping[str, Any]) -> Party:
+def _check_enrolled(folder: SiteFolder, party: Party, message: Message, settings: Settings) -> None:
+    """Refuse an ask that is not bound to what this site enrolled under."""
+    _check_channel(party)
+    if party.state.get(SETTINGS) != _digest(settings):
+        # They say which rows are kept aside: two sums over other rows would show the difference.
+        raise ProtectionError(f"{folder.name} enrolled under other settings of this run: they were changed")
+    noiseless = message.get("component") == "preparation"
+    if folder.policy.limits_epsilon and noiseless and not manifest_of(party).experiment:
+        raise ProtectionError(f"{folder.name} limits epsilon: it contributes to no sum of the preparation")
+
+
+def _check_channel(party: Party) -> None:
+    """Refuse whoever has agreed on no key with this site: nothing would show that asks are authentic."""
+    if "channel" not in party.vault:
+        raise ProtectionError(
+            f"{party.id} answers only asks that carry a tag, under a key agreed on at enrolment: enrol it "
+            "first, under a protection whose halves open a channel"
+        )
+
+
+def _digest(settings: Settings) -> str:
+    """Return the digest of the settings that a run's configuration carries."""
+    return hashlib.sha256(msgspec.json.encode(settings.as_tables(), order="sorted")).hexdigest()
+
+
+def _terms(manifest: Manifest) -> str:
+    """Return the digest of what all attempts at a run have agreed on."""
+    return replace(manifest, attempt=0).digest
+
+
+def party_of(folder: SiteFolder, settings: Settings) -> Party:
     """Return the party that a site plays in a run."""
-    settings = settings_of(config)
     experiment = settings.data.name != OWN_ROWS
-    if experiment and not folder.settings.experiment:
-        raise ConfigError(f"{folder.name} takes part in no experiments: run it with data = '{OWN_ROWS}'")
 
     @cache
     def rows() -> tuple[Holdings, int]:
@@ -80,28 +157,53 @@ def party_of(folder: SiteFolder, config: Mapping[str, Any]) -> Party:
         return holdings, holdings.names.index(folder.name)
 
     def party() -> Party:
-        return Party(
+        def pinned(name: str) -> bytes:
+            """Return a pinned identity; the coordinator of a run is who has signed its manifest."""
+            asker: bytes | None = found.state.get(ASKER) if name == COORDINATOR else None
+            return folder.roster.pinned(name) if asker is None else asker
+
+        def charge(charge: Charge) -> None:
+            manifest = manifest_of(found)
+            folder.ledger.charge(_terms(manifest), manifest.run, charge, folder.policy.epsilon_total)
+
+        found = Party(
             folder.name,
             lambda: rows()[0].rows(rows()[1]),
             # An experiment's draws are repeatable; the identity is the site's own all the same.
             site_secret(settings.run.seed, folder.name) if experiment else folder.secret,
             holdout=lambda: rows()[0].aside(rows()[1]),
-            pinned=folder.roster.pinned,
+            pinned=pinned,
             identity=identity_of(folder.secret),
             preshared=folder.standing,
             earlier=lambda manifest: folder.store.recalled(manifest, party()),
+            charge=None if experiment else charge,  # public rows have nothing to spend
         )
+        return found
 
     return party()
 
 
 def settings_of(config: Mapping[str, Any]) -> Settings:
     """Read the settings that a run's configuration carries."""
-    try:
-        tables = msgspec.json.decode(str(config.get("settings", "")))
-    except msgspec.DecodeError:
-        raise ConfigError("the run's configuration carries no settings: start it with `tacit run`") from None
+    return Settings.from_tables(_tables(config))
+
+
+def _read_settings(folder: SiteFolder, config: Mapping[str, Any]) -> Settings:
+    """Read what a site needs of settings that nobody has signed: if it brings its own rows, `[data]` only."""
+    tables = _tables(config)
+    data = table_of(tables, "data")
+    if data.get("name") == OWN_ROWS:
+        return Settings(from_plain(DataSettings, data, "[data]"))
+    if not folder.settings.experiment:
+        raise ConfigError(f"{folder.name} takes part in no experiments: run it with data = '{OWN_ROWS}'")
     return Settings.from_tables(tables)
+
+
+def _tables(config: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(str(config.get("settings", "")), type=dict[str, Any])
+    except msgspec.MsgspecError:
+        raise ConfigError("the run's configuration carries no settings: start it with `tacit run`") from None
 
 
 def _own(folder: SiteFolder, settings: Settings) -> Holdings:

@@ -23,6 +23,7 @@ from tacit.core.secret import Secret
 from tacit.deploy.certificates import HOST, write_certificates, write_node_key
 from tacit.deploy.connection import Connection, probe
 from tacit.deploy.launch import FLWR, QUIET, check_flower
+from tacit.engines.policy import Policy
 from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, new_unlock, write_private
 
 NAME = "local"  # of the connection in Flower's configuration
@@ -35,16 +36,22 @@ class LocalFederation:
 
     ``home`` is an empty folder for all keys, certificates, databases and logs. Services are parties without
     rows, such as "key-server". With ``exchanges`` the roster holds the clients' exchange keys, which saves a
-    wave.
+    wave. The ``policy`` of all sites is the usual one if none is given.
     """
 
     def __init__(
-        self, home: Path, clients: Sequence[str], services: Sequence[str] = (), *, exchanges: bool = False
+        self,
+        home: Path,
+        clients: Sequence[str],
+        services: Sequence[str] = (),
+        *,
+        exchanges: bool = False,
+        policy: Policy | None = None,
     ) -> None:
         check_flower()
         self.home = home.absolute()
         self.clients, self.services = tuple(clients), tuple(services)
-        self.exchanges = exchanges
+        self.exchanges, self.policy = exchanges, policy
         self.port = 0
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._files: list[IO[bytes]] = []
@@ -113,7 +120,7 @@ class LocalFederation:
             key = new_unlock().encode()
             write_private(self.home / f"{name}.unlock", key)
             settings = SiteSettings(name, experiment=True, unlock=str(self.home / f"{name}.unlock"))
-            folders[name] = SiteFolder.create(self.site(name), settings, Secret(key))
+            folders[name] = SiteFolder.create(self.site(name), settings, Secret(key), self.policy)
         identities = {name: folder.identity for name, folder in folders.items()}
         roster = Roster(
             identities[COORDINATOR],

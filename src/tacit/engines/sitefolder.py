@@ -1,8 +1,9 @@
 """A site's folder: who it is, whom it knows, and where its rows are.
 
-``site.toml`` names the party and its rows, ``roster.toml`` pins the identities of all others, ``secret.key``
-holds the site's own secret encrypted, and ``state.db`` what it remembers between steps. The key that unlocks
-the last two is in none of them: it comes from the environment, or from a file that only its owner can read.
+``site.toml`` names the party and its rows and says which runs it accepts, ``roster.toml`` pins the identities
+of all others, ``secret.key`` holds the site's own secret encrypted, ``state.db`` what it remembers between
+steps, and ``epsilon.db`` what noise has cost its rows. The key that unlocks secret and state is in none of
+them: it comes from the environment, or from a file that only its owner can read.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from tacit.core.random import derive
 from tacit.core.secret import Secret
 from tacit.crypto.channel import exchange_public, identity_public
 from tacit.data.table import Task
+from tacit.engines.epsilon import EpsilonLedger
+from tacit.engines.policy import Policy
 from tacit.engines.store import PartyStore
 
 UNLOCK = "TACIT_UNLOCK"  # environment variable with the key that unlocks a site's secrets
@@ -121,16 +124,24 @@ class SiteFolder:
                 f"{self.path} is no site's folder, it has no site.toml: make one with `tacit site new`, or "
                 "see a whole federation at work with `tacit federation demo`"
             )
-        self.settings = from_plain(SiteSettings, _read_toml(self.path / "site.toml"), "site.toml")
+        tables = _read_toml(self.path / "site.toml")
+        accept = tables.pop("accept", {})
+        if not isinstance(accept, Mapping):
+            raise ConfigError(f"accept is {accept!r} in {self.path}/site.toml: write it as a table, [accept]")
+        self.settings = from_plain(SiteSettings, tables, "site.toml")
+        self.policy = from_plain(Policy, accept, "[accept] in site.toml")
         if not self.settings.name:
             raise ConfigError(f"{self.path}/site.toml does not say who this is: give a name")
 
     @classmethod
-    def create(cls, path: Path, settings: SiteSettings, key: Secret) -> SiteFolder:
+    def create(
+        cls, path: Path, settings: SiteSettings, key: Secret, policy: Policy | None = None
+    ) -> SiteFolder:
         """Make a site's folder with a new secret; its roster is written once all identities are known."""
         path.mkdir(parents=True, mode=0o700)
         lines = [f"{name} = {_toml(value)}" for name, value in vars(settings).items() if value is not None]
-        (path / "site.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        text = "\n".join(lines) + "\n\n" + (policy or Policy()).to_toml()
+        (path / "site.toml").write_text(text, encoding="utf-8")
         nonce = os.urandom(NONCE)
         sealed = _cipher(key).encrypt(nonce, secrets.token_bytes(32), b"tacit site secret")
         write_private(path / "secret.key", nonce + sealed)
@@ -207,6 +218,11 @@ class SiteFolder:
     def store(self) -> PartyStore:
         """What this site remembers between steps."""
         return PartyStore(self.path / "state.db", self.unlock)
+
+    @property
+    def ledger(self) -> EpsilonLedger:
+        """What noise has cost this site's rows, over all runs."""
+        return EpsilonLedger(self.path / "epsilon.db")
 
 
 def new_unlock() -> str:

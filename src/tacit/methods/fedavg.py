@@ -166,11 +166,11 @@ class FedAvg(Method):
         """Return u_k Δ_k and u_k after local training (ClientUpdate of algorithm 1)."""
         network, number = self.architecture.build(shared.schema), int(shared["round"])
         X, labels = self.read_rows(party, shared)
-        self.privacy.count_round(party, number, self.rounds, self.local.epochs)
+        coins = self.privacy.begin_round(party, number, self.rounds, self.local.epochs)
         start = self.architecture.flatten_weights(party, shared)
         rng, correct = party.rng("descent", number), self.make_correction(start, party, shared)
         with np.errstate(all="ignore"):  # what overflows is refused when it is packed
-            delta = self.local.train(network, start, X, labels, rng, self.privacy, correct) - start
+            delta = self.local.train(network, start, X, labels, rng, self.privacy, correct, coins) - start
         share = self.weighting.share(labels, shared)
         weight = {} if self.weighting.equal else {"weight": np.array(share)}
         return {**self.change.pack(delta, share, network, party), **weight}
@@ -246,6 +246,11 @@ class FedAvg(Method):
         """Warn of sums that the budget for rows leaves out."""
         text = "example_epsilon does not cover the sums that agree on a scale: use scale = 'none'"
         return (text,) if self.privacy.noise and scaled else ()
+
+    @property
+    def own_epsilon(self) -> float:
+        """Return what DP-SGD costs any one row at most."""
+        return self.privacy.bound_epsilon(self.rounds, self.local.epochs)
 
     @property
     def sums(self) -> int:

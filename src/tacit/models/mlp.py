@@ -130,6 +130,11 @@ class MLP(Network):
             (np.einsum("ij,ij->i", a, a) + 1.0) * np.einsum("ij,ij->i", d, d)
             for a, d in zip(values, deltas, strict=True)
         )
+        finite = np.isfinite(squares)
+        if not finite.all():  # such a row counts as zero, or the whole sum would tell of it
+            values = [np.where(finite[:, None], value, 0.0) for value in values]
+            deltas = [np.where(finite[:, None], delta, 0.0) for delta in deltas]
+            squares = np.where(finite, squares, 0.0)
         shrink = clip / np.maximum(np.sqrt(squares), clip)
         return self._summed(values, [delta * shrink[:, None] for delta in deltas], 1.0)
 

@@ -56,7 +56,10 @@ class Network:
         raise NotImplementedError
 
     def clipped_gradients(self, weights: Vector, X: Matrix, labels: NDArray[np.int64], clip: float) -> Vector:
-        """Return the sum of the rows' own gradients, each shortened to an L2 norm of at most ``clip``."""
+        """Return the sum of the rows' own gradients, each shortened to an L2 norm of at most ``clip``.
+
+        The gradient of a row that overflows counts as zero: nothing about one row may show in the sum.
+        """
         raise NotImplementedError
 
     def named(self, vector: Vector) -> dict[str, NDArray[np.float64]]:

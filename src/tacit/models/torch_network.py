@@ -131,8 +131,10 @@ class TorchNetwork(Network):
         each = torch.func.vmap(torch.func.grad(loss), (None, 0, 0), randomness="different")
         found = each(names, self._rows(X), torch.from_numpy(labels))
         squares = sum((g.double() ** 2).reshape(len(labels), -1).sum(1) for g in found.values())
-        shrink = clip / torch.clamp(torch.sqrt(squares), min=clip)
-        return self._joined([torch.tensordot(shrink.to(g.dtype), g, dims=1) for g in found.values()])
+        finite = torch.isfinite(squares)
+        shrink = torch.where(finite, clip / torch.clamp(torch.sqrt(squares), min=clip), 0.0)
+        whole = [torch.where(finite.reshape(-1, *[1] * (g.dim() - 1)), g, 0.0) for g in found.values()]
+        return self._joined([torch.tensordot(shrink.to(g.dtype), g, dims=1) for g in whole])
 
     def _joined(self, tensors: Any) -> Vector:
         joined: Vector = self._torch.cat([t.detach().double().reshape(-1) for t in tensors]).numpy()

@@ -14,7 +14,12 @@ from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Place, Promises
-from tacit.core.protection import ClientHalf, CoordinatorHalf, Protection, Vector
+from tacit.core.protection import Protection, Vector
+from tacit.protections.keys.authenticated import (
+    FIELD_NAMES,
+    AuthenticatedClient,
+    AuthenticatedCoordinator,
+)
 
 ABSURD = 1e150  # no honest value is larger, and its square would overflow
 
@@ -33,6 +38,7 @@ class Plain(Protection):
     name = "plain"
     incremental: ClassVar[bool] = True
     shows_contributions: ClassVar[bool] = True
+    field_names: ClassVar[Mapping[str, str]] = FIELD_NAMES
 
     opens: Place = "coordinator"
 
@@ -64,8 +70,20 @@ class Plain(Protection):
         return PlainClient(party)
 
 
-class PlainCoordinator(CoordinatorHalf):
-    """Adds vectors that it can read."""
+class PlainCoordinator(AuthenticatedCoordinator):
+    """Adds vectors that it can read.
+
+    Deployed sites answer authenticated asks only; within one process, plain sums do without.
+    """
+
+    def greet(self) -> dict[str, Any]:
+        """Show a signed exchange key where asks are authenticated."""
+        return super().greet() if self.link.authenticated else {}
+
+    def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
+        """Open a channel where asks are authenticated."""
+        if self.link.authenticated:
+            super().welcome(party, fields)
 
     def gather(self, pending: PendingSum) -> dict[str, Any]:
         """Add in party order, so that one seed gives one total with any number of workers."""
@@ -95,8 +113,12 @@ class PlainCoordinator(CoordinatorHalf):
         return vector
 
 
-class PlainClient(ClientHalf):
+class PlainClient(AuthenticatedClient):
     """Hides nothing."""
+
+    def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
+        """Open a channel if the coordinator offers one; a deployed site enrols with nobody else."""
+        return super().introduce(greeting) if greeting else {}
 
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Send the vector as it is."""

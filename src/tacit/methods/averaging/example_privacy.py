@@ -5,8 +5,10 @@ Differential Privacy", CCS 2016, algorithm 1.
 
 All clients draw rows with one probability and add the same noise, so the cost is known beforehand: the
 coordinator stops in time, and each client refuses by itself what would exceed the budget that the manifest
-pins. The unit is one row of one client, added or removed, as if it took part in every round; how many rows a
-client has is not hidden.
+pins. A client counts the rounds that it computes, whichever round the coordinator says it is, and draws new
+rows for each: a sample that came twice would not be the sampling that is accounted for. The unit is one
+row of one client, added or removed, as if it took part in every round; how many rows a client has is not
+hidden.
 """
 
 from __future__ import annotations
@@ -21,16 +23,19 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.charge import Charge
+from tacit.core.client import manifest_of
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.events import BudgetSpent, Noted
 from tacit.core.party import Party
 from tacit.core.settings_group import Rule, SettingsGroup
 from tacit.crypto.accounting import Accountant, Release
-from tacit.crypto.noise import gaussian
+from tacit.crypto.noise import add_noise, flip_coins
 from tacit.models.network import Matrix, Network, Vector
 
 ROUNDS = "example_rounds"  # in a client's state: rounds that it has computed with noise
+MOST_NOISE = 1e4
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class ExamplePrivacy(SettingsGroup):
     def rules(self) -> Iterable[Rule]:
         """Return what the values must satisfy."""
         return (
-            ("noise", 0 <= self.noise < inf, "give 0 for none, or about 1"),
+            ("noise", 0 <= self.noise <= MOST_NOISE, f"give 0 for none, or about 1; at most {MOST_NOISE:g}"),
             ("clip", 0 < self.clip < inf, "give the longest norm of a gradient, above 0"),
             ("sampling", 0 < self.sampling <= 1, "give a probability above 0"),
             ("epsilon", self.epsilon > 0, "give a budget above 0"),
@@ -78,30 +83,42 @@ class ExamplePrivacy(SettingsGroup):
         X: Matrix,
         labels: NDArray[np.int64],
         epochs: int,
-        rng: np.random.Generator,
+        coins: np.random.Generator | None,
     ) -> Iterator[Vector]:
-        """Yield the clipped and noised mean gradient of each drawn batch, at the weights of that moment."""
+        """Yield the clipped and noised mean gradient of each drawn batch, at the weights of that moment.
+
+        Without a generator the coins that draw rows come from the operating system, as the noise always does.
+        """
         for _ in range(self.count_steps(epochs)):
-            rows = np.flatnonzero(rng.random(len(labels)) < self.sampling)
+            rows = np.flatnonzero(flip_coins(self.sampling, len(labels), coins))
             total = network.clipped_gradients(weights, X[rows], labels[rows], self.clip)
-            total += gaussian(self.noise * self.clip, len(total))
-            yield total / (self.sampling * len(labels))
+            yield add_noise(total, self.clip, self.noise) / (self.sampling * len(labels))
 
     def count_steps(self, epochs: int) -> int:
         """Return how many steps look at as many rows as so many epochs."""
         return max(1, round(epochs / self.sampling))
 
-    def count_round(self, party: Party, number: int, rounds: int, epochs: int) -> None:
-        """Count a round at a client; refuse one that the budget does not allow, whoever asks for it."""
+    def begin_round(self, party: Party, number: int, rounds: int, epochs: int) -> np.random.Generator | None:
+        """Count a round at a client before its noise is drawn, and return where its coins come from.
+
+        A round that the budget does not allow is refused, whoever asks for it. Experiments repeat their coins
+        by the client's own count; everywhere else they come from the operating system (None).
+        """
         if not self.noise:
-            return
-        used = max(party.state.get(ROUNDS, 0), number)
-        if used >= self.count_affordable_rounds(rounds, epochs):
+            return None
+        used, affordable = (
+            max(party.state.get(ROUNDS, 0), number),
+            self.count_affordable_rounds(rounds, epochs),
+        )
+        if used >= affordable:
             raise ProtectionError(
                 f"the budget of {self.epsilon:g} for each row is spent after {used} rounds: "
                 f"{party.id} takes part in no more"
             )
+        steps = self.count_steps(epochs)
+        party.charge(Charge("row", self.noise, self.sampling, self.delta, steps, affordable * steps))
         party.state[ROUNDS] = used + 1
+        return party.rng("coins", used) if manifest_of(party).experiment else None
 
     def carry_over(self, party: Party, earlier: Party) -> None:
         """Go on counting the rounds that a client has computed in an earlier attempt at the same run."""
@@ -112,6 +129,12 @@ class ExamplePrivacy(SettingsGroup):
     def compute_epsilon(self, rounds: int, epochs: int) -> float:
         """Return the epsilon that so many rounds of so many epochs cost any one row."""
         return _epsilon(self.noise, self.sampling, self.delta, rounds * self.count_steps(epochs))
+
+    def bound_epsilon(self, rounds: int, epochs: int) -> float:
+        """Return the epsilon that a run of so many rounds costs a row at most; infinite without noise."""
+        if not self.noise:
+            return inf
+        return self.compute_epsilon(max(1, self.count_affordable_rounds(rounds, epochs)), epochs)
 
     def count_affordable_rounds(self, rounds: int, epochs: int) -> int:
         """Return how many rounds the budget allows, up to those that are asked for."""
@@ -143,5 +166,5 @@ class ExamplePrivacy(SettingsGroup):
 @lru_cache(maxsize=1024)
 def _epsilon(noise: float, sampling: float, delta: float, steps: int) -> float:
     accountant = Accountant(delta)
-    accountant.add(Release(noise, sampling=sampling), rounds=steps)
+    accountant.add(Release(noise, "discrete", sampling), rounds=steps)
     return accountant.epsilon()

@@ -64,11 +64,12 @@ class LocalTraining(SettingsGroup):
         rng: np.random.Generator,
         privacy: ExamplePrivacy | None = None,
         correct: Correction | None = None,
+        coins: np.random.Generator | None = None,
     ) -> Vector:
         """Return the weights after local training; ``start`` is left as it was.
 
-        With ``privacy`` that adds noise, its steps take the place of shuffled batches; ``correct`` is what
-        a method makes of a gradient before it is followed.
+        With ``privacy`` that adds noise, its steps take the place of shuffled batches, and ``coins`` draw
+        their rows; ``correct`` is what a method makes of a gradient before it is followed.
 
         >>> from tacit.models.mlp import MLP
         >>> network = MLP((1, 2), initialisation="zeros")
@@ -82,7 +83,7 @@ class LocalTraining(SettingsGroup):
         trained = weights[: network.trained]
         step = self._sgd() if self.optimiser == "sgd" else self._adam()
         if privacy is not None and privacy.noise:
-            gradients = privacy.noisy_gradients(network, weights, X, labels, self.epochs, rng)
+            gradients = privacy.noisy_gradients(network, weights, X, labels, self.epochs, coins)
         else:
             gradients = self._batch_gradients(network, weights, X, labels, rng)
         for gradient in gradients:

@@ -7,7 +7,8 @@ only relays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from tacit.core.client import enrolled_digest
@@ -85,6 +86,24 @@ def open_channel(party: Party, greeting: Mapping[str, Any]) -> dict[str, Any]:
     party.vault["exchange"] = private
     party.vault["channel"] = pair_key(private, peer, "channel", run)
     return {"exchange": sign_key(party.identity, "exchange", party.id, run, public)}
+
+
+def signer(greeting: Mapping[str, Any], run: str, identities: Iterable[bytes]) -> bytes:
+    """Return which of some identities has signed the coordinator's exchange key for a run's manifest.
+
+    The key's signature covers the manifest's digest, so that it is the signature of the manifest, too.
+    """
+    signed = greeting.get("exchange")
+    if isinstance(signed, bytes):
+        for identity in identities:
+            with suppress(ProtectionError):
+                checked_key(signed, identity, "exchange", COORDINATOR, run)
+                return identity
+    found = "is signed by nobody whom this site has pinned" if isinstance(signed, bytes) else "is not signed"
+    raise ProtectionError(
+        f"manifest {run[:12]}… {found}: ask as the coordinator of its roster.toml, or let its owner name "
+        "your identity in [accept] operators"
+    )
 
 
 def _signed(fields: Mapping[str, Any], owner: str) -> bytes:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import isfinite, log, sqrt
+from math import inf, isfinite, log, sqrt
 from typing import Any, ClassVar, Literal
 
 from tacit.core.errors import ConfigError
@@ -169,6 +169,11 @@ class Noised(Protection):
     def rotates_keys(self) -> bool:
         """As the inner protection does."""
         return self.inner_protection.rotates_keys
+
+    @property
+    def own_epsilon(self) -> float:
+        """The budget, if clients add the noise; a coordinator's noise protects nobody from it."""
+        return self.epsilon if self.where == "distributed" else inf
 
     def min_contributions(self, agreed: int) -> int:
         """Return the inner protection's minimum: key holders among its parties ask only that one."""

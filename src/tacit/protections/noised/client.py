@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tacit.core.charge import Charge
 from tacit.core.client import agreed_minimum
 from tacit.core.errors import ProtectionError
 from tacit.core.layout import Layout
@@ -14,7 +15,16 @@ from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.protection import ClientHalf, Vector
 from tacit.crypto.noise import clip_l2, discrete_gaussian
-from tacit.protections.noised.grid import ASKED, SUMS, choose_grid, find_unfit, open_total, overspent
+from tacit.protections.noised.grid import (
+    ASKED,
+    SUMS,
+    accounted_delta,
+    choose_grid,
+    find_unfit,
+    noise_multiplier,
+    open_total,
+    overspent,
+)
 
 if TYPE_CHECKING:
     from tacit.protections.noised import Noised
@@ -76,6 +86,9 @@ class NoisedClient(ClientHalf):
             return sent
         if number < last or used >= announced:
             raise ProtectionError(overspent(f"{self.party.id} took part in {used} sums", announced))
+        if self._settings.where == "distributed":
+            multiplier, delta = noise_multiplier(self._settings, announced), accounted_delta(self._settings)
+            self.party.charge(Charge("client", multiplier, 1.0, delta, 1, announced))
         self.party.state["noised"] = (announced, used + 1, number)
         return None
 

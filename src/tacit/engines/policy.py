@@ -1,0 +1,174 @@
+"""A site's policy: which runs it takes part in, whoever asks for them.
+
+It is the site owner's word, read from ``[accept]`` in ``site.toml`` and checked against a run's manifest when
+the site enrols, before anything is computed from its rows. What is left out has a safe default.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import isfinite
+
+from tacit.core.component import list_options
+from tacit.core.errors import ConfigError, nearest
+from tacit.core.manifest import Components, Manifest
+from tacit.core.protection import Protection
+from tacit.methods import METHODS
+from tacit.protections import PROTECTIONS
+
+IDENTITY = 64  # hexadecimal digits of an identity
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a site accepts; the keys of ``[accept]`` in ``site.toml``.
+
+    Parameters
+    ----------
+    methods : tuple of str, optional
+        Methods that may be asked for. Left out: all that are installed.
+    modes : tuple of str
+        Modes that may be asked for, of methods that have them. In others than ``sealed`` each client sends
+        values in the clear.
+    protections : tuple of str, optional
+        Protections under which the site takes part; for ``noised`` the inner one must be named, too. Left
+        out: all that hide a single client's contribution, so not ``plain``.
+    min_clients : int
+        Fewest contributions over which a run may open a total.
+    rows : int
+        Fewest rows of its own with which the site takes part.
+    min_count : int
+        Least ``min_count`` of a run: how often a class or category must occur in the whole federation.
+    epsilon : float, optional
+        Largest epsilon that one run may cost, by noise that this site adds itself. With a limit, runs without
+        such noise are refused. Left out: no limit.
+    epsilon_total : float, optional
+        Largest epsilon that all runs together may cost. Left out: no limit.
+    operators : tuple of str
+        Identities that may ask, beside the coordinator of ``roster.toml``.
+    """
+
+    methods: tuple[str, ...] | None = None
+    modes: tuple[str, ...] = ("sealed",)
+    protections: tuple[str, ...] | None = None
+    min_clients: int = 3
+    rows: int = 10
+    min_count: int = 5
+    epsilon: float | None = None
+    epsilon_total: float | None = None
+    operators: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("min_clients", "rows", "min_count"):
+            if (value := getattr(self, name)) < 1:
+                raise ConfigError(f"[accept] {name} is {value}: give a whole number of at least 1")
+        for name in ("epsilon", "epsilon_total"):
+            if (limit := getattr(self, name)) is not None and not limit > 0:
+                raise ConfigError(f"[accept] {name} is {limit}: give a number above 0, or leave it out")
+        for kind, known, named in (
+            ("methods", METHODS, self.methods),
+            ("protections", PROTECTIONS, self.protections),
+        ):
+            for word in named or ():
+                if ":" not in word and word not in known:  # a class without a name has its module before it
+                    raise ConfigError(f"[accept] {kind} names '{word}': {nearest(word, known)}")
+        for word in self.operators:
+            if len(word) != IDENTITY or set(word) - set("0123456789abcdef"):
+                raise ConfigError(
+                    f"[accept] operators names '{word}': give identities as `tacit site new` prints them"
+                )
+
+    @property
+    def limits_epsilon(self) -> bool:
+        """Whether runs must add noise, and only so much."""
+        return self.epsilon is not None or self.epsilon_total is not None
+
+    def check(self, site: str, manifest: Manifest, components: Components) -> None:
+        """Refuse a run that the site's owner does not accept."""
+        _check_word(site, "methods", manifest.components["method"]["name"], self.methods)
+        mode = components.method.config().get("mode")
+        if mode is not None:
+            _check_word(site, "modes", str(mode), self.modes)
+        self._check_protection(site, components.protection)
+        if manifest.min_clients < self.min_clients:
+            raise _refused(site, "min_clients", manifest.min_clients, f"at least {self.min_clients}")
+        count = getattr(manifest, "min_count", self.min_count)
+        if count < self.min_count:
+            raise _refused(site, "min_count", count, f"at least {self.min_count}")
+
+    def _check_protection(self, site: str, protection: Protection) -> None:
+        """Refuse a protection that is not named, and one around it likewise."""
+        if self.protections is None:
+            if protection.promises.single:
+                raise ConfigError(
+                    f"{site} does not accept protection {protection.registered_name()}, under which its "
+                    "contribution is seen: choose one that hides it, or name this one in [accept] protections"
+                )
+            return
+        within: Protection | None = protection
+        while within is not None:
+            _check_word(site, "protections", within.registered_name(), self.protections)
+            within = within.inner_protection
+
+    def check_rows(self, site: str, rows: int) -> None:
+        """Refuse to take part with few rows."""
+        if rows < self.rows:
+            raise ConfigError(
+                f"{site} has fewer than the {self.rows} rows with which it takes part: bring more, or lower "
+                "[accept] rows",
+                private=f"it has {rows}",
+            )
+
+    def check_epsilon(self, site: str, components: Components, spent: float) -> None:
+        """Refuse a run that costs too much, after ``spent`` in others."""
+        if not self.limits_epsilon:
+            return
+        method, protection, preparation = components
+        costs = [part.own_epsilon for part in (method, protection) if isfinite(part.own_epsilon)]
+        if not costs:
+            raise ConfigError(
+                f"{site} limits epsilon, and this run adds no noise at its clients: set example_noise, or "
+                "protect by noised with where = 'distributed'"
+            )
+        if not isfinite(protection.own_epsilon) and not preparation.idle(method):
+            raise ConfigError(
+                f"{site} limits epsilon, and the sums of this run's preparation bear no noise: set "
+                "scale = 'none' and missing = 'refuse'"
+            )
+        cost = sum(costs)
+        if self.epsilon is not None and cost > self.epsilon:
+            raise _refused(site, "epsilon", f"{cost:.4g}", f"at most {self.epsilon:g}")
+        if self.epsilon_total is not None and spent + cost > self.epsilon_total:
+            raise ConfigError(
+                f"{site} accepts an epsilon of {self.epsilon_total:g} over all runs, {spent:.4g} is spent, "
+                f"and this run may cost {cost:.4g}: ask for less, or raise [accept] epsilon_total there"
+            )
+
+    def to_toml(self) -> str:
+        """Write ``[accept]`` with a comment for each key; what has no value is commented out."""
+        lines = ["[accept]"]
+        for option in list_options(Policy):
+            text = option.doc.replace("``", "`")
+            lines += textwrap.wrap(text, 100, initial_indent="# ", subsequent_indent="# ")
+            value = getattr(self, option.name)
+            if value is None:
+                value = [] if option.type.startswith("tuple") else 1.0
+                lines.append(f"#{option.name} = {json.dumps(value)}")
+            else:
+                lines.append(f"{option.name} = {json.dumps(value)}")  # of such values JSON is TOML
+        return "\n".join(lines) + "\n"
+
+
+def _check_word(site: str, key: str, word: str, accepted: Iterable[str] | None) -> None:
+    if accepted is not None and word not in (known := tuple(accepted)):
+        raise _refused(site, key, word, ", ".join(known) or "none")
+
+
+def _refused(site: str, key: str, value: object, limit: str) -> ConfigError:
+    return ConfigError(
+        f"{site} does not accept {key} = {value}, but {limit}: ask for that, or let its owner change "
+        f"[accept] {key} in site.toml"
+    )

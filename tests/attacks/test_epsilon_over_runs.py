@@ -1,0 +1,234 @@
+"""A coordinator spends a site's epsilon in many runs, each of them within its own budget.
+
+Two runs are two releases about the same rows. The control is a site without a limit over runs, which answers
+as often as it is asked; the account that it keeps shows what that cost.
+"""
+
+import multiprocessing
+import os
+import signal
+import sqlite3
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tacit.core.charge import Charge
+from tacit.core.errors import ProtectionError, QuorumError, UnavailableError
+from tacit.core.manifest import Components
+from tacit.crypto.accounting import Accountant, Release
+from tacit.data.preparation import Preparation
+from tacit.engines.epsilon import EpsilonLedger
+from tacit.engines.policy import Policy
+from tacit.engines.sitefolder import SiteFolder
+from tacit.methods import METHODS
+from tacit.methods.averaging import example_privacy
+from tacit.models.neural import PREFIX
+from tacit.protections.noised import Noised
+from tacit.protections.plain import Plain
+from tests.helpers.deployed import coordinator_at, make_sites
+
+SETTINGS = {
+    "rounds": 2,
+    "hidden": (),
+    "weighting": "equal",
+    "example_noise": 4.0,
+    "example_sampling": 0.5,
+    "rate": 1e-6,
+}
+METHOD = METHODS.build("fedavg", SETTINGS)
+PARTS = Components(METHOD, Plain(), Preparation(scale="none"))
+COST = METHOD.own_epsilon
+STEPS = 2  # of a round
+OPEN = Policy(protections=("plain", "noised"), min_clients=1, rows=1, min_count=1)
+
+
+def sites_of(home, **policy):
+    rows = np.random.default_rng(0).normal(size=(20, 2)).round(3), ["yes", "no"] * 10
+    return make_sites(home, {"north": rows}, policy=replace(OPEN, **policy))
+
+
+def begin(sites, parts=PARTS, **settings):
+    """Let the pinned coordinator enrol the site."""
+    given = {"min_clients": 1, "declared": {"classes": ["no", "yes"]}, **settings}
+    coordinator = coordinator_at(sites, parts, link={"authenticated": True}, **given)
+    coordinator.enrol()
+    return coordinator
+
+
+def train(sites):
+    coordinator = begin(sites)
+    for _ in range(METHOD.rounds):
+        coordinator.round(METHOD.update, METHOD.step)
+
+
+def ledger_of(sites):
+    return SiteFolder(sites["north"].path).ledger
+
+
+def test_control_without_a_limit_epsilon_grows_with_every_run(tmp_path):
+    sites = sites_of(tmp_path)
+    for _ in range(3):
+        train(sites)
+    spent = ledger_of(sites).list()
+    assert [each.releases for each in spent] == [METHOD.rounds * STEPS] * 3
+    assert ledger_of(sites).total() == pytest.approx(3 * COST)
+    expected = Accountant(1e-5)
+    expected.add(Release(4.0, "discrete", 0.5), METHOD.rounds * STEPS)
+    assert spent[0].epsilon == expected.epsilon()
+
+
+def test_a_run_that_does_not_fit_into_the_rest_is_refused(tmp_path):
+    sites = sites_of(tmp_path, epsilon_total=2.5 * COST)
+    train(sites)
+    train(sites)
+    with pytest.raises(QuorumError, match=r"over all runs, .* is spent, and this run may cost"):
+        begin(sites)
+
+
+def test_two_runs_at_once_do_not_share_the_rest(tmp_path):
+    """Both fit when they enrol; what they spend is counted as it is spent."""
+    sites = sites_of(tmp_path, epsilon_total=1.2 * COST)
+    one, other = begin(sites), begin(sites)
+    for _ in range(METHOD.rounds):
+        one.round(METHOD.update, METHOD.step)
+    with pytest.raises(QuorumError, match=r"over all runs is accepted here: .* is spent"):
+        other.round(METHOD.update, METHOD.step)
+    assert ledger_of(sites).total() <= 1.2 * COST
+
+
+def test_noise_of_clients_is_counted_too(tmp_path):
+    method = METHODS.build("fedavg", {**SETTINGS, "example_noise": 0.0})
+    noised = Noised(where="distributed", epsilon=1.0, colluding=0)
+    parts = Components(method, noised, Preparation(scale="none"))
+    sites = sites_of(tmp_path, epsilon_total=1.5)
+    coordinator = begin(sites, parts)
+    coordinator.protection.prepare(2)
+    coordinator.round(method.update, method.step)
+    (spent,) = ledger_of(sites).list()
+    assert (spent.unit, spent.releases) == ("client", 1)
+    assert 0 < spent.epsilon < 1.0
+    coordinator.round(method.update, method.step)
+    assert 0.9 < ledger_of(sites).total() <= 1.0
+    with pytest.raises(QuorumError, match="this run may cost 1: ask for less"):
+        begin(sites, parts)
+
+
+def test_noise_that_the_coordinator_adds_is_no_noise_of_the_site(tmp_path):
+    parts = PARTS._replace(
+        method=METHODS.build("fedavg", {**SETTINGS, "example_noise": 0.0}), protection=Noised()
+    )
+    with pytest.raises(QuorumError, match="adds no noise at its clients"):
+        begin(sites_of(tmp_path, epsilon=8.0), parts)
+
+
+def test_no_sum_without_noise_is_had_beside_it(tmp_path):
+    coordinator = begin(sites_of(tmp_path, epsilon=8.0))
+    with pytest.raises(QuorumError, match="limits epsilon: it contributes to no sum of the preparation"):
+        coordinator.round(PARTS.preparation.moments, PARTS.preparation.settle)
+
+
+def killed_within_the_step(path, call, job, config):
+    """In a process of its own: the power fails once the noise is to be drawn."""
+    from tacit.deploy.answer import answer
+
+    example_privacy.add_noise = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
+    answer(SiteFolder(path), config, call, job, None)
+
+
+def test_a_step_that_was_killed_is_counted_and_the_run_ends_in_time(tmp_path):
+    sites = sites_of(tmp_path, epsilon_total=2.5 * COST)
+    coordinator = begin(sites)
+    engine, hand_over = coordinator.link.transport.engine, type(coordinator.link.transport.engine).ask
+    for killed in (1, 2):  # as many as the run has rounds
+
+        def kill(call, jobs, timeout=None):
+            for name, job in jobs:
+                given = (engine.paths[name], call, job, engine.config)
+                process = multiprocessing.get_context("fork").Process(
+                    target=killed_within_the_step, args=given
+                )
+                process.start()
+                process.join()
+                assert process.exitcode == -signal.SIGKILL
+            return iter(())
+
+        engine.ask = kill
+        with pytest.raises(QuorumError, match="no reply came"):
+            coordinator.round(METHOD.update, METHOD.step)
+        assert [spent.releases for spent in ledger_of(sites).list()] == [killed * STEPS]
+    engine.ask = lambda *given: hand_over(engine, *given)
+    with pytest.raises(QuorumError, match="it allows 4 releases with noise, 4 were made and 2 more"):
+        coordinator.round(METHOD.update, METHOD.step)
+    assert ledger_of(sites).total() == pytest.approx(COST)
+    train(sites)
+    with pytest.raises(QuorumError, match="over all runs"):
+        begin(sites)
+
+
+def test_a_step_that_fails_after_its_noise_is_counted(tmp_path):
+    """Whether a model makes the noisy gradient overflow is an answer about the rows, too."""
+    sites = sites_of(tmp_path)
+    coordinator = begin(sites)
+    weights = {name: value for name, value in coordinator.shared.items() if name.startswith(PREFIX)}
+    coordinator.shared |= {name: np.full_like(value, np.nan) for name, value in weights.items()}
+    for _ in range(METHOD.rounds):
+        with pytest.raises(QuorumError, match="local training ran away"):
+            coordinator.round(METHOD.update, METHOD.step)
+    with pytest.raises(QuorumError, match="it allows 4 releases with noise, 4 were made"):
+        coordinator.round(METHOD.update, METHOD.step)
+
+
+def test_a_run_that_the_site_has_forgotten_has_spent_its_budget(tmp_path):
+    """Stores forget old runs; the same signed manifest then enrols the site once more."""
+    sites = sites_of(tmp_path)
+    for _ in range(2):
+        coordinator = begin(sites, run="again")
+        with pytest.raises(QuorumError, match=r"it allows 4 releases|is spent after 2 rounds"):
+            for _ in range(METHOD.rounds + 1):
+                coordinator.round(METHOD.update, METHOD.step)
+        SiteFolder(sites["north"].path).store.forget(coordinator.manifest.digest)
+    assert ledger_of(sites).total() == pytest.approx(COST)
+
+
+class TestLedger:
+    CHARGE = Charge("row", 1.0, 0.1, 1e-5, 5, 10)
+
+    def test_attempts_at_a_run_share_its_budget(self, tmp_path):
+        for run in range(2):
+            EpsilonLedger(tmp_path / "epsilon.db").charge("terms", f"attempt {run}", self.CHARGE)
+        with pytest.raises(
+            ProtectionError, match="it allows 10 releases with noise, 10 were made and 5 more"
+        ):
+            EpsilonLedger(tmp_path / "epsilon.db").charge("terms", "attempt 2", self.CHARGE)
+
+    def test_what_is_refused_is_not_charged(self, tmp_path):
+        ledger = EpsilonLedger(tmp_path / "epsilon.db")
+        with pytest.raises(ProtectionError, match="over all runs is accepted here"):
+            ledger.charge("terms", "run", self.CHARGE, limit=0.01)
+        assert ledger.list() == []
+        assert ledger.total() == 0
+
+    def test_it_agrees_with_dp_accounting(self, tmp_path):
+        import dp_accounting
+        from dp_accounting import rdp
+
+        ledger = EpsilonLedger(tmp_path / "epsilon.db")
+        for _ in range(2):
+            ledger.charge("terms", "run", self.CHARGE)
+        event = dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(1.0))
+        accountant = rdp.RdpAccountant(range(2, 257)).compose(event, 10)
+        assert ledger.total() == pytest.approx(accountant.get_epsilon(1e-5), rel=0.01)
+
+    def test_only_its_owner_can_read_it(self, tmp_path):
+        ledger = EpsilonLedger(tmp_path / "epsilon.db")
+        ledger.charge("terms", "run", self.CHARGE)
+        assert ledger.path.stat().st_mode & 0o077 == 0
+
+    def test_a_damaged_account_stops_the_step(self, tmp_path):
+        ledger = EpsilonLedger(tmp_path / "epsilon.db")
+        ledger.path.write_bytes(b"no database" * 100)
+        with pytest.raises(UnavailableError, match=r"account epsilon\.db cannot be used"):
+            ledger.charge("terms", "run", self.CHARGE)
+        with pytest.raises(sqlite3.DatabaseError):
+            sqlite3.connect(ledger.path).execute("SELECT * FROM spent")

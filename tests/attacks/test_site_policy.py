@@ -1,0 +1,180 @@
+"""A coordinator that a site has pinned asks for what the site's owner does not accept.
+
+Each kind of limit is overstepped by a little; the control is the same run at a site whose policy allows it.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tacit.core.errors import ConfigError, QuorumError
+from tacit.core.manifest import Components, Manifest
+from tacit.data.preparation import Preparation
+from tacit.engines.policy import Policy
+from tacit.engines.sitefolder import SiteFolder
+from tacit.methods import METHODS
+from tacit.methods.fedheonn import FedHEONN
+from tacit.protections import PROTECTIONS
+from tacit.protections.masked import Masked
+from tacit.protections.noised import Noised
+from tests.helpers.deployed import coordinator_at, make_folder, make_sites
+
+PARTS = Components(FedHEONN(), Masked(), Preparation())
+PRIVATE = METHODS.build(
+    "fedavg", {"rounds": 2, "example_noise": 4.0, "example_sampling": 0.5, "weighting": "equal"}
+)
+UNSCALED = Preparation(scale="none")
+ROWS = 12
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory):
+    """One site with a few rows; tests change its policy."""
+    rows = np.random.default_rng(0).normal(size=(ROWS, 2)).round(3), ["yes", "no"] * (ROWS // 2)
+    return make_sites(tmp_path_factory.mktemp("sites"), {"north": rows})
+
+
+def enrol(sites, policy, parts=PARTS, **settings):
+    """Let the pinned coordinator enrol a site of that policy."""
+    path = sites["north"].path / "site.toml"
+    before = path.read_text()
+    path.write_text(before[: before.index("[accept]")] + policy.to_toml())
+    try:
+        coordinator = coordinator_at(
+            sites, parts, **{"min_clients": 3, **settings}, link={"authenticated": True}
+        )
+        coordinator.enrol()
+    finally:
+        path.write_text(before)
+    assert coordinator.parties == ("north",)
+
+
+def test_without_a_policy_a_site_refuses_plain_and_few_clients(sites):
+    path = sites["north"].path / "site.toml"
+    before = path.read_text()
+    path.write_text(before[: before.index("[accept]")])
+    try:
+        assert SiteFolder(path.parent).policy == Policy()
+        for parts, clients, reason in (
+            (PARTS._replace(protection=PROTECTIONS.build("plain")), 3, "does not accept protection plain"),
+            (PARTS._replace(protection=PROTECTIONS.build("noised")), 3, "does not accept protection noised"),
+            (PARTS, 2, "does not accept min_clients = 2, but at least 3"),
+        ):
+            coordinator = coordinator_at(sites, parts, min_clients=clients, link={"authenticated": True})
+            with pytest.raises(QuorumError, match=reason):
+                coordinator.enrol()
+    finally:
+        path.write_text(before)
+
+
+WIDE = Policy(protections=tuple(PROTECTIONS), modes=("sealed", "paper"), rows=1)
+DP = PARTS._replace(method=PRIVATE, preparation=UNSCALED)
+OVERSTEPS = {
+    "methods": (Policy(methods=("fedavg",)), PARTS, "methods = fedheonn, but fedavg: ask for that"),
+    "modes": (Policy(), PARTS._replace(method=FedHEONN(mode="paper")), "modes = paper, but sealed"),
+    "protections": (Policy(protections=("ckks",)), PARTS, "protections = masked, but ckks"),
+    "inner protection": (
+        Policy(protections=("noised",)),
+        PARTS._replace(
+            method=replace(PRIVATE, privacy=replace(PRIVATE.privacy, noise=0.0)), protection=Noised()
+        ),
+        "protections = plain, but noised",
+    ),
+    "min_clients": (Policy(min_clients=4), PARTS, "min_clients = 3, but at least 4"),
+    "rows": (Policy(rows=ROWS + 1), PARTS, f"it has fewer than the {ROWS + 1} rows"),
+    "epsilon of a run": (Policy(epsilon=0.1), DP, r"epsilon = \d.*, but at most 0.1"),
+    "epsilon of all runs": (
+        Policy(epsilon_total=0.1),
+        DP,
+        "accepts an epsilon of 0.1 over all runs, 0 is spent",
+    ),
+    "no noise": (Policy(epsilon=8.0), PARTS, "this run adds no noise at its clients"),
+    "sums without noise": (
+        Policy(epsilon=8.0),
+        DP._replace(preparation=Preparation()),
+        "the sums of this run's preparation bear no noise",
+    ),
+}
+
+
+@pytest.mark.parametrize(("policy", "parts", "reason"), OVERSTEPS.values(), ids=OVERSTEPS)
+def test_what_the_owner_does_not_accept_is_refused(sites, policy, parts, reason):
+    enrol(sites, WIDE, parts)  # the control
+    with pytest.raises(QuorumError, match=reason) as refusal:
+        enrol(sites, policy, parts)
+    assert "12" not in str(refusal.value)  # how many rows it has is not told
+
+
+@pytest.mark.skipif(
+    "min_count" not in Manifest.__dataclass_fields__, reason="manifests have no min_count yet"
+)
+def test_a_least_count_is_held_to(sites):
+    with pytest.raises(QuorumError, match="min_count = 2, but at least 5"):
+        enrol(sites, Policy(), min_count=2)
+
+
+def test_an_experiment_is_refused_by_a_site_with_rows(sites):
+    with pytest.raises(QuorumError, match="takes part in no experiments, where models are read"):
+        enrol(sites, WIDE, experiment=True)
+
+
+def test_an_experiment_is_not_carried_out_on_a_site_s_own_rows(sites):
+    path = sites["north"].path / "site.toml"
+    before = path.read_text()
+    path.write_text(before.replace("experiment = false", "experiment = true"))
+    try:
+        with pytest.raises(QuorumError, match="differ on whether it is an experiment"):
+            enrol(sites, WIDE, experiment=True)
+    finally:
+        path.write_text(before)
+
+
+def test_rows_are_counted_whatever_the_site_is_asked_to_be(sites):
+    """A coordinator enrols a client as if it were a service, which has no rows to count."""
+    coordinator = coordinator_at(sites, PARTS, min_clients=3, link={"authenticated": True})
+    failures = {}
+    call = coordinator._enrolment._invitation()
+    path = sites["north"].path / "site.toml"
+    before = path.read_text()
+    path.write_text(before.replace("rows = 10", f"rows = {ROWS + 1}"))
+    try:
+        list(coordinator.link.transport.wave("client.enrol_service", ("north",), call, failures=failures))
+    finally:
+        path.write_text(before)
+    assert f"fewer than the {ROWS + 1} rows" in failures["north"]
+
+
+class TestWords:
+    @pytest.mark.parametrize(
+        ("settings", "reason"),
+        [
+            ({"methods": ("fedheon",)}, "methods names 'fedheon': did you mean 'fedheonn'"),
+            ({"protections": ("cks",)}, "protections names 'cks': did you mean 'ckks'"),
+            ({"min_clients": 0}, "min_clients is 0: give a whole number of at least 1"),
+            ({"epsilon": -1.0}, "epsilon is -1.0: give a number above 0"),
+            ({"epsilon_total": float("nan")}, "epsilon_total is nan: give a number above 0"),
+            ({"operators": ("north",)}, "operators names 'north': give identities"),
+        ],
+    )
+    def test_a_policy_that_cannot_be_meant_is_refused(self, settings, reason):
+        with pytest.raises(ConfigError, match=reason):
+            Policy(**settings)
+
+    def test_a_typing_error_is_named(self, sites):
+        path = sites["north"].path / "site.toml"
+        before = path.read_text()
+        try:
+            path.write_text(before + "min_client = 5\n")
+            with pytest.raises(ConfigError, match=r"\[accept\] .* no key 'min_client': did you mean 'min_cl"):
+                SiteFolder(path.parent)
+            path.write_text("accept = 3\n" + before[: before.index("[accept]")])
+            with pytest.raises(ConfigError, match=r"accept is 3 .*: write it as a table"):
+                SiteFolder(path.parent)
+        finally:
+            path.write_text(before)
+
+    @pytest.mark.parametrize("policy", [Policy(), WIDE, Policy(methods=(), epsilon=2.0, epsilon_total=9.0)])
+    def test_a_policy_that_is_written_is_read_back(self, tmp_path: Path, policy):
+        assert make_folder(tmp_path / "north", policy).policy == policy
