@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,20 @@ def promises(name: str, *settings: str) -> str:
     return table(["Promise", ""], changed(other, part))
 
 
+ADVERSARIES = ROOT / "docs" / "adversaries.toml"
+
+
+def adversaries(name: str) -> str:
+    """Return what holds against an adversary under each protection, and the test that shows it."""
+    cells = tomllib.loads(ADVERSARIES.read_text("utf-8"))[name]["cells"]
+    rows = []
+    for protection in PROTECTIONS.classes.values():
+        holds, says, test = cells[protection]
+        path, _, function = test.partition("::")
+        rows.append([f"`{protection}`", f"{holds}: {says}", f"[`{function}`]({path})"])
+    return table(["`--protect`", "What holds", "Shown by"], rows)
+
+
 # -- methods, partitions, settings -------------------------------------------------------------------------
 
 
@@ -155,7 +170,8 @@ def accept() -> str:
 
 
 MAKERS: dict[str, Callable[..., str]] = {
-    each.__name__: each for each in (protections, promises, methods, options, partitions, settings, accept)
+    each.__name__: each
+    for each in (protections, promises, adversaries, methods, options, partitions, settings, accept)
 }
 
 
