@@ -233,8 +233,9 @@ class TestDropouts:
                 with pytest.raises(ProtectionError):
                     unseal(key, sealed[: len(sealed) // 4], b"")
 
-    def test_one_wrong_share_is_found(self, scene_of):
-        scene = scene_of(Meddling(who="client-2", where="unmask"), rows_of(5)).begin()
+    @pytest.mark.parametrize("where", ["shares", "confirms", "lock"])
+    def test_one_wrong_share_or_confirmation_is_found(self, scene_of, where):
+        scene = scene_of(Meddling(who="client-2", where=where), rows_of(5)).begin()
         assert_exact(scene, reveal(scene))
 
     def test_who_deals_wrong_shares_is_named(self, scene_of):
@@ -255,12 +256,15 @@ class Meddling(Masked):
 
 
 class MeddlingClient(MaskedClient):
-    @step
-    def unmask(self, message):
-        reply = super().unmask(message)
-        raw = reply["shares"].data
-        wrong = self.settings.where == "unmask"
-        return Message(shares=Blob("share", bytes([raw[0] ^ 1]) + raw[1:])) if wrong else reply
+    def _lock(self, released, *rest):
+        where = self.settings.where
+        given = bytes([released[0] ^ 1]) + released[1:] if where == "shares" else released
+        reply = super()._lock(given, *rest)
+        if where == "confirms":
+            return reply | {"confirms": Blob("public", bytes(len(reply["confirms"].data)))}
+        return reply | (
+            {"shares": Blob("share", bytes(len(reply["shares"].data)))} if where == "lock" else {}
+        )
 
     @step
     def deal(self, message):
