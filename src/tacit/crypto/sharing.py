@@ -81,7 +81,8 @@ def recover_vector(shares: Sequence[Share], threshold: int) -> Ring:
         raise ProtectionError(f"two shares of one point among {sorted(points)[:20]}: each holder gives one")
     if len({len(share.values) for share in shares}) > 1:
         raise ProtectionError("shares of different lengths: they belong to different secrets")
-    rows = np.stack([elements_of(share.values) for share in shares[:threshold]])
+    rows = np.stack([share.values for share in shares[:threshold]])
+    elements_of(rows.reshape(-1))  # all at once, or it refuses
     for extra in shares[threshold:]:
         if not np.array_equal(_interpolate(rows, points[:threshold], extra.point), extra.values):
             raise ProtectionError(
