@@ -140,7 +140,7 @@ def bound(*pieces: str | bytes) -> bytes:
     False
     """
     raws = [piece.encode() if isinstance(piece, str) else piece for piece in pieces]
-    return b"".join([part for raw in raws for part in (len(raw).to_bytes(4, "little"), raw)])
+    return b"".join([len(raw).to_bytes(4, "little") + raw for raw in raws])
 
 
 def place(run: str, number: int, step: str, sender: str, receiver: str) -> bytes:

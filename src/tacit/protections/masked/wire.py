@@ -36,10 +36,7 @@ def commit(purpose: str, run: str, owner: str, number: int, secret: bytes) -> by
 
 def hash_pieces(*pieces: bytes) -> bytes:
     """Return the hash of byte strings, each with its length, so that none run together."""
-    digest = sha256()
-    for piece in pieces:
-        digest.update(len(piece).to_bytes(4, "little") + piece)
-    return digest.digest()
+    return sha256(b"".join([len(piece).to_bytes(4, "little") + piece for piece in pieces])).digest()
 
 
 _OFFER = struct.Struct("<32s32s32s32sQI")
