@@ -1,6 +1,7 @@
 """Masked sums: exact over whoever arrives, and shut to everything else that anyone might try."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -697,6 +698,19 @@ class TestThresholds:
         count, t, m, c = rules.neighbours, rules.threshold, rules.partners, rules.colluders
         assert 2 * t > count + 1 + c >= count + 1 + np.ceil(0.05 * (count + 1)) - (clients == 2)
         assert rules.fewest_honest == (t - c if rules.complete else t - c + m - count - 1) >= 2
+
+    def test_the_documentation_has_the_thresholds(self):
+        text = (Path(__file__).parents[2] / "docs" / "protections.md").read_text()
+        text = text[text.index("### A coordinator that lies") :]
+        for clients in (3, 4, 5, 10, 20, 40):
+            rules = Masked().rules(clients)
+            row = (clients, rules.threshold, rules.colluders, clients - rules.threshold)
+            assert f"| {' | '.join(map(str, row))} |" in text
+        small, large = Masked().rules(100), Masked().rules(1000)
+        assert f"{small.colluders} of its {small.neighbours} neighbours among 100" in text
+        assert f"{large.colluders} of {large.neighbours} among 1,000" in text
+        assert f"{small.fewest_honest} honest clients among 100, {large.fewest_honest} among\n1,000" in text
+        assert f"({Masked(active=False).rules(1000).neighbours} instead of {large.neighbours} for" in text
 
     def test_promises_say_what_it_takes(self):
         assert "with fewer it learns one total, whatever it tells" in Masked().promises.collusion

@@ -141,14 +141,14 @@ class Masked(Protection):
         if self.active:
             text = (
                 "the coordinator with t of the n clients that hold shares of one client's secrets opens that "
-                "client's vector; if it also lies to clients, with 2t - n of them, more than "
-                f"{self.corrupt_share:.0%}; with fewer it learns one total, whatever it tells them"
+                "client's vector, t being over half of them; if it also lies to clients, 2t - n suffice, "
+                f"more than {self.corrupt_share:.0%}; with fewer it learns one total, whatever it tells them"
             )
         else:
             text = (
                 "the coordinator with t of the n clients that hold shares of one client's secrets opens that "
-                "client's vector, t being over half of them; if it also lies to clients, with 2t - n of "
-                "them, which may be one: leave active on"
+                "client's vector, t being over half of them; if it also lies to clients, 2t - n suffice, "
+                "which may be one: leave active on"
             )
         return text + ("" if self.neighbours is not None else f". F{self.sparse_graph_warning[1:]}")
 
