@@ -107,6 +107,14 @@ def test_no_strategy_opens_one_client_of_a_sparse_graph(clients, neighbours, col
     assert tried > 1000
 
 
+@pytest.mark.slow
+def test_parts_of_a_sparse_graph_are_as_large_as_is_promised():
+    federation = sparse(6, 4, 0, partners=5)
+    told = all_strategies(federation)
+    found = min(int(federation.smallest_group(partners, alive).min()) for partners, alive in told)
+    assert found >= federation.rules.fewest_honest == 3
+
+
 class TestControl:
     """With a rule less, the search finds the attack."""
 

@@ -72,12 +72,16 @@ class Masked(Protection):
     >>> Masked().sizing(10), Masked().sizing(1000), Masked(neighbours=5).sizing(1000)
     ((9, 6), (102, 72), (6, 5))
     >>> Masked(active=False).sizing(1000), Masked().rules(10).colluders
-    ((44, 24), 1)
+    ((36, 19), 1)
     """
 
     name = "masked"
     authenticated: ClassVar[bool] = True
-    field_names: ClassVar[Mapping[str, str]] = FIELD_NAMES
+    field_names: ClassVar[Mapping[str, str]] = {
+        **FIELD_NAMES,
+        "members": FIELD_NAMES["names"],
+        "confirms": "confirmations of who arrived",
+    }
 
     bits: int = 32
     clip: bool = False
