@@ -35,6 +35,7 @@ from tacit.crypto.channel import bound, derive_key
 SEED = 32
 CHUNK = 1 << 16  # bytes of mask at a time: mask, zeros and the stretch of the vector stay in the L2 cache
 _ZEROS = bytes(CHUNK)
+_FROM_ZERO = modes.CTR(bytes(16))
 _WORDS = (np.dtype(np.uint32), np.dtype(np.uint64))
 
 Words = NDArray[Any]
@@ -125,4 +126,4 @@ def _stream(seed: Secret) -> CipherContext:
     key = seed.reveal()
     if len(key) != SEED:
         raise ConfigError(f"a seed of {len(key)} bytes: masks are expanded from {SEED}")
-    return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    return Cipher(algorithms.AES(key), _FROM_ZERO).encryptor()

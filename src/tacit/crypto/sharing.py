@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from math import prod
 
 import numpy as np
@@ -111,10 +112,12 @@ def _interpolate(rows: Ring, points: tuple[int, ...], at: int) -> Ring:
 
 @lru_cache(maxsize=1024)
 def _weights(points: tuple[int, ...], at: int) -> Ring:
-    """Lagrange's coefficients: Π (at - x_j) / (x_i - x_j) over all j ≠ i."""
-    above = prod(at - point for point in points)
-    weights = []
-    for own in points:
-        below = prod(own - other for other in points if other != own)
-        weights.append(above // (at - own) * pow(below, -1, PRIME) % PRIME)
-    return np.array(weights, np.uint64)
+    """Lagrange's coefficients: Π (at - x_j) / (x_i - x_j) over all j ≠ i, with one inversion for all."""
+    above = prod([at - point for point in points]) % PRIME
+    below = [(at - own) * prod([own - other for other in points if other != own]) % PRIME for own in points]
+    behind = list(accumulate(below, lambda a, b: a * b % PRIME, initial=1))
+    inverse, weights = pow(behind.pop(), -1, PRIME), []
+    for own, rest in zip(reversed(below), reversed(behind), strict=True):
+        weights.append(above * inverse * rest % PRIME)
+        inverse = inverse * own % PRIME
+    return np.array(weights[::-1], np.uint64)
