@@ -39,6 +39,7 @@ from tacit.methods.fedheonn import FedHEONN
 from tacit.protections.ckks.schemes import scheme
 from tacit.protections.keys.shared_key import SharedKey
 from tacit.protections.masked import Masked
+from tacit.protections.masked.confirming import CONFIRM, unlock
 from tacit.protections.masked.wire import ELEMENTS, KEY, derive_mask_seeds
 from tacit.protections.noised import Noised
 from tacit.protections.paillier import Paillier
@@ -301,7 +302,7 @@ def unmasked(world, entries, keys):  # noqa: C901, PLR0915 -- an attacker follow
     """Uploads, freed of all masks that somebody with these keys knows; and what has none left."""
     run, order = world.coordinator.manifest.digest, sorted(world.clients)
     threshold = world.protection.sizing(len(order))[1]
-    uploads, publics, shares, answers = {}, {}, {}, {}
+    uploads, publics, shares, answers, given = {}, {}, {}, {}, {}
     for receiver, sender, step, raw in entries:
         told = fields_of(raw) if receiver == COORDINATOR else {}
         if "offer" in told:
@@ -316,10 +317,15 @@ def unmasked(world, entries, keys):  # noqa: C901, PLR0915 -- an attacker follow
         if step == "protection.unmask" and receiver == COORDINATOR:
             slot = sorted(slot for slot, name in uploads if name == sender)[answers.get(sender, 0)]
             answers[sender] = answers.get(sender, 0) + 1
-            rows = np.frombuffer(told["shares"].data, "<u8").reshape(-1, ELEMENTS)
-            for owner, row in zip(order, rows, strict=True):
-                point = order.index(sender) + 1
-                shares.setdefault((slot, owner, "seed"), {})[point] = row
+            given.setdefault(slot, {})[sender] = told["shares"].data, told["confirms"].data
+    for slot, parts in given.items():
+        for sender, (locked, _) in parts.items():
+            at = CONFIRM * order.index(sender)
+            pads = {order.index(name): raw[at : at + CONFIRM] for name, (_, raw) in parts.items()}
+            where = place(run, slot, "release", sender, COORDINATOR)
+            rows = np.frombuffer(unlock(locked, len(order), pads, threshold, where), "<u8")
+            for owner, row in zip(order, rows.reshape(-1, ELEMENTS), strict=True):
+                shares.setdefault((slot, owner, "seed"), {})[order.index(sender) + 1] = row
     secrets = {}
     for (holder, name, *_), key in keys.items():
         kind, slot = name.rsplit("/", 1) if name.count("/") == 2 else ("", "0")
@@ -560,7 +566,7 @@ class TestCollusion:
         said = world.protection.promises.collusion
         if isinstance(world.protection, Masked):
             threshold, holders = world.protection.sizing(4)[1], CLIENTS
-            assert "t of the clients that hold shares" in said
+            assert "t of the n clients that hold shares" in said
         else:
             holders = list(holders_of(world))
             threshold = world.protection.min_holders(len(holders))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +13,7 @@ from tacit.core.secret import Secret
 from tacit.crypto.channel import (
     _montgomery,
     checked_key,
+    derive_key,
     identity_public,
     identity_secrets,
     new_exchange,
@@ -110,3 +113,10 @@ def test_identities_are_the_same_points_on_both_curves():
     for height in (1, 0, prime - 1):  # points of small order
         with pytest.raises(ProtectionError, match="small order"):
             identity_secrets(ann, [identity_public(others[0]), height.to_bytes(32, "little")])
+
+
+@pytest.mark.parametrize("length", [0, 32, 64, 100])
+def test_keys_are_derived_by_hkdf(length):
+    secret, info = bytes(range(length)), b"purpose"
+    expected = HKDF(SHA256(), length=32, salt=None, info=info).derive(secret)
+    assert derive_key(secret, info) == expected

@@ -8,6 +8,7 @@ and receiver: a blob moved to another place or time does not open.
 
 from __future__ import annotations
 
+import hmac
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha512
@@ -17,8 +18,6 @@ from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from tacit.core.errors import ProtectionError
 from tacit.core.secret import Secret
@@ -85,9 +84,17 @@ def pair_keys(
     """
     info, more = bound(purpose, run), known or [b""] * len(peers)
     return [
-        Secret(HKDF(SHA256(), length=32, salt=None, info=info).derive(raw.reveal() + extra))
+        Secret(derive_key(raw.reveal() + extra, info))
         for raw, extra in zip(exchanged(private, peers), more, strict=True)
     ]
+
+
+def derive_key(secret: bytes, info: bytes) -> bytes:
+    """Derive a key of 32 bytes, for a purpose, from a secret: HKDF-SHA256 (RFC 5869) without salt.
+
+    Two calls of HMAC, as the key is one block long: a fifth of the time of a general HKDF.
+    """
+    return hmac.digest(hmac.digest(bytes(32), secret, "sha256"), info + b"\x01", "sha256")
 
 
 def exchanged(private: Secret, peers: Iterable[bytes]) -> list[Secret]:
@@ -133,7 +140,7 @@ def bound(*pieces: str | bytes) -> bytes:
     False
     """
     raws = [piece.encode() if isinstance(piece, str) else piece for piece in pieces]
-    return b"".join([part for raw in raws for part in (len(raw).to_bytes(4, "little"), raw)])
+    return b"".join([len(raw).to_bytes(4, "little") + raw for raw in raws])
 
 
 def place(run: str, number: int, step: str, sender: str, receiver: str) -> bytes:

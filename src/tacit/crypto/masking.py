@@ -26,17 +26,16 @@ from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import DTypeLike, NDArray
 
 from tacit.core.errors import ConfigError
 from tacit.core.secret import Secret
-from tacit.crypto.channel import bound
+from tacit.crypto.channel import bound, derive_key
 
 SEED = 32
 CHUNK = 1 << 16  # bytes of mask at a time: mask, zeros and the stretch of the vector stay in the L2 cache
 _ZEROS = bytes(CHUNK)
+_FROM_ZERO = modes.CTR(bytes(16))
 _WORDS = (np.dtype(np.uint32), np.dtype(np.uint64))
 
 Words = NDArray[Any]
@@ -62,7 +61,7 @@ def pair_seed(shared: Secret, run: str, number: int, one: str, other: str) -> Se
         raise ConfigError(f"'{one}' was paired with itself: a pair mask is between two clients")
     low, high = sorted((one, other))
     info = bound("mask", run, str(number), low, high)
-    return Secret(HKDF(SHA256(), length=SEED, salt=None, info=info).derive(shared.reveal()))
+    return Secret(derive_key(shared.reveal(), info))
 
 
 def sign_for(own: str, other: str) -> int:
@@ -127,4 +126,4 @@ def _stream(seed: Secret) -> CipherContext:
     key = seed.reveal()
     if len(key) != SEED:
         raise ConfigError(f"a seed of {len(key)} bytes: masks are expanded from {SEED}")
-    return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    return Cipher(algorithms.AES(key), _FROM_ZERO).encryptor()

@@ -16,6 +16,7 @@ from tacit.core.errors import ConfigError
 
 COMPLETE_BELOW = 64  # with fewer clients a sparse graph saves little and costs certainty
 SECURITY_BITS, CORRECTNESS_BITS = 40, 20  # s and q below
+FALSE_ALARM_BITS = 20  # an honest draw looks suspicious to any of the clients at most once in 2^20
 
 
 @dataclass(frozen=True)
@@ -38,17 +39,20 @@ def neighbours_for(
     corrupt and D vanishing clients among n, chosen before the graph is drawn, neighbours are a random
     set, so their kinds follow hypergeometric distributions H. Needed are:
 
-    1. *no reconstruction*: n P[H(n-1, C, k) > c] ≤ 2^-(s+1), with t > max(c, (k+1)/2): more than the
-       corrupt hold, and more than half, so that nobody's halves give both secrets of a client. Against an
-       ``active`` server that tells each neighbour another tale of who vanished, 2t > k + 1 + c;
+    1. *no reconstruction*: that anybody has more than c corrupt neighbours has a probability of at most
+       2^-(s+1). Against an ``active`` server, which tells each client another tale, 2t > k + 1 + c; and since
+       it may also leave out clients as if they had vanished before the graph was made, all corrupt ones
+       count that sit no further away than a client accepts (:func:`longest_arc`), a binomial number.
+       Against a curious one their number follows H(n-1, C, k), and t > max(c, (k+1)/2) suffices;
     2. *no isolation*: honest survivors stay connected but for 2^-(s+1). A circle falls apart only if
        h = ⌊k/2⌋ clients in a row are missing in two places: ≤ n(n-2h-1)/2 · C(C+D, 2h) / C(n, 2h);
     3. *no failure*: each secret finds t surviving holders, but for 2^-q in all.
 
     Below 64 clients, or if nothing sparser fits, the graph is complete: then 1 and 3 are certain.
 
-    Caveat: a server that picks *after* seeing the graph who "vanishes" can cut any sparse graph; clients
-    must then insist on the complete one.
+    Caveats: a server that picks *after* seeing the graph who "vanishes" can cut a sparse graph into parts
+    (``tacit.protections.masked.rules`` says how small). And 1 is about one draw: a server that computes 2^s
+    draws, with other numbers of its corrupt clients, before it announces one finds what it likes.
 
     Examples
     --------
@@ -63,15 +67,15 @@ def neighbours_for(
     if clients < 2:
         raise ConfigError(f"{clients} clients: masks need at least two")
     corrupt, vanishing = (ceil(share * clients - 1e-9) for share in (corrupt_share, dropout_share))
-    logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, clients + 1)))])  # log n!
+    logs = _log_factorials(clients)
     secure, correct = -(SECURITY_BITS + 1) * log(2), -CORRECTNESS_BITS * log(2)
     sparse = range(2, clients - 1, 2) if clients >= COMPLETE_BELOW else ()
     for count in (*sparse, clients - 1):
         apart = _log_apart(logs, clients, min(corrupt + vanishing, clients), count)
         if apart > secure:
             continue
-        held = log(clients) + _log_tails(logs, clients - 1, min(corrupt, clients - 1), count)
-        most = int(np.argmax(held <= secure)) - 1  # P[more than `most` corrupt neighbours] is small enough
+        held = _log_held(logs, clients, corrupt, count, dropout_share, active)
+        most = min(int(np.argmax(held <= secure)) - 1, count)  # P[more corrupt neighbours] is small enough
         threshold = (count + 1 + most) // 2 + 1 if active else max(most + 1, (count + 1) // 2 + 1)
         # A survivor keeps a share of its own; one that vanished is not among those who may vanish.
         spare = count + 1 - threshold
@@ -80,12 +84,60 @@ def neighbours_for(
             _log_tails(logs, clients - 1, vanishing - 1, count)[max(spare, 0)] if vanishing else -inf,
         )
         if stuck <= correct:
-            leak = float(np.logaddexp(held[most + 1], apart))
+            leak = float(np.logaddexp(held[most + 1] if most + 1 < len(held) else -inf, apart))
             return Sizing(count, threshold, -leak / log(2), -float(stuck) / log(2))
     raise ConfigError(
         f"{clients} clients of which {corrupt} may be corrupt and {vanishing} may vanish: too few stay to "
         "open the sum; lower corrupt_share or dropout_share, or take more clients"
     )
+
+
+@lru_cache(maxsize=256)
+def security_bits_of(
+    clients: int, neighbours: int, most: int, corrupt_share: float, dropout_share: float, *, active: bool
+) -> float:
+    """Return b: at most 2^-b is the probability that somebody has more than ``most`` corrupt neighbours.
+
+    That the graph falls apart by chance is counted as well.
+    """
+    corrupt, vanishing = (ceil(share * clients - 1e-9) for share in (corrupt_share, dropout_share))
+    logs = _log_factorials(clients)
+    held = _log_held(logs, clients, corrupt, neighbours, dropout_share, active)
+    more = float(held[most + 1]) if most + 1 < len(held) else -inf
+    apart = _log_apart(logs, clients, min(corrupt + vanishing, clients), neighbours)
+    return max(-float(np.logaddexp(more, apart)) / log(2), 0.0)
+
+
+@lru_cache(maxsize=256)
+def longest_arc(half: int, clients: int, missing: float) -> float:
+    """Return how far, as a part of the circle, the nearest ``half`` clients on one side can plausibly reach.
+
+    If μ clients are expected in an arc, P[fewer than h] ≤ exp(-(μ - h - h ln(μ/h))) (Chernoff); an arc
+    that holds h neighbours is too long if that is below 2^-20 for all clients together. ``missing`` is the
+    share of clients that may be missing.
+    """
+    mean = float(half)
+    while mean - half - half * log(mean / half) < FALSE_ALARM_BITS * log(2) + log(clients):
+        mean += 1
+    return mean / (clients * (1 - missing))
+
+
+def _log_factorials(clients: int) -> NDArray[np.float64]:
+    return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, clients + 1)))])
+
+
+def _log_held(
+    logs: NDArray[np.float64], clients: int, corrupt: int, count: int, missing: float, active: bool
+) -> NDArray[np.float64]:
+    """Log of a bound on the probability that somebody has at least x corrupt neighbours, for x = 0, 1, …."""
+    if not active or count >= clients - 1:
+        return log(clients) + _log_tails(logs, clients - 1, min(corrupt, clients - 1), count)
+    near = min(2 * longest_arc(count // 2, clients, missing), 1.0)
+    x = np.arange(corrupt + 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        fewer = np.where(x < corrupt, (corrupt - x) * np.log1p(-near), 0.0)
+    each = logs[corrupt] - logs[x] - logs[corrupt - x] + x * log(near) + fewer
+    return log(clients) + np.append(np.logaddexp.accumulate(each[::-1])[::-1], -inf)
 
 
 def _log_tails(logs: NDArray[np.float64], total: int, marked: int, drawn: int) -> NDArray[np.float64]:

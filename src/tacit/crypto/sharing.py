@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from math import prod
 
 import numpy as np
@@ -81,7 +82,8 @@ def recover_vector(shares: Sequence[Share], threshold: int) -> Ring:
         raise ProtectionError(f"two shares of one point among {sorted(points)[:20]}: each holder gives one")
     if len({len(share.values) for share in shares}) > 1:
         raise ProtectionError("shares of different lengths: they belong to different secrets")
-    rows = np.stack([elements_of(share.values) for share in shares[:threshold]])
+    rows = np.stack([share.values for share in shares[:threshold]])
+    elements_of(rows.reshape(-1))  # all at once, or it refuses
     for extra in shares[threshold:]:
         if not np.array_equal(_interpolate(rows, points[:threshold], extra.point), extra.values):
             raise ProtectionError(
@@ -110,10 +112,12 @@ def _interpolate(rows: Ring, points: tuple[int, ...], at: int) -> Ring:
 
 @lru_cache(maxsize=1024)
 def _weights(points: tuple[int, ...], at: int) -> Ring:
-    """Return Lagrange's coefficients: Π (at - x_j) / (x_i - x_j) over all j ≠ i."""
-    above = prod(at - point for point in points)
-    weights = []
-    for own in points:
-        below = prod(own - other for other in points if other != own)
-        weights.append(above // (at - own) * pow(below, -1, PRIME) % PRIME)
-    return np.array(weights, np.uint64)
+    """Return Lagrange's coefficients, Π (at - x_j) / (x_i - x_j) over j ≠ i, with one inversion for all."""
+    above = prod([at - point for point in points]) % PRIME
+    below = [(at - own) * prod([own - other for other in points if other != own]) % PRIME for own in points]
+    behind = list(accumulate(below, lambda a, b: a * b % PRIME, initial=1))
+    inverse, weights = pow(behind.pop(), -1, PRIME), []
+    for own, rest in zip(reversed(below), reversed(behind), strict=True):
+        weights.append(above * inverse * rest % PRIME)
+        inverse = inverse * own % PRIME
+    return np.array(weights[::-1], np.uint64)

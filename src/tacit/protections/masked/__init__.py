@@ -10,19 +10,22 @@ Two waves (``offer``, ``deal``) prepare any number of sums: every client shows a
 and deals Shamir shares of the private keys and of the seeds b to its neighbours, sealed against the
 coordinator with keys into which both clients' pinned identities and all that each showed have gone. After
 the uploads one wave (``unmask``) collects shares of b_u for those that arrived and of the private key for
-those that vanished: never both, or x_u lies open. Keys serve one sum, so that the key of a client that
-vanishes in sum 9 says nothing of sums 1 to 8. Seeds s_uv are bound to the digest of what was asked: if
+those that vanished: never both, or x_u lies open. What a client gives can be read only together with the
+answers of t holders that were told of the same survivors, so that a coordinator which tells each another
+tale reads nothing (``rules`` has the proof). Keys serve one sum, so that the key of a client that vanishes
+in sum 9 says nothing of sums 1 to 8. Seeds s_uv are bound to the digest of what was asked: if
 clients were told different models, their masks do not cancel and the total is noise.
 
 The settings here are known to all; ``client`` runs at the clients, ``coordinator`` and ``keys`` at the
-coordinator; ``wire`` and ``neighbours`` hold what both need.
+coordinator; ``rules``, ``confirming``, ``wire`` and ``neighbours`` hold what both need.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil, comb, inf, log2
+from functools import lru_cache
+from math import ceil
 from typing import ClassVar
 
 from tacit.core.errors import ConfigError, ProtectionError
@@ -32,10 +35,11 @@ from tacit.core.party import Party
 from tacit.core.promises import Place, Promises
 from tacit.core.protection import Protection
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.crypto.neighbours import COMPLETE_BELOW, neighbours_for
+from tacit.crypto.neighbours import COMPLETE_BELOW, neighbours_for, security_bits_of
 from tacit.protections.keys.authenticated import FIELD_NAMES
 from tacit.protections.masked.client import MaskedClient
 from tacit.protections.masked.coordinator import MaskedCoordinator
+from tacit.protections.masked.rules import Rules
 from tacit.protections.masked.wire import Encoding
 
 
@@ -58,26 +62,33 @@ class Masked(Protection):
     dropout_share : float
         Share of the clients that may vanish during a sum.
     active : bool
-        Withstand a coordinator that tells one client that a neighbour arrived and another that it
-        vanished: the threshold t rises until 2t exceeds all holders and the corrupt ones again, so that
-        both kinds of shares never come together. Fewer clients may vanish then.
+        Withstand a coordinator that tells each client what it likes and has ``corrupt_share`` of the clients
+        on its side: the threshold t rises until 2t exceeds all holders and the corrupt ones again. Without
+        it a coordinator that lies must have no client on its side; more clients may vanish, and from 64
+        clients on each needs fewer neighbours.
 
     Examples
     --------
     >>> Masked().sizing(10), Masked().sizing(1000), Masked(neighbours=5).sizing(1000)
-    ((9, 6), (46, 27), (6, 4))
+    ((9, 6), (102, 72), (6, 5))
+    >>> Masked(active=False).sizing(1000), Masked().rules(10).colluders
+    ((36, 19), 1)
     """
 
     name = "masked"
     authenticated: ClassVar[bool] = True
-    field_names: ClassVar[Mapping[str, str]] = FIELD_NAMES
+    field_names: ClassVar[Mapping[str, str]] = {
+        **FIELD_NAMES,
+        "members": FIELD_NAMES["names"],
+        "confirms": "confirmations of who arrived",
+    }
 
     bits: int = 32
     clip: bool = False
     neighbours: int | None = None
-    corrupt_share: float = 0.1
+    corrupt_share: float = 0.05
     dropout_share: float = 0.1
-    active: bool = False
+    active: bool = True
 
     def __post_init__(self) -> None:
         if not 8 <= self.bits <= 50:
@@ -119,21 +130,31 @@ class Masked(Protection):
                 "client": "what is made of the total",
                 "outsider": "nothing",
             },
-            collusion="the coordinator with t of the clients that hold shares of one client's secrets open "
-            "that client's vector, t being over half of them; with fewer it learns nothing"
-            + (
-                ", also if it lies about who vanished"
-                if self.active
-                else ". If it lies about who vanished, 2t - holders of them suffice: active=True mends that"
-            )
-            + ("" if self.neighbours is not None else f". F{self.sparse_graph_warning[1:]}"),
-            dropout="the sum goes on without clients that vanish at any step; if more than half around one "
-            "client do before the upload, it starts again with fresh keys, down to the quorum; if as many do "
-            "between upload and unmasking, it stays shut",
+            collusion=self._collusion,
+            dropout="the sum goes on without clients that vanish at any step; if more than n - t of the n "
+            "that hold shares of one client do before the upload, it starts again with fresh keys, down to "
+            "the quorum; if as many do between upload and unmasking, it stays shut",
             precision=2.0 ** -(self.bits - 1),
             bytes_per_value=float(ceil((self.bits + 8) / 8)),
             warnings=() if self.neighbours is None else (by_hand,),
         )
+
+    @property
+    def _collusion(self) -> str:
+        """Who opens more than the total."""
+        if self.active:
+            text = (
+                "the coordinator with t of the n clients that hold shares of one client's secrets opens that "
+                "client's vector, t being over half of them; if it also lies to clients, 2t - n suffice, "
+                f"more than {self.corrupt_share:.0%}; with fewer it learns one total, whatever it tells them"
+            )
+        else:
+            text = (
+                "the coordinator with t of the n clients that hold shares of one client's secrets opens that "
+                "client's vector, t being over half of them; if it also lies to clients, 2t - n suffice, "
+                "which may be one: leave active on"
+            )
+        return text + ("" if self.neighbours is not None else f". F{self.sparse_graph_warning[1:]}")
 
     @property
     def sparse_graph_warning(self) -> str:
@@ -142,8 +163,13 @@ class Masked(Protection):
             f"from {COMPLETE_BELOW} clients on each masks with some others only: if up to "
             f"{self.corrupt_share:.0%} collude with the coordinator and {self.dropout_share:.0%} vanish, "
             "somebody is exposed with a probability of at most 2^-40; but a coordinator that chooses who "
-            "vanishes once it knows the graph can cut it (neighbours as large as the federation: none can)"
+            "vanishes once it knows the graph can cut it into parts, and have a total of each (neighbours as "
+            "large as the federation: none can)"
         )
+
+    def rules(self, clients: int) -> Rules:
+        """Return what each client insists on in a federation of so many."""
+        return _find_rules(self, clients)
 
     def sizing(self, clients: int) -> tuple[int, int]:
         """Return each client's number of neighbours, and how many shares open its masks.
@@ -166,21 +192,18 @@ class Masked(Protection):
     def security_bits(self, clients: int) -> float:
         """Return b such that some client is exposed on a sparse graph with a probability of at most 2^-b.
 
-        It is exposed if too many of its neighbours are corrupt, or if it is cut off from the others.
+        It is exposed if too many of its neighbours are corrupt, or if chance cuts it off from the others.
         """
-        count, threshold = self.sizing(clients)
-        if self.neighbours is None:
-            shares = self.corrupt_share, self.dropout_share
-            return neighbours_for(clients, *shares, active=self.active).security_bits
-        corrupt = ceil(self.corrupt_share * clients - 1e-9)
-        held = range(threshold, count + 1)
-        bad = clients * sum(comb(corrupt, x) * comb(clients - 1 - corrupt, count - x) for x in held)
-        # Set by hand, the circle may also fall apart: two stretches of count/2 that are corrupt or missing.
-        gone = min(corrupt + ceil(self.dropout_share * clients - 1e-9), clients)
-        apart = clients * (clients - count - 1) * comb(gone, count) / (2 * comb(clients, count))
-        probability = bad / comb(clients - 1, count) + apart
-        return max(-log2(probability), 0.0) if probability else inf
+        rules = self.rules(clients)
+        most = rules.colluders if self.active else rules.threshold - 1
+        shares = self.corrupt_share, self.dropout_share
+        return security_bits_of(clients, rules.neighbours, most, *shares, active=self.active)
 
     def encoding(self, layout: Layout, clients: int) -> Encoding:
         """Return how vectors become words, with room for the sum of that many."""
         return Encoding(FixedPoint.of(layout, self.bits, clients, self.clip))
+
+
+@lru_cache(maxsize=256)
+def _find_rules(settings: Masked, clients: int) -> Rules:
+    return Rules.of(clients, *settings.sizing(clients), settings.dropout_share)

@@ -7,7 +7,7 @@ or given is deleted in the same step, so that a repeated or altered ask finds no
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from tacit.core.client import agreed_minimum, over
 from tacit.core.errors import MessageError, OpeningError, ProtectionError
+from tacit.core.exposure import COORDINATOR
 from tacit.core.layout import Layout
 from tacit.core.marks import step
 from tacit.core.message import Message
@@ -26,7 +27,8 @@ from tacit.crypto.channel import NONCE, identity_secrets, new_exchange, pair_key
 from tacit.crypto.masking import add_masks, sign_for
 from tacit.crypto.sharing import share_vector
 from tacit.protections.keys.authenticated import AuthenticatedClient, run_of
-from tacit.protections.masked.neighbours import Neighbourhood, check_neighbours
+from tacit.protections.masked.confirming import confirm_key, confirmations, lock
+from tacit.protections.masked.neighbours import Neighbourhood, check_members, check_neighbours
 from tacit.protections.masked.wire import (
     ELEMENTS,
     KEY,
@@ -36,7 +38,6 @@ from tacit.protections.masked.wire import (
     Offer,
     commit,
     derive_mask_seeds,
-    digest_names,
     hash_pieces,
     to_elements,
     unpack_flags,
@@ -53,7 +54,8 @@ class MaskedClient(AuthenticatedClient):
 
     In the vault: ``mask/number`` for the next draw; for each sum ``mask/own/…`` (its key, then also its seed)
     and ``mask/held/…`` (shares of its neighbours' keys and seeds); and between two steps ``mask/exchange``,
-    ``mask/channels`` and ``mask/row``, with which shares are sealed and unsealed. All else is public.
+    ``mask/channels`` and ``mask/row``, with which shares are sealed and unsealed; then ``mask/confirm``, by
+    which neighbours confirm to each other who arrived. All else is public.
     """
 
     def __init__(self, settings: Masked, party: Party) -> None:
@@ -81,6 +83,7 @@ class MaskedClient(AuthenticatedClient):
             raise ProtectionError(f"{sums} sums from number {first} on: prepared before, or too many")
         if clients < (least := self.settings.min_contributions(agreed_minimum(party))):
             raise OpeningError(f"{clients} clients, agreed were at least {least}: {party.id} offers no key")
+        members = check_members(self.settings, party, message, clients)
         self._forget(first)
         pairs = [new_exchange() for _ in range(sums)]
         party.vault.update({f"mask/own/{first + i}": private for i, (private, _) in enumerate(pairs)})
@@ -91,8 +94,9 @@ class MaskedClient(AuthenticatedClient):
         offer = Offer(exchange, root, number, self._draw_number(), first, sums, publics).to_bytes()
         for name in ("names", "dealt", "slot"):
             party.state.pop(f"mask/{name}", None)
+        party.vault.pop("mask/confirm", None)
         known = {"first": first, "last": first + sums - 1, "sums": sums, "clients": clients, "root": root}
-        party.state.update(over("mask/", {**known, "revealed": number, "offer": offer}))
+        party.state.update(over("mask/", {**known, "members": members, "revealed": number, "offer": offer}))
         return Message(offer=Blob("public", offer))
 
     @step
@@ -108,7 +112,7 @@ class MaskedClient(AuthenticatedClient):
             raise ProtectionError(f"{party.id} has dealt its shares already: it deals them once")
         run, around = run_of(party), Neighbourhood.of(party, message["names"])
         offers = check_neighbours(self.settings, party, around, message)
-        threshold = self.settings.sizing(around.clients)[1]
+        threshold = self.settings.rules(around.clients).threshold
         secrets, commits = [], []
         for slot in range(around.first, around.first + around.sums):
             private, seed = party.vault[f"mask/own/{slot}"].reveal(), os.urandom(KEY)
@@ -126,7 +130,7 @@ class MaskedClient(AuthenticatedClient):
             else:
                 sealed.append(seal(channels[name], raw, place(run, around.first, "shares", party.id, name)))
         publics = b"".join(offer.publics for offer in offers.values())
-        known = {"names": message["names"], "threshold": threshold, "publics": publics}
+        known = {"names": message["names"], "publics": publics}
         party.state.update(over("mask/", known))
         return Message(shares=Blob("sealed", b"".join(sealed)), commits=Blob("public", b"".join(commits)))
 
@@ -182,6 +186,9 @@ class MaskedClient(AuthenticatedClient):
         run, dealt = run_of(party), unpack_flags(ticket.get("dealt"), len(holders))
         sealed: bytes = ticket["shares"].data
         channels = party.vault.pop("mask/channels").reveal()
+        starts = range(0, len(channels), KEY)
+        confirming = b"".join(confirm_key(channels[start : start + KEY]) for start in starts)
+        party.vault["mask/confirm"] = Secret(confirming)
         length = 2 * SHARE * around.sums
         held = np.zeros((len(holders), around.sums, 2 * ELEMENTS), "<u8")
         for index, name in enumerate(holders):
@@ -211,17 +218,19 @@ class MaskedClient(AuthenticatedClient):
         party, state = self.party, self.party.state
         partners = unpack_flags(raw, len(around.holders))
         unknown = partners & ~unpack_flags(state["mask/dealt"], len(around.holders))
-        if unknown.any() or not partners[around.holders.index(party.id)]:
+        if unknown.any():
             raise ProtectionError(f"{party.id} was told to mask with clients of whom it holds no shares")
-        if (found := int(partners.sum())) < state["mask/threshold"]:
-            raise OpeningError(
-                f"{found} clients around {party.id}, agreed were {state['mask/threshold']}: it gives nothing"
-            )
+        rules = self.settings.rules(around.clients)
+        if flaw := rules.flaw_of_partners(party.id, around.select(partners)):
+            raise OpeningError(flaw)
         return partners
 
     @step
     def unmask(self, message: Message) -> Message:
-        """Return one share for each neighbour: of its seed if it arrived, of its key if it vanished."""
+        """Return one share for each neighbour: of its seed if it arrived, of its key if it vanished.
+
+        They are locked: who has fewer confirmations of the same survivors than the threshold reads nothing.
+        """
         party, state, slot = self.party, self.party.state, message["slot"]
         if state.get("mask/slot") != slot or f"mask/held/{slot}" not in party.vault:
             raise OpeningError(
@@ -230,40 +239,44 @@ class MaskedClient(AuthenticatedClient):
         around = Neighbourhood.of(party, state["mask/names"])
         alive = unpack_flags(message["alive"], len(around.holders))
         partners = unpack_flags(state["mask/partners"], len(around.holders))
-        self._check_survivors(message, around, alive, partners)
+        survivors = self._check_survivors(message, around, alive, partners)
         held = np.frombuffer(party.vault.pop(f"mask/held/{slot}").reveal(), "<u8")
         keys, seeds = np.split(held.reshape(len(around.holders), 2 * ELEMENTS), 2, axis=1)
         state["mask/opened"] = state["mask/sum"]
-        return Message(shares=Blob("share", np.where(alive[:, None], seeds, keys)[partners].tobytes()))
+        released = np.where(alive[:, None], seeds, keys)[partners].tobytes()
+        return self._lock(released, slot, around, survivors)
 
     def _check_survivors(
         self, message: Message, around: Neighbourhood, alive: Flags, partners: Flags
-    ) -> None:
-        """Refuse to help if the survivors are too few, or not those that everybody was told of."""
-        party, threshold = self.party, self.party.state["mask/threshold"]
-        least, near = self.settings.min_contributions(agreed_minimum(party)), int(alive.sum())
-        if not alive[around.holders.index(party.id)] or (alive & ~partners).any():
-            raise ProtectionError(
-                f"{party.id} was told that itself vanished, or that clients arrived with whom it did not "
-                "mask: it gives no shares"
-            )
-        if (survivors := _read_integer(message, "survivors")) < least or near < threshold:
-            raise OpeningError(
-                f"{survivors} contributions, {near} of them around {party.id}: agreed were at "
-                f"least {least} and {threshold}; the sum stays shut"
-            )
-        # Whoever masks with all others can check the list; on the circle it binds only its neighbours.
-        if self.settings.sizing(around.clients)[0] == around.clients - 1:
-            arrived = list(compress(around.holders, alive))
-            if len(arrived) != survivors or digest_names(arrived) != message["list"]:
-                raise ProtectionError(f"{party.id} was told of other survivors than the list names")
+    ) -> Set[str]:
+        """Return who arrived, or refuse to help if they are too few or cannot have."""
+        party, rules = self.party, self.settings.rules(around.clients)
+        least, arrived = self.settings.min_contributions(agreed_minimum(party)), around.select(alive)
+        if flaw := rules.flaw_of_survivors(party.id, arrived, around.select(partners), least):
+            raise OpeningError(flaw)
+        if (survivors := _read_integer(message, "survivors")) < least:
+            raise OpeningError(f"{survivors} contributions, agreed were at least {least}: the sum stays shut")
+        return arrived
+
+    def _lock(self, released: bytes, slot: int, around: Neighbourhood, alive: Set[str]) -> Message:
+        """Return shares that open with confirmations of enough holders, and this client's own for them."""
+        party, rules = self.party, self.settings.rules(around.clients)
+        secret = party.vault["mask/confirm"].reveal()
+        keys = {name: secret[KEY * i : KEY * (i + 1)] for i, name in enumerate(around.neighbours)}
+        text = rules.confirmed_text(alive)
+        given, taken = confirmations(keys, slot, text, party.id, around.holders, alive)
+        if slot == party.state["mask/last"]:
+            del party.vault["mask/confirm"]
+        where = place(run_of(party), slot, "release", party.id, COORDINATOR)
+        locked = lock(released, taken, rules.threshold, where)
+        return Message(shares=Blob("share", locked), confirms=Blob("public", given))
 
     # -- afterwards ------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
         """Delete what was agreed on for sums that did not come."""
         self._forget(self.party.state.get("mask/last", 0) + 1)
-        for name in ("exchange", "channels", "row"):
+        for name in ("exchange", "channels", "confirm", "row"):
             self.party.vault.pop(f"mask/{name}", None)
 
     def _forget(self, before: int) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -11,18 +12,20 @@ import numpy as np
 
 from tacit.core.errors import OpeningError, ProtectionError
 from tacit.core.events import Noted
+from tacit.core.exposure import COORDINATOR
 from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.pending_sum import PendingSum
 from tacit.core.protection import Vector
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
-from tacit.crypto.channel import exchange_public
-from tacit.crypto.field import PRIME
+from tacit.crypto.channel import exchange_public, place
+from tacit.crypto.field import PRIME, Ring
 from tacit.crypto.masking import Words, add_masks, sign_for
 from tacit.crypto.sharing import Share
 from tacit.protections.keys.authenticated import AuthenticatedCoordinator
 from tacit.protections.masked.client import MaskedClient
+from tacit.protections.masked.confirming import CONFIRM, unlock
 from tacit.protections.masked.keys import Ask, Batch, KeyAgreement, LazyJobs, Refuse
 from tacit.protections.masked.wire import (
     ELEMENTS,
@@ -31,8 +34,8 @@ from tacit.protections.masked.wire import (
     Encoding,
     commit,
     derive_mask_seeds,
-    digest_names,
     pack_flags,
+    read_blob,
     recover_secret,
 )
 
@@ -66,11 +69,15 @@ class MaskedCoordinator(AuthenticatedCoordinator):
     def prepare(self, sums: int) -> None:
         """Let clients agree on masks for that many sums, in two waves."""
         self.announced, clients = max(1, sums), len(self.link.parties)
-        count, threshold = self.settings.sizing(clients)
-        if count < clients - 1:
+        rules = self.settings.rules(clients)
+        if not rules.complete:
             bits = self.settings.security_bits(clients)
-            text = f"each of {clients} clients masks with {count} others, {threshold} shares open a mask: "
-            text += f"some client is exposed with a probability of at most 2^-{bits:.0f}"
+            text = (
+                f"each of {clients} clients masks with {rules.neighbours} others, {rules.threshold} shares "
+                f"open a mask; with {rules.colluders} colluders around each, any total is over at least "
+                f"{rules.fewest_honest} honest clients; if {self.settings.corrupt_share:.0%} of all collude, "
+                f"some client is exposed with a probability of at most 2^-{bits:.0f}"
+            )
             self.link.events.emit(Noted("protection", text, "warning" if bits < 40 else "info"))
             if self.settings.neighbours is None:
                 self.link.events.emit(Noted("protection", self.settings.sparse_graph_warning, "warning"))
@@ -185,27 +192,54 @@ class MaskedSum:
         while some := list(islice(masks, STREAMS)):
             add_masks(total, some)
 
-    def request_shares(self, arrived: Mapping[str, bytes]) -> dict[str, list[Share]]:
-        """Collect, in the last wave, shares of each client's seed or key from each neighbour that arrived."""
-        batch, names = self.batch, list(arrived)
-        common = {"slot": self.slot, "survivors": len(names), "list": digest_names(names)}
+    def request_shares(self, arrived: Mapping[str, bytes]) -> dict[str, Ring]:
+        """Return, from the last wave, what each client that arrived gave: a row for each holder in order."""
+        holders, names = self.batch.holders, list(arrived)
+        common = {"slot": self.slot, "survivors": len(names)}
         jobs = LazyJobs(
-            names, lambda party: {"alive": pack_flags([name in arrived for name in batch.holders[party]])}
+            names, lambda party: {"alive": pack_flags([name in arrived for name in holders[party]])}
         )
-        members, found = set(self.asked), {name: list[Share]() for name in self.asked}
+        locked, given = dict[str, bytes](), dict[str, bytes]()
         for party, reply in self.pending.ask(MaskedClient.unmask, common, jobs, names):
-            owners = [name for name in batch.holders[party] if name in members]
-            blob = reply.get("shares")
-            if not isinstance(blob, Blob) or blob.kind != "share" or len(blob.data) != SHARE * len(owners):
+            try:
+                shares, confirms = read_blob(reply, "shares", "share"), read_blob(reply, "confirms", "public")
+            except ProtectionError:
                 continue  # as if it had vanished: others hold shares, too
-            rows = np.frombuffer(blob.data, "<u8").astype(np.uint64).reshape(-1, ELEMENTS)
-            for owner, row in zip(owners, rows, strict=True):
-                if row.max() < PRIME:
-                    found[owner].append(Share(batch.holders[owner].index(party) + 1, row))
-        return found
+            if len(confirms) == CONFIRM * len(holders[party]) < len(shares):
+                locked[party], given[party] = shares, confirms
+        members = set(self.asked)
+        found = {party: self._unlock(party, locked.pop(party), given, members) for party in list(locked)}
+        return {party: rows for party, rows in found.items() if rows is not None}
+
+    def _unlock(
+        self, party: str, locked: bytes, given: Mapping[str, bytes], members: Set[str]
+    ) -> Ring | None:
+        """Return the shares that a client gave, if enough of its holders have confirmed the same."""
+        holders, pads = self.batch.holders[party], dict[int, bytes]()
+        for index, name in enumerate(holders):
+            if name in given:
+                start = CONFIRM * bisect_left(self.batch.holders[name], party)
+                pads[index] = given[name][start : start + CONFIRM]
+        where = place(self.batch.run, self.slot, "release", party, COORDINATOR)
+        raw = unlock(locked, len(holders), pads, self.batch.threshold, where)
+        owners = [index for index, name in enumerate(holders) if name in members]
+        if raw is None or len(raw) != SHARE * len(owners):
+            return None
+        rows = np.zeros((len(holders), ELEMENTS), np.uint64)
+        rows[owners] = np.frombuffer(raw, "<u8").reshape(-1, ELEMENTS)
+        return rows if rows.max() < PRIME else None
+
+    def _find_shares(self, owner: str, released: Mapping[str, Ring]) -> list[Share]:
+        """Return the shares of one client's secret, one from each holder that gave any."""
+        shares = []
+        for index, name in enumerate(self.batch.holders[owner]):
+            if (rows := released.get(name)) is not None:
+                row = rows[bisect_left(self.batch.holders[name], owner)]
+                shares.append(Share(index + 1, row))
+        return shares
 
     def _recover_masks(
-        self, shares: Mapping[str, list[Share]], arrived: Mapping[str, bytes]
+        self, released: Mapping[str, Ring], arrived: Mapping[str, bytes]
     ) -> Iterator[tuple[Secret, int]]:
         """Return own masks of those that arrived, and masks of pairs of which one vanished, with signs."""
         batch, call, members = self.batch, next(iter(arrived.values())), set(arrived)
@@ -214,7 +248,8 @@ class MaskedSum:
             if not around:  # it vanished, and so did all that masked with it
                 continue
             is_right = self._recogniser(owner, owner in members)
-            secret = recover_secret(shares[owner], batch.threshold, is_right, owner)
+            shares = self._find_shares(owner, released)
+            secret = recover_secret(shares, batch.threshold, is_right, owner)
             if owner in members:
                 yield secret, -1
                 continue

@@ -11,7 +11,8 @@ from tacit.core.message import Message
 from tacit.crypto.channel import NONCE
 from tacit.protections.masked.client import MaskedClient
 from tacit.protections.masked.neighbours import MerkleTree, assign_holders, find_place
-from tacit.protections.masked.wire import HASH, KEY, SHARE, TAG, Offer, commit, read_blob
+from tacit.protections.masked.rules import Rules
+from tacit.protections.masked.wire import HASH, KEY, SHARE, TAG, Offer, commit, digest_members, read_blob
 
 if TYPE_CHECKING:
     from tacit.protections.masked import Masked
@@ -31,7 +32,7 @@ class Batch:
 
     run: str
     clients: int
-    threshold: int
+    rules: Rules
     first: int
     count: int
     holders: Mapping[str, tuple[str, ...]]
@@ -53,6 +54,17 @@ class Batch:
         """Return those of the parties that have dealt their shares."""
         return [party for party in parties if party in self.commits]
 
+    @property
+    def threshold(self) -> int:
+        """How many shares open a secret."""
+        return self.rules.threshold
+
+    def can_mask(self, parties: Sequence[str]) -> bool:
+        """Return whether each of these parties finds enough of the others to mask with."""
+        left = set(parties)
+        found = (len(left.intersection(self.holders[party])) for party in parties)
+        return all(count >= self.rules.partners for count in found)
+
     def can_recover(self, owners: Sequence[str], present: Sequence[str]) -> bool:
         """Return whether enough holders are left for the secrets of these owners.
 
@@ -65,7 +77,7 @@ class Batch:
     def serves(self, willing: Sequence[str], needed: float) -> bool:
         """Return whether a sum is left in which enough of these parties can take part."""
         asked = self.select_dealers(willing)
-        return self.used < self.count and len(asked) >= needed and self.can_recover(asked, asked)
+        return self.used < self.count and len(asked) >= needed and self.can_mask(asked)
 
     def public_key(self, owner: str, slot: int) -> bytes:
         """Return a client's public key of one sum."""
@@ -94,24 +106,26 @@ class KeyAgreement:
         """
         names = list(parties)
         while len(names) > 1:
-            neighbours, threshold = self.settings.sizing(len(names))
-            first = self.next_slot
+            rules, first = self.settings.rules(len(names)), self.next_slot
             self.next_slot += count
-            tree = MerkleTree({name: self.draws[name] for name in names})
-            sparse = neighbours < len(names) - 1
-            common = {"first": first, "sums": count, "clients": len(names), "root": tree.root}
+            members = "\n".join(sorted(names)).encode()
+            tree = None if rules.complete else MerkleTree({name: self.draws[name] for name in names})
+            root = digest_members(members) if tree is None else tree.root
+            common: dict[str, Any] = {"first": first, "sums": count, "clients": len(names), "root": root}
+            if tree is None:
+                common["members"] = members
             replies = ask(MaskedClient.offer, common, None, names)
-            offers = self._read_offers(replies, refuse, tree.root, first, count, sparse)
+            offers = self._read_offers(replies, refuse, root, first, count, tree is not None)
             left = list(offers)
-            if len(left) > neighbours or (left and not sparse):
-                places = {name: find_place(tree.root, offer.number) for name, offer in offers.items()}
+            if len(left) >= (rules.partners if rules.complete else rules.neighbours + 1):
+                places = {name: find_place(root, offer.number) for name, offer in offers.items()}
                 publics = {name: offer.publics for name, offer in offers.items()}
-                holders = assign_holders(places, neighbours)
-                batch = Batch(self.run, len(names), threshold, first, count, holders, publics)
-                jobs = _deal_jobs(batch, offers, tree if sparse else None)
+                holders = assign_holders(places, rules.neighbours)
+                batch = Batch(self.run, len(names), rules, first, count, holders, publics)
+                jobs = _deal_jobs(batch, offers, tree)
                 _read_deals(batch, ask(MaskedClient.deal, None, jobs, left), refuse)
                 left = batch.select_dealers(names)
-                if left and batch.can_recover(left, left):
+                if left and batch.can_mask(left):
                     return batch
             names = left
         return None

@@ -11,9 +11,9 @@ fewer than min_clients), and may let chosen clients vanish once it knows the gra
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from hashlib import sha256
-from math import log
+from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,13 +22,12 @@ from tacit.core.errors import OpeningError, ProtectionError
 from tacit.core.exposure import COORDINATOR
 from tacit.core.message import Message
 from tacit.core.party import Party
+from tacit.crypto.neighbours import longest_arc
 from tacit.protections.keys.authenticated import run_of
-from tacit.protections.masked.wire import HASH, Offer, commit, hash_pieces
+from tacit.protections.masked.wire import HASH, Flags, Offer, commit, digest_members, hash_pieces
 
 if TYPE_CHECKING:
     from tacit.protections.masked import Masked
-
-FALSE_ALARM_BITS = 20  # an honest draw looks suspicious to any of the clients at most once in 2^20
 
 
 class MerkleTree:
@@ -101,17 +100,10 @@ def assign_holders(places: Mapping[str, int], count: int) -> dict[str, tuple[str
 
 
 def is_plausible_draw(own: int, others: Sequence[int], clients: int, missing: float) -> bool:
-    """Return whether these may be the nearest on either side, of so many clients of whom a share is missing.
-
-    If μ clients are expected in an arc, P[fewer than h] ≤ exp(-(μ - h - h ln(μ/h))) (Chernoff); an arc
-    that holds h neighbours is too long if that is below 2^-20 for all clients together.
-    """
+    """Return whether these may be the nearest on either side, of clients of whom a share is missing."""
     half = len(others) // 2
     ahead = sorted((other - own) % (1 << 64) for other in others)
-    mean = float(half)
-    while mean - half - half * log(mean / half) < FALSE_ALARM_BITS * log(2) + log(clients):
-        mean += 1
-    reach = mean / (clients * (1 - missing)) * 2.0**64
+    reach = longest_arc(half, clients, missing) * 2.0**64
     return ahead[half - 1] <= reach and (1 << 64) - ahead[half] <= reach
 
 
@@ -138,21 +130,45 @@ class Neighbourhood(NamedTuple):
         neighbours = names.decode().split("\n")
         return cls(first, sums, clients, root, neighbours, sorted([party.id, *neighbours]))
 
+    def select(self, flags: Flags) -> Set[str]:
+        """Return the holders for which a flag is set."""
+        return set(compress(self.holders, flags.tolist()))
+
+
+def check_members(settings: Masked, party: Party, message: Message, clients: int) -> bytes:
+    """Return the names of all that may take part, where all mask with all; keys are bound to these."""
+    if not settings.rules(clients).complete:
+        return b""  # the root is that of the draw, and neighbours come with proofs
+    members = message["members"]
+    names = members.decode().split("\n")
+    if len(names) != clients or names != sorted(set(names)) or party.id not in names:
+        raise ProtectionError(
+            f"a list of {len(names)} members for {clients} clients: each stands there once, in order, and "
+            f"{party.id} among them"
+        )
+    if digest_members(members) != message["root"]:
+        raise ProtectionError("the list of members is another than the one that keys are bound to")
+    return bytes(members)
+
 
 def check_neighbours(
     settings: Masked, party: Party, around: Neighbourhood, message: Message
 ) -> dict[str, Offer]:
     """Return the neighbours' offers, once they are known to be drawn rather than chosen."""
-    wanted, threshold = settings.sizing(around.clients)
-    sparse, found = wanted < around.clients - 1, len(around.neighbours)
+    rules, found = settings.rules(around.clients), len(around.neighbours)
+    wanted, sparse = rules.neighbours, not rules.complete
     if around.neighbours != sorted({*around.neighbours} - {party.id, COORDINATOR}):
         raise ProtectionError("neighbours that are not others, each of them once and in order")
     # Where all mask with all, some may have vanished; on the circle others take their places.
-    if not (wanted if sparse else threshold - 1) <= found <= wanted:
+    fewest = wanted if sparse else rules.partners - 1
+    if not fewest <= found <= wanted:
         raise OpeningError(
             f"{found} neighbours among {around.clients} clients, agreed were {wanted} and at least "
-            f"{threshold - 1} of them: {party.id} deals nothing"
+            f"{fewest} of them: {party.id} deals nothing"
         )
+    # Thresholds count on all clients around anyone being of one federation.
+    if not sparse and not {*around.neighbours} <= {*party.state["mask/members"].decode().split("\n")}:
+        raise ProtectionError(f"{party.id} was shown clients that are not on the list of members")
     raw = np.frombuffer(message["offers"], np.uint8).reshape(found, -1)
     proofs = np.frombuffer(message.get("proofs", b""), np.uint8)
     if proofs.size != found * proof_length(around.clients) * sparse:
@@ -160,13 +176,16 @@ def check_neighbours(
     run, offers = run_of(party), {}
     for name, content, proof in zip(around.neighbours, raw, proofs.reshape(found, -1), strict=True):
         offers[name] = offer = Offer.from_bytes(content.tobytes(), around.root, around.first, around.sums)
+        if not sparse:
+            continue
         leaf = commit("draw", run, name, 0, offer.number)
-        if sparse and not verify_proof(around.root, around.clients, name, leaf, proof.tobytes()):
+        if not verify_proof(around.root, around.clients, name, leaf, proof.tobytes()):
             raise ProtectionError(f"{name} took no part in the draw with the number that it shows")
-    own = find_place(around.root, party.state["mask/revealed"])
-    places = [find_place(around.root, offer.number) for offer in offers.values()]
-    if sparse and not is_plausible_draw(own, places, around.clients, settings.dropout_share):
-        raise ProtectionError(
-            f"the neighbours of {party.id} sit further away than chance explains: others were left out"
-        )
+    if sparse:
+        own = find_place(around.root, party.state["mask/revealed"])
+        places = [find_place(around.root, offer.number) for offer in offers.values()]
+        if not is_plausible_draw(own, places, around.clients, settings.dropout_share):
+            raise ProtectionError(
+                f"the neighbours of {party.id} sit further away than chance explains: others were left out"
+            )
     return offers

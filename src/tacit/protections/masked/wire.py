@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -36,10 +36,7 @@ def commit(purpose: str, run: str, owner: str, number: int, secret: bytes) -> by
 
 def hash_pieces(*pieces: bytes) -> bytes:
     """Return the hash of byte strings, each with its length, so that none run together."""
-    digest = sha256()
-    for piece in pieces:
-        digest.update(len(piece).to_bytes(4, "little") + piece)
-    return digest.digest()
+    return sha256(b"".join([len(piece).to_bytes(4, "little") + piece for piece in pieces])).digest()
 
 
 _OFFER = struct.Struct("<32s32s32s32sQI")
@@ -97,8 +94,7 @@ def recover_secret(
             f"{len(shares)} shares of the masks of {owner}, {threshold} are needed: too many of its "
             "neighbours vanished before unmasking, and the sum stays shut"
         )
-    for start in range(len(shares) if len(shares) > threshold else 1):
-        window = [shares[(start + i) % len(shares)] for i in range(threshold)]
+    for window in windows(shares, threshold):
         words = recover_vector(window, threshold).astype("<u8").view(np.uint8).reshape(-1, 8)
         raw = words[:, :7].tobytes()
         secret = Secret(raw[:KEY])
@@ -108,6 +104,13 @@ def recover_secret(
         f"the shares of the masks of {owner} do not give what it committed to: {owner} dealt wrong ones, "
         "or several holders sent others than they were dealt; the sum stays shut"
     )
+
+
+def windows(shares: Sequence[Share], threshold: int) -> Iterator[list[Share]]:
+    """Return choices of as many shares as are needed: if there is one to spare, any is left out by some."""
+    if len(shares) >= threshold:
+        for start in range(len(shares) if len(shares) > threshold else 1):
+            yield [shares[(start + i) % len(shares)] for i in range(threshold)]
 
 
 def derive_mask_seeds(
@@ -124,6 +127,15 @@ def derive_mask_seeds(
 def digest_names(names: Sequence[str]) -> bytes:
     """Return the digest of a list of clients."""
     return hash_pieces(b"list", *(name.encode() for name in sorted(names)))
+
+
+def digest_members(names: bytes) -> bytes:
+    """Return the root of a batch in which all mask with all: a digest of everybody's names, in one line each.
+
+    >>> len(digest_members(b"ann\\nbob"))
+    32
+    """
+    return hash_pieces(b"members", names)
 
 
 def pack_flags(flags: Sequence[bool] | Flags) -> bytes:

@@ -1,0 +1,91 @@
+"""Confirmations: what a client gives can be read only if enough others gave theirs for the same list.
+
+Each two neighbours have a key for confirmations. When a client gives its shares, it also hands the
+coordinator, for every neighbour that it takes to have arrived, a value that only the two can compute from
+that key and from what is confirmed. The shares are encrypted under a fresh key, that key is cut into Shamir's
+shares, one for each holder, and each of these is padded with the value by which that holder would confirm.
+So the coordinator reads the shares if, and only if, t holders have confirmed, the client itself among them.
+This is the consistency round of Bonawitz et al. without signatures, and without a wave of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from hashlib import blake2b, sha256
+
+import numpy as np
+
+from tacit.core.errors import ProtectionError
+from tacit.core.secret import Secret
+from tacit.crypto.channel import seal, unseal
+from tacit.crypto.field import PRIME, Ring, random_elements
+from tacit.crypto.sharing import Share, recover_vector, share_vector
+from tacit.protections.masked.wire import KEY, windows
+
+ELEMENTS = 3  # field elements of a lock's key: 183 bits
+CONFIRM = 8 * ELEMENTS  # bytes of a confirmation
+
+_NONE = bytes(CONFIRM)
+
+
+def confirm_key(channel: bytes) -> bytes:
+    """Return the key for confirmations that belongs to the key of a channel between two clients."""
+    return blake2b(channel, digest_size=KEY, person=b"tacit confirm").digest()
+
+
+def confirmation(key: bytes, slot: int, text: bytes, sender: str, receiver: str) -> bytes:
+    """Return what one client gives for another in a sum; only the two of them can compute it."""
+    way = b"<" if sender < receiver else b">"
+    return blake2b(slot.to_bytes(8, "little") + way + text, key=key, digest_size=CONFIRM).digest()
+
+
+def confirmations(
+    keys: Mapping[str, bytes], slot: int, text: bytes, own: str, holders: Sequence[str], alive: Set[str]
+) -> tuple[bytes, bytes]:
+    """Return what a client gives for each holder that arrived, and what each would give for it.
+
+    Both are in the holders' order, with zeros for the client itself; for one that vanished it gives zeros.
+    """
+    given, taken = [], []
+    for name in holders:
+        if name == own:
+            given.append(_NONE)
+            taken.append(_NONE)
+            continue
+        given.append(confirmation(keys[name], slot, text, own, name) if name in alive else _NONE)
+        taken.append(confirmation(keys[name], slot, text, name, own))
+    return b"".join(given), b"".join(taken)
+
+
+def lock(raw: bytes, pads: bytes, threshold: int, where: bytes) -> bytes:
+    """Encrypt bytes so that they open with ``threshold`` of the pads, one for each holder.
+
+    A pad of zeros leaves its share of the key readable: that of whoever locks.
+    """
+    key = random_elements(ELEMENTS)
+    holders = len(pads) // CONFIRM
+    shares = np.stack([share.values for share in share_vector(key, holders, threshold)])
+    padded: bytes = (shares ^ np.frombuffer(pads, "<u8").reshape(holders, ELEMENTS)).astype("<u8").tobytes()
+    return padded + seal(_sealing_key(key), raw, where)
+
+
+def unlock(
+    locked: bytes, holders: int, pads: Mapping[int, bytes], threshold: int, where: bytes
+) -> bytes | None:
+    """Return what was locked, given pads by the index of their holder; None if they are too few or wrong."""
+    padded = np.frombuffer(locked, "<u8", count=holders * ELEMENTS).reshape(holders, ELEMENTS)
+    rows = padded[list(pads)] ^ np.frombuffer(b"".join(pads.values()), "<u8").reshape(-1, ELEMENTS)
+    # A wrong pad mostly gives what is no element of the field; one that does is left out by some window.
+    fits = (rows < PRIME).all(axis=1)
+    shares = [Share(index + 1, row) for index, row, fit in zip(pads, rows, fits, strict=True) if fit]
+    for window in windows(shares, threshold):
+        try:
+            key = _sealing_key(recover_vector(window, threshold))
+            return unseal(key, locked[holders * CONFIRM :], where)
+        except ProtectionError:
+            continue
+    return None
+
+
+def _sealing_key(key: Ring) -> Secret:
+    return Secret(sha256(key.astype("<u8").tobytes()).digest())
