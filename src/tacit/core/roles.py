@@ -107,6 +107,8 @@ class Agreement(Protocol):
 class DataPreparation(Described, Protocol):
     """How the federation agrees on schema and scale: see :class:`tacit.data.preparation.Preparation`."""
 
+    counts: ClassVar[str]  # name of the contribution by which small cells are counted, before any other
+
     @property
     def scale(self) -> str:
         """How features are scaled."""
@@ -121,6 +123,9 @@ class DataPreparation(Described, Protocol):
 
     def idle(self, method: Any) -> bool:
         """Return whether nothing has to be agreed for a method."""
+
+    def count_cells(self, coordinator: Coordinator, *, continued: bool = False) -> tuple[str, ...]:
+        """Count the rows of every class and category; return the parties that took part."""
 
     def train(self, coordinator: Coordinator) -> tuple[str, ...]:
         """Agree on scale and fill values; return the parties that took part."""

@@ -13,10 +13,33 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from tacit.core.errors import SchemaError, nearest
+from tacit.core.errors import DataError, SchemaError, nearest
 from tacit.core.message import Message
 from tacit.data.schema import Schema
 from tacit.data.table import Column, Table, Task
+
+
+def check_rows(table: Table, owner: str, missing: str) -> None:
+    """Refuse rows that cannot be learnt from, naming the column and, at the site, the row."""
+    if not table.rows:
+        raise DataError(f"{owner} has no rows: leave it out, or give it data")
+    if table.task == "regression" and not np.isfinite(table.target).all():
+        raise DataError(f"{owner}: the target holds missing or infinite values: drop those rows")
+    if table.values.dtype.kind != "f" or np.isfinite(table.values).all():
+        return
+    infinite = np.isinf(table.values)
+    numbers = np.array([column.kind == "number" for column in table.columns])
+    gaps = np.isnan(table.values) & numbers if missing == "refuse" else np.zeros_like(infinite)
+    for bad, what, way_out in (
+        (infinite, "infinite", "correct or drop those rows"),
+        (gaps, "missing", "fill them in, drop those rows, or set missing = 'mean'"),
+    ):
+        if bad.any():
+            row, index = (int(value) for value in np.argwhere(bad)[0])
+            raise DataError(
+                f"{owner}: column '{table.columns[index].name}' holds {what} values: {way_out}",
+                private=f"{int(bad[:, index].sum())} of {table.rows} rows, the first is row {row + 1}",
+            )
 
 
 def introduce(table: Table, declared: Mapping[str, Any]) -> Message:

@@ -14,6 +14,7 @@ from tacit.core.roles import LearningMethod
 from tacit.crypto.fixedpoint import FixedPoint
 
 MIN_CLIENTS = 3  # contributions in a total that hides them, unless agreed otherwise
+MIN_COUNT = 5  # rows of a class or category whose total hides them, unless agreed otherwise
 
 
 def min_clients_of(protection: Protection, agreed: int | None = None) -> int:
@@ -24,6 +25,25 @@ def min_clients_of(protection: Protection, agreed: int | None = None) -> int:
     (1, 3)
     """
     return agreed if agreed is not None else 1 if protection.promises.single else MIN_CLIENTS
+
+
+def min_count_of(protection: Protection, agreed: int | None = None) -> int:
+    """Return the fewest rows of a class or category: as agreed, else 5.
+
+    1, which counts nothing, where nothing is hidden anyway, and where noise hides whole clients.
+
+    >>> from tacit.protections import PROTECTIONS
+    >>> [min_count_of(PROTECTIONS.build(name)) for name in ("plain", "ckks", "noised")]
+    [1, 5, 1]
+    """
+    if protection.adds_noise and agreed is not None and agreed > 1:
+        raise ConfigError(
+            f"min_count is {agreed}, but {protection.name} adds noise to every total, and counts with noise "
+            "cannot be compared with it: leave it out, the noise hides whole clients"
+        )
+    if agreed is not None:
+        return agreed
+    return 1 if protection.promises.single or protection.adds_noise else MIN_COUNT
 
 
 def check_compatibility(

@@ -53,8 +53,8 @@ class Predictor:
         return evidence(self._outputs(X), self.activation)
 
     def _matrix(self, rows: Any) -> Matrix:
-        # Of a table, unknown categories count as missing.
-        return self.inputs.matrix(self.schema.table_of(rows), lenient=isinstance(rows, Table))
+        # Of a table, unknown categories count as "other" or, if there is none, as missing.
+        return self.inputs.matrix(self.inputs.table_of(rows), lenient=isinstance(rows, Table))
 
     def outputs(self, rows: Any) -> Matrix:
         """Outputs for raw rows or a table."""
