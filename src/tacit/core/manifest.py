@@ -89,7 +89,7 @@ class Manifest:
         values = {name: message[name] for name in known}
         try:
             values["declared"] = msgspec.json.decode(values["declared"], type=dict[str, Any])
-        except (msgspec.MsgspecError, TypeError) as error:
+        except (ValueError, TypeError) as error:
             raise MessageError(f"what the manifest declares cannot be read: {error}") from None
         return cls(**values)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -100,8 +100,11 @@ class Agreement(Protocol):
     def hold(self, schema: Any) -> None:
         """Accept only introductions that fit a schema that was agreed before."""
 
-    def settle(self) -> Any:
-        """Return the schema that all introductions agree on."""
+    def outvoted(self) -> Mapping[str, str]:
+        """Return the parties that differ from most, with what differs."""
+
+    def settle(self, *, without: Collection[str] = ()) -> Any:
+        """Return the schema that all introductions, but for those of some, agree on."""
 
 
 class DataPreparation(Described, Protocol):

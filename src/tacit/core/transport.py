@@ -218,11 +218,15 @@ class Transport:
         for text, level in reply.message.get("$notes", ()):
             self.events.emit(Noted(reply.party, text, level))
 
+    def needed(self, asked: Sequence[str]) -> int:
+        """Return how many of the asked parties have to answer well."""
+        return max(1, ceil(self.manifest.quorum * len(asked) - 1e-9))
+
     def check_quorum(
         self, what: str, asked: Sequence[str], good: Sequence[str], failures: Mapping[str, str]
     ) -> None:
         """Stop the run if too few of the asked parties have answered well."""
-        needed = max(1, ceil(self.manifest.quorum * len(asked) - 1e-9))
+        needed = self.needed(asked)
         if len(good) >= needed:
             return
         groups: dict[str, list[str]] = {}
