@@ -26,9 +26,11 @@ from tacit.core.parallel import cpu_seconds
 from tacit.core.party import Vault
 from tacit.core.protection import Protection
 from tacit.core.tags import ask_context, reply_context, tagged, untagged
+from tacit.core.text import foreign
 
 Transcript = Callable[[str, str, str, bytes], None]  # receiver, sender, step, what was received
 ENROLMENT = ("client.enrol", "client.enrol_service")  # steps before there is a channel
+MOST_NOTES = 20  # of one reply
 SERIALS = 1 << 32  # serial numbers of one process
 
 
@@ -215,8 +217,8 @@ class Transport:
         )
         if failure is not None:
             return
-        for text, level in reply.message.get("$notes", ()):
-            self.events.emit(Noted(reply.party, text, level))
+        for text, level in reply.message.get("$notes", ())[:MOST_NOTES]:
+            self.events.emit(Noted(reply.party, foreign(text), "info" if level == "info" else "warning"))
 
     def needed(self, asked: Sequence[str]) -> int:
         """Return how many of the asked parties have to answer well."""

@@ -106,14 +106,14 @@ class _Vocabulary(msgspec.Struct, forbid_unknown_fields=True):
 
 def _read(introduction: Mapping[str, Any]) -> tuple[_Signature, _Vocabulary]:
     """Read an introduction; one that cannot be read, or is too large, is refused."""
-    raw = [introduction.get(name) for name in ("signature", "vocabulary")]
-    if not all(isinstance(part, bytes) for part in raw):
+    columns, words = introduction.get("signature"), introduction.get("vocabulary")
+    if not isinstance(columns, bytes) or not isinstance(words, bytes):
         raise SchemaError("an introduction without its columns or vocabulary")
-    if (size := sum(map(len, raw))) > MOST_BYTES:
+    if (size := len(columns) + len(words)) > MOST_BYTES:
         raise SchemaError(f"an introduction of {size:,} bytes, at most {MOST_BYTES:,} are read: {DECLARE}")
     try:
-        signature = msgspec.json.decode(raw[0], type=_Signature)
-        vocabulary = msgspec.json.decode(raw[1], type=_Vocabulary)
+        signature = msgspec.json.decode(columns, type=_Signature)
+        vocabulary = msgspec.json.decode(words, type=_Vocabulary)
     except ValueError as error:  # no JSON, not these fields, or not UTF-8
         raise SchemaError(f"an introduction that cannot be read: {error}") from None
     names = [name for name, _ in signature.columns]
