@@ -22,6 +22,7 @@ from tacit.core.engine import read_reply
 from tacit.core.errors import QuorumError
 from tacit.core.events import Noted
 from tacit.core.message import Message
+from tacit.ledger.cost import CostLedger
 from tacit.runs.page.units import escape
 
 MARKUP, SCREEN, CSI, LEFT = "[/x]", "\x1b[2J\x1b[H", "\x9b2J", "\u202e"
@@ -65,17 +66,17 @@ def test_names_and_labels_in_tables_are_harmless():
     assert SCREEN not in written(ours) and MARKUP in written(ours)
 
 
-def test_the_reason_of_a_failed_client_is_harmless_in_the_summary_of_a_run(tmp_path):
-    from tacit.runs.job import execute
-    from tacit.runs.settings import Settings
-
-    tables = {
-        "data": {"name": "iris"},
-        "partition": {"clients": 3},
-        "run": {"out": str(tmp_path), "baselines": False},
+def test_the_reason_of_a_failed_client_is_harmless_in_the_summary_of_a_run():
+    ledger = CostLedger().summary()
+    result = {
+        **ledger,
+        "ledger": ledger,
+        "scores": {},
+        "settings": {"run": {"watts": 65.0}},
+        "clients": 3,
+        "exposure": [],
     }
-    tables |= {"protect": {"name": "plain"}}
-    result = execute(Settings.from_tables(tables)).result
+    result |= dict.fromkeys(("run", "method", "data", "partition", "protect", "seed", "folder"), "it")
     result["failures"] = [{"party": EVIL, "step": "client.enrol", "reason": EVIL}]
     theirs, ours = consoles()
     with pytest.raises(MarkupError):

@@ -42,7 +42,7 @@ from tacit.data.table import Table
 
 Matrix = NDArray[np.float64]
 
-LEAST = 1e-12  # Σx² of a feature that is not zero, in a sum that rounds (to 2⁻⁶⁰): below, digits are lacking
+LEAST = 1e-12  # Σx² of a feature that is not zero, in a sum that rounds (to 2⁻⁶⁰): below, digits lack
 CONSTANT = 1e-12  # variance over mean square, below which a feature counts as constant
 
 
@@ -92,10 +92,7 @@ class Preparation(Component):
     # -- small cells -------------------------------------------------------------------------------
 
     def count_cells(self, coordinator: Coordinator, *, continued: bool = False) -> tuple[str, ...]:
-        """Count the rows of every class and category before anything else opens; gives who took part.
-
-        Clients that continue a training (``continued``) are counted by themselves.
-        """
+        """Count the rows of every class and category, before anything else opens; gives who took part."""
         return coordinator.round(self.cell_counts, self.recheck if continued else self.recode)
 
     @contribution(lambda self, schema: cells.layout(schema))
@@ -251,6 +248,14 @@ class Inputs:
     def __init__(self, schema: Schema, values: Mapping[str, Any]) -> None:
         self.schema = schema
         self.values = {name: values[name] for name in self.NAMES if name in values}
+
+    def check_shapes(self) -> None:
+        """Refuse values that do not belong to the schema, as those of a damaged file may be."""
+        features = self.schema.features
+        for name, value in self.values.items():
+            agreed = (features + 2 * len(self.schema.columns) * (name == "cells"),)
+            if np.shape(value) != agreed:
+                raise DataError(f"'{name}' has shape {np.shape(value)}, the schema asks for {agreed}")
 
     @classmethod
     def of(cls, shared: Shared) -> Inputs:
