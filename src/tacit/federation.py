@@ -214,6 +214,7 @@ class Federation:
         protection = PROTECTIONS.build(protect) if isinstance(protect, str) else protect
         components = Components(chosen, protection, preparation or Preparation())
         least = check_compatibility(chosen, protection, self.clients, min_clients=min_clients)
+        components.preparation.check_clients(protection, self.clients)
         manifest = Manifest.of(
             run or new_run(),
             components,

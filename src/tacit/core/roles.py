@@ -13,6 +13,7 @@ from tacit.core.shared import Shared
 
 if TYPE_CHECKING:
     from tacit.core.coordinator import Coordinator
+    from tacit.core.protection import Protection
 
 
 class Described(Protocol):
@@ -126,6 +127,9 @@ class DataPreparation(Described, Protocol):
 
     def idle(self, method: Any) -> bool:
         """Return whether nothing has to be agreed for a method."""
+
+    def check_clients(self, protection: Protection, clients: int) -> None:
+        """Refuse a scale that would show single ones of so few clients."""
 
     def count_cells(self, coordinator: Coordinator, *, continued: bool = False) -> tuple[str, ...]:
         """Count the rows of every class and category; return the parties that took part."""

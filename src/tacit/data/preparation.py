@@ -27,22 +27,24 @@ from numpy.typing import NDArray
 from tacit.core.client import manifest_of
 from tacit.core.component import Component
 from tacit.core.coordinator import Coordinator
-from tacit.core.errors import DataError
+from tacit.core.errors import ConfigError, DataError, OpeningError
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.message import Message
 from tacit.core.party import Party
+from tacit.core.protection import Protection
 from tacit.core.shared import Shared, Total
 from tacit.data import cells
 from tacit.data.agreement import Agreement, check_rows, introduce
 from tacit.data.extremes import DIGITS, image_of, value_of
-from tacit.data.recoding import Recoding
+from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
 from tacit.data.table import Table
 
 Matrix = NDArray[np.float64]
 
 LEAST = 1e-12  # Σx² of a feature that is not zero, in a sum that rounds (to 2⁻⁶⁰): below, digits lack
+LEAST_FOR_EXTREMES = 20  # clients: sums of yes or no place the extreme of each if there are few
 CONSTANT = 1e-12  # variance over mean square, below which a feature counts as constant
 
 
@@ -88,6 +90,15 @@ class Preparation(Component):
     def idle(self, method: Any) -> bool:
         """Whether nothing has to be agreed: rows stay as they are, and the method asks for no norms."""
         return self.scale == "none" and self.missing == "refuse" and not getattr(method, "needs_norms", True)
+
+    def check_clients(self, protection: Protection, clients: int) -> None:
+        """Refuse min-max scaling of few clients under a protection that is to hide each."""
+        if self.scale == "minmax" and clients < LEAST_FOR_EXTREMES and not protection.promises.single:
+            raise ConfigError(
+                f"scale = 'minmax' needs at least {LEAST_FOR_EXTREMES} clients under {protection.name}, "
+                f"there are {clients}: how many of few clients lie beyond each probe shows the extreme of "
+                "each. Use scale = 'standard'"
+            )
 
     # -- small cells -------------------------------------------------------------------------------
 
@@ -216,6 +227,11 @@ class Preparation(Component):
     @apply
     def narrow(self, total: Total, shared: Shared) -> Shared:
         """Fix the next digit; with the last one, the extremes are known."""
+        if not total.exact and total.contributors < LEAST_FOR_EXTREMES:
+            raise OpeningError(
+                f"a total of extremes over {total.contributors} clients, agreed are at least "
+                f"{LEAST_FOR_EXTREMES}"
+            )
         known, level = self._known(shared)
         digit = np.count_nonzero(total["reached"] > 0.5, axis=2)
         known = known + digit * 16 ** (DIGITS - 1 - level)
@@ -235,64 +251,3 @@ class Preparation(Component):
             "spread": np.where(constant, 1.0, high - low),
             "constant": constant,
         }
-
-
-class Inputs:
-    """Turns a table into the matrix that a model learns from: encoded, filled and scaled.
-
-    Of ``values``, those in ``NAMES`` are used, as far as the federation agreed on them.
-    """
-
-    NAMES = ("centre", "spread", "constant", "fill", "cells")
-
-    def __init__(self, schema: Schema, values: Mapping[str, Any]) -> None:
-        self.schema = schema
-        self.values = {name: values[name] for name in self.NAMES if name in values}
-
-    def check_shapes(self) -> None:
-        """Refuse values that do not belong to the schema, as those of a damaged file may be."""
-        features = self.schema.features
-        for name, value in self.values.items():
-            agreed = (features + 2 * len(self.schema.columns) * (name == "cells"),)
-            if np.shape(value) != agreed:
-                raise DataError(f"'{name}' has shape {np.shape(value)}, the schema asks for {agreed}")
-
-    @classmethod
-    def of(cls, shared: Shared) -> Inputs:
-        """Take what the federation has agreed."""
-        return cls(shared.schema, shared)
-
-    def encode(self, table: Table, *, lenient: bool = False) -> Matrix:
-        """Encoded rows, small cells put together; the result is the caller's own to change."""
-        if "cells" not in self.values:
-            return self.schema.matrix(table, lenient=lenient)
-        return Recoding(self.schema, self.values["cells"]).encode(table, lenient=lenient)
-
-    def table_of(self, rows: Any) -> Table:
-        """Read plain rows as the schema's table; a category that nobody agreed on counts as "other"."""
-        known = Recoding(self.schema, self.values["cells"]).unseen if "cells" in self.values else None
-        return self.schema.table_of(rows, known)
-
-    def matrix(self, table: Table, *, lenient: bool = False, bias: bool = False) -> Matrix:
-        """Prepared rows; refuses infinite values, and missing ones unless there is a fill value.
-
-        ``lenient`` takes a category that nobody agreed on for "other" or, if there is none, for a missing
-        one; ``bias`` puts a one first.
-        """
-        as_stored = self.schema.numeric and "cells" not in self.values
-        raw = table.values if as_stored else self.encode(table, lenient=lenient)
-        if not np.isfinite(raw).all():
-            if "fill" not in self.values or np.isinf(raw).any():
-                raise DataError(
-                    "rows hold missing or infinite values: fill them in, or train with missing = 'mean'"
-                )
-            raw = np.where(np.isnan(raw), self.values["fill"], raw)
-        first = int(bias)
-        X = np.empty((len(raw), first + raw.shape[1]))
-        X[:, :first], X[:, first:] = 1.0, raw
-        if "centre" in self.values:  # whole rows at a time: the one that comes first stays what it is
-            X -= np.append(np.zeros(first), self.values["centre"])
-            X /= np.append(np.ones(first), self.values["spread"])
-            if self.values["constant"].any():
-                X[:, first:][:, self.values["constant"]] = 0.0
-        return X

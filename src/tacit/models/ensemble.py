@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.data.preparation import Inputs
+from tacit.data.inputs import Inputs
 from tacit.models.activations import ACTIVATIONS
 from tacit.models.predictor import Predictor, evidence, read, shares
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from tacit.core.errors import ConfigError
-from tacit.data.preparation import Inputs
+from tacit.data.inputs import Inputs
 from tacit.models.network import Matrix, Network, softmax
 from tacit.models.predictor import Predictor, read
 from tacit.models.zoo import network_of

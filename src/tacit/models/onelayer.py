@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.data.preparation import Inputs
+from tacit.data.inputs import Inputs
 from tacit.models.activations import ACTIVATIONS
 from tacit.models.predictor import Predictor, read
 from tacit.models.randomlayer import LayerKind, RandomLayer

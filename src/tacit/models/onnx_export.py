@@ -74,7 +74,7 @@ def to_onnx(model: Predictor) -> bytes:
 
 
 def _prepared(graph: _Graph, model: Predictor) -> str:
-    """Nodes that encode, fill and scale raw rows, as :class:`tacit.data.preparation.Inputs` does."""
+    """Nodes that encode, fill and scale raw rows, as :class:`tacit.data.inputs.Inputs` does."""
     schema, values = model.schema, model.inputs.values
     known = Recoding(schema, values.get("cells"))
     X = "rows"

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import DataError
-from tacit.data.preparation import Inputs
+from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
 from tacit.data.table import Table
 from tacit.models.activations import HIGH, LOW

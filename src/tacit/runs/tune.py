@@ -22,7 +22,7 @@ from tacit.core.coordinator import Outcome
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.manifest import new_run
 from tacit.core.shared import Shared
-from tacit.data.preparation import Inputs
+from tacit.data.inputs import Inputs
 from tacit.federation import Federation
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import RunFolder

@@ -45,6 +45,7 @@ def begun(
     least = check_compatibility(
         method, protection, len(first), min_clients=min_clients or None, standing=True
     )
+    components.preparation.check_clients(protection, len(first))
     room = max(LEAST_ROOM, ROOM * len(names)) if capacity is None else capacity
     if not 1 <= room <= MOST_ROOM:
         raise ConfigError(f"capacity is {capacity}: give 1 to {MOST_ROOM:,} changes")
