@@ -35,7 +35,6 @@ Matrix = NDArray[np.float64]
 
 BITS = 6  # of a value's code: whole numbers of one range of 64 all differ, other two values in 63 of 64 cases
 MIXER = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio, as in multiplicative hashing
-WHOLE = 2.0**53  # up to here a float holds every whole number
 FIRST_CHUNK, LARGEST_CHUNK = 256, 1 << 16  # rows that are looked at together
 
 
@@ -99,17 +98,20 @@ def _count_marks(values: NDArray[Any], least: int) -> Counts:
 
 def _marks(values: Matrix) -> Counts:
     """Return how many of some rows say no and yes to each mark; missing values say nothing."""
-    known = np.isfinite(values)
-    whole = known & (np.trunc(values) == values) & (np.abs(values) < WHOLE)
-    numbers = np.where(whole, values, 0.0).astype(np.int64)
-    raw = values.view(np.uint64)
-    mixed = ((raw ^ (raw >> np.uint64(32))) * MIXER) >> np.uint64(64 - BITS)
-    folded = numbers ^ (numbers >> BITS) ^ (numbers >> 2 * BITS) ^ (numbers >> 3 * BITS)
-    codes = np.where(whole, folded, mixed.astype(np.int64))
-    yes = [((values != 0) & known).sum(axis=0)]
-    yes += [((codes >> bit & 1).astype(bool) & known).sum(axis=0) for bit in range(BITS)]
-    both = np.stack(yes, axis=1)
-    return np.stack([known.sum(axis=0)[:, None] - both, both], axis=2)
+    with np.errstate(invalid="ignore"):  # what is no whole number, or too large for one, is hashed
+        numbers = values.astype(np.int64)
+    codes = numbers ^ (numbers >> BITS) ^ (numbers >> 2 * BITS) ^ (numbers >> 3 * BITS)
+    if not (whole := numbers == values).all():
+        raw = values.view(np.uint64)
+        mixed = ((raw ^ (raw >> np.uint64(32))) * MIXER) >> np.uint64(64 - BITS)
+        codes = np.where(whole, codes, mixed.astype(np.int64))
+    # One byte for each value: the bits of its code, and above them whether it is 0.
+    said = ((codes & ((1 << BITS) - 1)) | ((values != 0).astype(np.int64) << BITS)).astype(np.uint8)
+    asked = np.full(values.shape[1], len(values))
+    if not (known := np.isfinite(values)).all():
+        said, asked = np.where(known, said, np.uint8(0)), known.sum(axis=0)
+    yes = np.unpackbits(said[:, :, None], axis=2)[:, :, 7 - BITS :].sum(axis=0, dtype=np.int64)
+    return np.stack([asked[:, None] - yes, yes], axis=2)
 
 
 def _both_reach(marks: Counts, least: int) -> NDArray[np.bool_]:
