@@ -8,7 +8,7 @@ from tacit.core.errors import DataError
 from tacit.models.ensemble import Ensemble
 from tacit.models.neural import Neural
 from tacit.models.onelayer import OneLayer
-from tacit.models.predictor import read_any, reading
+from tacit.models.predictor import read_any
 
 KINDS: tuple[type[OneLayer] | type[Ensemble] | type[Neural], ...] = (OneLayer, Ensemble, Neural)
 FORMATS = {kind.FORMAT: kind for kind in KINDS}
@@ -19,5 +19,4 @@ def load_model(path: Path) -> OneLayer | Ensemble | Neural:
     kind = read_any(path)[0].get("format", "")
     if kind not in FORMATS:
         raise DataError(f"{path.name}: model format {kind!r}, this Tacit reads {', '.join(FORMATS)}")
-    with reading(path):
-        return FORMATS[kind].load(path)
+    return FORMATS[kind].load(path)
