@@ -158,11 +158,12 @@ class Federation:
         """Number of clients."""
         return len(self.holdings.names)
 
-    def pooled(self) -> Federation:
-        """Return the same rows at a single party: what centralised training would see."""
+    def pooled(self, schema: Schema | None = None) -> Federation:
+        """Return the same rows at a single party, on a schema if one is agreed: as centralised training."""
         table = self.holdings.pooled()
         single = Holdings(table, np.array([0, table.rows]), ["everybody"])
-        return Federation(single, test=self.test, seed=self.seed, declared=self.declared)
+        declared = self.declared if schema is None else vocabulary(schema)
+        return Federation(single, test=self.test, seed=self.seed, declared=declared)
 
     def alone(self, index: int, schema: Schema) -> Federation:
         """Return one party by itself, with all classes: what it could learn without the others."""

@@ -19,6 +19,7 @@ from tacit.data.schema import ABSENT, Schema
 from tacit.data.table import Column
 from tacit.models.files import load_model
 from tacit.runs.settings import Settings
+from tests.quick import examples
 
 WORDS = ("a", "b", "c", "d")
 
@@ -65,7 +66,7 @@ def test_nothing_changes_if_every_cell_has_enough_rows():
 codes = st.lists(st.sampled_from([0, 1, 2, 3, np.nan]), min_size=20, max_size=60)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(codes=codes, least=st.integers(2, 8), clients=st.integers(1, 20))
 def test_afterwards_no_cell_is_small_whoever_holds_which_rows(codes, least, clients):
     table = mixed(codes, np.arange(len(codes)))

@@ -196,7 +196,7 @@ def _baselines(
         return trained.model.scores(test)
 
     # On pooled rows the same small cells are put together; a client alone shows nobody any.
-    found = {"centralised": scores_of(federation.pooled(), training.manifest.min_count)}
+    found = {"centralised": scores_of(federation.pooled(training.schema), training.manifest.min_count)}
     chosen = np.unique(np.linspace(0, federation.clients - 1, LOCAL_MODELS).astype(int))
     alone = []
     for index in chosen:
