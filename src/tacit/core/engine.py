@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from tacit.core.errors import MessageError
 from tacit.core.message import Message
-from tacit.core.text import foreign
 
 Job = tuple[str, bytes]
 
@@ -63,16 +62,7 @@ def read_reply(party: str, raw: bytes, down: int, *, limit: int, inline: float |
     except MessageError as error:
         return Reply(party, Message(), f"MessageError: {error}", down, len(raw))
     spent = cpu if inline is None else inline
-    failure = message.get("$failure")
-    return Reply(
-        party,
-        message,
-        None if failure is None else foreign(failure),
-        down,
-        len(raw),
-        spent,
-        inline is not None,
-    )
+    return Reply(party, message, message.get("$failure"), down, len(raw), spent, inline is not None)
 
 
 def _checked(message: Message) -> float:

@@ -195,7 +195,11 @@ class Transport:
         return party if party in self.services else "client"
 
     def _failure(self, reply: Reply, step: str) -> str | None:
-        """Return why a reply cannot be used, if so."""
+        """Return why a reply cannot be used, if so, in words that harm no terminal."""
+        found = self._reason(reply, step)
+        return None if found is None else foreign(found)
+
+    def _reason(self, reply: Reply, step: str) -> str | None:
         if self._transcript:
             self._transcript(COORDINATOR, reply.party, step, reply.message.encode())
         if step not in ENROLMENT:
