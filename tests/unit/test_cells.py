@@ -219,6 +219,13 @@ def test_a_setting_of_a_run_has_the_least_count():
         Settings.from_tables({"run": {"min_count": 0}})
 
 
+def test_a_protection_that_rounds_too_coarsely_cannot_count():
+    coarse = {"protect": {"name": "masked", "bits": 8}, "method": {"name": "fedavg"}}
+    Settings.from_tables(coarse)
+    with pytest.raises(ConfigError, match=r"min_count is 12, but masked rounds to .* too coarse"):
+        Settings.from_tables({**coarse, "run": {"min_count": 12}})
+
+
 def test_counts_with_noise_cannot_be_compared():
     with pytest.raises(ConfigError, match="counts with noise cannot be compared"):
         Settings.from_tables(
