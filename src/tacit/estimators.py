@@ -38,6 +38,7 @@ class _FedHEONNEstimator(BaseEstimator):  # type: ignore[misc]
         scale: Scale = "standard",
         protect: str = "plain",
         seed: int = 0,
+        min_count: int | None = None,
     ) -> None:
         self.lam = lam
         self.activation = activation
@@ -45,6 +46,7 @@ class _FedHEONNEstimator(BaseEstimator):  # type: ignore[misc]
         self.scale = scale
         self.protect = protect
         self.seed = seed
+        self.min_count = min_count
 
     def _train(self, table: Table, groups: Any) -> None:
         """Train on the rows of each group as one party."""
@@ -54,7 +56,10 @@ class _FedHEONNEstimator(BaseEstimator):  # type: ignore[misc]
         method = FedHEONN(self.lam, self.activation, self.mode)
         try:
             training = federation.train(
-                method, protect=self.protect, preparation=Preparation(scale=self.scale)
+                method,
+                protect=self.protect,
+                preparation=Preparation(scale=self.scale),
+                min_count=self.min_count,
             )
         except TacitError as error:
             raise ValueError(str(error)) from error
@@ -83,6 +88,8 @@ class FedHEONNClassifier(ClassifierMixin, _FedHEONNEstimator):  # type: ignore[m
     protect : str
         How sums are protected; see ``tacit protections``.
     seed : int
+    min_count : int, optional
+        Fewest rows of a class, and of either side of a column; see :meth:`tacit.Federation.train`.
 
     Attributes
     ----------
@@ -135,7 +142,7 @@ class FedHEONNRegressor(RegressorMixin, _FedHEONNEstimator):  # type: ignore[mis
         Ridge penalty λ.
     activation : {"linear", "softplus", "logistic"}
         Softplus needs targets above 0, logistic ones between 0 and 1.
-    mode, scale, protect, seed
+    mode, scale, protect, seed, min_count
         As for :class:`FedHEONNClassifier`.
 
     Examples
@@ -153,8 +160,9 @@ class FedHEONNRegressor(RegressorMixin, _FedHEONNEstimator):  # type: ignore[mis
         scale: Scale = "standard",
         protect: str = "plain",
         seed: int = 0,
+        min_count: int | None = None,
     ) -> None:
-        super().__init__(lam, activation, mode, scale, protect, seed)
+        super().__init__(lam, activation, mode, scale, protect, seed, min_count)
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Train; rows with the same entry in ``groups`` belong to one party (None: all to one)."""

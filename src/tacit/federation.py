@@ -13,7 +13,7 @@ import numpy as np
 from tacit.core.coordinator import Coordinator
 from tacit.core.engine import Engine
 from tacit.core.errors import ConfigError, TacitError
-from tacit.core.events import Events, RunEnded
+from tacit.core.events import Events, Noted, RunEnded
 from tacit.core.exposure import COORDINATOR
 from tacit.core.link import Link
 from tacit.core.manifest import Components, Manifest, new_run
@@ -26,6 +26,7 @@ from tacit.core.transport import Transcript
 from tacit.data.files import load
 from tacit.data.partition import partition as divide
 from tacit.data.preparation import Preparation
+from tacit.data.recoding import describe
 from tacit.data.schema import Schema, vocabulary
 from tacit.data.split import split
 from tacit.data.table import Table
@@ -36,9 +37,9 @@ from tacit.engines.sites import pinned_identity, site_secret
 from tacit.ledger.cost import CostLedger
 from tacit.methods import METHODS
 from tacit.methods.base import Method
-from tacit.methods.compatibility import check_compatibility
+from tacit.methods.compatibility import check_compatibility, min_count_of
 from tacit.protections import PROTECTIONS
-from tacit.training import Training, federated_scores
+from tacit.training import Training, cells_are_counted, federated_scores
 
 
 class Federation:
@@ -158,11 +159,12 @@ class Federation:
         """Number of clients."""
         return len(self.holdings.names)
 
-    def pooled(self) -> Federation:
-        """Return the same rows at a single party: what centralised training would see."""
+    def pooled(self, schema: Schema | None = None) -> Federation:
+        """Return the same rows at a single party, on a schema if one is agreed: as centralised training."""
         table = self.holdings.pooled()
         single = Holdings(table, np.array([0, table.rows]), ["everybody"])
-        return Federation(single, test=self.test, seed=self.seed, declared=self.declared)
+        declared = self.declared if schema is None else vocabulary(schema)
+        return Federation(single, test=self.test, seed=self.seed, declared=declared)
 
     def alone(self, index: int, schema: Schema) -> Federation:
         """Return one party by itself, with all classes: what it could learn without the others."""
@@ -177,6 +179,7 @@ class Federation:
         preparation: Preparation | None = None,
         events: Events | None = None,
         min_clients: int | None = None,
+        min_count: int | None = None,
         start: Training | None = None,
         run: str | None = None,
         transcript: Transcript | None = None,
@@ -196,6 +199,9 @@ class Federation:
             Where to tell what happens.
         min_clients : int, optional
             No total over fewer contributions is opened; 1 for plain sums, else 3.
+        min_count : int, optional
+            No class, category or column in which fewer rows stand apart is learnt from; 1, which counts
+            nothing, for plain sums and those with noise, else 5.
         start : Training, optional
             An earlier training that these clients join: schema and scale stay as they are.
         run : str, optional
@@ -210,11 +216,13 @@ class Federation:
         protection = PROTECTIONS.build(protect) if isinstance(protect, str) else protect
         components = Components(chosen, protection, preparation or Preparation())
         least = check_compatibility(chosen, protection, self.clients, min_clients=min_clients)
+        components.preparation.check_clients(protection, self.clients)
         manifest = Manifest.of(
             run or new_run(),
             components,
             seed=self.seed,
             min_clients=least,
+            min_count=min_count_of(protection, min_count),
             quorum=self.quorum,
             experiment=self.experiment,
             attempt=resume.following if resume else 0,
@@ -254,20 +262,27 @@ class Federation:
         preparation = coordinator.components.preparation
         evaluated = self._evaluated
         agreed = start or preparation.idle(method)
-        sums = method.sums + evaluated + (0 if agreed else preparation.sums)
+        counted = resume is None and cells_are_counted(coordinator, start)
+        sums = method.sums + evaluated + counted + (0 if agreed else preparation.sums)
         coordinator.protection.prepare(sums)
         coordinator.reserved = int(evaluated)
         if resume is not None:
             resume_run(coordinator, resume, method.round_sums)
         elif start is not None:
             coordinator.shared = method.continue_from(start.carry_on(coordinator))
-        elif not method.finds_scale_itself(coordinator):
+        if counted:
+            coordinator.parties = preparation.count_cells(coordinator, continued=start is not None)
+        if start is None and resume is None and not method.finds_scale_itself(coordinator):
             coordinator.parties = preparation.train(coordinator)
         method.train(coordinator)
         holdout = federated_scores(coordinator) if evaluated else None
         outcome = coordinator.finish()
-        seen = self.experiment or coordinator.shared is not None
-        model = method.model(coordinator.peek()) if seen else None
+        model = None
+        if self.experiment or coordinator.shared is not None:
+            shared = coordinator.peek()
+            model = method.model(shared)
+            for text in describe(shared) if counted else ():
+                coordinator.events.emit(Noted("preparation", text, "warning"))
         return Training(
             model, outcome, coordinator.schema, coordinator.manifest, ledger, coordinator.failures, holdout
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 from tacit.core.coordinator import Coordinator, Outcome
 from tacit.core.errors import ConfigError, DataError
-from tacit.core.events import Evaluated
+from tacit.core.events import Evaluated, Noted
 from tacit.core.manifest import Manifest
 from tacit.core.shared import Shared
 from tacit.data.schema import Schema
@@ -56,6 +56,19 @@ class Training:
         if coordinator.schema != self.schema:
             raise DataError("these clients' schema differs from that of the training they join")
         return coordinator.shared | self.outcome.shared
+
+
+def cells_are_counted(coordinator: Coordinator, start: Training | None) -> bool:
+    """Return whether small cells are to be counted: not if that is off, or was done over the same clients."""
+    least, protection = coordinator.manifest.min_count, coordinator.components.protection
+    if least == 1:
+        if not (protection.promises.single or protection.adds_noise):
+            text = "min_count is 1: a class or category that occurs once gives its row to who opens totals"
+            coordinator.events.emit(Noted("privacy", text, "warning"))
+        return False
+    if start is None or start.outcome.shared is None or start.outcome.shared.get("min_count") != least:
+        return True
+    return not set(coordinator.parties) <= set(start.outcome.holders)
 
 
 def federated_scores(coordinator: Coordinator) -> dict[str, Any]:

@@ -152,9 +152,9 @@ def test_a_run_by_command_under_ckks(federation, tables, tmp_path):
     full = json.loads((folder / "result.json").read_text())
     reference = embedded(chosen)
     assert_same(full, reference, "ckks")
-    # From enrolment to weights five waves; the experimenter's reading of the model is one more.
+    # From enrolment to weights six waves; the experimenter's reading of the model is one more.
     steps = [wave["step"] for wave in result["ledger"]["waves"]]
-    assert steps.index("client.adopt_model") == len(steps) - 2 <= 4
+    assert steps.index("client.adopt_model") == len(steps) - 2 <= 5
     assert result["engine"]["overhead_bytes"] > 0
     # Not in Flower's databases and logs, nor in the run folder: what sites have to hide.
     flowers = [path for path in federation.home.glob("*") if path.suffix in (".db", ".log")]

@@ -28,7 +28,7 @@ def blocks(page: Path, language: str) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "word"),
     [
-        ("quickstart.py", "accuracy 0.939, 903 messages"),
+        ("quickstart.py", "accuracy 0.939, 1103 messages"),
         pytest.param("hospitals.py", "five hospitals: accuracy", marks=pytest.mark.slow),
         pytest.param("scikit_learn.py", "same predictions: True", marks=pytest.mark.slow),
     ],

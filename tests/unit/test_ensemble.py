@@ -15,7 +15,7 @@ from tacit.core.errors import ConfigError, TacitError, UnavailableError
 from tacit.core.events import Events, Noted
 from tacit.core.party import Party
 from tacit.data.files import load
-from tacit.data.preparation import Inputs
+from tacit.data.inputs import Inputs
 from tacit.methods.heonn.patches import MAX_REPEATS, draw_features, draw_rows, split_batches
 from tacit.models.ensemble import Ensemble
 from tacit.models.files import load_model

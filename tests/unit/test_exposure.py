@@ -58,6 +58,9 @@ def rows_of(rows: list[dict[str, Any]], **like: Any) -> list[dict[str, Any]]:
     return [row for row in rows if all(row[key] == value for key, value in like.items())]
 
 
+HIDDEN_SUMS = ("cell_counts", "moments", "terms")  # of a run that hides contributions
+HIDDEN_VECTORS, HIDDEN_TOTALS = ([f"{name}: {what}" for name in HIDDEN_SUMS] for what in ("vector", "total"))
+
 # -- real runs -------------------------------------------------------------------------------------
 
 
@@ -81,7 +84,7 @@ def test_vectors_are_hidden_unless_the_sum_is_plain(run: tuple[str, list[dict[st
     readable = [row for row in vectors if row["openable"]]
     assert bool(readable) == (name == "plain")
     if name != "ring":
-        learnt = ("raw_terms: vector",) if name == "plain" else ("moments: vector", "terms: vector")
+        learnt = ("raw_terms: vector",) if name == "plain" else HIDDEN_VECTORS
         assert {row["what"] for row in rows_of(vectors, who="coordinator")} == {*learnt, "evaluation: vector"}
         assert all(row["times"] == 4 for row in vectors)
 
@@ -94,17 +97,17 @@ def test_totals_are_over_all_clients(run: tuple[str, list[dict[str, Any]]]) -> N
     opened = {row["what"] for row in rows_of(totals, who="coordinator")}
     if name in ("ckks", "paillier-clients"):
         assert opened == {"evaluation: total"}  # disclosed on purpose; the model stays with the clients
-        assert rows_of(totals, who="clients", what="totals: moments, terms")
+        assert rows_of(totals, who="clients", what="totals: cell_counts, moments, terms")
         assert rows_of(totals, who="experimenter", what="the model")
     else:
-        learnt = ("raw_terms: total",) if name == "plain" else ("moments: total", "terms: total")
+        learnt = ("raw_terms: total",) if name == "plain" else HIDDEN_TOTALS
         assert opened == {*learnt, "evaluation: total"}
 
 
 def test_a_key_server_sees_totals_only(run: tuple[str, list[dict[str, Any]]]) -> None:
     name, rows = run
     found = [row for row in rows_of(rows, who="key-server") if row["class"] != "public"]
-    totals = {"moments: total", "terms: total", "evaluation: total"}
+    totals = {*HIDDEN_TOTALS, "evaluation: total"}
     seen = {row["what"] for row in found}
     assert seen == (totals if name == "paillier" else set())
     assert {row["class"] for row in found} <= {"aggregate"}
@@ -369,4 +372,7 @@ def test_what_was_seen_before_a_failure_is_told() -> None:
     with pytest.raises(QuorumError, match="linear"):
         federation.train("fedheonn", protect="ckks", events=Events(ledger))
     assert saw(ledger.summary()) == "ciphertexts it cannot open"
-    assert [row["what"] for row in rows_of(ledger.summary(), **{"class": "cipher"})] == ["moments: vector"]
+    assert [row["what"] for row in rows_of(ledger.summary(), **{"class": "cipher"})] == [
+        "cell_counts: vector",
+        "moments: vector",
+    ]

@@ -294,7 +294,7 @@ def _empty(name):
 
 
 class TestWaves:
-    """One-shot FedHEONN under CKKS: five waves to the weights, four with exchange keys in the roster."""
+    """One-shot FedHEONN under CKKS: six waves to the weights, five with exchange keys in the roster."""
 
     def pinned(self, sites, names=CLIENTS):
         known = {name: SiteFolder(sites[name]).exchange for name in names}
@@ -306,23 +306,23 @@ class TestWaves:
         found = [wave["step"] for wave in finished.result["ledger"]["waves"]]
         return found[: found.index("client.adopt_model") + 1]
 
-    def test_five_waves(self, sites, job):
+    def test_six_waves(self, sites, job):
         chosen = job(protect={"name": "ckks"})
-        assert len(self.steps(on_grid(sites, chosen))) == 5
+        assert len(self.steps(on_grid(sites, chosen))) == 6
 
-    def test_four_waves_where_the_roster_holds_exchange_keys(self, sites, job):
+    def test_five_waves_where_the_roster_holds_exchange_keys(self, sites, job):
         self.pinned(sites)
         chosen = job(protect={"name": "ckks"})
         finished = on_grid(sites, chosen)
-        assert self.steps(finished) == ["client.enrol", *["client.contribute"] * 2, "client.adopt_model"]
+        assert self.steps(finished) == ["client.enrol", *["client.contribute"] * 3, "client.adopt_model"]
         same(finished, execute(chosen), "ckks")
         about_keys = [row for row in finished.result["exposure"] if row["about"] == "the keys"]
         assert {row["class"] for row in about_keys} == {"sealed"}
         assert not any(row["openable"] for row in about_keys if row["who"] == COORDINATOR)
 
-    def test_with_some_of_them_it_is_five(self, sites, job):
+    def test_with_some_of_them_it_is_six(self, sites, job):
         self.pinned(sites, CLIENTS[:2])
-        assert len(self.steps(on_grid(sites, job(protect={"name": "ckks"})))) == 5
+        assert len(self.steps(on_grid(sites, job(protect={"name": "ckks"})))) == 6
 
     def test_if_their_maker_fails_another_makes_the_keys(self, sites, job):
         self.pinned(sites)

@@ -11,7 +11,8 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from tacit import Federation, FedHEONN, Plain, Preparation, Table
 from tacit.core.errors import DataError, QuorumError, SchemaError
-from tacit.data.preparation import Inputs, _image, _value
+from tacit.data.extremes import image_of, value_of
+from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
 from tacit.data.table import Column
 
@@ -74,7 +75,7 @@ def with_gaps() -> np.ndarray:
     return values
 
 
-def test_missing_numbers_are_refused_by_column_and_never_by_value():
+def test_missing_numbers_are_refused_by_column_and_never_byvalue_of():
     with pytest.raises(QuorumError) as caught:
         prepared(Preparation(), halves(with_gaps(), TARGET))
     text = str(caught.value)
@@ -119,10 +120,10 @@ def test_a_client_without_rows_is_refused_by_name():
 @given(arrays.arrays(np.float32, 20, elements=st.floats(width=32, allow_nan=False, allow_infinity=False)))
 @settings(max_examples=50, deadline=None)
 def test_the_image_of_float32_keeps_order_and_comes_back(values):
-    image = _image(values.astype(np.float64), np.inf)
+    image = image_of(values.astype(np.float64), np.inf)
     assert image.min() >= 0 and image.max() < 2**32
-    np.testing.assert_array_equal(_value(image), values)
-    np.testing.assert_array_equal(np.argsort(_value(np.sort(image)), kind="stable"), np.arange(20))
+    np.testing.assert_array_equal(value_of(image), values)
+    np.testing.assert_array_equal(np.argsort(value_of(np.sort(image)), kind="stable"), np.arange(20))
 
 
 def test_numbers_beyond_single_precision_cannot_be_min_max_scaled():

@@ -11,7 +11,7 @@ import pytest
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.message import Message
-from tacit.data.preparation import Inputs
+from tacit.data.inputs import Inputs
 from tacit.methods.base import Method
 from tacit.models.onelayer import OneLayer
 from tacit.protections.plain import Plain, PlainClient, PlainCoordinator

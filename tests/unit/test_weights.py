@@ -43,7 +43,8 @@ class Weighted(Method):
 
 def summed(method, protect):
     tables = {name: Table.of(row[None, :], [1.0], task="regression") for name, row in ROWS.items()}
-    return Federation.of(tables).train(method, protect=protect, preparation=Preparation(scale="none")).model
+    preparation = Preparation(scale="none")
+    return Federation.of(tables).train(method, protect=protect, preparation=preparation, min_count=1).model
 
 
 PROTECTIONS = [Plain(), Plain(opens="clients"), CKKS(), Paillier(key_bits=2048)]

@@ -11,7 +11,7 @@ import numpy as np
 
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
-from tacit.data.preparation import Inputs
+from tacit.data.inputs import Inputs
 from tacit.methods.base import Method
 from tacit.models.onelayer import OneLayer
 

@@ -3,29 +3,54 @@
 from __future__ import annotations
 
 import functools
+import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 import typer
 from rich.console import Console, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 from typer.core import TyperGroup
 
 from tacit.core.errors import TacitError
+from tacit.core.text import visible
 
+UNSAFE = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 Command = TypeVar("Command", bound=Callable[..., Any])
 UsageError: Any = typer.BadParameter.__bases__[0]  # of whichever click typer brings along
 
-stdout = Console()
-stderr = Console(stderr=True, highlight=False)
+
+class SafeConsole(Console):
+    """A console to which text can do nothing: no markup is read, no control character is written.
+
+    Names, labels, notes and reasons of failures come from other parties.
+    """
+
+    def render_str(self, text: str, **settings: Any) -> Text:
+        """Take a text as it is."""
+        return super().render_str(text, **{**settings, "markup": False, "emoji": False})
+
+    def render(self, renderable: RenderableType, options: Any = None) -> Iterator[Segment]:
+        """Write what is drawn, control characters within text replaced; colours and bars are none."""
+        for segment in super().render(renderable, options):
+            harmless = segment.control or visible(segment.text, keep="\n") == segment.text
+            yield segment if harmless else segment._replace(text=visible(segment.text, keep="\n"))
+
+
+stdout = SafeConsole()
+stderr = SafeConsole(stderr=True, highlight=False)
 
 
 def say_json(value: Any) -> None:
     """Write exactly one JSON object to stdout."""
-    sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
+    text = msgspec.json.encode(value).decode()
+    # JSON lets these through, and terminals take some of them for commands.
+    text = UNSAFE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+    sys.stdout.buffer.write(text.encode() + b"\n")
     sys.stdout.flush()
 
 

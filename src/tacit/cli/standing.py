@@ -65,6 +65,7 @@ def start(
         protect=settings.build_protection(),
         preparation=settings.build_preparation(),
         min_clients=settings.run.min_clients,
+        min_count=settings.run.min_count,
         founders=founders,
         capacity=capacity,
         settings=tables,

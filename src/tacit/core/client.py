@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from tacit.core.briefing import read_log
+from tacit.core.counting import check_counted
 from tacit.core.errors import ConfigError, OpeningError, StepError
 from tacit.core.layout import Layout
 from tacit.core.manifest import Components, Manifest
@@ -232,6 +233,7 @@ def contribute(party: Party, message: Message, components: Components, shared: S
     """Compute this party's term of a sum, and protect it."""
     part = getattr(components, message["component"])
     function, _ = marked(part, message["contribution"], "contribution")
+    check_counted(manifest_of(party), components.preparation.counts, message["contribution"], shared)
     layout = layout_of(part, message["contribution"], shared.schema, party.cache)
     number = message["sum"]
     clear: Mapping[str, Any]

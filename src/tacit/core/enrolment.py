@@ -39,7 +39,14 @@ class Enrolment:
         agreement = link.components.preparation.agreement(manifest.declared)
         link.parties = self._introduced(asked, call, agreement)
         link.transport.check_quorum("enrolment", asked, link.parties, self._failures)
-        link.briefing.agree(agreement.settle())
+        odd = agreement.outvoted()
+        # Who has other columns than most is left out, if enough are left: one client stops no run.
+        if len(link.parties) - len(odd) < link.transport.needed(asked):
+            odd = {}
+        link.briefing.agree(agreement.settle(without=odd))
+        for party, reason in odd.items():
+            self._refuse(party, f"SchemaError: {reason}")
+        link.keep_only([party for party in link.parties if party not in odd])
         if protection.opens == "coordinator":
             link.briefing.begin(initial_values(link.components, link.schema, manifest))
 
@@ -86,11 +93,14 @@ class Enrolment:
             try:
                 agreement.add(reply.party, self._welcome(reply))
             except TacitError as error:
-                self._failures[reply.party] = f"{type(error).__name__}: {error}"
-                link.events.emit(Noted(reply.party, f"enrolment refused: {error}", "warning"))
+                self._refuse(reply.party, f"{type(error).__name__}: {error}")
                 continue
             enrolled.append(reply.party)
         return tuple(enrolled)
+
+    def _refuse(self, party: str, reason: str) -> None:
+        self._link.record_failure(party, reason)
+        self._link.events.emit(Noted(party, f"enrolment refused: {reason}", "warning"))
 
     def _enrol_services(self, call: Mapping[str, Any]) -> None:
         link = self._link

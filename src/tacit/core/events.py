@@ -53,6 +53,14 @@ class Replied(Event, frozen=True, tag=True):
     service: bool = False
 
 
+class Refused(Event, frozen=True, tag=True):
+    """What a party sent in a wave cannot be used: the run goes on without it."""
+
+    wave: int
+    party: str
+    reason: str
+
+
 class Relayed(Event, frozen=True, tag=True):
     """The coordinator handed a sealed message from one party to another.
 

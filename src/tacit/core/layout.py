@@ -139,6 +139,17 @@ class Layout:
                 private=f"largest value {largest:g}",
             )
 
+    def beyond(self, vector: NDArray[np.float64]) -> str | None:
+        """Say which value of a contribution that another party packed exceeds its bound, if one does."""
+        if not (wrong := ~(np.abs(vector) <= self.bounds)).any():
+            return None
+        first, position = int(np.argmax(wrong)), 0
+        for field in self.fields:
+            position += prod(field.shape or ())
+            if first < position:
+                break
+        return f"'{field.name}' holds {vector[first]:g}, its bound is {self.bounds[first]:g}"
+
     def flaw(self, total: Mapping[str, Any]) -> str | None:
         """Say what is wrong with an opened total that another party handed over, if anything is."""
         found = (field.flaw(total.get(field.name)) for field in (*self.fields, *self.clear))

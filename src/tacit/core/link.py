@@ -14,7 +14,7 @@ from tacit.core.client import view_of
 from tacit.core.differencing import OpenedTotals
 from tacit.core.engine import Engine
 from tacit.core.errors import ConfigError
-from tacit.core.events import Events, Relayed
+from tacit.core.events import Events, Refused, Relayed
 from tacit.core.manifest import Components, Manifest
 from tacit.core.marks import Mark
 from tacit.core.message import Message
@@ -113,6 +113,7 @@ class Link:
     def record_failure(self, party: str, reason: str) -> None:
         """Record that what a party sent cannot be used."""
         self.transport.failures[party] = reason
+        self.events.emit(Refused(self.transport.waves, party, reason))
 
     def record_relay(self, sender: str, receiver: str, size: int) -> None:
         """Record that a sealed message from one party rides on the next ask to another."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tacit.core.roles import DataPreparation, LearningMethod
 
 MOST_ATTEMPTS = 1000
+MOST_COUNT = 1000  # the largest least count: protected sums resolve thousandths with ease
 
 
 class Components(NamedTuple):
@@ -43,6 +44,7 @@ class Manifest:
     components: Mapping[str, Any]  # for method, protection and preparation its ``name`` and ``config``
     seed: int = 0  # source of public randomness
     min_clients: int = 1  # no total over fewer contributions is ever opened
+    min_count: int = 1  # no class, category or column in which fewer rows stand apart; 1: not counted
     quorum: float = 0.8  # share of the asked clients that must contribute to a sum
     experiment: bool = False  # all parties belong to one experimenter, who may read a client's replica
     attempt: int = 0  # how often this run was taken up again after it had been stopped
@@ -61,6 +63,11 @@ class Manifest:
         # A manifest also comes by wire: what it says is checked at every party.
         if type(self.min_clients) is not int or self.min_clients < 1:
             raise ConfigError(f"min_clients is {self.min_clients!r}: at least 1 contribution makes a total")
+        if type(self.min_count) is not int or not 1 <= self.min_count <= MOST_COUNT:
+            raise ConfigError(
+                f"min_count is {self.min_count!r}: give 1 to {MOST_COUNT} rows that a class or category must "
+                "have; 1 counts nothing"
+            )
         if type(self.attempt) is not int or not 0 <= self.attempt <= MOST_ATTEMPTS:
             raise ConfigError(f"attempt is {self.attempt!r}: a run is taken up {MOST_ATTEMPTS} times at most")
         if not isinstance(self.quorum, float | int) or not 0 < self.quorum <= 1:
@@ -82,7 +89,7 @@ class Manifest:
         values = {name: message[name] for name in known}
         try:
             values["declared"] = msgspec.json.decode(values["declared"], type=dict[str, Any])
-        except (msgspec.MsgspecError, TypeError) as error:
+        except (ValueError, TypeError) as error:
             raise MessageError(f"what the manifest declares cannot be read: {error}") from None
         return cls(**values)
 

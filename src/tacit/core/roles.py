@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -13,6 +13,7 @@ from tacit.core.shared import Shared
 
 if TYPE_CHECKING:
     from tacit.core.coordinator import Coordinator
+    from tacit.core.protection import Protection
 
 
 class Described(Protocol):
@@ -104,12 +105,17 @@ class Agreement(Protocol):
     def hold(self, schema: Any) -> None:
         """Accept only introductions that fit a schema that was agreed before."""
 
-    def settle(self) -> Any:
-        """Return the schema that all introductions agree on."""
+    def outvoted(self) -> Mapping[str, str]:
+        """Return the parties that differ from most, with what differs."""
+
+    def settle(self, *, without: Collection[str] = ()) -> Any:
+        """Return the schema that all introductions, but for those of some, agree on."""
 
 
 class DataPreparation(Described, Protocol):
     """How the federation agrees on schema and scale: see :class:`tacit.data.preparation.Preparation`."""
+
+    counts: ClassVar[str]  # name of the contribution by which small cells are counted, before any other
 
     @property
     def scale(self) -> str:
@@ -125,6 +131,12 @@ class DataPreparation(Described, Protocol):
 
     def idle(self, method: Any) -> bool:
         """Return whether nothing has to be agreed for a method."""
+
+    def check_clients(self, protection: Protection, clients: int) -> None:
+        """Refuse a scale that would show single ones of so few clients."""
+
+    def count_cells(self, coordinator: Coordinator, *, continued: bool = False) -> tuple[str, ...]:
+        """Count the rows of every class and category; return the parties that took part."""
 
     def train(self, coordinator: Coordinator) -> tuple[str, ...]:
         """Agree on scale and fill values; return the parties that took part."""

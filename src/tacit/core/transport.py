@@ -26,9 +26,11 @@ from tacit.core.parallel import cpu_seconds
 from tacit.core.party import Vault
 from tacit.core.protection import Protection
 from tacit.core.tags import ask_context, reply_context, tagged, untagged
+from tacit.core.text import foreign
 
 Transcript = Callable[[str, str, str, bytes], None]  # receiver, sender, step, what was received
 ENROLMENT = ("client.enrol", "client.enrol_service")  # steps before there is a channel
+MOST_NOTES = 20  # of one reply
 SERIALS = 1 << 32  # serial numbers of one process
 
 
@@ -193,7 +195,11 @@ class Transport:
         return party if party in self.services else "client"
 
     def _failure(self, reply: Reply, step: str) -> str | None:
-        """Return why a reply cannot be used, if so."""
+        """Return why a reply cannot be used, if so, in words that harm no terminal."""
+        found = self._reason(reply, step)
+        return None if found is None else foreign(found)
+
+    def _reason(self, reply: Reply, step: str) -> str | None:
         if self._transcript:
             self._transcript(COORDINATOR, reply.party, step, reply.message.encode())
         if step not in ENROLMENT:
@@ -215,14 +221,18 @@ class Transport:
         )
         if failure is not None:
             return
-        for text, level in reply.message.get("$notes", ()):
-            self.events.emit(Noted(reply.party, text, level))
+        for text, level in reply.message.get("$notes", ())[:MOST_NOTES]:
+            self.events.emit(Noted(reply.party, foreign(text), "info" if level == "info" else "warning"))
+
+    def needed(self, asked: Sequence[str]) -> int:
+        """Return how many of the asked parties have to answer well."""
+        return max(1, ceil(self.manifest.quorum * len(asked) - 1e-9))
 
     def check_quorum(
         self, what: str, asked: Sequence[str], good: Sequence[str], failures: Mapping[str, str]
     ) -> None:
         """Stop the run if too few of the asked parties have answered well."""
-        needed = max(1, ceil(self.manifest.quorum * len(asked) - 1e-9))
+        needed = self.needed(asked)
         if len(good) >= needed:
             return
         groups: dict[str, list[str]] = {}

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.errors import ConfigError, DataError
+from tacit.core.errors import ConfigError, DataError, OpeningError
 from tacit.core.layout import Layout
 
 WIDE_FRACTION = 60
@@ -150,6 +150,7 @@ class FixedPoint:
         """Turn added integers back into real values."""
         if totals.shape != (self.slots,):
             raise DataError(f"total of {totals.size} integers, the encoding has {self.slots}")
+        self._check_range(totals)
         narrow, fine, wide = np.split(totals, self._cuts[:2])
         result = np.empty(self.bounds.shape)
         result[self._narrow] = np.divide(
@@ -161,6 +162,17 @@ class FixedPoint:
         if len(wide):
             result[self._wide] = from_wide_digits(wide.reshape(self.digits, -1), self.bits - 1)
         return result
+
+    def _check_range(self, totals: Integers) -> None:
+        """Refuse a total that no so many vectors within their bounds have."""
+        most = self.summands << (self.bits - 1)
+        largest = max(-int(totals.min()), int(totals.max())) if totals.size else 0
+        if largest > most:
+            raise OpeningError(
+                f"a total that {self.summands} contributions within their bounds cannot have: one broke its "
+                "bound, or the total was changed on the way",
+                private=f"{largest / most:.3g} times as large as it may be",
+            )
 
 
 def fine_digits(values: Vector, bounds: Vector, digit_bits: int) -> Integers:

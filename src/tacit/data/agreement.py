@@ -7,16 +7,47 @@ parties check themselves against them and tell nobody which they hold.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
 
-from tacit.core.errors import SchemaError, nearest
+from tacit.core.errors import DataError, SchemaError, nearest
 from tacit.core.message import Message
 from tacit.data.schema import Schema
 from tacit.data.table import Column, Table, Task
+
+# What a party may introduce: a feature that one party invents is one more for all of them.
+MOST_COLUMNS = 100_000
+MOST_WORDS = 1_000  # categories of all columns together, or classes, that are not declared
+MOST_AGREED = 2_000  # the same of all parties together
+LONGEST_WORD = 1_000  # characters of a name, a category or a class
+MOST_BYTES = 4 << 20  # of an introduction
+DECLARE = "declare them beforehand, or put rare ones together"
+
+
+def check_rows(table: Table, owner: str, missing: str) -> None:
+    """Refuse rows that cannot be learnt from, naming the column and, at the site, the row."""
+    if not table.rows:
+        raise DataError(f"{owner} has no rows: leave it out, or give it data")
+    if table.task == "regression" and not np.isfinite(table.target).all():
+        raise DataError(f"{owner}: the target holds missing or infinite values: drop those rows")
+    if table.values.dtype.kind != "f" or np.isfinite(table.values).all():
+        return
+    infinite = np.isinf(table.values)
+    numbers = np.array([column.kind == "number" for column in table.columns])
+    gaps = np.isnan(table.values) & numbers if missing == "refuse" else np.zeros_like(infinite)
+    for bad, what, way_out in (
+        (infinite, "infinite", "correct or drop those rows"),
+        (gaps, "missing", "fill them in, drop those rows, or set missing = 'mean'"),
+    ):
+        if bad.any():
+            row, index = (int(value) for value in np.argwhere(bad)[0])
+            raise DataError(
+                f"{owner}: column '{table.columns[index].name}' holds {what} values: {way_out}",
+                private=f"{int(bad[:, index].sum())} of {table.rows} rows, the first is row {row + 1}",
+            )
 
 
 def introduce(table: Table, declared: Mapping[str, Any]) -> Message:
@@ -41,7 +72,9 @@ def introduce(table: Table, declared: Mapping[str, Any]) -> Message:
                 _check_declared(used, fixed, f"category of column '{column.name}'")
             else:
                 words.setdefault("categories", {})[column.name] = used
-    return Message(signature=_signature(table), vocabulary=msgspec.json.encode(words))
+    introduction = Message(signature=_signature(table), vocabulary=msgspec.json.encode(words))
+    _read(introduction)  # what the coordinator would refuse is refused here, where it can be mended
+    return introduction
 
 
 def _signature(described: Table | Schema) -> bytes:
@@ -71,6 +104,47 @@ class _Vocabulary(msgspec.Struct, forbid_unknown_fields=True):
     categories: dict[str, list[str]] = {}
 
 
+def _read(introduction: Mapping[str, Any]) -> tuple[_Signature, _Vocabulary]:
+    """Read an introduction; one that cannot be read, or is too large, is refused."""
+    columns, words = introduction.get("signature"), introduction.get("vocabulary")
+    if not isinstance(columns, bytes) or not isinstance(words, bytes):
+        raise SchemaError("an introduction without its columns or vocabulary")
+    if (size := len(columns) + len(words)) > MOST_BYTES:
+        raise SchemaError(f"an introduction of {size:,} bytes, at most {MOST_BYTES:,} are read: {DECLARE}")
+    try:
+        signature = msgspec.json.decode(columns, type=_Signature)
+        vocabulary = msgspec.json.decode(words, type=_Vocabulary)
+    except ValueError as error:  # no JSON, not these fields, or not UTF-8
+        raise SchemaError(f"an introduction that cannot be read: {error}") from None
+    names = [name for name, _ in signature.columns]
+    if not 1 <= len(names) <= MOST_COLUMNS:
+        raise SchemaError(f"{len(names):,} columns: introduce 1 to {MOST_COLUMNS:,}")
+    if len(set(names)) < len(names):
+        raise SchemaError("two columns of one name: give each its own")
+    _check_words(signature, vocabulary)
+    return signature, vocabulary
+
+
+def _check_words(signature: _Signature, vocabulary: _Vocabulary) -> None:
+    """Refuse a vocabulary that is too large, or of columns that have none."""
+    if odd := vocabulary.categories.keys() - {name for name, kind in signature.columns if kind == "category"}:
+        raise SchemaError(f"categories of '{min(odd)[:80]}', which is no column of categories")
+    words = [word for values in vocabulary.categories.values() for word in values]
+    for what, count in (("categories", len(words)), ("classes", len(vocabulary.classes))):
+        if count > MOST_WORDS:
+            raise SchemaError(
+                f"{count:,} {what} that are not declared, at most {MOST_WORDS:,} are taken: {DECLARE}"
+            )
+    names = [name for name, _ in signature.columns]
+    labels = [label for label in vocabulary.classes if isinstance(label, str)]
+    longest = max((*names, *signature.targets, *words, *labels), key=len)
+    if len(longest) > LONGEST_WORD:
+        raise SchemaError(
+            f"'{longest[:40]}…' has {len(longest):,} characters: a name, category or class has at most "
+            f"{LONGEST_WORD:,}"
+        )
+
+
 class Agreement:
     """Collects introductions and settles on one schema, or names who differs and where.
 
@@ -82,6 +156,8 @@ class Agreement:
         self._agreed: bytes | None = None
         self._groups: dict[bytes, list[str]] = {}
         self._vocabularies: dict[bytes, None] = {}
+        self._classes: set[Any] = set()
+        self._categories: dict[str, set[str]] = {}
 
     def hold(self, schema: Schema) -> None:
         """Take only parties that have the columns and targets of this schema."""
@@ -89,35 +165,61 @@ class Agreement:
 
     def add(self, party: str, introduction: Mapping[str, Any]) -> None:
         """Take a party's introduction; one that cannot be read is refused."""
+        signature, words = introduction.get("signature"), introduction.get("vocabulary")
         try:
-            signature, words = introduction["signature"], introduction["vocabulary"]
-            if signature not in self._groups:
-                msgspec.json.decode(signature, type=_Signature)
-            if words not in self._vocabularies:
-                msgspec.json.decode(words, type=_Vocabulary)
-        except (KeyError, TypeError, msgspec.MsgspecError) as error:
-            raise SchemaError(f"{party} introduced itself in a way that cannot be read: {error}") from None
+            known = signature in self._groups and words in self._vocabularies
+        except TypeError:
+            known = False
+        if not known:
+            try:
+                self._unite(*_read(introduction))
+            except SchemaError as error:
+                raise SchemaError(f"{party}: {error}") from None
+        assert isinstance(signature, bytes) and isinstance(words, bytes)
         if self._agreed not in (None, signature):
             found, agreed = msgspec.json.decode(signature), msgspec.json.decode(self._agreed or b"")
             raise SchemaError(_difference([party], found, agreed))
         self._groups.setdefault(signature, []).append(party)
         self._vocabularies[words] = None
 
-    def settle(self) -> Schema:
-        """Unite the vocabularies under the one set of columns that all parties have."""
+    def _unite(self, signature: _Signature, vocabulary: _Vocabulary) -> None:
+        """Take a party's vocabulary to those of the others, if there is room."""
+        classes = self._classes | set(vocabulary.classes)
+        categories = {
+            name: self._categories.get(name, set()) | set(v) for name, v in vocabulary.categories.items()
+        }
+        united = {**self._categories, **categories}
+        for what, count in (("classes", len(classes)), ("categories", sum(map(len, united.values())))):
+            if count > MOST_AGREED:
+                raise SchemaError(
+                    f"with its {what} the federation would have {count:,} that are not declared, at most "
+                    f"{MOST_AGREED:,} are united: {DECLARE}"
+                )
+        self._classes, self._categories = classes, united
+
+    def outvoted(self) -> dict[str, str]:
+        """Return the parties whose columns or targets are not those that most have, with what differs."""
+        common = self._common()
+        return {
+            party: _difference([party], msgspec.json.decode(signature), msgspec.json.decode(common))
+            for signature, parties in self._groups.items()
+            if signature != common
+            for party in parties
+        }
+
+    def _common(self) -> bytes:
         sizes = Counter({signature: len(parties) for signature, parties in self._groups.items()})
-        common = sizes.most_common(1)[0][0]
+        return sizes.most_common(1)[0][0]
+
+    def settle(self, *, without: Collection[str] = ()) -> Schema:
+        """Unite the vocabularies under the one set of columns that all parties have, but for some."""
+        common = self._common()
         reference = msgspec.json.decode(common)
         for signature, parties in self._groups.items():
-            if signature != common:
-                raise SchemaError(_difference(parties, msgspec.json.decode(signature), reference))
-        classes: set[Any] = set(self._declared.get("classes", ()))
-        categories: dict[str, set[str]] = {}
-        for raw in self._vocabularies:
-            words = msgspec.json.decode(raw)
-            classes.update(words.get("classes", ()))
-            for name, values in words.get("categories", {}).items():
-                categories.setdefault(name, set()).update(values)
+            if signature != common and (odd := [party for party in parties if party not in without]):
+                raise SchemaError(_difference(odd, msgspec.json.decode(signature), reference))
+        classes = self._classes | set(self._declared.get("classes", ()))
+        categories = self._categories
         declared: Mapping[str, Any] = self._declared.get("categories", {})
         columns = tuple(
             Column(name, kind, categories=tuple(declared.get(name) or sorted(categories.get(name, ()))))

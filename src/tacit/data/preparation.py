@@ -19,28 +19,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.client import manifest_of
 from tacit.core.component import Component
 from tacit.core.coordinator import Coordinator
-from tacit.core.errors import DataError
+from tacit.core.errors import ConfigError, DataError, OpeningError
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.message import Message
 from tacit.core.party import Party
+from tacit.core.protection import Protection
 from tacit.core.shared import Shared, Total
-from tacit.data.agreement import Agreement, introduce
+from tacit.data import cells
+from tacit.data.agreement import Agreement, check_rows, introduce
+from tacit.data.extremes import DIGITS, image_of, value_of
+from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
 from tacit.data.table import Table
 
 Matrix = NDArray[np.float64]
 
-LEAST = 1e-12  # Σx² of a feature that is not zero, in a sum that rounds (to 2⁻⁶⁰): below, digits are lacking
+LEAST = 1e-12  # Σx² of a feature that is not zero, in a sum that rounds (to 2⁻⁶⁰): below, digits lack
+LEAST_FOR_EXTREMES = 20  # clients: sums of yes or no place the extreme of each if there are few
 CONSTANT = 1e-12  # variance over mean square, below which a feature counts as constant
-DIGITS = 8  # hexadecimal digits of a 32-bit image
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,7 @@ class Preparation(Component):
     """
 
     name = "preparation"
+    counts: ClassVar[str] = "cell_counts"
 
     scale: Literal["standard", "minmax", "none"] = "standard"
     missing: Literal["refuse", "mean"] = "refuse"
@@ -85,6 +91,42 @@ class Preparation(Component):
         """Return whether nothing has to be agreed: rows stay as they are, the method asks for no norms."""
         return self.scale == "none" and self.missing == "refuse" and not getattr(method, "needs_norms", True)
 
+    def check_clients(self, protection: Protection, clients: int) -> None:
+        """Refuse min-max scaling of few clients under a protection that is to hide each."""
+        if self.scale == "minmax" and clients < LEAST_FOR_EXTREMES and not protection.promises.single:
+            raise ConfigError(
+                f"scale = 'minmax' needs at least {LEAST_FOR_EXTREMES} clients under {protection.name}, "
+                f"there are {clients}: how many of few clients lie beyond each probe shows the extreme of "
+                "each. Use scale = 'standard'"
+            )
+
+    # -- small cells -------------------------------------------------------------------------------
+
+    def count_cells(self, coordinator: Coordinator, *, continued: bool = False) -> tuple[str, ...]:
+        """Count the rows of every class and category, before anything else opens; gives who took part."""
+        return coordinator.round(self.cell_counts, self.recheck if continued else self.recode)
+
+    @contribution(lambda self, schema: cells.layout(schema))
+    def cell_counts(self, party: Party, shared: Shared) -> dict[str, Any]:
+        """How many of this party's rows have each class and category, at most the least count."""
+        return cells.count(party.data, shared.schema, manifest_of(party).min_count)
+
+    @apply
+    def recode(self, total: Total, shared: Shared) -> Shared:
+        """Put small cells together; stop if a class is one."""
+        found = cells.Cells.of(total)
+        found.check(shared.schema)
+        recoding = found.recoding(shared.schema)
+        return shared | {"min_count": found.least} | ({} if recoding is None else {"cells": recoding})
+
+    @apply
+    def recheck(self, total: Total, shared: Shared) -> Shared:
+        """Stop if clients that continue a training have small cells of their own: it knows no other ones."""
+        found = cells.Cells.of(total)
+        found.check(shared.schema)
+        found.check_again(shared.schema, shared.get("cells"))
+        return shared | {"min_count": found.least}
+
     # -- scaling -----------------------------------------------------------------------------------
 
     def train(self, coordinator: Coordinator) -> tuple[str, ...]:
@@ -112,7 +154,7 @@ class Preparation(Component):
 
         And whether it has any value other than 0, since squares of tiny ones are lost where sums are rounded.
         """
-        X = shared.schema.matrix(party.data)
+        X = Inputs.of(shared).encode(party.data)
         found: dict[str, Any] = {"rows": len(X)}
         if self.missing == "mean":
             present = np.isfinite(X)
@@ -169,9 +211,9 @@ class Preparation(Component):
     @contribution(_probe_layout)
     def probe(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Tell whether this party holds a value at or beyond each probe: largest first, then smallest."""
-        X = shared.schema.matrix(party.data)
-        largest = _image(np.nanmax(X, axis=0, initial=-np.inf), np.inf)
-        smallest = 0xFFFFFFFF - _image(np.nanmin(X, axis=0, initial=np.inf), -np.inf)
+        X = Inputs.of(shared).encode(party.data)
+        largest = image_of(np.nanmax(X, axis=0, initial=-np.inf), np.inf)
+        smallest = 0xFFFFFFFF - image_of(np.nanmin(X, axis=0, initial=np.inf), -np.inf)
         known, level = self._known(shared)
         probes = known[:, :, None] + np.arange(1, 16) * 16 ** (DIGITS - 1 - level)
         return {"reached": (np.stack([largest, smallest])[:, :, None] >= probes).astype(np.float64)}
@@ -185,13 +227,18 @@ class Preparation(Component):
     @apply
     def narrow(self, total: Total, shared: Shared) -> Shared:
         """Fix the next digit; with the last one, the extremes are known."""
+        if not total.exact and total.contributors < LEAST_FOR_EXTREMES:
+            raise OpeningError(
+                f"a total of extremes over {total.contributors} clients, agreed are at least "
+                f"{LEAST_FOR_EXTREMES}"
+            )
         known, level = self._known(shared)
         digit = np.count_nonzero(total["reached"] > 0.5, axis=2)
         known = known + digit * 16 ** (DIGITS - 1 - level)
         if level + 1 < DIGITS:
             return shared | {"digits": known, "level": level + 1}
         top, bottom = known[0], 0xFFFFFFFF - known[1]
-        high, low = _value(top), _value(bottom)
+        high, low = value_of(top), value_of(bottom)
         # Rounding outwards parts a constant into two neighbours; a feature that nobody has a value for
         # ends with its bottom above its top.
         constant = top - bottom <= 1
@@ -204,82 +251,3 @@ class Preparation(Component):
             "spread": np.where(constant, 1.0, high - low),
             "constant": constant,
         }
-
-
-class Inputs:
-    """Turns a table into the matrix that a model learns from: encoded, filled and scaled.
-
-    Of ``values``, those in ``NAMES`` are used, as far as the federation agreed on them.
-    """
-
-    NAMES = ("centre", "spread", "constant", "fill")
-
-    def __init__(self, schema: Schema, values: Mapping[str, Any]) -> None:
-        self.schema = schema
-        self.values = {name: values[name] for name in self.NAMES if name in values}
-
-    @classmethod
-    def of(cls, shared: Shared) -> Inputs:
-        """Take what the federation has agreed."""
-        return cls(shared.schema, shared)
-
-    def matrix(self, table: Table, *, lenient: bool = False, bias: bool = False) -> Matrix:
-        """Return prepared rows; refuse infinite values, and missing ones unless there is a fill value.
-
-        ``lenient`` takes a category that nobody agreed on for a missing one; ``bias`` puts a one first.
-        """
-        raw = table.values if self.schema.numeric else self.schema.matrix(table, lenient=lenient)
-        if not np.isfinite(raw).all():
-            if "fill" not in self.values or np.isinf(raw).any():
-                raise DataError(
-                    "rows hold missing or infinite values: fill them in, or train with missing = 'mean'"
-                )
-            raw = np.where(np.isnan(raw), self.values["fill"], raw)
-        first = int(bias)
-        X = np.empty((len(raw), first + raw.shape[1]))
-        X[:, :first], X[:, first:] = 1.0, raw
-        if "centre" in self.values:  # whole rows at a time: the one that comes first stays what it is
-            X -= np.append(np.zeros(first), self.values["centre"])
-            X /= np.append(np.ones(first), self.values["spread"])
-            if self.values["constant"].any():
-                X[:, first:][:, self.values["constant"]] = 0.0
-        return X
-
-
-def check_rows(table: Table, owner: str, missing: str) -> None:
-    """Refuse rows that cannot be learnt from, naming the column and, at the site, the row."""
-    if not table.rows:
-        raise DataError(f"{owner} has no rows: leave it out, or give it data")
-    if table.task == "regression" and not np.isfinite(table.target).all():
-        raise DataError(f"{owner}: the target holds missing or infinite values: drop those rows")
-    if table.values.dtype.kind != "f" or np.isfinite(table.values).all():
-        return
-    infinite = np.isinf(table.values)
-    numbers = np.array([column.kind == "number" for column in table.columns])
-    gaps = np.isnan(table.values) & numbers if missing == "refuse" else np.zeros_like(infinite)
-    for bad, what, way_out in (
-        (infinite, "infinite", "correct or drop those rows"),
-        (gaps, "missing", "fill them in, drop those rows, or set missing = 'mean'"),
-    ):
-        if bad.any():
-            row, index = (int(value) for value in np.argwhere(bad)[0])
-            raise DataError(
-                f"{owner}: column '{table.columns[index].name}' holds {what} values: {way_out}",
-                private=f"{int(bad[:, index].sum())} of {table.rows} rows, the first is row {row + 1}",
-            )
-
-
-def _image(values: Matrix, towards: float) -> NDArray[np.int64]:
-    """Map float32 to 0 … 2³²-1, keeping the order; rounds outwards to the next float32."""
-    with np.errstate(over="ignore"):  # beyond float32 the neighbour is infinite, and refused later
-        single = values.astype(np.float32)
-        inside = single < values if towards > 0 else single > values
-        single = np.where(inside, np.nextafter(single, np.float32(towards)), single)
-    bits = single.view(np.uint32).astype(np.int64)
-    return np.where(bits >> 31, 0xFFFFFFFF - bits, bits + 0x80000000)
-
-
-def _value(image: NDArray[np.int64]) -> Matrix:
-    """Invert :func:`_image`."""
-    bits = np.where(image >> 31, image - 0x80000000, 0xFFFFFFFF - image)
-    return bits.astype(np.uint32).view(np.float32).astype(np.float64)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from tacit.core.errors import DataError, SchemaError, nearest
 from tacit.core.message import Message
 from tacit.data.table import Column, Label, Table, Task
+
+ABSENT, UNSEEN = -1, -2  # codes of a category that is missing, and of one that nobody agreed on
 
 
 @dataclass(frozen=True)
@@ -55,34 +57,65 @@ class Schema:
         """Number of outputs a model needs: classes, or regression targets."""
         return len(self.classes) if self.task == "classification" else len(self.target_names)
 
-    def matrix(self, table: Table, *, lenient: bool = False) -> NDArray[np.float64]:
+    def matrix(
+        self,
+        table: Table,
+        *,
+        lenient: bool = False,
+        unseen: Sequence[int] | NDArray[np.int64] | None = None,
+        gaps: Sequence[int] | NDArray[np.int64] | None = None,
+    ) -> NDArray[np.float64]:
         """Encode a table's features; the result is the caller's own to change.
 
         A category that nobody agreed on is refused or, if ``lenient``, all zeros like a missing one.
+        ``unseen`` and ``gaps`` have for each column the place of the category as which they count instead,
+        or -1.
         """
         if self.numeric:
             return np.array(table.values, dtype=np.float64)
         pieces = []
-        for index, (agreed, own) in enumerate(zip(self.columns, table.columns, strict=True)):
-            values = np.asarray(table.values[:, index], dtype=np.float64)
+        for index, agreed in enumerate(self.columns):
             if agreed.kind == "number":
-                pieces.append(values[:, None])
+                pieces.append(np.asarray(table.values[:, index], dtype=np.float64)[:, None])
                 continue
-            rows = np.flatnonzero(np.isfinite(values))
-            codes = values[rows].astype(np.int64)
-            onehot = np.zeros((len(values), len(agreed.categories)))
-            where = f"column '{agreed.name}'"
-            found = _translate(codes, own.categories, agreed.categories, where, lenient=lenient)
-            onehot[rows[found >= 0], found[found >= 0]] = 1.0
+            codes = self.codes(table, index, lenient=lenient)
+            if unseen is not None and gaps is not None:
+                codes = np.where(
+                    codes == UNSEEN, unseen[index], np.where(codes == ABSENT, gaps[index], codes)
+                )
+            onehot = np.zeros((len(codes), len(agreed.categories)))
+            rows = np.flatnonzero(codes >= 0)
+            onehot[rows, codes[rows]] = 1.0
             pieces.append(onehot)
         return np.concatenate(pieces, axis=1)
+
+    def codes(self, table: Table, index: int, *, lenient: bool = False) -> NDArray[np.int64]:
+        """Return the agreed codes of a table's categories in one column: -1 if missing.
+
+        One that nobody agreed on is refused or, if ``lenient``, has the code -2.
+        """
+        values = np.asarray(table.values[:, index], dtype=np.float64)
+        present = np.isfinite(values)
+        codes = np.full(len(values), ABSENT)
+        codes[present] = _translate(
+            values[present].astype(np.int64),
+            table.columns[index].categories,
+            self.columns[index].categories,
+            f"column '{self.columns[index].name}'",
+            lenient=lenient,
+        )
+        return codes
 
     def labels(self, table: Table) -> NDArray[np.int64]:
         """Translate a table's label codes to the agreed ones."""
         return _translate(table.target, table.classes, self.classes, "the target")
 
-    def table_of(self, values: Any) -> Table:
-        """Read plain rows (numbers, or objects where there are categories) as this schema's table."""
+    def table_of(self, values: Any, unseen: Sequence[int] | NDArray[np.int64] | None = None) -> Table:
+        """Read plain rows (numbers, or objects where there are categories) as this schema's table.
+
+        ``unseen`` has for each column the place of the category as which an unknown one counts; it is refused
+        where there is none.
+        """
         if isinstance(values, Table):
             return values
         rows = np.asarray(values)
@@ -101,12 +134,14 @@ class Schema:
             else:
                 codes = {category: code for code, category in enumerate(column.categories)}
                 texts = [str(value) for value in rows[:, index]]
-                if unknown := sorted({text for text in texts if text not in codes}):
+                other = ABSENT if unseen is None else int(unseen[index])
+                unknown = sorted({text for text in texts if text not in codes})
+                if unknown and other == ABSENT:
                     raise DataError(
                         f"column '{column.name}': '{unknown[0]}' is not among its categories: "
                         + nearest(unknown[0], column.categories)
                     )
-                encoded[:, index] = [codes[text] for text in texts]
+                encoded[:, index] = [codes.get(text, other) for text in texts]
         empty = np.zeros(len(rows), dtype=np.int64)
         target = empty if self.task == "classification" else empty[:, None].astype(np.float64)
         return Table("rows", self.columns, encoded, target, self.task, self.classes[:1], self.target_names)
@@ -120,7 +155,7 @@ class Schema:
         """Read a schema."""
         try:
             return msgspec.json.decode(message["schema"], type=cls)
-        except (KeyError, msgspec.MsgspecError) as error:
+        except (KeyError, TypeError, ValueError) as error:  # no schema, or not UTF-8
             raise SchemaError(f"not a schema: {error}") from None
 
 
@@ -132,11 +167,11 @@ def _translate(
     *,
     lenient: bool = False,
 ) -> NDArray[np.int64]:
-    """Turn codes into an own vocabulary into codes into the agreed one; -1 for none, if lenient."""
+    """Turn codes into an own vocabulary into codes into the agreed one; -2 for none, if lenient."""
     if own == agreed:
         return codes
     positions = {value: code for code, value in enumerate(agreed)}
-    translated = np.array([positions.get(value, -1) for value in own], dtype=np.int64)[codes]
+    translated = np.array([positions.get(value, UNSEEN) for value in own], dtype=np.int64)[codes]
     if not lenient and (translated < 0).any():
         unknown = str(own[codes[int(np.argmax(translated < 0))]])
         raise DataError(

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tacit.core.errors import ConfigError
-from tacit.core.events import BudgetSpent, Event, Relayed, Replied, WaveEnded, WaveStarted
+from tacit.core.events import BudgetSpent, Event, Refused, Relayed, Replied, WaveEnded, WaveStarted
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -99,6 +99,10 @@ class CostLedger:
                 wave.step, wave.parties = event.step, event.parties
             case Replied():
                 self._replied(event)
+            case Refused():
+                wave = self._wave(event.wave)
+                wave.failures, wave.replies = wave.failures + 1, max(0, wave.replies - 1)
+                self._failures.append({"party": event.party, "step": wave.step, "reason": event.reason})
             case Relayed():
                 self._relays += 1
                 self._relayed_bytes += event.bytes

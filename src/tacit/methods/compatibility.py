@@ -14,6 +14,7 @@ from tacit.core.roles import LearningMethod
 from tacit.crypto.fixedpoint import FixedPoint
 
 MIN_CLIENTS = 3  # contributions in a total that hides them, unless agreed otherwise
+MIN_COUNT = 5  # rows of a class or category whose total hides them, unless agreed otherwise
 
 
 def min_clients_of(protection: Protection, agreed: int | None = None) -> int:
@@ -24,6 +25,32 @@ def min_clients_of(protection: Protection, agreed: int | None = None) -> int:
     (1, 3)
     """
     return agreed if agreed is not None else 1 if protection.promises.single else MIN_CLIENTS
+
+
+def min_count_of(protection: Protection, agreed: int | None = None) -> int:
+    """Return the fewest rows of a class or category: as agreed, else 5.
+
+    1, which counts nothing, where nothing is hidden anyway, and where noise hides whole clients.
+
+    >>> from tacit.protections import PROTECTIONS
+    >>> min_count_of(PROTECTIONS.build("plain")), min_count_of(PROTECTIONS.build("ckks"))
+    (1, 5)
+    """
+    if protection.adds_noise and agreed is not None and agreed > 1:
+        raise ConfigError(
+            f"min_count is {agreed}, but {protection.name} adds noise to every total, and counts with noise "
+            "cannot be compared with it: leave it out, the noise hides whole clients"
+        )
+    least = agreed
+    if least is None:
+        least = 1 if protection.promises.single or protection.adds_noise else MIN_COUNT
+    # A client rounds each share of the least count, and so many clients may have one row each.
+    if least > 1 and least**2 * protection.promises.precision > 0.5:
+        raise ConfigError(
+            f"min_count is {least}, but {protection.name} rounds to {protection.promises.precision:.2g} of a "
+            "value, too coarse to count so far: give it more bits, or a smaller min_count"
+        )
+    return least
 
 
 def check_compatibility(

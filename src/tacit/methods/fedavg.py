@@ -36,7 +36,7 @@ from tacit.core.party import Party
 from tacit.core.protection import Protection
 from tacit.core.settings_group import check_rules
 from tacit.core.shared import Shared, Total
-from tacit.data.preparation import Inputs
+from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
 from tacit.methods.averaging import rounds
 from tacit.methods.averaging.aggregation import Change, Labels, ServerStep, Weighting

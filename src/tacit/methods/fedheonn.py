@@ -40,7 +40,7 @@ from tacit.core.layout import Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
-from tacit.data.preparation import Inputs
+from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
 from tacit.methods.heonn import unscaled
 from tacit.methods.heonn.exchange import Rows, has_constant_slope, invert_targets, with_bias

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.data.preparation import Inputs
+from tacit.data.inputs import Inputs
 from tacit.models.activations import ACTIVATIONS
-from tacit.models.predictor import Predictor, evidence, read, shares
+from tacit.models.predictor import Predictor, evidence, read, reading, shares
 
 Matrix = NDArray[np.float64]
 Vote = Literal["majority", "mean"]
@@ -68,9 +68,10 @@ class Ensemble(Predictor):
     @classmethod
     def load(cls, path: Path) -> Ensemble:
         """Read what :meth:`save` wrote."""
-        words, tensors, inputs = read(path, cls.FORMAT)
-        vote: Vote = "mean" if words["vote"] == "mean" else "majority"
-        return cls(tensors["weights"], words["activation"], inputs, vote)
+        with reading(path):
+            words, tensors, inputs = read(path, cls.FORMAT)
+            vote: Vote = "mean" if words["vote"] == "mean" else "majority"
+            return cls(tensors["weights"], words["activation"], inputs, vote)
 
     def _own(self) -> dict[str, Any]:
         return {

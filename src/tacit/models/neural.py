@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 
 from tacit.core.errors import ConfigError
-from tacit.data.preparation import Inputs
+from tacit.data.inputs import Inputs
 from tacit.models.network import Matrix, Network, softmax
-from tacit.models.predictor import Predictor, read
+from tacit.models.predictor import Predictor, read, reading
 from tacit.models.zoo import network_of
 
 PREFIX = "weights/"  # of its arrays, wherever they travel or are written
@@ -65,10 +65,11 @@ class Neural(Predictor):
     @classmethod
     def load(cls, path: Path, factory: Callable[[int, int], Any] | None = None) -> Neural:
         """Read what :meth:`save` wrote; a network that no package brings needs its factory."""
-        words, tensors, inputs = read(path, cls.FORMAT)
-        settings: dict[str, Any] = msgspec.json.decode(words["network"])
-        if isinstance(settings["hidden"], list):
-            settings["hidden"] = tuple(settings["hidden"])
+        with reading(path):
+            words, tensors, inputs = read(path, cls.FORMAT)
+            settings: dict[str, Any] = msgspec.json.decode(words["network"])
+            if isinstance(settings["hidden"], list):
+                settings["hidden"] = tuple(settings["hidden"])
         if factory is not None:
             settings["network"] = factory
         elif ":" in settings["network"]:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.data.preparation import Inputs
+from tacit.data.inputs import Inputs
 from tacit.models.activations import ACTIVATIONS
-from tacit.models.predictor import Predictor, read
+from tacit.models.predictor import Predictor, read, reading
 from tacit.models.randomlayer import LayerKind, RandomLayer
 
 Matrix = NDArray[np.float64]
@@ -53,12 +53,13 @@ class OneLayer(Predictor):
     @classmethod
     def load(cls, path: Path) -> OneLayer:
         """Read what :meth:`save` wrote."""
-        words, tensors, inputs = read(path, cls.FORMAT)
-        layer = None
-        if "layer" in words:
-            kind: LayerKind = "fourier" if words["layer"] == "fourier" else "tanh"
-            layer = RandomLayer(kind, tensors["hidden_weights"], tensors["hidden_bias"])
-        return cls(tensors["weights"], words["activation"], inputs, layer)
+        with reading(path):
+            words, tensors, inputs = read(path, cls.FORMAT)
+            layer = None
+            if "layer" in words:
+                kind: LayerKind = "fourier" if words["layer"] == "fourier" else "tanh"
+                layer = RandomLayer(kind, tensors["hidden_weights"], tensors["hidden_bias"])
+            return cls(tensors["weights"], words["activation"], inputs, layer)
 
     def _hidden(self) -> dict[str, Matrix]:
         if self.layer is None:

@@ -1,8 +1,9 @@
 """Models as ONNX graphs that take raw rows: preparation, network and probabilities in one file.
 
 The input ``rows`` has one column for each column of the agreed schema, as 64-bit floats: a number as it is, a
-category as its place in the schema's list (NaN if it is missing). The outputs are ``probabilities`` and
-``label``, the place of the likeliest class, or ``targets``; classes and columns stand in the file's metadata.
+category as its place in the schema's list (NaN if it is missing, -1 if it is not in the list). The outputs
+are ``probabilities`` and ``label``, the place of the likeliest class, or ``targets``; classes and columns
+stand in the file's metadata.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import msgspec
 import numpy as np
 
 from tacit.core.errors import ConfigError, UnavailableError
+from tacit.data.recoding import Recoding
+from tacit.data.schema import ABSENT
 from tacit.models.activations import HIGH, LOW
 from tacit.models.mlp import MLP
 from tacit.models.neural import Neural
@@ -21,6 +24,7 @@ from tacit.models.onelayer import OneLayer
 from tacit.models.predictor import Predictor
 
 OPSET, IR = 18, 10
+DOUBLE = 11  # ONNX's number of the type
 WORDS = {"logistic": "Sigmoid", "softplus": "Softplus", "relu": "Relu", "tanh": "Tanh"}
 WORDS |= {"sigmoid": "Sigmoid", "fourier": "Cos"}
 
@@ -70,18 +74,23 @@ def to_onnx(model: Predictor) -> bytes:
 
 
 def _prepared(graph: _Graph, model: Predictor) -> str:
-    """Add nodes that encode, fill and scale raw rows, as :class:`tacit.data.preparation.Inputs` does."""
+    """Add nodes that encode, fill and scale raw rows, as :class:`tacit.data.inputs.Inputs` does."""
     schema, values = model.schema, model.inputs.values
+    known = Recoding(schema, values.get("cells"))
     X = "rows"
     if not schema.numeric:
         pieces = []
         for index, column in enumerate(schema.columns):
             own = graph.node("Gather", "rows", graph.constant(np.array([index])), axis=1)
             if column.kind != "number":
-                codes = graph.constant(np.arange(len(column.categories), dtype=np.float64)[None])
-                own = graph.node("Cast", graph.node("Equal", own, codes), to=11)  # one-hot, as doubles
+                own = _one_hot(graph, own, len(column.categories), known.unseen[index], known.gaps[index])
             pieces.append(own)
         X = graph.node("Concat", *pieces, axis=1)
+    if len(known.moved):
+        # Left out first, since a missing number times 0 is still missing.
+        kept = graph.constant(known.features[None] != ABSENT)
+        X = graph.node("Where", kept, X, graph.constant(np.zeros((1, schema.features))))
+        X = graph.node("MatMul", X, graph.constant(known.as_matrix()))
     if "fill" in values:
         X = graph.node("Where", graph.node("IsNaN", X), graph.constant(values["fill"][None]), X)
     if "centre" in values:
@@ -89,6 +98,24 @@ def _prepared(graph: _Graph, model: Predictor) -> str:
         X = graph.node("Div", X, graph.constant(values["spread"][None]))
         X = graph.node("Mul", X, graph.constant(np.where(values["constant"], 0.0, 1.0)[None]))
     return X
+
+
+def _one_hot(graph: _Graph, codes: str, categories: int, unseen: int, gap: int) -> str:
+    """Nodes that encode a column's codes; one that is missing or not in the list may count as "other"."""
+    places = graph.constant(np.arange(categories, dtype=np.float64)[None])
+    encoded = graph.node("Cast", graph.node("Equal", codes, places), to=DOUBLE)
+    if unseen == ABSENT and gap == ABSENT:
+        return encoded
+    missing = graph.node("Cast", graph.node("IsNaN", codes), to=DOUBLE)
+    found = graph.node(
+        "Add", missing, graph.node("ReduceSum", encoded, graph.constant(np.array([1])), keepdims=1)
+    )
+    unknown = graph.node("Sub", graph.constant(np.ones((1, 1))), found)
+    for which, place in ((missing, gap), (unknown, unseen)):
+        if place != ABSENT:
+            at = (np.arange(categories) == place).astype(np.float64)[None]
+            encoded = graph.node("Add", encoded, graph.node("MatMul", which, graph.constant(at)))
+    return encoded
 
 
 def _layer(graph: _Graph, X: str, weights: Any, bias: Any, activation: str, output: str = "") -> str:

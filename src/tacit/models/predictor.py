@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import DataError
-from tacit.data.preparation import Inputs
+from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
 from tacit.data.table import Table
 from tacit.models.activations import HIGH, LOW
@@ -24,6 +26,9 @@ from tacit.models.scores import (
 )
 
 Matrix = NDArray[np.float64]
+
+DIGEST = "digest"
+WORDS = frozenset({"format", "schema", "activation", "layer", "vote", "network", DIGEST})  # of all formats
 
 
 class Predictor:
@@ -53,8 +58,8 @@ class Predictor:
         return evidence(self._outputs(X), self.activation)
 
     def _matrix(self, rows: Any) -> Matrix:
-        # Of a table, unknown categories count as missing.
-        return self.inputs.matrix(self.schema.table_of(rows), lenient=isinstance(rows, Table))
+        # Of a table, unknown categories count as "other" or, if there is none, as missing.
+        return self.inputs.matrix(self.inputs.table_of(rows), lenient=isinstance(rows, Table))
 
     def outputs(self, rows: Any) -> Matrix:
         """Return the outputs for raw rows or a table."""
@@ -120,6 +125,7 @@ class Predictor:
 
         plain = {name: np.ascontiguousarray(v) for name, v in {**tensors, **self.inputs.values}.items()}
         words = {"format": self.FORMAT, **described, "schema": msgspec.json.encode(self.schema).decode()}
+        words[DIGEST] = _digest(words, plain)
         # One entry only: safetensors writes several in any order, and the same model must be the same bytes.
         save_file(plain, path, {"tacit": msgspec.json.encode(words).decode()})
         return path
@@ -145,12 +151,22 @@ def shares(found: Matrix) -> Matrix:
     return np.asarray(clipped / clipped.sum(axis=1, keepdims=True))
 
 
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Tell whatever goes wrong with the contents of a model file as an error of that file."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise DataError(f"{path.name} is damaged: {type(error).__name__}: {error}") from None
+
+
 def read(path: Path, kind: str) -> tuple[dict[str, str], dict[str, Any], Inputs]:
     """Read what a model of that format wrote: its words, its tensors, and its preparation."""
     words, tensors = read_any(path)
     if words.get("format") != kind:
         raise DataError(f"{path.name}: model format {words.get('format')!r}, this Tacit reads {kind}")
     inputs = Inputs(Schema.from_message({"schema": words["schema"].encode()}), tensors)
+    inputs.check_shapes()
     return words, {name: value for name, value in tensors.items() if name not in Inputs.NAMES}, inputs
 
 
@@ -162,6 +178,21 @@ def read_any(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
         with safe_open(path, framework="numpy") as file:
             described = (file.metadata() or {}).get("tacit", "{}")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        return msgspec.json.decode(described, type=dict[str, str]), tensors
-    except (SafetensorError, OSError, msgspec.MsgspecError) as error:
+        words = msgspec.json.decode(described, type=dict[str, str])
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
         raise DataError(f"{path.name} is not a model that can be read: {error}") from None
+    if unknown := sorted(words.keys() - WORDS):
+        raise DataError(f"{path.name} is damaged, or of a later release: it says '{unknown[0][:40]}'")
+    found = words.pop(DIGEST, None)  # models of releases before have none
+    if found is not None and found != _digest(words, tensors):
+        raise DataError(f"{path.name} is damaged: it is not what was written. Export the model again")
+    return words, tensors
+
+
+def _digest(words: Mapping[str, str], tensors: Mapping[str, Any]) -> str:
+    """SHA-256 over the words and the names, types, shapes and bytes of the tensors."""
+    found = hashlib.sha256(msgspec.json.encode(sorted(words.items())))
+    for name, array in sorted(tensors.items()):
+        found.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()

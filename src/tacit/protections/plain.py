@@ -100,6 +100,8 @@ class PlainCoordinator(AuthenticatedCoordinator):
                 pending.refuse(party, f"no vector of {pending.layout.size} values")
             elif not (np.abs(vector) <= ABSURD).all():
                 pending.refuse(party, f"NaN, infinite or absurd values (beyond {ABSURD:g})")
+            elif reason := pending.layout.beyond(vector):
+                pending.refuse(party, reason)
             else:
                 yield party, {"vector": vector}
 

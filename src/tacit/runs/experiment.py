@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tacit.core.errors import ConfigError, DataError, nearest
+from tacit.data.agreement import check_rows
 from tacit.data.files import load
-from tacit.data.preparation import check_rows
 from tacit.data.table import Label, Table
 from tacit.federation import Federation
 from tacit.runs.settings import Settings

@@ -80,6 +80,7 @@ def execute(
                 preparation=settings.build_preparation(),
                 events=events,
                 min_clients=settings.run.min_clients,
+                min_count=settings.run.min_count,
                 run=run,
                 transcript=TranscriptFolder(folder.path / "transcript") if settings.run.transcript else None,
                 keep=keeper,
@@ -190,15 +191,17 @@ def _baselines(
     method, preparation, test = settings.build_method(), settings.build_preparation(), federation.test
     assert test is not None
 
-    def scores_of(part: Federation) -> dict[str, Any]:
-        return part.train(method, preparation=preparation, protect="plain").model.scores(test)
+    def scores_of(part: Federation, min_count: int) -> dict[str, Any]:
+        trained = part.train(method, preparation=preparation, protect="plain", min_count=min_count)
+        return trained.model.scores(test)
 
-    found = {"centralised": scores_of(federation.pooled())}
+    # On pooled rows the same small cells are put together; a client alone shows nobody any.
+    found = {"centralised": scores_of(federation.pooled(training.schema), training.manifest.min_count)}
     chosen = np.unique(np.linspace(0, federation.clients - 1, LOCAL_MODELS).astype(int))
     alone = []
     for index in chosen:
         with suppress(TacitError):  # who cannot make a model by itself is left out
-            alone.append(scores_of(federation.alone(int(index), training.schema)))
+            alone.append(scores_of(federation.alone(int(index), training.schema), 1))
     if len(chosen) < federation.clients:
         text = f"local models: {len(chosen)} of {federation.clients} clients, evenly chosen"
         events.emit(Noted("baselines", text))

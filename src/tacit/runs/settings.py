@@ -14,13 +14,14 @@ import msgspec
 
 from tacit.core.component import from_plain
 from tacit.core.errors import ConfigError, nearest
+from tacit.core.manifest import MOST_COUNT
 from tacit.core.protection import Protection
 from tacit.data.files import is_data
 from tacit.data.partition import CLIENTS, options_of
 from tacit.data.preparation import Preparation
 from tacit.methods import METHODS
 from tacit.methods.base import Method
-from tacit.methods.compatibility import check_compatibility, check_summands
+from tacit.methods.compatibility import check_compatibility, check_summands, min_count_of
 from tacit.protections import PROTECTIONS
 from tacit.runs.tables import DataSettings, FlowerSettings, RunSettings
 
@@ -95,7 +96,7 @@ class Settings:
         clients = self.partition_options().get("clients", 1)
         if isinstance(clients, bool) or not isinstance(clients, int) or clients < 1:
             raise ConfigError(f"[partition] clients is {clients!r}: give a whole number of at least 1")
-        data, run, fewest = self.data, self.run, self.run.min_clients
+        data, run, fewest, rows = self.data, self.run, self.run.min_clients, self.run.min_count
         if isinstance(data.test, str) and data.test != "split":
             raise ConfigError(f"[data] test is '{data.test}': give a share such as 0.3, or 'split'")
         for section, name, value, fine, way_out in (
@@ -108,6 +109,7 @@ class Settings:
             ("run", "timeout", run.timeout, run.timeout is None or 0 < run.timeout < inf, SECONDS),
             ("flower", "wait", self.flower.wait, 0 <= self.flower.wait < inf, "give seconds, 0 or more"),
             ("run", "min_clients", fewest, fewest is None or fewest > 0, "give at least 1"),
+            ("run", "min_count", rows, rows is None or 1 <= rows <= MOST_COUNT, f"give 1 to {MOST_COUNT}"),
             ("run", "out", "empty", bool(run.out.strip()), "name the folder for run folders, such as runs"),
         ):
             if not fine:
@@ -119,6 +121,7 @@ class Settings:
                     f"[data] classes are {', '.join(names) or 'none'}: declare at least two, each once"
                 )
         check_summands(self.build_protection(), clients)
+        min_count_of(self.build_protection(), rows)
         self.check_compatibility()
 
     def check_compatibility(self, clients: int | None = None, task: str | None = None) -> None:

@@ -61,6 +61,10 @@ class RunSettings:
     min_clients : int, optional
         No total over fewer contributions is opened, and no two that differ by fewer; left out, 1 where the
         protection hides nothing, else 3.
+    min_count : int, optional
+        No class, category or column is learnt from in which fewer rows of all clients stand apart: rarer
+        categories become "other", a rarer class ends the run. 1 counts nothing; left out, 1 where the
+        protection hides nothing or adds noise, else 5.
     watts : float
         Nominal power of a device's CPU, for the energy account.
     baselines : bool
@@ -78,6 +82,7 @@ class RunSettings:
     timeout: float | None = None
     quorum: float = 0.8
     min_clients: int | None = None
+    min_count: int | None = None
     watts: float = 65.0
     baselines: bool = True
     transcript: bool = False

@@ -22,7 +22,7 @@ from tacit.core.coordinator import Outcome
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.manifest import new_run
 from tacit.core.shared import Shared
-from tacit.data.preparation import Inputs
+from tacit.data.inputs import Inputs
 from tacit.federation import Federation
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import RunFolder
@@ -86,6 +86,7 @@ class Objective:
                 protect=self.settings.build_protection(),
                 preparation=self.settings.build_preparation(),
                 min_clients=self.settings.run.min_clients,
+                min_count=self.settings.run.min_count,
                 start=self._start,
             )
         except TacitError as error:
@@ -100,7 +101,7 @@ def _prepared(training: Training) -> Training | None:
     shared = training.outcome.shared
     if shared is None:
         return None
-    kept = {name: shared[name] for name in (*Inputs.NAMES, "norms") if name in shared}
+    kept = {name: shared[name] for name in (*Inputs.NAMES, "norms", "min_count") if name in shared}
     outcome = Outcome(training.outcome.digest, Shared(shared.schema, kept), training.outcome.holders)
     return dataclasses.replace(training, outcome=outcome)
 

@@ -17,7 +17,7 @@ from tacit.core.manifest import Components, Manifest, new_run
 from tacit.core.parallel import one_thread
 from tacit.data.schema import vocabulary
 from tacit.federation import Federation
-from tacit.methods.compatibility import check_compatibility
+from tacit.methods.compatibility import check_compatibility, min_count_of
 from tacit.standing.folder import Folder
 
 ROOM = 16  # changes for each client, unless the capacity is given
@@ -30,6 +30,7 @@ def begun(
     federation: Federation,
     components: Components,
     min_clients: int | None,
+    min_count: int | None,
     founders: int | None,
     capacity: int | None,
     settings: Mapping[str, Any],
@@ -44,6 +45,7 @@ def begun(
     least = check_compatibility(
         method, protection, len(first), min_clients=min_clients or None, standing=True
     )
+    components.preparation.check_clients(protection, len(first))
     room = max(LEAST_ROOM, ROOM * len(names)) if capacity is None else capacity
     if not 1 <= room <= MOST_ROOM:
         raise ConfigError(f"capacity is {capacity}: give 1 to {MOST_ROOM:,} changes")
@@ -52,6 +54,7 @@ def begun(
         components,
         seed=federation.seed,
         min_clients=least,
+        min_count=min_count_of(protection, min_count),
         quorum=federation.quorum,
         experiment=True,
         declared=federation.declared,
@@ -79,7 +82,10 @@ def _found(
     coordinator = folder.coordinator(manifest, components, names, events, batch=not incremental)
     coordinator.enrol()
     components.method.check(coordinator.schema)
-    coordinator.protection.prepare(components.preparation.sums)
+    counted = manifest.min_count > 1
+    coordinator.protection.prepare(components.preparation.sums + counted)
+    if counted:
+        coordinator.parties = components.preparation.count_cells(coordinator)
     settled = components.preparation.train(coordinator)
     if incremental:
         folder.save_channels(coordinator)

@@ -75,6 +75,7 @@ class Standing:
         protect: Protection | str = "ckks",
         preparation: Preparation | None = None,
         min_clients: int | None = None,
+        min_count: int | None = None,
         founders: int | None = None,
         capacity: int | None = None,
         settings: Mapping[str, Any] | None = None,
@@ -95,6 +96,9 @@ class Standing:
             The scale is settled now and stays.
         min_clients : int, optional
             No two totals that open differ by fewer clients; 1 for plain sums, else 3.
+        min_count : int, optional
+            No class, category or column in which fewer rows of the founders stand apart is learnt from; 1,
+            which counts nothing, for plain sums, else 5.
         founders : int, optional
             How many clients settle schema and scale; all, if left out.
         capacity : int, optional
@@ -111,7 +115,15 @@ class Standing:
         )
         events = events or Events()
         folder, manifest = begun(
-            Path(path), federation, components, min_clients, founders, capacity, settings or {}, events
+            Path(path),
+            federation,
+            components,
+            min_clients,
+            min_count,
+            founders,
+            capacity,
+            settings or {},
+            events,
         )
         return cls(folder, manifest, components, events)
 

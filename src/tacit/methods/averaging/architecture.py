@@ -12,7 +12,7 @@ from tacit.core.client import over, under
 from tacit.core.party import Party
 from tacit.core.settings_group import Rule, SettingsGroup
 from tacit.core.shared import Shared
-from tacit.data.preparation import Inputs
+from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
 from tacit.models.mlp import HiddenActivation, Initialisation
 from tacit.models.network import Network, Vector

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import html
 import math
-import unicodedata
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tacit.core.text import visible
 
 SPACE = "\u00a0"  # a unit never stands alone on the next line
 MINUS = "\u2212"
@@ -23,13 +24,7 @@ def escape(text: object) -> str:
     >>> escape('<script>"x"')
     '&lt;script&gt;&quot;x&quot;'
     """
-    return html.escape("".join("\ufffd" if _is_hidden(c) else c for c in str(text)))
-
-
-def _is_hidden(character: str) -> bool:
-    if character in "\n\t\u200c\u200d":  # line ends; joiners, which some scripts and emoji need
-        return False
-    return unicodedata.category(character) in {"Cc", "Cf", "Cs"}
+    return html.escape(visible(str(text), keep="\n\t"))
 
 
 def number(value: object) -> float | None:

@@ -1,0 +1,30 @@
+"""Text that others wrote, made harmless for terminals, logs and pages."""
+
+from __future__ import annotations
+
+import unicodedata
+
+HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # control and format characters, surrogates, line ends
+JOINERS = "\u200c\u200d"  # which some scripts and emoji need
+MARK = "\ufffd"
+LONGEST = 4096  # characters of a text that a party sends for people to read
+
+
+def visible(text: str, keep: str = "") -> str:
+    r"""Replace what moves a cursor, turns the writing direction or ends a line, except for some characters.
+
+    >>> visible("\x1b[2Jall clients agree"), visible("a\nb", keep="\n")
+    ('�[2Jall clients agree', 'a\nb')
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c in keep or not _is_hidden(c) else MARK for c in text)
+
+
+def foreign(text: str) -> str:
+    """Return what a party wrote for people to read, on one line and not too long."""
+    return visible(text[:LONGEST])
+
+
+def _is_hidden(character: str) -> bool:
+    return character not in JOINERS and unicodedata.category(character) in HIDDEN

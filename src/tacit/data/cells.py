@@ -1,0 +1,248 @@
+"""Small cells: classes, categories and columns that few rows of the whole federation have.
+
+In a sum of products of features, such as XᵀX, the line of a category that one row has *is* that row. So, as
+statistics offices do, the federation counts before anything else is summed, in a protected sum of its own,
+how many rows have each class and each category. A category that fewer rows have than ``min_count`` becomes
+part of "other", a class that fewer have ends the run.
+
+A client contributes min(count, min_count) / min_count: the total reaches 1 exactly if the count of all rows
+reaches the least one, and tells no more of larger counts than that needs. Who opens the total sees these
+numbers; what is shared, and what other parties and the model see, is which cells were too small.
+
+Of a column of numbers, every value has a few public yes-or-no marks: whether it is 0, and the bits of a code.
+The column is kept if for one of its marks both answers have enough rows. If it is constant, or constant but
+for few rows, there is none: then it is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import DataError
+from tacit.core.layout import Field, Layout
+from tacit.core.shared import Total
+from tacit.data.recoding import Recoding, some
+from tacit.data.schema import ABSENT, Schema
+from tacit.data.table import Table
+
+Counts = NDArray[np.int64]
+Matrix = NDArray[np.float64]
+
+BITS = 6  # of a value's code: whole numbers of one range of 64 all differ, other two values in 63 of 64 cases
+MIXER = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio, as in multiplicative hashing
+FIRST_CHUNK, LARGEST_CHUNK = 256, 1 << 16  # rows that are looked at together
+
+
+def layout(schema: Schema) -> Layout:
+    """Return the layout of a client's counts."""
+    fields = [Field("unit", (), bound=1.0), Field("rows", (), bound=1.0)]
+    if schema.task == "classification":
+        fields.append(Field("classes", (len(schema.classes),), bound=1.0))
+    if words := sum(len(column.categories) + 1 for column in schema.columns if column.kind == "category"):
+        fields.append(Field("categories", (words,), bound=1.0))
+    if numbers := len(_number_names(schema)):
+        fields.append(Field("marks", (numbers, 1 + BITS, 2), bound=1.0))
+    return Layout(*fields)
+
+
+def count(table: Table, schema: Schema, least: int) -> dict[str, Any]:
+    """Return a client's counts, each as a share of the least count and at most 1.
+
+    The least number of rows is twice the least count: with fewer no column can be told from a constant one.
+    """
+    found: dict[str, Any] = {"unit": 1 / least, "rows": min(table.rows, 2 * least) / (2 * least)}
+    if schema.task == "classification":
+        classes = np.bincount(schema.labels(table), minlength=len(schema.classes))
+        found["classes"] = np.minimum(classes, least) / least
+    categories = [
+        # The code of a missing category is -1, and its count comes last.
+        np.bincount(
+            schema.codes(table, index) % (len(column.categories) + 1), minlength=len(column.categories) + 1
+        )
+        for index, column in enumerate(schema.columns)
+        if column.kind == "category"
+    ]
+    if categories:
+        found["categories"] = np.minimum(np.concatenate(categories), least) / least
+    chosen = [index for index, column in enumerate(schema.columns) if column.kind == "number"]
+    numbers = table.values if len(chosen) == len(schema.columns) else table.values[:, chosen]
+    if schema.task == "regression":
+        numbers = np.concatenate([numbers, table.target], axis=1)
+    if numbers.shape[1]:
+        found["marks"] = _count_marks(numbers, least) / least
+    return found
+
+
+def _count_marks(values: NDArray[Any], least: int) -> Counts:
+    """Return for each column and mark how many rows say no and yes, at most the least count.
+
+    A column that has enough rows on both sides of one mark says so of all of them: it tells nothing else
+    then, and its other rows need not be looked at.
+    """
+    found = np.zeros((values.shape[1], 1 + BITS, 2), dtype=np.int64)
+    open_columns = np.arange(values.shape[1])
+    start, size = 0, FIRST_CHUNK
+    while start < len(values) and len(open_columns):
+        found[open_columns] += _marks(np.array(values[start : start + size, open_columns], dtype=np.float64))
+        enough = _both_reach(found[open_columns], least)
+        found[open_columns[enough]] = least
+        open_columns = open_columns[~enough]
+        start, size = start + size, min(2 * size, LARGEST_CHUNK)
+    return np.minimum(found, least)
+
+
+def _marks(values: Matrix) -> Counts:
+    """Return how many of some rows say no and yes to each mark; missing values say nothing."""
+    with np.errstate(invalid="ignore"):  # what is no whole number, or too large for one, is hashed
+        numbers = values.astype(np.int64)
+    codes = numbers ^ (numbers >> BITS) ^ (numbers >> 2 * BITS) ^ (numbers >> 3 * BITS)
+    if not (whole := numbers == values).all():
+        raw = values.view(np.uint64)
+        mixed = ((raw ^ (raw >> np.uint64(32))) * MIXER) >> np.uint64(64 - BITS)
+        codes = np.where(whole, codes, mixed.astype(np.int64))
+    # One byte for each value: the bits of its code, and above them whether it is 0.
+    said = ((codes & ((1 << BITS) - 1)) | ((values != 0).astype(np.int64) << BITS)).astype(np.uint8)
+    asked = np.full(values.shape[1], len(values))
+    if not (known := np.isfinite(values)).all():
+        said, asked = np.where(known, said, np.uint8(0)), known.sum(axis=0)
+    yes = np.unpackbits(said[:, :, None], axis=2)[:, :, 7 - BITS :].sum(axis=0, dtype=np.int64)
+    return np.stack([asked[:, None] - yes, yes], axis=2)
+
+
+def _both_reach(marks: Counts, least: int) -> NDArray[np.bool_]:
+    """Return for each column whether both answers to one of its marks have enough rows."""
+    return np.asarray(np.any(np.all(marks >= least, axis=2), axis=1))
+
+
+# -- whoever opens the total ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Counts of the whole federation, as far as they are needed: exact below the least count only."""
+
+    least: int
+    rows: int
+    classes: Counts
+    categories: Counts
+    marks: Counts
+
+    @classmethod
+    def of(cls, total: Total) -> Cells:
+        """Read an opened total."""
+        least = int(np.rint(total.contributors / float(total["unit"])))
+
+        def whole(name: str, shape: tuple[int, ...]) -> Counts:
+            found: Counts = np.rint(np.asarray(total.get(name, np.zeros(shape))) * least).astype(np.int64)
+            return found
+
+        rows = int(np.rint(float(total["rows"]) * 2 * least))
+        return cls(least, rows, whole("classes", (0,)), whole("categories", (0,)), whole("marks", (0, 1, 2)))
+
+    def check(self, schema: Schema) -> None:
+        """Refuse too few rows, a class that few have, and a target that is constant but for few."""
+        least = self.least
+        way_out = "or set min_count = 1 and say what that shows"
+        if self.rows < 2 * least:
+            raise DataError(
+                f"all clients together have fewer than {2 * least} rows, twice min_count = {least}: a total "
+                f"over so few shows single rows. Have more rows, {way_out}"
+            )
+        if rare := [schema.classes[place] for place in np.flatnonzero(self._is_rare(self.classes))]:
+            raise DataError(
+                f"the class{'es' * (len(rare) > 1)} {some(rare)} occur{'s' * (len(rare) == 1)} in fewer "
+                f"than min_count = {least} rows of all clients together, and what is learnt of it would show "
+                f"them: put it together with another class, leave its rows out, {way_out}"
+            )
+        targets = schema.target_names if schema.task == "regression" else ()
+        told = (self._varies() | self._all_zero())[len(self.marks) - len(targets) :]
+        if odd := [name for name, fine in zip(targets, told, strict=True) if not fine]:
+            raise DataError(
+                f"the target {some(odd)} is the same in all but fewer than min_count = {least} rows of all "
+                f"clients together, and what is learnt of it would show them: choose another, {way_out}"
+            )
+
+    def recoding(self, schema: Schema) -> Counts | None:
+        """Return which feature stands for which, or None if all can stay: see :class:`Recoding`."""
+        features = np.arange(schema.features)
+        unseen, gaps = (np.full(len(schema.columns), ABSENT) for _ in range(2))
+        varies = iter(self._varies() | self._all_zero())
+        for index, first, counts in self._by_column(schema):
+            if counts is None:
+                features[first] = first if next(varies) else ABSENT
+            elif len(pool := self._pool(counts)):
+                words = len(counts) - 1
+                rest = np.setdiff1d(np.flatnonzero(counts), pool)
+                other = ABSENT if not len(rest) else int(pool[0])
+                inside = first + pool[pool < words]
+                features[inside] = ABSENT if other == ABSENT else first + other
+                unseen[index] = other
+                gaps[index] = other if words in pool else ABSENT
+                if other == ABSENT:  # nothing is left to tell apart
+                    features[first : first + words] = ABSENT
+        changed = (features != np.arange(schema.features)).any() or (unseen != ABSENT).any()
+        return np.concatenate([features, unseen, gaps]) if changed else None
+
+    def check_again(self, schema: Schema, recoding: Counts | None) -> None:
+        """Refuse clients that join with a cell which only few of their rows have."""
+        known = Recoding(schema, recoding)
+        varies, hints = self._varies(), self.marks.min(axis=2).max(axis=1, initial=0) > 0
+        place = 0
+        for index, first, counts in self._by_column(schema):
+            name, flaw = schema.columns[index].name, False
+            if counts is None:
+                flaw = known.features[first] != ABSENT and not varies[place] and bool(hints[place])
+                place += 1
+            else:
+                flaw = bool(self._is_rare(known.merged(index, first, counts)).any())
+            if flaw:
+                raise DataError(
+                    f"fewer than min_count = {self.least} rows of the clients that join differ from the rest "
+                    f"in column '{name}', and their total would show them: let more clients join at once"
+                )
+
+    def _by_column(self, schema: Schema) -> Iterator[tuple[int, int, Counts | None]]:
+        """Yield each column's place, its first feature, and its counts if it has categories, missing last."""
+        first, position = 0, 0
+        for index, column in enumerate(schema.columns):
+            words = len(column.categories)
+            if column.kind == "number":
+                yield index, first, None
+                first += 1
+            else:
+                yield index, first, self.categories[position : position + words + 1]
+                first, position = first + words, position + words + 1
+
+    def _is_rare(self, counts: Counts) -> NDArray[np.bool_]:
+        return (counts > 0) & (counts < self.least)
+
+    def _varies(self) -> NDArray[np.bool_]:
+        """Return for each column of numbers whether enough rows differ from enough others."""
+        return _both_reach(self.marks, self.least)
+
+    def _all_zero(self) -> NDArray[np.bool_]:
+        """Return for each column of numbers whether it has no value but 0: it tells nothing, and may stay."""
+        return np.asarray(self.marks[:, 0, 1] == 0)
+
+    def _pool(self, counts: Counts) -> Counts:
+        """Return which of a column's cells become "other": the rare ones, and more if those are too few.
+
+        Which more follows from their order alone, so that it makes no difference who holds which rows.
+        """
+        pool = np.flatnonzero(self._is_rare(counts))
+        if not len(pool) or counts[pool].sum() >= self.least:
+            return pool
+        frequent = np.flatnonzero(counts >= self.least)
+        missing = len(counts) - 1
+        return np.sort(np.append(pool, missing if missing in frequent else frequent[0]))
+
+
+def _number_names(schema: Schema) -> list[str]:
+    """Return the names of the columns of numbers, and of the targets that are numbers."""
+    names = [column.name for column in schema.columns if column.kind == "number"]
+    return names + (list(schema.target_names) if schema.task == "regression" else [])

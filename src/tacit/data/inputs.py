@@ -1,0 +1,78 @@
+"""What a model learns from: rows as the federation agreed to encode, fill and scale them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import DataError
+from tacit.core.shared import Shared
+from tacit.data.recoding import Recoding
+from tacit.data.schema import Schema
+from tacit.data.table import Table
+
+Matrix = NDArray[np.float64]
+
+
+class Inputs:
+    """Turns a table into the matrix that a model learns from: encoded, filled and scaled.
+
+    Of ``values``, those in ``NAMES`` are used, as far as the federation agreed on them.
+    """
+
+    NAMES = ("centre", "spread", "constant", "fill", "cells")
+
+    def __init__(self, schema: Schema, values: Mapping[str, Any]) -> None:
+        self.schema = schema
+        self.values = {name: values[name] for name in self.NAMES if name in values}
+
+    def check_shapes(self) -> None:
+        """Refuse values that do not belong to the schema, as those of a damaged file may be."""
+        features = self.schema.features
+        for name, value in self.values.items():
+            agreed = (features + 2 * len(self.schema.columns) * (name == "cells"),)
+            if np.shape(value) != agreed:
+                raise DataError(f"'{name}' has shape {np.shape(value)}, the schema asks for {agreed}")
+
+    @classmethod
+    def of(cls, shared: Shared) -> Inputs:
+        """Take what the federation has agreed."""
+        return cls(shared.schema, shared)
+
+    def encode(self, table: Table, *, lenient: bool = False) -> Matrix:
+        """Return encoded rows, small cells put together; the result is the caller's own to change."""
+        if "cells" not in self.values:
+            return self.schema.matrix(table, lenient=lenient)
+        return Recoding(self.schema, self.values["cells"]).encode(table, lenient=lenient)
+
+    def table_of(self, rows: Any) -> Table:
+        """Read plain rows as the schema's table; a category that nobody agreed on counts as "other"."""
+        known = Recoding(self.schema, self.values["cells"]).unseen if "cells" in self.values else None
+        return self.schema.table_of(rows, known)
+
+    def matrix(self, table: Table, *, lenient: bool = False, bias: bool = False) -> Matrix:
+        """Return prepared rows; refuse infinite values, and missing ones unless there is a fill value.
+
+        ``lenient`` takes a category that nobody agreed on for "other" or, if there is none, for a missing
+        one; ``bias`` puts a one first.
+        """
+        as_stored = self.schema.numeric and "cells" not in self.values
+        raw = table.values if as_stored else self.encode(table, lenient=lenient)
+        if not np.isfinite(raw).all():
+            if "fill" not in self.values or np.isinf(raw).any():
+                raise DataError(
+                    "rows hold missing or infinite values: fill them in, or train with missing = 'mean'"
+                )
+            raw = np.where(np.isnan(raw), self.values["fill"], raw)
+        first = int(bias)
+        X = np.empty((len(raw), first + raw.shape[1]))
+        X[:, :first], X[:, first:] = 1.0, raw
+        if "centre" in self.values:  # whole rows at a time: the one that comes first stays what it is
+            X -= np.append(np.zeros(first), self.values["centre"])
+            X /= np.append(np.ones(first), self.values["spread"])
+            if self.values["constant"].any():
+                X[:, first:][:, self.values["constant"]] = 0.0
+        return X

@@ -1,0 +1,98 @@
+"""Features that count as others, once it is known which classes and categories few rows have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.shared import Shared
+from tacit.data.schema import ABSENT, Schema
+from tacit.data.table import Table
+
+Counts = NDArray[np.int64]
+Matrix = NDArray[np.float64]
+
+
+class Recoding:
+    """Which feature stands for which, once small cells are known.
+
+    ``features`` has for each feature the one that its rows count as: itself, that of "other", or none if it
+    is left out. ``unseen`` and ``gaps`` have for each column the place among its categories that a category
+    which nobody agreed on, and a missing one, counts as, if any.
+    """
+
+    def __init__(self, schema: Schema, cells: Counts | None) -> None:
+        size, columns = schema.features, len(schema.columns)
+        if cells is None:
+            cells = np.concatenate([np.arange(size), np.full(2 * columns, ABSENT)])
+        self.schema = schema
+        self.features: Counts = cells[:size]
+        self.unseen: Counts = cells[size : size + columns]
+        self.gaps: Counts = cells[size + columns :]
+
+    @property
+    def moved(self) -> Counts:
+        """Features that count as another one, or as none."""
+        return np.flatnonzero(self.features != np.arange(len(self.features)))
+
+    def merged(self, index: int, first: int, counts: Counts) -> Counts:
+        """Return a column's counts once its rare cells are put together."""
+        words, result = len(counts) - 1, counts.copy()
+        for place in range(words):
+            target = self.features[first + place] - first
+            if target != place and self.features[first + place] != ABSENT:
+                result[target] += result[place]
+            result[place] = result[place] if target == place else 0
+        if self.gaps[index] != ABSENT:
+            result[self.gaps[index]] += result[words]
+            result[words] = 0
+        return result
+
+    def as_matrix(self) -> Matrix:
+        """Return the matrix by which encoded rows are multiplied to count as they should."""
+        matrix = np.zeros((len(self.features), len(self.features)))
+        kept = np.flatnonzero(self.features != ABSENT)
+        matrix[kept, self.features[kept]] = 1.0
+        return matrix
+
+    def encode(self, table: Table, *, lenient: bool = False) -> Matrix:
+        """Encode a table's features; the result is the caller's own to change."""
+        X = self.schema.matrix(table, lenient=lenient, unseen=self.unseen, gaps=self.gaps)
+        for feature in self.moved:
+            if (target := self.features[feature]) != ABSENT:
+                X[:, target] += X[:, feature]
+            X[:, feature] = 0.0
+        return X
+
+
+def describe(shared: Shared) -> list[str]:
+    """Return what people should know of the cells that were too small."""
+    if "cells" not in shared:
+        return []
+    schema: Schema = shared.schema
+    known, names, least = Recoding(schema, shared["cells"]), schema.feature_names, shared["min_count"]
+    dropped = [names[place] for place in known.moved if known.features[place] == ABSENT]
+    kept = [place for place in known.moved if known.features[place] != ABSENT]
+    others = [
+        names.index(f"{column.name}={column.categories[place]}")
+        for column, place in zip(schema.columns, known.unseen, strict=True)
+        if place != ABSENT
+    ]
+    merged = [names[place] for place in sorted({*kept, *others})]
+    texts = []
+    if merged:
+        texts.append(
+            f"{some(merged)}: in fewer than min_count = {least} rows, or put together with such, and now "
+            'part of "other"'
+        )
+    if dropped:
+        texts.append(f"{some(dropped)}: constant but for fewer than min_count = {least} rows, and left out")
+    return texts
+
+
+def some(names: list[Any]) -> str:
+    """Return a few names, and how many more there are."""
+    quoted = [f"'{name}'" for name in names[:5]]
+    return ", ".join(quoted) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

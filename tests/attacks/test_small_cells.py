@@ -1,0 +1,149 @@
+"""A class, a category or a flag that occurs once gives its whole row to whoever opens the Gram total.
+
+The attacker is whoever opens totals: a client under ``ckks``, the coordinator under ``masked``. It keeps to
+the protocol and only computes with the total and the scale that it sees anyway.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tacit import Federation, FedHEONN, Table
+from tacit.core.errors import DataError, QuorumError
+from tacit.core.events import Events, Noted
+from tacit.data.table import Column
+from tacit.methods.heonn.exchange import Units
+from tacit.methods.heonn.sealed import Sealed
+from tacit.models.activations import ACTIVATIONS, HIGH, LOW
+from tacit.models.leastsquares import symmetric
+
+PROTECTIONS = ("ckks", "masked")
+WARDS = ("east", "south", "west")
+CLIENTS = 6
+ALICE = 17  # the only one of her kind
+
+
+def patients(*, rare_class: bool = False, rare_ward: bool = False, rare_flag: bool = False) -> Table:
+    """Age, income, a flag and the ward of 120 patients."""
+    rng = np.random.default_rng(5)
+    age, income = rng.integers(20, 90, 120), rng.integers(10, 200, 120)
+    flag = np.zeros(120) if rare_flag else np.arange(120) % 2
+    ward = np.arange(120) % 2
+    target = 2 * (np.arange(120) // 2 % 2)
+    if rare_class:
+        target[ALICE] = 1
+    if rare_ward:
+        ward[ALICE] = 2
+    if rare_flag:
+        flag[ALICE] = 1
+    columns = (Column("age"), Column("income"), Column("flag"), Column("ward", "category", categories=WARDS))
+    values = np.column_stack([age, income, flag, ward]).astype(float)
+    return Table("patients", columns, values, target, classes=("no", "rare", "yes")).take(slice(None))
+
+
+def federation_of(table: Table) -> Federation:
+    tables = {f"site-{index}": table.take(slice(index, None, CLIENTS)) for index in range(CLIENTS)}
+    return Federation.of(tables, declared={"classes": list(table.classes)})
+
+
+class Opened:
+    """What whoever opens the total of the training sees: the total, and the scale that was agreed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: list[Any] = []
+        solve = Sealed.solve
+
+        def spying(exchange: Sealed, total: Any, shared: Any, units: Units) -> Any:
+            self.seen.append((total, shared, units))
+            return solve(exchange, total, shared, units)
+
+        monkeypatch.setattr(Sealed, "solve", spying)
+
+    def sums(self) -> tuple[np.ndarray, np.ndarray]:
+        """XᵀX and Xᵀd̄ of the rows as they were before they were scaled."""
+        total, shared, units = self.seen[-1]
+        size = len(units.lengths)
+        gram = symmetric(total["gram"][0, 0, 0], size) * np.outer(units.lengths, units.lengths)
+        m = total["m"][0, 0] * units.lengths[:, None] * units.target_unit / units.slope
+        back = np.eye(size)
+        back[0, 1:] = shared["centre"]
+        back[1:, 1:] = np.diag(np.where(shared["constant"], 0.0, shared["spread"]))
+        return back.T @ gram @ back, back.T @ m
+
+    def row_of_class(self, place: int) -> np.ndarray:
+        """The sum of the rows of a class, a one before it: d̄ takes two values, and Σx is known."""
+        gram, m = self.sums()
+        low, high = ACTIVATIONS["logistic"].inverse(np.array([LOW, HIGH]))
+        return (m[:, place] - low * gram[0]) / (high - low)
+
+    def row_of_feature(self, place: int) -> np.ndarray:
+        """The sum of the rows that have a feature, a one before it: its line of XᵀX."""
+        return self.sums()[0][1 + place]
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
+    return Opened(monkeypatch)
+
+
+def alice(table: Table) -> np.ndarray:
+    """Her age, income and flag, after a one that says that she is alone."""
+    return np.append(1.0, table.values[ALICE, :3])
+
+
+@pytest.mark.parametrize("protect", PROTECTIONS)
+def test_without_a_least_count_the_row_of_a_class_that_occurs_once_is_read(opened, protect):
+    table = patients(rare_class=True)
+    federation_of(table).train(FedHEONN(), protect=protect, min_count=1)
+    np.testing.assert_allclose(opened.row_of_class(1)[:4], alice(table), atol=0.01)
+
+
+@pytest.mark.parametrize("protect", PROTECTIONS)
+def test_without_a_least_count_the_row_of_a_category_that_occurs_once_is_read(opened, protect):
+    table = patients(rare_ward=True)
+    federation_of(table).train(FedHEONN(), protect=protect, min_count=1)
+    np.testing.assert_allclose(opened.row_of_feature(5)[:4], alice(table), atol=0.01)
+
+
+@pytest.mark.parametrize("protect", PROTECTIONS)
+def test_without_a_least_count_the_row_of_a_flag_that_is_set_once_is_read(opened, protect):
+    table = patients(rare_flag=True)
+    federation_of(table).train(FedHEONN(), protect=protect, min_count=1)
+    np.testing.assert_allclose(opened.row_of_feature(2)[:4], alice(table), atol=0.01)
+
+
+# -- the same with the default ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("protect", "refusal"), [("ckks", QuorumError), ("masked", DataError)])
+def test_a_class_that_occurs_once_stops_the_run_before_anything_else_opens(opened, protect, refusal):
+    with pytest.raises(refusal, match="the class 'rare' occurs in fewer than min_count = 5 rows"):
+        federation_of(patients(rare_class=True)).train(FedHEONN(), protect=protect)
+    assert not opened.seen
+
+
+@pytest.mark.parametrize("protect", PROTECTIONS)
+def test_a_category_that_occurs_once_becomes_part_of_other(opened, protect):
+    table, told = patients(rare_ward=True), []
+    training = federation_of(table).train(
+        FedHEONN(), protect=protect, events=Events(lambda number, event: told.append(event))
+    )
+    # One row is too few for "other", so that the first ward that has enough is part of it too.
+    assert opened.row_of_feature(3)[0] == pytest.approx(61)
+    assert opened.row_of_feature(5)[0] == pytest.approx(0)
+    notes = [event.text for event in told if isinstance(event, Noted) and event.about == "preparation"]
+    assert len(notes) == 1 and "'ward=east', 'ward=west'" in notes[0]
+    rows = [[50, 100, 1, ward] for ward in (*WARDS, "unheard of")]
+    east, south, west, unheard = training.model.outputs(np.array(rows, dtype=object))
+    np.testing.assert_array_equal(west, east)
+    np.testing.assert_array_equal(unheard, east)
+    assert not np.allclose(south, east)
+
+
+@pytest.mark.parametrize("protect", PROTECTIONS)
+def test_a_flag_that_is_set_once_is_left_out(opened, protect):
+    federation_of(patients(rare_flag=True)).train(FedHEONN(), protect=protect)
+    np.testing.assert_allclose(opened.row_of_feature(2), 0.0, atol=1e-9)
