@@ -1,7 +1,7 @@
 """A server that claims a client has vanished gets a second total of a ring, and subtracts.
 
-All clients go around once and the total is handed over. Then the server says that somebody vanished, and sends
-the same sum around without the victim, with another client at the end if need be.
+All clients go around once and the total is handed over. Then the server says that somebody vanished, and
+sends the same sum around without the victim, with another client at the end if need be.
 """
 
 from math import nan

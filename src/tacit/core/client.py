@@ -16,6 +16,7 @@ from tacit.core.layout import Layout
 from tacit.core.manifest import Components, Manifest
 from tacit.core.marks import marked
 from tacit.core.message import Message
+from tacit.core.numbers import read_integer
 from tacit.core.party import Party
 from tacit.core.protection import ClientHalf, Opener, Protection
 from tacit.core.shared import Shared, Total
@@ -185,9 +186,9 @@ def initial_values(components: Components, schema: Any, manifest: Manifest) -> S
 def _applied(party: Party, components: Components, shared: Shared, entry: Message) -> Shared:
     """Open one logged total and apply it."""
     least = components.protection.min_contributions(agreed_minimum(party))
-    if entry["contributors"] < least:
+    if (contributors := read_integer(entry, "contributors")) < least:
         raise OpeningError(
-            f"total over {entry['contributors']} contributions, agreed were at least {least}: "
+            f"total over {contributors} contributions, agreed were at least {least}: "
             f"{party.id} does not open it"
         )
     half = protection_half(party, components)
@@ -233,7 +234,7 @@ def contribute(party: Party, message: Message, components: Components, shared: S
     part = getattr(components, message["component"])
     function, _ = marked(part, message["contribution"], "contribution")
     layout = layout_of(part, message["contribution"], shared.schema, party.cache)
-    number = message["sum"]
+    number = read_integer(message, "sum", 1)
     clear: Mapping[str, Any]
     if components.protection.restarts and party.state.get("sum") == number:
         vector, clear = party.state["vector"], under("clear/", party.state)
@@ -251,8 +252,9 @@ def contribute(party: Party, message: Message, components: Components, shared: S
 
 def disclose_total(party: Party, message: Message, components: Components, shared: Shared) -> Message:
     """Open an aggregate that is meant for the coordinator, and hand it over."""
-    if message["contributors"] < components.protection.min_contributions(agreed_minimum(party)):
-        raise OpeningError(f"{message['contributors']} contributions are too few to disclose their total")
+    contributors = read_integer(message, "contributors")
+    if contributors < components.protection.min_contributions(agreed_minimum(party)):
+        raise OpeningError(f"{contributors} contributions are too few to disclose their total")
     half = protection_half(party, components)
     # Opening rounds to the digits that mean something: the rest of a decryption tells of the key.
     return Message(dict(open_entry(components, half, shared.schema, message, party.cache)))

@@ -8,7 +8,7 @@ else survives a step, because on a deployed engine each step is a new process.
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from copy import copy
 from typing import Any
@@ -74,6 +74,7 @@ class Party:
         "cache",
         "id",
         "notes",
+        "roster",
         "state",
         "vault",
     )
@@ -90,6 +91,7 @@ class Party:
         identity: Secret | None = None,  # signing key, where it is not the one that belongs to ``secret``
         preshared: Callable[[str], tuple[Secret, bytes]] | None = None,  # lasting exchange keys
         earlier: Callable[[str], Party | None] | None = None,  # itself under another manifest, by digest
+        roster: Collection[str] = (),  # all clients of the federation, where this site knows them by itself
     ) -> None:
         self.id = id
         self._data = data
@@ -99,6 +101,7 @@ class Party:
         self._identity = identity
         self._preshared = preshared
         self._earlier = earlier
+        self.roster = roster
         self.state = State()
         self.vault = Vault()
         self.cache = {} if cache is None else cache

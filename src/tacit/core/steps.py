@@ -27,6 +27,7 @@ from tacit.core.client import (
 from tacit.core.errors import MessageError, ReplayError, StepError, TacitError, nearest
 from tacit.core.marks import marked
 from tacit.core.message import DEFAULT_LIMIT, Message
+from tacit.core.numbers import read_integer
 from tacit.core.parallel import cpu_seconds
 from tacit.core.party import Party
 from tacit.core.snapshot import restore_replica
@@ -72,10 +73,11 @@ def perform(
     try:
         with party.transaction():
             message = _merge(call, _job(party, call, job, limit))
-            _check_serial(party, message["$serial"])
+            serial = read_integer(message, "$serial")
+            _check_serial(party, serial)
             reply = _run_step(party, message, assemble)
-            party.state["$serial"] = message["$serial"]
-            raw = _reply(party, message["$serial"], reply, started)
+            party.state["$serial"] = serial
+            raw = _reply(party, serial, reply, started)
             # Stored with the state it belongs to. A failure is not stored: it changed nothing, and it
             # must not displace the reply that a repeated ask is still owed.
             if keep_reply:
@@ -127,9 +129,7 @@ def _merge(call: Message, job: Message | None) -> Message:
     return call | job
 
 
-def _check_serial(party: Party, serial: object) -> None:
-    if type(serial) is not int:  # NaN, for one, is never older than anything
-        raise MessageError(f"an ask's serial number is a {type(serial).__name__}, not a whole number")
+def _check_serial(party: Party, serial: int) -> None:
     last = party.state.get("$serial", -1)
     if serial <= last:
         raise ReplayError(f"{party.id} answered ask {last} already and refuses ask {serial}: it is a replay")

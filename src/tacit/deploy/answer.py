@@ -90,6 +90,7 @@ def party_of(folder: SiteFolder, config: Mapping[str, Any]) -> Party:
             identity=identity_of(folder.secret),
             preshared=folder.standing,
             earlier=lambda manifest: folder.store.recalled(manifest, party()),
+            roster=folder.roster.clients,
         )
 
     return party()

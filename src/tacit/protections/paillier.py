@@ -18,6 +18,7 @@ from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.marks import step
 from tacit.core.message import Message
+from tacit.core.numbers import MOST_SUMMANDS, read_integer
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Place, Promises
@@ -238,7 +239,7 @@ class PaillierClient(SharedKeyClient):
         """Encrypt this party's vector."""
         from tacit.crypto.paillier import Packing
 
-        code = self._settings.code(layout, ticket["summands"])
+        code = self._settings.code(layout, read_integer(ticket, "summands", 1, MOST_SUMMANDS))
         integers = code.encode(vector)
         packing = Packing(self._settings.bits, code.guard_bits)
         return Message(cipher=Blob("cipher", self._encryption_key(ticket).encrypt(integers, packing)))
@@ -258,7 +259,7 @@ class PaillierClient(SharedKeyClient):
         """Open with the shared key."""
         from tacit.crypto.paillier import PrivateKey, read_header
 
-        code = self._settings.code(layout, total["summands"])
+        code = self._settings.code(layout, read_integer(total, "summands", 1, MOST_SUMMANDS))
         blob = cipher_of(total)
         private, header = self.key.fitting(PrivateKey.from_secret, lambda key: read_header(key.public, blob))
         check_opening(self.party, self._settings, header.summands)
