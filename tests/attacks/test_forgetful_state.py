@@ -138,13 +138,15 @@ class TestBook:
 
     @pytest.mark.parametrize("name", ["coordinator.db-wal", "coordinator.db", "coordinator.head"])
     @pytest.mark.parametrize("how", ["bit", "cut"])
-    def test_damage_is_told_or_harms_nothing(self, killed, tmp_path, name, how):
+    def test_damage_is_told_or_harms_nothing(self, copied, tmp_path, name, how):
         """Bytes that nobody reads may be anything; all else is noticed. Nothing is forgotten in silence."""
-        raw, told = (killed / name).read_bytes(), 0
-        whole = contents(shutil.copytree(killed, tmp_path / "whole"))
+        if name == "coordinator.db":
+            contents(copied)  # until then, all that matters is in the other file
+        raw, told = (copied / name).read_bytes(), 0
+        whole = contents(shutil.copytree(copied, tmp_path / "whole"))
         folder = tmp_path / "damaged"
         for at in places(len(raw), 200):
-            shutil.copytree(killed, folder, ignore=shutil.ignore_patterns("parties.db", "unlock.key"))
+            shutil.copytree(copied, folder, ignore=shutil.ignore_patterns("parties.db", "unlock.key"))
             (folder / name).write_bytes(flipped(raw, at) if how == "bit" else raw[:at])
             try:
                 assert contents(folder) == whole

@@ -3,8 +3,8 @@
 ``checkpoint.bin`` is one message in Tacit's own encoding, after its digest: settings, agreed schema, how far
 the run was, the shared values where they may be seen, and the scores of the rounds so far. A client's batches
 depend on its site's secret and the number of the round only, so a run that goes on ends with the same model
-as one that was never stopped, bit for bit where sums are plain or in fixed point. Nothing secret is in it: keys are
-agreed anew. Where totals open at the sites of a deployment, the model is not in it either.
+as one that was never stopped, bit for bit where sums are plain or in fixed point. Nothing secret is in it:
+keys are agreed anew. Where totals open at the sites of a deployment, the model is not in it either.
 """
 
 from __future__ import annotations

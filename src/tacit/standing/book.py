@@ -201,7 +201,7 @@ class Book:
 
     def enter(self, line: Contribution) -> None:
         """Write a line, or write it anew."""
-        row = line._replace(present=int(line.present))  # as the database gives it back
+        row = (*line[:4], int(line.present))  # as the database gives it back
         self._base.execute("INSERT OR REPLACE INTO contributions VALUES (?, ?, ?, ?, ?)", row)
         self._chain.wrote("contributions", line.id, [row])
 
