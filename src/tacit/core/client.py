@@ -12,6 +12,7 @@ from typing import Any
 
 from tacit.core.briefing import read_log
 from tacit.core.errors import ConfigError, OpeningError, StepError
+from tacit.core.fields import Fields, check_fields
 from tacit.core.layout import Layout
 from tacit.core.manifest import Components, Manifest
 from tacit.core.marks import marked
@@ -43,6 +44,7 @@ def _agree(party: Party, message: Message, assemble: Assemble) -> tuple[Componen
         raise StepError(f"{party.id} is enrolled already, in run {manifest_of(party).run}")
     party.state["manifest"] = message["manifest"]
     components = agreed(party, assemble)
+    check_fields(message, components.protection.field_kinds)
     half = protection_half(party, components)
     for earlier in attempts(party).values():
         for part in (components.method, components.preparation):
@@ -145,6 +147,7 @@ def open_log(party: Party, components: Components, schema: Any, message: Message
                 f"{party.id} knows {position} totals and was handed number {number}: one is missing"
             )
         entry = Message.decode(raw)
+        check_fields(entry, components.protection.field_kinds)
         shared = _applied(party, components, shared, entry)
         position = number
     if entries:
@@ -244,7 +247,8 @@ def contribute(party: Party, message: Message, components: Components, shared: S
         clear = {field.name: named[field.name] for field in layout.clear}
         if components.protection.restarts:
             party.state.update({"sum": number, "vector": vector, **over("clear/", clear)})
-    ticket = {**under("ticket/", message), "sum": number}
+    ticket = under("ticket/", message)
+    ticket["sum"] = number
     half = protection_half(party, components)
     protected = half.protect(ticket, vector, layout)
     return Message({**protected, **over("clear/", clear)}) if clear else protected
@@ -281,7 +285,8 @@ def show_model(party: Party, message: Message, components: Components, shared: S
 
 def under(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Fields whose names start with a prefix, without it."""
-    return {name[len(prefix) :]: value for name, value in fields.items() if name.startswith(prefix)}
+    found = {name[len(prefix) :]: value for name, value in fields.items() if name.startswith(prefix)}
+    return Fields(found)
 
 
 def over(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,7 +56,8 @@ def change_contribution(party: Party, message: Message, components: Components, 
             "rows back, then withdraw them"
         )
     party.state[LEDGER] = {**ledger, name: (start, stop, digest)}
-    ticket = {**under("ticket/", message), "sum": read_integer(message, "sum", 1)}
+    ticket = under("ticket/", message)
+    ticket["sum"] = read_integer(message, "sum", 1)
     return protection_half(party, components).protect(ticket, sign * vector, layout)
 
 

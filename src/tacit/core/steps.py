@@ -25,9 +25,10 @@ from tacit.core.client import (
     show_model,
 )
 from tacit.core.errors import MessageError, ReplayError, StepError, TacitError, nearest
+from tacit.core.fields import check_fields
 from tacit.core.marks import marked
 from tacit.core.message import DEFAULT_LIMIT, Message
-from tacit.core.numbers import read_integer
+from tacit.core.numbers import MOST, read_integer
 from tacit.core.parallel import cpu_seconds
 from tacit.core.party import Party
 from tacit.core.snapshot import restore_replica
@@ -100,13 +101,14 @@ def _job(party: Party, call: Message, raw: bytes, limit: int) -> Message | None:
         found = call, bytes.fromhex(call.digest())
         party.cache["call"] = found
     party.asked = found[1]
-    return untagged(job or Message(), channel, *ask_context(call["$serial"], party.id, found[1]))
+    serial = read_integer(call, "$serial")
+    return untagged(job or Message(), channel, *ask_context(serial, party.id, found[1]))
 
 
 def _sent(party: Party, serial: object, reply: Message) -> bytes:
     """A reply on its way, with its tag where there is a channel."""
     channel = party.vault.get("channel")
-    if channel is None or not isinstance(serial, int) or serial < 0:
+    if channel is None or type(serial) is not int or not 0 <= serial <= MOST:
         return reply.encode()
     return tagged(reply, channel, *reply_context(serial, party.id)).encode()
 
@@ -136,6 +138,7 @@ def _check_serial(party: Party, serial: int) -> None:
 
 
 def _run_step(party: Party, message: Message, assemble: Assemble) -> Message:
+    check_fields(message, {})
     kind, _, name = message["$step"].partition(".")
     if kind == "client" and name in ("enrol", "enrol_service"):
         return (enrol if name == "enrol" else enrol_service)(party, message, assemble)
@@ -143,6 +146,7 @@ def _run_step(party: Party, message: Message, assemble: Assemble) -> Message:
     if message["$manifest"] != enrolled_digest(party):
         raise StepError(f"{party.id} did not agree to manifest {message['$manifest'][:12]}…: enrol it first")
     components = agreed(party, assemble)
+    check_fields(message, components.protection.field_kinds)
     shared = follow(party, components, message)
     if kind == "client":
         if shared is None:

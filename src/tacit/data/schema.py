@@ -120,7 +120,7 @@ class Schema:
         """Read a schema."""
         try:
             return msgspec.json.decode(message["schema"], type=cls)
-        except (KeyError, msgspec.MsgspecError) as error:
+        except (KeyError, TypeError, UnicodeDecodeError, msgspec.MsgspecError) as error:
             raise SchemaError(f"not a schema: {error}") from None
 
 

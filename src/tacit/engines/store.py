@@ -41,6 +41,7 @@ CREATE TABLE IF NOT EXISTS parties (
 CHECKSUM = (
     "CREATE TABLE IF NOT EXISTS checksum (only INTEGER PRIMARY KEY CHECK (only = 0), digest BLOB NOT NULL)"
 )
+DAMAGE = (sqlite3.Error, UnicodeDecodeError)  # what the database says of a file that is not whole
 FORMAT = 2  # from which on there is a checksum; a file from before gets one
 
 
@@ -74,7 +75,7 @@ class PartyStore:
                 connection.execute("BEGIN IMMEDIATE")
                 self._check(connection)
                 connection.execute("COMMIT")
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, *DAMAGE) as error:
             raise UnavailableError(
                 f"the state database {path} cannot be opened: {error}. See to room and permissions, or put a "
                 "copy back"
@@ -123,7 +124,7 @@ class PartyStore:
     def _guarded(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except DAMAGE as error:
             raise UnavailableError(
                 f"the state database {self.path} cannot be used: {error}. Nothing of this step was kept: "
                 "make room and see to the permissions, or put a copy back"

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from tacit.core.client import check_opening
 from tacit.core.errors import ConfigError, ProtectionError
+from tacit.core.fields import Kind
 from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.marks import step
@@ -58,6 +59,7 @@ class Paillier(Protection):
     authenticated: ClassVar[bool] = True
     key_fields: ClassVar[Collection[str]] = KEY_FIELDS
     field_names: ClassVar[Mapping[str, str]] = {**FIELD_NAMES, "signed": "public key"}
+    field_kinds: ClassVar[Mapping[str, Kind]] = KeyTerms.field_kinds
 
     holder: Literal["key-server", "clients"] = "key-server"
     key_bits: int = 3072

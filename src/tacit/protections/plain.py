@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tacit.core.fields import VECTOR, Kind
 from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.message import Message
@@ -33,6 +34,7 @@ class Plain(Protection):
     name = "plain"
     incremental: ClassVar[bool] = True
     shows_contributions: ClassVar[bool] = True
+    field_kinds: ClassVar[Mapping[str, Kind]] = {"vector": VECTOR}
 
     opens: Place = "coordinator"
 

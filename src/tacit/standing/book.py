@@ -84,7 +84,7 @@ class Book:
                 self._chain.check()
         except BaseException as error:
             self._base.close()
-            if isinstance(error, sqlite3.DatabaseError):
+            if isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError):
                 raise self._failed(error) from None
             raise
 
@@ -130,7 +130,7 @@ class Book:
         except BaseException as error:
             if self._base.in_transaction:  # some errors have ended it already
                 self._base.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error | OSError):
+            if isinstance(error, sqlite3.Error | OSError | UnicodeDecodeError):
                 raise self._failed(error) from None
             raise
 
@@ -144,7 +144,7 @@ class Book:
         rows = self._all(query, values)
         return rows[0][0] if rows else None
 
-    def _failed(self, error: sqlite3.Error | OSError) -> TacitError:
+    def _failed(self, error: sqlite3.Error | OSError | UnicodeDecodeError) -> TacitError:
         """What an error of the database means to whoever works with the book."""
         if "locked" in str(error):
             return UnavailableError(f"another process works on {self.path.parent}: wait until it is done")

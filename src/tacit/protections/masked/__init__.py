@@ -26,6 +26,7 @@ from math import ceil, comb, inf, log2
 from typing import ClassVar
 
 from tacit.core.errors import ConfigError, ProtectionError
+from tacit.core.fields import BLOB, BYTES, INTEGER, Kind
 from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.party import Party
@@ -33,7 +34,7 @@ from tacit.core.promises import Place, Promises
 from tacit.core.protection import Protection
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.neighbours import COMPLETE_BELOW, neighbours_for
-from tacit.protections.keys.authenticated import FIELD_NAMES
+from tacit.protections.keys.authenticated import FIELD_KINDS, FIELD_NAMES
 from tacit.protections.masked.client import MaskedClient
 from tacit.protections.masked.coordinator import MaskedCoordinator
 from tacit.protections.masked.wire import Encoding
@@ -71,6 +72,12 @@ class Masked(Protection):
     name = "masked"
     authenticated: ClassVar[bool] = True
     field_names: ClassVar[Mapping[str, str]] = FIELD_NAMES
+    field_kinds: ClassVar[Mapping[str, Kind]] = {
+        **FIELD_KINDS,
+        **dict.fromkeys(("first", "sums", "clients", "slot", "survivors"), INTEGER),
+        **dict.fromkeys(("root", "offers", "proofs", "partners", "dealt", "alive", "list"), BYTES),
+        "shares": BLOB,
+    }
 
     bits: int = 32
     clip: bool = False

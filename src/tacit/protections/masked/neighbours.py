@@ -153,6 +153,8 @@ def check_neighbours(
             f"{found} neighbours among {around.clients} clients, agreed were {wanted} and at least "
             f"{threshold - 1} of them: {party.id} deals nothing"
         )
+    if found < 1 or len(message["offers"]) % found:
+        raise ProtectionError(f"offers of {len(message['offers'])} bytes are not {found} of the same length")
     raw = np.frombuffer(message["offers"], np.uint8).reshape(found, -1)
     proofs = np.frombuffer(message.get("proofs", b""), np.uint8)
     if proofs.size != found * proof_length(around.clients) * sparse:

@@ -18,11 +18,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tacit.core.fields import BLOB, BYTES, INTEGER, TEXT, Kind
 from tacit.core.link import Link
 from tacit.core.party import Party
 from tacit.core.promises import Place, Promises
 from tacit.core.protection import Protection
-from tacit.protections.keys.authenticated import FIELD_NAMES
+from tacit.protections.keys.authenticated import FIELD_KINDS, FIELD_NAMES
 from tacit.protections.paillier import check_key_bits
 from tacit.protections.ring.client import RingClient
 from tacit.protections.ring.coordinator import RingCoordinator
@@ -52,6 +53,13 @@ class Ring(Protection):
         **dict.fromkeys(("next_exchange", "previous_exchange"), "signed exchange keys"),
         **dict.fromkeys(("hop", "incoming"), "running sum"),
         "public": "public key",
+    }
+    field_kinds: ClassVar[Mapping[str, Kind]] = {
+        **FIELD_KINDS,
+        **dict.fromkeys(("public", "next_exchange", "previous_exchange"), BYTES),
+        **dict.fromkeys(("closer", "next", "previous"), TEXT),
+        "incoming": BLOB,
+        "lap": INTEGER,
     }
 
     key_bits: int = 3072

@@ -219,6 +219,8 @@ class Voter:
         party, run = self._party, run_of(self._party)
         draw, names, signed = _read_ballot(evidence)
         nonces = [row.tobytes() for row in evidence["nonces"]]
+        if len(nonces) != len(names):
+            raise MessageError(f"{len(nonces)} numbers of {len(names)} voters: one is needed of each")
         if party.id in names:
             if party.state.get("ballot") != _ballot_digest(draw, names, signed):
                 raise ProtectionError(f"{party.id} is shown an election that it revealed no number for")

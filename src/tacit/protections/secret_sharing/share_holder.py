@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.core.client import check_opening
-from tacit.core.errors import OpeningError, ProtectionError
+from tacit.core.errors import MessageError, OpeningError, ProtectionError
 from tacit.core.layout import Layout
 from tacit.core.marks import step
 from tacit.core.message import DEFAULT_LIMIT, Message
@@ -57,7 +58,8 @@ class ShareHolder(SharedKeyClient):
         summands = read_integer(ticket, "summands", 1, MOST_SUMMANDS)
         pieces = share_round.cut(party.id, self._settings.code(layout, summands).encode(vector))
         sealed = []
-        for name, signed, piece in zip(share_round.holders, ticket["exchanges"], pieces, strict=True):
+        exchanges = self._exchanges(ticket, share_round.holders)
+        for name, signed, piece in zip(share_round.holders, exchanges, pieces, strict=True):
             if name == party.id:
                 party.vault["own"], party.state["own"] = Secret(piece), share_round.digest
             else:
@@ -99,19 +101,29 @@ class ShareHolder(SharedKeyClient):
     ) -> Iterator[bytes]:
         party, raw, position = self.party, message["shares"].data, 0
         index, run = share_round.holders.index(party.id), run_of(party)
-        for name, signed in zip(dealers, message["exchanges"], strict=True):
+        for name, signed in zip(dealers, self._exchanges(message, dealers), strict=True):
+            size = share_round.share_size(name, index, slots) + OVERHEAD
             if name == party.id:
                 if party.state.get("own") != share_round.digest:
                     raise ProtectionError(f"{party.id} is named as a dealer, and dealt nothing in this sum")
-                yield party.vault["own"].reveal()
+                if len(own := party.vault["own"].reveal()) + OVERHEAD != size:
+                    raise MessageError(f"shares of {slots} values, {party.id} dealt {len(own) // 8}")
+                yield own
                 continue
-            size = share_round.share_size(name, index, slots) + OVERHEAD
             piece, position = raw[position : position + size], position + size
             key = self._peer_key(name, signed.tobytes())
             try:
                 yield unseal(key, piece, share_round.share_place(run, name, party.id))
             except ProtectionError as error:
                 raise ProtectionError(f"share that {name} dealt to {party.id}: {error.public}") from None
+
+    @staticmethod
+    def _exchanges(fields: Mapping[str, Any], names: Sequence[str]) -> NDArray[np.uint8]:
+        """Return signed exchange keys, a row for each name."""
+        rows: NDArray[np.uint8] = fields["exchanges"]
+        if len(rows) != len(names):
+            raise MessageError(f"{len(rows)} exchange keys of {len(names)} clients: one is needed of each")
+        return rows
 
     def _peer_key(self, other: str, signed: bytes) -> Secret:
         """Return the sealing key; checking and agreeing it takes longer than sealing a short vector."""
