@@ -1,4 +1,4 @@
-"""Changes of genuine messages: fields dropped, swapped, of other types and sizes; bytes flipped, cut, moved."""
+"""Changed messages: fields dropped, swapped, of other types and sizes; bytes flipped, cut and moved."""
 
 from __future__ import annotations
 
@@ -83,6 +83,10 @@ class Mutator:
             return Blob(value.kind, self.damaged(value.data))
         if isinstance(value, np.ndarray):
             return self._near_array(value)
+        if isinstance(value, Mapping):
+            nested = dict(value)
+            self._change(nested)
+            return nested
         if isinstance(value, tuple):
             return (value[1:], value * 2, (value,))[self._below(3)]
         return 0

@@ -57,7 +57,10 @@ SHAPES: Kind = (
     "a list of shapes",
     lambda value: isinstance(value, tuple) and all(map(_is_shape, value)),
 )
-COMPONENT: Kind = "'method' or 'preparation'", lambda value: isinstance(value, str) and value in ("method", "preparation")
+COMPONENT: Kind = (
+    "'method' or 'preparation'",
+    lambda value: isinstance(value, str) and value in ("method", "preparation"),
+)
 
 KINDS: Mapping[str, Kind] = {
     "$serial": INTEGER,

@@ -124,7 +124,7 @@ class SharedKey:
         names = message["names"].decode().split("\n")
         exchanges = message["exchanges"]
         if len(exchanges) != len(names):
-            raise MessageError(f"{len(exchanges)} exchange keys of {len(names)} clients: one is needed of each")
+            raise MessageError(f"{len(exchanges)} exchange keys of {len(names)} clients: give one of each")
         pairs = zip(names, exchanges, strict=True)
         return {name: sealing_key(self._party, name, signed.tobytes()) for name, signed in pairs}
 
