@@ -120,7 +120,7 @@ class Schema:
         """Read a schema."""
         try:
             return msgspec.json.decode(message["schema"], type=cls)
-        except (KeyError, TypeError, UnicodeDecodeError, msgspec.MsgspecError) as error:
+        except (KeyError, TypeError, ValueError) as error:  # no schema, or not UTF-8
             raise SchemaError(f"not a schema: {error}") from None
 
 
