@@ -52,6 +52,7 @@ def test_a_sum_without_a_number_opened_a_second_time(protection, scene_of, monke
     """Control: numbers that are taken as they come."""
     for module in READERS:
         monkeypatch.setattr(f"{module}.read_integer", lambda fields, name, *limits: fields[name])
+    monkeypatch.setattr("tacit.core.steps.check_fields", lambda fields, kinds: None)
     scene = scene_of(protection, ROWS, min_clients=3, quorum=0.5).begin()
     whole = scene.total()["vector"]
     assert np.abs(whole - second_total(scene, nan) - ROWS[VICTIM]).max() < 1e-8
@@ -62,7 +63,7 @@ def test_a_sum_without_a_number_opened_a_second_time(protection, scene_of, monke
 def test_is_refused(protection, scene_of, number):
     scene = scene_of(protection, ROWS, min_clients=3, quorum=0.5).begin()
     scene.total()
-    with pytest.raises(QuorumError, match="MessageError: 'sum' is"):
+    with pytest.raises(QuorumError, match=r"MessageError: (field )?'sum' is"):
         second_total(scene, number)
 
 

@@ -2,7 +2,7 @@
 
 Before a client gets each ask of a run, it gets many that were made from it; before the coordinator gets each
 reply, many that were made from that. Most are changed on the wire. Some are tagged by the other end, which
-lies: those may be taken, if they ask for something else that was agreed, but end in no error that is not ours.
+lies: those may be taken, if they ask for something else that was agreed, and end in no error but ours.
 """
 
 import logging

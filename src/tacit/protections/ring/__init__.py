@@ -10,6 +10,8 @@ One thing differs. Published, whoever is last hands the total over. A server tha
 vanished would get a second total over other clients, handed over by another one, and the difference shows
 who is in one of them only. Here the client that begins the ring, the *closer*, also gets the sum back and
 hands it over, once; all clients of a sum keep to the closer they were first told. That is one message more.
+And since it comes back, the closer blinds what it begins with: published, the second client and the server
+could open the contribution of the first.
 """
 
 from __future__ import annotations
@@ -85,8 +87,8 @@ class Ring(Protection):
                 "client": "the running sum of those before it, encrypted under a key it does not hold",
                 "outsider": "nothing",
             },
-            collusion="the coordinator with the clients before and after one in the ring isolate that one; "
-            "with the client after it, the one that begins the ring; with that one, any other",
+            collusion="the coordinator with the clients before and after one in the ring isolate that one, "
+            "and with the client that begins the ring any other",
             dropout="the ring re-forms without the client and the sum starts again, down to the quorum; if "
             "the client that began it vanishes before it has handed over the total, the sum stops",
             precision=2.0 ** -(self.bits - 1),

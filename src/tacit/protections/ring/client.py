@@ -48,7 +48,7 @@ class RingClient(AuthenticatedClient):
 
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Add one's own to the running sum, and seal it for the next."""
-        from tacit.crypto.paillier import Packing, add_blobs
+        from tacit.crypto.paillier import Packing, add_blobs, blind
 
         party, used = self.party, self._settings
         lap = self._take_turn(ticket)
@@ -58,6 +58,8 @@ class RingClient(AuthenticatedClient):
         running = key.encrypt(code.encode(vector), Packing(used.bits, code.guard_bits))
         if "incoming" in ticket:
             running = add_blobs(key, self._incoming(ticket, lap), running)
+        else:  # the next client could have the server decrypt it, while there is no other contribution in it
+            running, party.vault["blinding"] = blind(key, running)
         channel = sealing_key(party, ticket["next"], ticket["next_exchange"])
         sealed = seal(channel, running, lap.hop(run_of(party), party.id, ticket["next"]))
         return Message(hop=Blob("sealed", sealed))
@@ -65,7 +67,7 @@ class RingClient(AuthenticatedClient):
     @step(replies="aggregate")
     def hand_over(self, message: Message) -> Message:
         """Hand the sum that came back to the server: as the closer, once."""
-        from tacit.crypto.paillier import read_header
+        from tacit.crypto.paillier import read_header, unblind
 
         party, lap = self.party, Lap.of(message)
         began = party.state.get("closer") == party.id == lap.closer
@@ -73,15 +75,15 @@ class RingClient(AuthenticatedClient):
             raise OpeningError(f"{party.id} did not begin lap {lap.number} of sum {lap.sum}: it has no total")
 
         self._check_open(lap)
-        running = self._incoming(message, lap)
+        key, running = self._public_key(message), self._incoming(message, lap)
         least = self._settings.min_contributions(agreed_minimum(party))
-        if (found := read_header(self._public_key(message), running).summands) < least:
+        if (found := read_header(key, running).summands) < least:
             raise OpeningError(
                 f"running sum of {found} contributions, agreed were at least {least}: "
                 f"{party.id} does not hand it to the server"
             )
         party.state["handed_over"] = lap.sum
-        return Message(cipher=Blob("cipher", running))
+        return Message(cipher=Blob("cipher", unblind(key, running, party.vault.pop("blinding"))))
 
     def _take_turn(self, ticket: Mapping[str, Any]) -> Lap:
         """Take part once per lap: a lap that passes a client twice counts it as two."""
