@@ -98,7 +98,7 @@ def instants(longest):
 @pytest.mark.parametrize("name", representatives(STANDING, "masked"))
 def test_a_standing_federation(name, worker, federation, tmp_path):
     protect, wanted, kills = PROTECTIONS.build(name), kills_of(STANDING, name), 0
-    Standing.start(tmp_path / "fresh", federation, protect=protect, min_clients=3).close()
+    Standing.start(tmp_path / "fresh", federation, protect=protect, min_clients=3, founders=4).close()
     shutil.copytree(tmp_path / "fresh", tmp_path / "undisturbed")
     started = time.perf_counter()
     expected = worker("change", tmp_path / "undisturbed")

@@ -42,10 +42,10 @@ from tests.quick import Mode, representatives
 
 TOTAL = 1_000_000
 # Of each kind: as many as in the full session, and in the quick one.
-ON_THE_WAY = {True: 300, False: 60_000}  # for every protection
+ON_THE_WAY = {True: 300, False: 61_500}  # for every protection
 OF_LIARS = {True: 5, False: 100}  # for every protection, each a run of its own
-OTHERS = {True: 150, False: 34_000}  # introductions, manifests, checkpoints
-OF_MODELS = {True: 60, False: 3_000}
+OTHERS = {True: 150, False: 34_000}  # introductions and manifests
+FILES = {True: 60, False: 3_000}  # checkpoints and models
 QUICK = ("plain", "shares", "committee", "ring", "masked", "ckks-coefficients")
 CLIENTS = [f"client-{index + 1}" for index in range(4)]
 ROWS = dict(zip(CLIENTS, np.random.default_rng(2).uniform(-1, 1, size=(4, 3)), strict=True))
@@ -66,8 +66,8 @@ def bounded_memory():
 
 
 def test_there_are_a_million():
-    full = {name: kinds[False] for name, kinds in globals().items() if name in ("ON_THE_WAY", "OF_LIARS")}
-    assert sum(full.values()) * len(VARIANTS) + 3 * OTHERS[False] + 3 * OF_MODELS[False] >= TOTAL
+    of_each_protection = ON_THE_WAY[False] + OF_LIARS[False]
+    assert of_each_protection * len(VARIANTS) + 2 * OTHERS[False] + 4 * FILES[False] >= TOTAL
 
 
 def made(scene_of, name):
@@ -291,7 +291,7 @@ def test_checkpoints(tmp_path, table_of):
     Checkpoint(folder, Settings(), Snapshot(schema, {"round": 1}, shared), [{"round": 1}]).write()
     raw = (tmp_path / CHECKPOINT).read_bytes()
     assert read_checkpoint(str(tmp_path)).kept.progress["round"] == 1
-    for _ in range(OTHERS[Mode.quick]):
+    for _ in range(FILES[Mode.quick]):
         changed = mutator.damaged(raw)
         if changed != raw:
             (tmp_path / CHECKPOINT).write_bytes(changed)
@@ -308,7 +308,7 @@ def test_models(method, tmp_path):
     path, mutator = tmp_path / "model.safetensors", Mutator(4)
     trained.model.save(path)
     raw = path.read_bytes()
-    for _ in range(OF_MODELS[Mode.quick]):
+    for _ in range(FILES[Mode.quick]):
         path.write_bytes(mutator.damaged(raw))
         with suppress(TacitError):
             load_model(path)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from tacit.core.client import check_opening
 from tacit.core.errors import ConfigError, ProtectionError
-from tacit.core.fields import Kind
+from tacit.core.fields import BLOB, INTEGERS, Kind, check_fields
 from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.marks import step
@@ -171,6 +171,7 @@ class PaillierCoordinator(AuthenticatedCoordinator):
             self.relay.prepare({})
             return
         for _, reply in self.link.ask(KeyServer.serve_key, parties=[KEY_SERVER]):
+            check_fields(reply, {"public": BLOB})
             self.signed = reply["public"].data
             pinned, run = self.link.pinned(KEY_SERVER), self.link.manifest.digest
             self._served_key = checked_key(self.signed, pinned, "paillier", KEY_SERVER, run)
@@ -186,6 +187,7 @@ class PaillierCoordinator(AuthenticatedCoordinator):
         if self.relay:
             return total
         opened = dict(self.link.ask(KeyServer.open_total, total, parties=[KEY_SERVER]))[KEY_SERVER]
+        check_fields(opened, {"integers": INTEGERS})
         return {"integers": opened["integers"], "summands": total["summands"]}
 
     def _add_up(self, pending: PendingSum) -> dict[str, Any]:
