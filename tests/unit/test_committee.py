@@ -350,6 +350,9 @@ class TestElection:
             n for n in scene.rows if n not in names_from_bytes(election_of(scene).evidence["names"])
         )
         monkeypatch.setattr(election, "ELECTORATE", 5)
+        with pytest.raises(OpeningError, match="an election by 4 clients, agreed were at least 5"):
+            ALL[1].at_client(scene.site(outsider)).read_round(election_of(scene).evidence)
+        scene.site(outsider).roster = ()
         with pytest.raises(ProtectionError, match="no part in the election"):
             ALL[1].at_client(scene.site(outsider)).read_round(election_of(scene).evidence)
 

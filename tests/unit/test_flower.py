@@ -624,6 +624,7 @@ class TestGoingOn:
         model = learnt(SiteFolder(sites["client-1"]))[1]
         forged = Shared(point.kept.schema, {f"net/{n}": a for n, a in model.arrays.items()})
         point = replace(point, kept=replace(point.kept, shared=forged))
+        point.write()
         grid = grid_of(sites, settings)
         federation = DeployedFederation(settings, SiteFolder(sites[COORDINATOR]), grid)
         with pytest.raises(QuorumError, match="takes a model that it did not learn in experiments only"):

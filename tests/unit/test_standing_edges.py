@@ -407,7 +407,9 @@ class TestDisk:
         with (tmp_path / "state" / "parties.db").open("r+b") as file:
             file.seek(100)
             file.write(b"\xff" * 8000)
-        with pytest.raises(UnavailableError, match=r"parties\.db cannot be used"):
+        with pytest.raises(
+            UnavailableError, match=r"parties\.db cannot be opened: database disk image is malformed"
+        ):
             standing.add(NAMES[3:4])
 
     def test_a_party_store_that_was_damaged_before(self, start, federation, tmp_path):

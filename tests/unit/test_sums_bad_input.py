@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tacit.core.differencing import OpenedTotals
 from tacit.core.engine import Reply
 from tacit.core.errors import FederationError, ProtectionError, QuorumError
 from tacit.core.events import Noted, TotalOpened
@@ -26,11 +27,13 @@ from tacit.protections.ckks.schemes import scheme
 from tacit.protections.keys.shared_key import SharedKey
 from tacit.protections.paillier import KEY_SERVER, KeyServer, Paillier
 from tacit.protections.ring import Ring
+from tacit.protections.ring.client import RingClient
 from tests.quick import examples, representatives
 
 CLIENTS = [f"client-{index + 1}" for index in range(5)]
 ROWS = dict(zip(CLIENTS, np.random.default_rng(3).uniform(-1, 1, size=(5, 6)), strict=True))
 NOT_AUTHENTIC = "not authentic"
+HOP = "hop, lap 1, closed by client-1"
 SHARED = [CKKS(), Paillier(holder="clients", key_bits=2048)]
 SERVED = Paillier(key_bits=2048)
 
@@ -273,8 +276,35 @@ def foreign_paillier():
 class TestRing:
     def test_a_total_of_too_few_or_many_is_refused(self, scene_of):
         scene = made(scene_of, Ring(key_bits=2048))
-        lying(scene, "client-5", lambda own: {"cipher": Blob("cipher", paillier_blob(scene, np.zeros(6)))})
-        assert_without(scene, "client-5", reason="a total of 1 contributions after 5 hops")
+        one = Message(cipher=Blob("cipher", paillier_blob(scene, np.zeros(6))))
+        scene.tap.rewrite = lambda step, party, message: (
+            forged(scene, party, one) if step == "protection.hand_over" else None
+        )
+        with pytest.raises(QuorumError, match="a total of 1 contributions after 5 hops"):
+            scene.total()
+
+    def test_the_ring_goes_on_without_a_closer_that_never_began(self, scene_of):
+        scene = made(scene_of, Ring(key_bits=2048))
+        lying(scene, "client-1", lambda own: {"hop": b"bytes"})
+        assert_without(scene, "client-1", reason="no sealed hop")
+
+    @pytest.mark.parametrize("step", ["client.contribute", "protection.hand_over"])
+    def test_a_closer_that_vanishes_stops_the_sum(self, scene_of, step):
+        """Nobody else hands over a total: there could be two of them."""
+        scene = made(scene_of, Ring(key_bits=2048))
+        seen = []
+
+        def lose(asked, party):
+            seen.append((asked, party))
+            again = seen.count((asked, party)) > 1
+            return ((again or asked != "client.contribute") and party == "client-1" and asked == step) or (
+                party == "client-4" and step == "client.contribute"
+            )
+
+        scene.tap.lose = lose
+        scene.coordinator.link.opened_totals = OpenedTotals()
+        with pytest.raises(QuorumError, match="client-1 began the ring and did not hand over its total"):
+            scene.coordinator.reveal(scene.components.method.vector)
 
     def test_a_hop_that_does_not_open_ends_at_the_next_client(self, scene_of):
         """Which of two neighbours lied cannot be told: the ring goes on without the one that complains."""
@@ -298,7 +328,7 @@ class TestRing:
                 "seal",
                 coordinator.manifest.digest,
             )
-            where = place(coordinator.manifest.digest, coordinator.sums, "hop, lap 1", "client-2", "client-3")
+            where = place(coordinator.manifest.digest, coordinator.sums, HOP, "client-2", "client-3")
             blob = paillier_blob(scene, np.zeros(6), key=foreign_paillier())
             return {"hop": Blob("sealed", seal(key, blob, where))} if "hop" in own else own
 
@@ -569,10 +599,10 @@ class TestSwappedKeys:
     def test_a_relayed_exchange_key_in_a_ring(self, scene_of):
         scene = made(scene_of, Ring(key_bits=2048), quorum=0.4)
         scene.coordinator.protection.channels.directory["client-3"] = stranger(scene, "client-3")
-        # Those before and after it refuse, one after the other, until it stands alone.
+        # The one before it refuses; then the one that began the ring does, and nobody may take its place.
         with pytest.raises(QuorumError, match="exchange key of client-3 is not signed"):
             scene.total()
-        assert set(scene.coordinator.failures) == set(CLIENTS) - {"client-3"}
+        assert set(scene.coordinator.failures) == {"client-1", "client-2"}
 
     def test_the_key_servers_public_key_on_its_way_to_the_coordinator(self, scene_of):
         scene = scene_of(SERVED, ROWS, min_clients=2)
@@ -660,8 +690,16 @@ class TestSwappedKeys:
 # -- a coordinator that does not follow the protocol -----------------------------------------------------
 
 
-def hop_common(scene, lap=1):
-    return {"public": scene.coordinator.protection.public, "summands": 5, "lap": lap}
+def hop_common(scene, lap=1, closer="client-1"):
+    return {"public": scene.coordinator.protection.public, "summands": 5, "lap": lap, "closer": closer}
+
+
+def handed_over(scene, party, ticket, number=1):
+    """Ask a client for the total of a ring that it began: the reply, or why not."""
+    failures = {}
+    fields = {**hop_common(scene, closer=party), "sum": number, **ticket}
+    found = dict(scene.coordinator.link.ask(RingClient.hand_over, fields, {party: {}}, failures=failures))
+    return found.get(party), failures.get(party, "")
 
 
 def sealed_by_coordinator(scene, party, summands=3):
@@ -674,7 +712,7 @@ def sealed_by_coordinator(scene, party, summands=3):
     key = pair_key(
         coordinator.link.vault["exchange"], coordinator.protection.channels.directory[party][64:], "seal", run
     )
-    return Blob("sealed", seal(key, blob, place(run, number, "hop, lap 1", "coordinator", party)))
+    return Blob("sealed", seal(key, blob, place(run, number, HOP, "coordinator", party)))
 
 
 def own_exchange(scene):
@@ -683,23 +721,30 @@ def own_exchange(scene):
 
 
 class TestDishonestCoordinator:
-    def test_the_last_hop_comes_too_early(self, scene_of):
+    def test_the_ring_is_closed_too_early(self, scene_of):
         scene = made(scene_of, Ring(key_bits=2048), min_clients=3)
-        reply, failure = asked(scene, "client-1", {}, hop_common(scene))
-        assert reply is None
-        assert "OpeningError: running sum of 1 contributions, agreed were at least 3" in failure
         directory = scene.coordinator.protection.channels.directory
-        first, _ = asked(
-            scene, "client-2", {"next": "client-3", "next_exchange": directory["client-3"]}, hop_common(scene)
-        )
-        ticket = {
+        there = {"next": "client-2", "next_exchange": directory["client-2"]}
+        first, _ = asked(scene, "client-1", there, hop_common(scene))
+        back = {
             "incoming": first["hop"],
+            "previous": "client-1",
+            "previous_exchange": directory["client-1"],
+            "next": "client-1",
+            "next_exchange": directory["client-1"],
+        }
+        second, _ = asked(scene, "client-2", back, hop_common(scene))
+        ticket = {
+            "incoming": second["hop"],
             "previous": "client-2",
             "previous_exchange": directory["client-2"],
         }
-        reply, failure = asked(scene, "client-3", ticket, hop_common(scene))
+        reply, failure = handed_over(scene, "client-1", ticket)
         assert reply is None
-        assert "running sum of 2 contributions" in failure
+        assert "OpeningError: running sum of 2 contributions, agreed were at least 3" in failure
+        reply, failure = handed_over(scene, "client-2", ticket)
+        assert reply is None
+        assert "client-2 did not begin lap 1 of sum 1" in failure
 
     def test_it_names_itself_as_the_next_hop(self, scene_of):
         scene = made(scene_of, Ring(key_bits=2048))
@@ -712,11 +757,11 @@ class TestDishonestCoordinator:
         """It would know all but one of the contributions in the total."""
         scene = made(scene_of, Ring(key_bits=2048))
         ticket = {
-            "incoming": sealed_by_coordinator(scene, "client-1"),
+            "incoming": sealed_by_coordinator(scene, "client-2"),
             "previous": "coordinator",
             "previous_exchange": own_exchange(scene),
         }
-        reply, failure = asked(scene, "client-1", ticket, hop_common(scene))
+        reply, failure = asked(scene, "client-2", ticket, hop_common(scene))
         assert reply is None
         assert "told to seal for coordinator" in failure
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tacit.core.errors import MessageError
+from tacit.core.numbers import read_integer
 from tacit.core.shared import Shared
 
 
@@ -89,4 +90,5 @@ def read_log(message: Mapping[str, Any]) -> list[tuple[int, bytes]]:
     if min(lengths, default=0) < 0 or sum(lengths) != len(raw):
         raise MessageError("log entries do not have the lengths that were announced")
     starts = [0, *accumulate(lengths)]
-    return [(message["log/first"] + i, raw[starts[i] : starts[i + 1]]) for i in range(len(lengths))]
+    first = read_integer(message, "log/first", 1)
+    return [(first + i, raw[starts[i] : starts[i + 1]]) for i in range(len(lengths))]

@@ -13,10 +13,12 @@ from typing import Any
 from tacit.core.briefing import read_log
 from tacit.core.counting import check_counted
 from tacit.core.errors import ConfigError, OpeningError, StepError
+from tacit.core.fields import Fields, check_fields
 from tacit.core.layout import Layout
 from tacit.core.manifest import Components, Manifest
 from tacit.core.marks import marked
 from tacit.core.message import Message
+from tacit.core.numbers import read_integer
 from tacit.core.party import Party
 from tacit.core.protection import ClientHalf, Opener, Protection
 from tacit.core.shared import Shared, Total
@@ -43,6 +45,7 @@ def _agree(party: Party, message: Message, assemble: Assemble) -> tuple[Componen
         raise StepError(f"{party.id} is enrolled already, in run {manifest_of(party).run}")
     party.state["manifest"] = message["manifest"]
     components = agreed(party, assemble)
+    check_fields(message, components.protection.field_kinds)
     half = protection_half(party, components)
     for earlier in attempts(party).values():
         for part in (components.method, components.preparation):
@@ -145,6 +148,7 @@ def open_log(party: Party, components: Components, schema: Any, message: Message
                 f"{party.id} knows {position} totals and was handed number {number}: one is missing"
             )
         entry = Message.decode(raw)
+        check_fields(entry, components.protection.field_kinds)
         shared = _applied(party, components, shared, entry)
         position = number
     if entries:
@@ -186,9 +190,9 @@ def initial_values(components: Components, schema: Any, manifest: Manifest) -> S
 def _applied(party: Party, components: Components, shared: Shared, entry: Message) -> Shared:
     """Open one logged total and apply it."""
     least = components.protection.min_contributions(agreed_minimum(party))
-    if entry["contributors"] < least:
+    if (contributors := read_integer(entry, "contributors")) < least:
         raise OpeningError(
-            f"total over {entry['contributors']} contributions, agreed were at least {least}: "
+            f"total over {contributors} contributions, agreed were at least {least}: "
             f"{party.id} does not open it"
         )
     half = protection_half(party, components)
@@ -235,7 +239,7 @@ def contribute(party: Party, message: Message, components: Components, shared: S
     function, _ = marked(part, message["contribution"], "contribution")
     check_counted(manifest_of(party), components.preparation.counts, message["contribution"], shared)
     layout = layout_of(part, message["contribution"], shared.schema, party.cache)
-    number = message["sum"]
+    number = read_integer(message, "sum", 1)
     clear: Mapping[str, Any]
     if components.protection.restarts and party.state.get("sum") == number:
         vector, clear = party.state["vector"], under("clear/", party.state)
@@ -245,7 +249,8 @@ def contribute(party: Party, message: Message, components: Components, shared: S
         clear = {field.name: named[field.name] for field in layout.clear}
         if components.protection.restarts:
             party.state.update({"sum": number, "vector": vector, **over("clear/", clear)})
-    ticket = {**under("ticket/", message), "sum": number}
+    ticket = under("ticket/", message)
+    ticket["sum"] = number
     half = protection_half(party, components)
     protected = half.protect(ticket, vector, layout)
     return Message({**protected, **over("clear/", clear)}) if clear else protected
@@ -253,8 +258,9 @@ def contribute(party: Party, message: Message, components: Components, shared: S
 
 def disclose_total(party: Party, message: Message, components: Components, shared: Shared) -> Message:
     """Open an aggregate that is meant for the coordinator, and hand it over."""
-    if message["contributors"] < components.protection.min_contributions(agreed_minimum(party)):
-        raise OpeningError(f"{message['contributors']} contributions are too few to disclose their total")
+    contributors = read_integer(message, "contributors")
+    if contributors < components.protection.min_contributions(agreed_minimum(party)):
+        raise OpeningError(f"{contributors} contributions are too few to disclose their total")
     half = protection_half(party, components)
     # Opening rounds to the digits that mean something: the rest of a decryption tells of the key.
     return Message(dict(open_entry(components, half, shared.schema, message, party.cache)))
@@ -281,7 +287,8 @@ def show_model(party: Party, message: Message, components: Components, shared: S
 
 def under(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields whose names start with a prefix, without it."""
-    return {name[len(prefix) :]: value for name, value in fields.items() if name.startswith(prefix)}
+    found = {name[len(prefix) :]: value for name, value in fields.items() if name.startswith(prefix)}
+    return Fields(found)
 
 
 def over(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:

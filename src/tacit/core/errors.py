@@ -77,6 +77,16 @@ class MessageError(ProtectionError):
     """Bytes that are not a well-formed message, or values that no message may carry."""
 
 
+class MissingFieldError(MessageError, KeyError):
+    """A message without a field that it must have."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"a message without its field '{name}': this is no genuine message")
+
+    def __str__(self) -> str:
+        return self.public
+
+
 class SecretError(ProtectionError):
     """A secret on its way into a message, a log, a copy or a file."""
 

@@ -91,6 +91,7 @@ class Manifest:
             values["declared"] = msgspec.json.decode(values["declared"], type=dict[str, Any])
         except (ValueError, TypeError) as error:
             raise MessageError(f"what the manifest declares cannot be read: {error}") from None
+        _check_plain(values)
         return cls(**values)
 
     @cached_property
@@ -101,6 +102,22 @@ class Manifest:
     def rng(self, *label: object) -> np.random.Generator:
         """Return public randomness: everybody who has the manifest can repeat it."""
         return generator(b"public", self.seed, *label)
+
+
+def _check_plain(values: Mapping[str, Any]) -> None:
+    """Refuse a manifest that came by wire and whose values are not what their names say."""
+    for name, kind in (("run", str), ("seed", int), ("experiment", bool)):
+        if type(values[name]) is not kind:
+            raise MessageError(
+                f"the manifest's {name} is a {type(values[name]).__name__}, not {kind.__name__}"
+            )
+    parts = values["components"]
+    if not isinstance(parts, Mapping) or parts.keys() != {*Components._fields}:
+        raise MessageError(f"a manifest names {', '.join(Components._fields)} as its components, each once")
+    for kind, part in parts.items():
+        named = isinstance(part, Mapping) and part.keys() == {"name", "config"}
+        if not named or not isinstance(part["name"], str) or not isinstance(part["config"], Mapping):
+            raise MessageError(f"the manifest describes its {kind} by something else than name and settings")
 
 
 def new_run() -> str:

@@ -22,7 +22,7 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 
-from tacit.core.errors import MessageError
+from tacit.core.errors import MessageError, MissingFieldError
 from tacit.core.values import (
     CODES,
     DTYPES,
@@ -80,7 +80,10 @@ class Message(Mapping[str, Any]):
         return message
 
     def __getitem__(self, name: str) -> Any:
-        return self._fields[name]
+        try:
+            return self._fields[name]
+        except KeyError:
+            raise MissingFieldError(name) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fields)

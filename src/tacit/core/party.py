@@ -8,7 +8,7 @@ else survives a step, because on a deployed engine each step is a new process.
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from copy import copy
 from typing import Any
@@ -76,6 +76,7 @@ class Party:
         "cache",
         "id",
         "notes",
+        "roster",
         "state",
         "vault",
     )
@@ -93,6 +94,7 @@ class Party:
         preshared: Callable[[str], tuple[Secret, bytes]] | None = None,  # lasting exchange keys
         earlier: Callable[[str], Party | None] | None = None,  # itself under another manifest, by digest
         charge: Callable[[Charge], None] | None = None,  # counts noise durably, and refuses too much of it
+        roster: Collection[str] = (),  # all clients of the federation, where this site knows them by itself
     ) -> None:
         self.id = id
         self._data = data
@@ -103,6 +105,7 @@ class Party:
         self._preshared = preshared
         self._earlier = earlier
         self._charge = charge
+        self.roster = roster
         self.state = State()
         self.vault = Vault()
         self.cache = {} if cache is None else cache

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.component import Component
+from tacit.core.fields import Kind
 from tacit.core.layout import Layout
 from tacit.core.marks import marked
 from tacit.core.message import Message
@@ -55,6 +56,9 @@ class Protection(Component):
     # show for a field instead of its name.
     key_fields: ClassVar[Collection[str]] = ()
     field_names: ClassVar[Mapping[str, str]] = {}
+
+    # What the fields of its asks hold; checked before any of its steps.
+    field_kinds: ClassVar[Mapping[str, Kind]] = {}
 
     if TYPE_CHECKING:
 

@@ -21,6 +21,7 @@ from tacit.core.layout import Layout
 from tacit.core.manifest import Components
 from tacit.core.marks import marked
 from tacit.core.message import Message
+from tacit.core.numbers import read_integer
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
 
@@ -42,7 +43,7 @@ def change_contribution(party: Party, message: Message, components: Components, 
         raise StepError(f"{party.id} never contributed '{name}', or has withdrawn it: nothing to take back")
     _same_columns(party, shared)
     # "All" are those that it brought, if it did: a client may have more rows by now.
-    start, stop = message.get("rows") or (known[:2] if known else (0, party.data.rows))
+    start, stop = _read_rows(message) or (known[:2] if known else (0, party.data.rows))
     _check_rows(party, name, (start, stop), ledger)
     with party.only_rows(start, stop):
         function, _ = marked(components.method, message["contribution"], "contribution")
@@ -55,7 +56,8 @@ def change_contribution(party: Party, message: Message, components: Components, 
             "rows back, then withdraw them"
         )
     party.state[LEDGER] = {**ledger, name: (start, stop, digest)}
-    ticket = {**under("ticket/", message), "sum": message["sum"]}
+    ticket = under("ticket/", message)
+    ticket["sum"] = read_integer(message, "sum", 1)
     return protection_half(party, components).protect(ticket, sign * vector, layout)
 
 
@@ -76,6 +78,16 @@ def _same_columns(party: Party, shared: Shared) -> None:
     odd = [name for name in {**agreed, **own} if agreed.get(name) != own.get(name)]
     what = f"'{odd[0]}' is not the same in both" if odd else "their order or the task differs"
     raise SchemaError(f"{party.id} has other columns than the federation agreed on: {what}")
+
+
+def _read_rows(message: Message) -> tuple[int, int] | None:
+    """Return the first row and the one after the last that are asked for; None for all."""
+    if (rows := message.get("rows")) is None:
+        return None
+    if not isinstance(rows, tuple) or len(rows) != 2:
+        raise MessageError(f"rows are a {type(rows).__name__}: give the first and the one after the last")
+    named = dict(zip(("first", "last"), rows, strict=True))
+    return read_integer(named, "first"), read_integer(named, "last")
 
 
 def _check_rows(party: Party, name: str, rows: tuple[int, int], ledger: Mapping[str, Any]) -> None:
@@ -100,9 +112,10 @@ def _check_rows(party: Party, name: str, rows: tuple[int, int], ledger: Mapping[
 def open_standing_total(party: Party, message: Message, components: Components, shared: Shared) -> Message:
     """Open the standing total, make a model of it, and show it to the experimenter if there is one."""
     least = components.protection.min_contributions(agreed_minimum(party))
-    if message["clients"] < least or 0 < message["changed"] < least:
+    clients, changed = read_integer(message, "clients"), read_integer(message, "changed")
+    if clients < least or 0 < changed < least:
         raise OpeningError(
-            f"total over {message['clients']} clients of which {message['changed']} changed, agreed were at "
+            f"total over {clients} clients of which {changed} changed, agreed were at "
             f"least {least}: {party.id} does not open it"
         )
     total = open_entry(components, protection_half(party, components), shared.schema, message, party.cache)

@@ -25,8 +25,10 @@ from tacit.core.client import (
     show_model,
 )
 from tacit.core.errors import MessageError, ReplayError, StepError, TacitError, nearest
+from tacit.core.fields import check_fields
 from tacit.core.marks import marked
 from tacit.core.message import DEFAULT_LIMIT, Message
+from tacit.core.numbers import MOST, read_integer
 from tacit.core.parallel import cpu_seconds
 from tacit.core.party import Party
 from tacit.core.snapshot import restore_replica
@@ -72,10 +74,11 @@ def perform(
     try:
         with party.transaction():
             message = _merge(call, _job(party, call, job, limit))
-            _check_serial(party, message["$serial"])
+            serial = read_integer(message, "$serial")
+            _check_serial(party, serial)
             reply = _run_step(party, message, assemble)
-            party.state["$serial"] = message["$serial"]
-            raw = _reply(party, message["$serial"], reply, started)
+            party.state["$serial"] = serial
+            raw = _reply(party, serial, reply, started)
             # Stored with the state it belongs to. A failure is not stored: it changed nothing, and it
             # must not displace the reply that a repeated ask is still owed.
             if keep_reply:
@@ -98,13 +101,14 @@ def _job(party: Party, call: Message, raw: bytes, limit: int) -> Message | None:
         found = call, bytes.fromhex(call.digest())
         party.cache["call"] = found
     party.asked = found[1]
-    return untagged(job or Message(), channel, *ask_context(call["$serial"], party.id, found[1]))
+    serial = read_integer(call, "$serial")
+    return untagged(job or Message(), channel, *ask_context(serial, party.id, found[1]))
 
 
 def _sent(party: Party, serial: object, reply: Message) -> bytes:
     """Encode a reply, with its tag where there is a channel."""
     channel = party.vault.get("channel")
-    if channel is None or not isinstance(serial, int) or serial < 0:
+    if channel is None or type(serial) is not int or not 0 <= serial <= MOST:
         return reply.encode()
     return tagged(reply, channel, *reply_context(serial, party.id)).encode()
 
@@ -127,15 +131,14 @@ def _merge(call: Message, job: Message | None) -> Message:
     return call | job
 
 
-def _check_serial(party: Party, serial: object) -> None:
-    if type(serial) is not int:  # NaN, for one, is never older than anything
-        raise MessageError(f"an ask's serial number is a {type(serial).__name__}, not a whole number")
+def _check_serial(party: Party, serial: int) -> None:
     last = party.state.get("$serial", -1)
     if serial <= last:
         raise ReplayError(f"{party.id} answered ask {last} already and refuses ask {serial}: it is a replay")
 
 
 def _run_step(party: Party, message: Message, assemble: Assemble) -> Message:
+    check_fields(message, {})
     kind, _, name = message["$step"].partition(".")
     if kind == "client" and name in ("enrol", "enrol_service"):
         return (enrol if name == "enrol" else enrol_service)(party, message, assemble)
@@ -143,6 +146,7 @@ def _run_step(party: Party, message: Message, assemble: Assemble) -> Message:
     if message["$manifest"] != enrolled_digest(party):
         raise StepError(f"{party.id} did not agree to manifest {message['$manifest'][:12]}…: enrol it first")
     components = agreed(party, assemble)
+    check_fields(message, components.protection.field_kinds)
     shared = follow(party, components, message)
     if kind == "client":
         if shared is None:

@@ -177,6 +177,7 @@ def party_of(folder: SiteFolder, settings: Settings) -> Party:
             preshared=folder.standing,
             earlier=lambda manifest: folder.store.recalled(manifest, party()),
             charge=None if experiment else charge,  # public rows have nothing to spend
+            roster=folder.roster.clients,
         )
         return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import signal
 import subprocess
 import sys
@@ -74,17 +75,18 @@ def launch(
         "out": str(out),
         "coordinator": str(coordinator.path.absolute()),
         "resume": "yes" if resume else "",
+        "launch": secrets.token_hex(8),
     }
     folder = RunFolder(out / run)
     told = EventFile.length(folder) if resume else 0
     with _set_aside(folder.path / "result.json"):
         try:
             with _started(settings.flower.superlink, config, {**environment, **QUIET}) as process:
-                _follow(process, folder.path, subscribers, told)
+                _follow(process, folder, subscribers, told, config["launch"])
         except KeyboardInterrupt as error:
-            _note(folder, error)
+            _note(folder, error, config["launch"])
             raise
-        return _finished(process, folder)
+        return _finished(process, folder, config["launch"])
 
 
 @contextmanager
@@ -165,11 +167,21 @@ def _started(
             run.last = " / ".join(line.strip() for line in run.text().splitlines()[-6:] if line.strip())
 
 
-def _follow(run: _Run, folder: Path, subscribers: tuple[Subscriber, ...], place: int) -> None:
+def _result_of(folder: RunFolder, launch: str) -> dict[str, Any] | None:
+    """Return the result of this launch; one that an earlier attempt wrote late is not it."""
+    if not (folder.path / "result.json").is_file():
+        return None
+    result = folder.result()
+    return result if result.get("launch") == launch else None
+
+
+def _follow(
+    run: _Run, folder: RunFolder, subscribers: tuple[Subscriber, ...], place: int, launch: str
+) -> None:
     """Hand on events, from a place in their file on, until the run is over."""
-    path = folder / "events.jsonl"
+    path = folder.path / "events.jsonl"
     while True:
-        over = run.process.poll() is not None or (folder / "result.json").is_file()
+        over = run.process.poll() is not None or _result_of(folder, launch) is not None
         if path.is_file():
             with path.open("rb") as file:
                 file.seek(place)
@@ -200,23 +212,23 @@ def read_event(line: bytes) -> tuple[int, Event]:
     return fields["n"], msgspec.convert(fields, kind)
 
 
-def _note(folder: RunFolder, error: BaseException) -> None:
+def _note(folder: RunFolder, error: BaseException, launch: str) -> None:
     """Say in the run folder, if there is one, why the run stopped."""
     if not folder.path.is_dir():
         return
     # The coordinator's half may still write what it knows, but not that it was stopped on purpose.
     until = time.monotonic() + FAREWELL
-    while not (there := (folder.path / "result.json").is_file()) and time.monotonic() < until:
+    while (known := _result_of(folder, launch)) is None and time.monotonic() < until:
         time.sleep(LOOK)
-    known = folder.result() if there else {"run": folder.path.name}
+    known = known or {"run": folder.path.name, "launch": launch}
     with suppress(UnavailableError):
         folder.write_json("result.json", {**known, "error": facts(error)})
 
 
-def _finished(run: _Run, folder: RunFolder) -> Finished:
-    if not (folder.path / "result.json").is_file():
+def _finished(run: _Run, folder: RunFolder, launch: str) -> Finished:
+    result = _result_of(folder, launch)
+    if result is None:
         raise FederationError(f"the run ended without a result. Flower says: {run.last or 'nothing'}")
-    result = folder.result()
     if error := result.get("error"):
         kind = getattr(errors, error["type"], None)
         if isinstance(kind, type) and issubclass(kind, TacitError):

@@ -1,8 +1,8 @@
 """The ServerApp of every method: the coordinator's half of a run, on the SuperLink's machine.
 
 Its configuration (``--run-config``) carries the run's settings, its id, the folder for run folders, that of
-the coordinator's keys, and whether it goes on with a run that was stopped; what the run gives is written to
-its run folder, as on the embedded engine.
+the coordinator's keys, whether it goes on with a run that was stopped, and by which word whoever launched it
+knows its result; what the run gives is written to its run folder, as on the embedded engine.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def main(grid: Grid, context: Context) -> None:
         )
         federation = DeployedFederation(settings, SiteFolder(config["coordinator"]), grid)
         resume = read_checkpoint(config["run"], config["out"]) if config.get("resume") else None
-        execute(settings, federation=federation, run=config["run"], resume=resume)
+        execute(
+            settings, federation=federation, run=config["run"], resume=resume, launch=config.get("launch", "")
+        )
     except TacitError as error:
         _tell(config, error)
         # Flower's log gets what everybody may know; the rest is in the run folder.
@@ -49,4 +51,6 @@ def _tell(config: dict[str, str], error: TacitError) -> None:
     folder = RunFolder(Path(config["out"]) / config["run"])
     if not (folder.path / "result.json").is_file():
         folder.path.mkdir(parents=True, exist_ok=True)
-        folder.write_json("result.json", {"run": config["run"], "error": facts(error)})
+        folder.write_json(
+            "result.json", {"run": config["run"], "launch": config.get("launch", ""), "error": facts(error)}
+        )

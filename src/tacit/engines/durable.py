@@ -47,7 +47,7 @@ class DurableEngine:
         self._store, self._run, self._batch = store, run, batch
         self._names, self._services = tuple(names), tuple(services)
         self._assemble = assemble
-        self._sites = Sites(holdings, assemble, seed=seed, limit=DEFAULT_LIMIT)
+        self._sites = Sites(holdings, assemble, seed=seed, limit=DEFAULT_LIMIT, roster=self._names)
 
     def parties(self, role: str = "client") -> Sequence[str]:
         """Return the names of the parties of a role, in party order."""

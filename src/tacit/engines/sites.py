@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from types import FrameType
@@ -40,7 +40,8 @@ class Sites:
     """The parties of this process, made when first asked.
 
     ``seed`` makes their own randomness repeatable, as an experiment needs it. If ``cold``, they forget after
-    each step all that a new process would not have.
+    each step all that a new process would not have. ``roster`` names the clients that they know of: all that
+    hold rows, if left out.
     """
 
     def __init__(
@@ -52,9 +53,11 @@ class Sites:
         cold: bool = False,
         keep_replies: bool = False,
         limit: int,
+        roster: Sequence[str] | None = None,
     ) -> None:
         self._holdings, self._assemble, self._seed, self._cold = holdings, assemble, seed, cold
         self._index = {name: index for index, name in enumerate(holdings.names)}
+        self._roster = tuple(holdings.names if roster is None else roster)
         self._settings = {"keep_reply": keep_replies, "limit": limit}
         self._cache: dict[Any, Any] = {}
         self._parties: dict[str, Party] = {}
@@ -71,6 +74,7 @@ class Sites:
                 holdout=_no_rows if index is None else partial(self._holdings.aside, index),
                 cache=self._cache,
                 pinned=partial(pinned_identity, self._seed),
+                roster=self._roster,
             )
         return self._parties[name]
 

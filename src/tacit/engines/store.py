@@ -3,6 +3,9 @@
 On a deployed engine every step is a new process. A step therefore begins by reading the party's state and
 vault and ends by writing both in one transaction: either all that the step did is kept, or nothing, the
 same rule as in memory. The vault is written under a key that is not in the file.
+
+A party that has forgotten a step would take it once more. So the file holds a checksum over all its rows,
+which every step brings up to date and every process checks when it opens the file.
 """
 
 from __future__ import annotations
@@ -11,10 +14,12 @@ import hashlib
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
+import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
@@ -33,6 +38,11 @@ CREATE TABLE IF NOT EXISTS parties (
     PRIMARY KEY (run, party)
 ) WITHOUT ROWID
 """
+CHECKSUM = (
+    "CREATE TABLE IF NOT EXISTS checksum (only INTEGER PRIMARY KEY CHECK (only = 0), digest BLOB NOT NULL)"
+)
+DAMAGE = (sqlite3.Error, UnicodeDecodeError)  # what the database says of a file that is not whole
+FORMAT = 2  # from which on there is a checksum; a file from before gets one
 
 
 class PartyStore:
@@ -62,9 +72,29 @@ class PartyStore:
             if not path.exists():
                 os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
             with closing(self._connected()) as connection:
-                connection.execute(TABLE)
-        except (OSError, sqlite3.Error) as error:
-            raise UnavailableError(f"the state database {path} cannot be opened: {error}") from None
+                connection.execute("BEGIN IMMEDIATE")
+                self._check(connection)
+                connection.execute("COMMIT")
+        except (OSError, *DAMAGE) as error:
+            raise UnavailableError(
+                f"the state database {path} cannot be opened: {error}. See to room and permissions, or put a "
+                "copy back"
+            ) from None
+
+    def _check(self, connection: sqlite3.Connection) -> None:
+        """Make what is not there yet, and refuse a file that has lost something."""
+        connection.execute(TABLE)
+        connection.execute(CHECKSUM)
+        found = _digest(connection.execute("SELECT * FROM parties"))
+        if connection.execute("PRAGMA user_version").fetchone()[0] < FORMAT:
+            connection.execute("INSERT OR REPLACE INTO checksum VALUES (0, ?)", (found,))
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+        elif connection.execute("SELECT digest FROM checksum").fetchall() != [(found,)]:
+            raise ProtectionError(
+                f"the state database {self.path} is not what was written last: it was damaged, or lost a "
+                "journal. What this site has answered is not known any more, and it could answer twice: put "
+                "a copy back, or take part in new runs with a new file"
+            )
 
     def _connected(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
@@ -94,7 +124,7 @@ class PartyStore:
     def _guarded(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except DAMAGE as error:
             raise UnavailableError(
                 f"the state database {self.path} cannot be used: {error}. Nothing of this step was kept: "
                 "make room and see to the permissions, or put a copy back"
@@ -115,7 +145,10 @@ class PartyStore:
     def forget(self, run: str) -> None:
         """Remove all that is remembered of a run, its keys too."""
         with self._guarded(), closing(self._connected()) as connection:
-            connection.execute("DELETE FROM parties WHERE run = ?", (run,))
+            connection.execute("BEGIN IMMEDIATE")
+            with _summed(connection, "run = ?", (run,)):
+                connection.execute("DELETE FROM parties WHERE run = ?", (run,))
+            connection.execute("COMMIT")
 
     def _read(self, connection: sqlite3.Connection, run: str, party: Party) -> None:
         query = "SELECT state, vault FROM parties WHERE run = ? AND party = ?"
@@ -140,12 +173,33 @@ class PartyStore:
         nonce = os.urandom(NONCE)
         sealed = nonce + self._cipher.encrypt(nonce, vault, _place(run, party, state))
         row = (run, party, state, sealed, time.time())
-        connection.execute("INSERT OR REPLACE INTO parties VALUES (?, ?, ?, ?, ?)", row)
-        connection.execute(
-            "DELETE FROM parties WHERE run NOT IN "
-            "(SELECT run FROM parties GROUP BY run ORDER BY MAX(written) DESC LIMIT ?)",
-            (KEPT_RUNS,),
-        )
+        with _summed(connection, "run = ? AND party = ?", (run, party)):
+            connection.execute("INSERT OR REPLACE INTO parties VALUES (?, ?, ?, ?, ?)", row)
+        rows = connection.execute("SELECT run FROM parties GROUP BY run ORDER BY MAX(written) DESC")
+        for (old,) in rows.fetchall()[KEPT_RUNS:]:
+            with _summed(connection, "run = ?", (old,)):
+                connection.execute("DELETE FROM parties WHERE run = ?", (old,))
+
+
+@contextmanager
+def _summed(connection: sqlite3.Connection, which: str, values: Sequence[str]) -> Iterator[None]:
+    """Bring the checksum up to date with what the block makes of some rows."""
+    query = f"SELECT * FROM parties WHERE {which}"
+    before = _digest(connection.execute(query, values))
+    yield
+    after = _digest(connection.execute(query, values))
+    ((total,),) = connection.execute("SELECT digest FROM checksum").fetchall()
+    changed = bytes(a ^ b ^ c for a, b, c in zip(total, before, after, strict=True))
+    connection.execute("UPDATE checksum SET digest = ?", (changed,))
+
+
+def _digest(rows: Iterable[Sequence[Any]]) -> bytes:
+    """Return a digest of rows in any order, so that one can be taken out of it and another put in."""
+    total = 0
+    for row in rows:
+        encoded = msgspec.msgpack.encode(list(row))
+        total ^= int.from_bytes(hashlib.sha256(encoded).digest(), "little")
+    return total.to_bytes(32, "little")
 
 
 def _written(vault: Vault) -> bytes:

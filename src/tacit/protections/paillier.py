@@ -14,10 +14,12 @@ from typing import Any, ClassVar, Literal
 
 from tacit.core.client import check_opening
 from tacit.core.errors import ConfigError, ProtectionError
+from tacit.core.fields import BLOB, INTEGERS, Kind, check_fields
 from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.marks import step
 from tacit.core.message import Message
+from tacit.core.numbers import MOST_SUMMANDS, read_integer
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Place, Promises
@@ -57,6 +59,7 @@ class Paillier(Protection):
     authenticated: ClassVar[bool] = True
     key_fields: ClassVar[Collection[str]] = KEY_FIELDS
     field_names: ClassVar[Mapping[str, str]] = {**FIELD_NAMES, "signed": "public key"}
+    field_kinds: ClassVar[Mapping[str, Kind]] = KeyTerms.field_kinds
 
     holder: Literal["key-server", "clients"] = "key-server"
     key_bits: int = 3072
@@ -168,6 +171,7 @@ class PaillierCoordinator(AuthenticatedCoordinator):
             self.relay.prepare({})
             return
         for _, reply in self.link.ask(KeyServer.serve_key, parties=[KEY_SERVER]):
+            check_fields(reply, {"public": BLOB})
             self.signed = reply["public"].data
             pinned, run = self.link.pinned(KEY_SERVER), self.link.manifest.digest
             self._served_key = checked_key(self.signed, pinned, "paillier", KEY_SERVER, run)
@@ -183,6 +187,7 @@ class PaillierCoordinator(AuthenticatedCoordinator):
         if self.relay:
             return total
         opened = dict(self.link.ask(KeyServer.open_total, total, parties=[KEY_SERVER]))[KEY_SERVER]
+        check_fields(opened, {"integers": INTEGERS})
         return {"integers": opened["integers"], "summands": total["summands"]}
 
     def _add_up(self, pending: PendingSum) -> dict[str, Any]:
@@ -238,7 +243,7 @@ class PaillierClient(SharedKeyClient):
         """Encrypt this party's vector."""
         from tacit.crypto.paillier import Packing
 
-        code = self._settings.code(layout, ticket["summands"])
+        code = self._settings.code(layout, read_integer(ticket, "summands", 1, MOST_SUMMANDS))
         integers = code.encode(vector)
         packing = Packing(self._settings.bits, code.guard_bits)
         return Message(cipher=Blob("cipher", self._encryption_key(ticket).encrypt(integers, packing)))
@@ -258,7 +263,7 @@ class PaillierClient(SharedKeyClient):
         """Open with the shared key."""
         from tacit.crypto.paillier import PrivateKey, read_header
 
-        code = self._settings.code(layout, total["summands"])
+        code = self._settings.code(layout, read_integer(total, "summands", 1, MOST_SUMMANDS))
         blob = cipher_of(total)
         private, header = self.key.fitting(PrivateKey.from_secret, lambda key: read_header(key.public, blob))
         check_opening(self.party, self._settings, header.summands)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tacit.core.fields import VECTOR, Kind
 from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.message import Message
@@ -16,6 +17,7 @@ from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Place, Promises
 from tacit.core.protection import Protection, Vector
 from tacit.protections.keys.authenticated import (
+    FIELD_KINDS,
     FIELD_NAMES,
     AuthenticatedClient,
     AuthenticatedCoordinator,
@@ -39,6 +41,7 @@ class Plain(Protection):
     incremental: ClassVar[bool] = True
     shows_contributions: ClassVar[bool] = True
     field_names: ClassVar[Mapping[str, str]] = FIELD_NAMES
+    field_kinds: ClassVar[Mapping[str, Kind]] = {**FIELD_KINDS, "vector": VECTOR}
 
     opens: Place = "coordinator"
 

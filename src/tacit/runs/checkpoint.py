@@ -1,14 +1,15 @@
 """Checkpoints: what a run has learnt after each round, so that it can go on after whatever stopped it.
 
-``checkpoint.bin`` is one message in Tacit's own encoding: settings, agreed schema, how far the run was, the
-shared values where they may be seen, and the scores of the rounds so far. A client's batches depend on its
-site's secret and the number of the round only, so a run that goes on ends with the same model as one that
-was never stopped, bit for bit where sums are plain or in fixed point. Nothing secret is in it: keys are
-agreed anew. Where totals open at the sites of a deployment, the model is not in it either.
+``checkpoint.bin`` is one message in Tacit's own encoding, after its digest: settings, agreed schema, how far
+the run was, the shared values where they may be seen, and the scores of the rounds so far. A client's batches
+depend on its site's secret and the number of the round only, so a run that goes on ends with the same model
+as one that was never stopped, bit for bit where sums are plain or in fixed point. Nothing secret is in it:
+keys are agreed anew. Where totals open at the sites of a deployment, the model is not in it either.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from tacit.core.errors import ConfigError, MessageError, nearest
+from tacit.core.errors import ConfigError, TacitError, nearest
 from tacit.core.events import Evaluated, Events
 from tacit.core.message import Message
 from tacit.core.snapshot import Snapshot
@@ -25,6 +26,7 @@ from tacit.data.table import Table
 from tacit.runs.folder import CHECKPOINT, RESULT, RunFolder
 from tacit.runs.settings import Settings
 
+MARK = b"tacit checkpoint 2\n"  # then the digest of the message, and the message
 SCORES = ("accuracy", "f1", "loss", "r2", "rmse")
 
 
@@ -50,7 +52,8 @@ class Checkpoint:
         """Write the checkpoint into the run's folder."""
         settings, rounds = map(msgspec.json.encode, (self.settings.as_tables(), self.rounds))
         message = Message({"settings": settings, "rounds": rounds, **self.kept.to_message()})
-        self.folder.write(CHECKPOINT, message.encode())
+        raw = message.encode()
+        self.folder.write(CHECKPOINT, MARK + hashlib.sha256(raw).digest() + raw)
 
 
 class Keeper:
@@ -93,14 +96,25 @@ def read_checkpoint(run: str, out: str = "runs") -> Checkpoint:
     """Find a run that was stopped, by id or folder; "latest" is the newest that has a checkpoint."""
     folder = RunFolder(_found(run, out))
     try:
-        message = Message.decode((folder.path / CHECKPOINT).read_bytes())
+        message = Message.decode(_whole((folder.path / CHECKPOINT).read_bytes()))
         tables = msgspec.json.decode(message["settings"], type=dict[str, Any])
         rounds = msgspec.json.decode(message["rounds"], type=list[dict[str, Any]])
         settings = Settings.from_tables(tables)
         kept = Snapshot.from_message(message, Schema.from_message)
-    except (OSError, KeyError, TypeError, MessageError, msgspec.MsgspecError) as error:
+    except (OSError, KeyError, TypeError, ValueError, TacitError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{folder.path / CHECKPOINT} cannot be read: {error}") from None
     return Checkpoint(folder, settings, kept, rounds)
+
+
+def _whole(raw: bytes) -> bytes:
+    """Return the message of a checkpoint, if nothing of it was changed since it was written."""
+    start = len(MARK) + hashlib.sha256().digest_size
+    if raw[: len(MARK)] != MARK:
+        earlier = "an earlier release wrote it" if raw[:3] == b"TCT" else "it is damaged"
+        raise ConfigError(f"{earlier}: start the run again, or go on with the release that began it")
+    if hashlib.sha256(raw[start:]).digest() != raw[len(MARK) : start]:
+        raise ConfigError("it is damaged, its digest is another: put a copy back, or start the run again")
+    return raw[start:]
 
 
 def _found(run: str, out: str) -> Path:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -65,6 +67,22 @@ class RunFolder:
         """Return the newest run beside this one that began later and has no result, if there is one."""
         later = [folder for folder in _unfinished(self.path.parent) if folder.age(EVENTS) > self.age(RESULT)]
         return max(later, key=lambda folder: folder.age(EVENTS), default=None)
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Let no other process work on the run within the block, however this one ends."""
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(handle)
+            raise UnavailableError(
+                f"another process still works on run {self.path.name}: wait until it is done, or stop it"
+            ) from None
+        try:
+            yield
+        finally:
+            os.close(handle)
 
     @property
     def is_unfinished(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ from tacit.federation import Federation
 from tacit.ledger.exposure import ExposureLedger
 from tacit.ledger.sentences import exposes_one, sentences
 from tacit.methods.base import Model
-from tacit.runs.checkpoint import Checkpoint, Keeper
+from tacit.runs.checkpoint import Checkpoint, Keeper, read_checkpoint
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import EventFile, RunFolder
 from tacit.runs.repeat import command
@@ -47,20 +47,36 @@ def execute(
     federation: Federation | None = None,
     run: str | None = None,
     resume: Checkpoint | None = None,
+    launch: str = "",
 ) -> Finished:
     """Run a job and write its folder.
 
     Subscribers get every event; a progress bar, for instance. ``federation`` says where to run, if not on
     one embedded here that the settings describe. ``resume`` is a run of these settings that was stopped: it
-    goes on from there, in its own folder.
+    goes on from there, in its own folder. ``launch`` stands in the result, for whoever waits for it.
     """
     settings.check()
-    if resume:
-        resume.begin()
     run = resume.run if resume else run or new_run()
     federation = federation or build_federation(settings)
     folder = resume.folder if resume else RunFolder.create(settings.run.out, run)
-    result = _header(settings, run, folder)
+    with folder.claimed():
+        if resume:
+            resume = read_checkpoint(str(folder.path))  # as the process that had the folder before left it
+            resume.begin()
+        return _execute(settings, subscribers, federation, run, folder, resume, launch)
+
+
+def _execute(
+    settings: Settings,
+    subscribers: Sequence[Subscriber],
+    federation: Federation,
+    run: str,
+    folder: RunFolder,
+    resume: Checkpoint | None,
+    launch: str,
+) -> Finished:
+    """Run a job in a folder that no other process works on."""
+    result = {**_header(settings, run, folder), **({"launch": launch} if launch else {})}
     exposure, notes = ExposureLedger(), list[dict[str, str]]()
 
     def note(number: int, event: Event) -> None:

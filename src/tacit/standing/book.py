@@ -6,7 +6,8 @@ no secret, and no client's vector where the protection hides it.
 
 What was opened can be added to and subtracted from what is opened next
 (:mod:`tacit.standing.differencing`). So the book keeps of every total that was opened, or may have been,
-which contributions were in it.
+which contributions were in it. A book that has lost something of all this says so when it is opened
+(:mod:`tacit.standing.chain`).
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ import msgspec
 from tacit.core.errors import ConfigError, TacitError, UnavailableError
 from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.snapshot import EnrolledParty
+from tacit.standing.chain import TABLE as LINKS
+from tacit.standing.chain import Chain
 from tacit.standing.differencing import Line, Lines
 
-FORMAT = 3
+FORMAT = 4
 MARK = 0x7461_6369  # SQLite's application id of a book
 PATIENCE = 5.0  # seconds to wait for another process
 TABLES = """
@@ -68,6 +71,7 @@ class Book:
         if new:
             path.touch(0o600)
         self._base = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
+        self._chain = Chain(self._base, path)
         try:
             if not new:
                 self._check()  # before anything is changed in a file that may be somebody else's
@@ -77,9 +81,10 @@ class Book:
             self._base.execute("PRAGMA synchronous = FULL")
             with self.writing():
                 self._check() if not new else self._make()
+                self._chain.check()
         except BaseException as error:
             self._base.close()
-            if isinstance(error, sqlite3.DatabaseError):
+            if isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError):
                 raise self._failed(error) from None
             raise
 
@@ -89,7 +94,7 @@ class Book:
             if self.fact("federation"):  # else it is what a start left that was interrupted
                 raise ConfigError(f"{self.path.parent} holds a standing federation already: choose another")
             return
-        for statement in TABLES.split(";"):
+        for statement in (*TABLES.split(";"), LINKS):
             self._base.execute(statement)
         self._base.execute(f"PRAGMA application_id = {MARK}")
         self._base.execute(f"PRAGMA user_version = {FORMAT}")
@@ -117,12 +122,15 @@ class Book:
         """Run the block as one transaction: all of it, or nothing."""
         try:
             self._base.execute("BEGIN IMMEDIATE")
+            self._chain.begin()
             yield
+            self._chain.link()
             self._base.execute("COMMIT")
+            self._chain.keep()
         except BaseException as error:
             if self._base.in_transaction:  # some errors have ended it already
                 self._base.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, sqlite3.Error | OSError | UnicodeDecodeError):
                 raise self._failed(error) from None
             raise
 
@@ -136,7 +144,7 @@ class Book:
         rows = self._all(query, values)
         return rows[0][0] if rows else None
 
-    def _failed(self, error: sqlite3.Error) -> TacitError:
+    def _failed(self, error: sqlite3.Error | OSError | UnicodeDecodeError) -> TacitError:
         """Translate an error of the database for whoever works with the book."""
         if "locked" in str(error):
             return UnavailableError(f"another process works on {self.path.parent}: wait until it is done")
@@ -156,7 +164,9 @@ class Book:
 
     def note(self, name: str, fields: Mapping[str, Any]) -> None:
         """Write something down under a name, in place of what was there."""
-        self._base.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, Message(fields).encode()))
+        row = (name, Message(fields).encode())
+        self._base.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", row)
+        self._chain.wrote("facts", name, [row])
 
     # -- parties -----------------------------------------------------------------------------------
 
@@ -169,7 +179,9 @@ class Book:
         """Write down who has enrolled, and what each was told."""
         self._base.execute("DELETE FROM parties")
         query = "INSERT INTO parties (name, known, protection) VALUES (?, ?, ?)"
-        self._base.executemany(query, list(parties))
+        rows = list(parties)
+        self._base.executemany(query, rows)
+        self._chain.wrote("parties", "all", rows)
 
     # -- contributions -----------------------------------------------------------------------------
 
@@ -189,7 +201,9 @@ class Book:
 
     def enter(self, line: Contribution) -> None:
         """Write a line, or write it anew."""
-        self._base.execute("INSERT OR REPLACE INTO contributions VALUES (?, ?, ?, ?, ?)", line)
+        row = (*line[:4], int(line.present))  # as the database gives it back
+        self._base.execute("INSERT OR REPLACE INTO contributions VALUES (?, ?, ?, ?, ?)", row)
+        self._chain.wrote("contributions", line.id, [row])
 
     # -- openings ----------------------------------------------------------------------------------
 
@@ -213,7 +227,8 @@ class Book:
         """Write down that a total is being opened; the present one, if none is given."""
         packed = _packed(self.total() if lines is None else lines)
         if not self._one("SELECT COUNT(*) FROM openings WHERE lines = ?", (packed,)):
-            self._base.execute("INSERT INTO openings (lines) VALUES (?)", (packed,))
+            number = self._base.execute("INSERT INTO openings (lines) VALUES (?)", (packed,)).lastrowid
+            self._chain.wrote("openings", number, [(number, packed)])
 
     def announce(self, lines: Lines) -> None:
         """Write down which total is about to open: after a crash nobody knows whether it did."""

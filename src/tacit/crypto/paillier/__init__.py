@@ -14,6 +14,7 @@ from __future__ import annotations
 from gmpy2 import mpz
 
 from tacit.core.errors import ProtectionError
+from tacit.crypto.paillier.blinding import blind, unblind
 from tacit.crypto.paillier.blob import (
     Header,
     check_invertible,
@@ -33,8 +34,10 @@ __all__ = [
     "PublicKey",
     "ShortKeyWarning",
     "add_blobs",
+    "blind",
     "make_keys",
     "read_header",
+    "unblind",
 ]
 
 

@@ -15,6 +15,7 @@ from math import sqrt
 from typing import Any, ClassVar, Literal
 
 from tacit.core.errors import ConfigError
+from tacit.core.fields import SHAPES, Kind
 from tacit.core.layout import Field, Layout
 from tacit.core.link import Link
 from tacit.core.party import Party
@@ -57,6 +58,7 @@ class CKKS(Protection):
         **dict.fromkeys(("columns", "slots"), "public key"),
         "evaluation": "rotation keys",
     }
+    field_kinds: ClassVar[Mapping[str, Kind]] = {**KeyTerms.field_kinds, "columns": SHAPES}
 
     parameters: Literal["auto", "coefficients", "sum", "sum-compact", "product", "product-small"] = "auto"
     maker: str = ""

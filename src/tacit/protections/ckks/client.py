@@ -9,6 +9,7 @@ from tacit.core.client import check_opening
 from tacit.core.errors import ProtectionError
 from tacit.core.layout import Layout
 from tacit.core.message import Message
+from tacit.core.numbers import MOST_SUMMANDS, read_integer
 from tacit.core.party import Party
 from tacit.core.protection import Vector
 from tacit.core.secret import Secret
@@ -30,7 +31,7 @@ class CKKSClient(SharedKeyClient):
 
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Encrypt this party's vector."""
-        summands = ticket["summands"]
+        summands = read_integer(ticket, "summands", 1, MOST_SUMMANDS)
         if found := self._settings.columns(layout):
             field, used = found
             matrix = vector.reshape(field.shape or ()) / (field.bound or 1.0)

@@ -14,6 +14,7 @@ from typing import Any
 from tacit.core.client import enrolled_digest
 from tacit.core.errors import ProtectionError
 from tacit.core.exposure import COORDINATOR
+from tacit.core.fields import BYTES, NAMES, ROWS, Kind
 from tacit.core.link import Link
 from tacit.core.party import Party
 from tacit.core.protection import ClientHalf, CoordinatorHalf
@@ -24,6 +25,8 @@ FIELD_NAMES = {  # words for fields of messages, in an exposure report
     **dict.fromkeys(("exchange", "exchanges"), "signed exchange keys"),
     "names": "names of the clients",
 }
+
+FIELD_KINDS: Mapping[str, Kind] = {"exchange": BYTES, "exchanges": ROWS, "names": NAMES}
 
 
 class Channels:

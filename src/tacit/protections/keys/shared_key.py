@@ -20,13 +20,14 @@ import struct
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from tacit.core.errors import ProtectionError
+from tacit.core.errors import MessageError, ProtectionError
 from tacit.core.exposure import COORDINATOR
+from tacit.core.fields import BLOB, FLAG, TEXT, Kind
 from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.party import Party
@@ -45,6 +46,13 @@ FIELD_NAMES = {
     **dict.fromkeys(KEY_FIELDS, "the federation's key"),
     "public": "public key",
 }
+FIELD_KINDS: Mapping[str, Kind] = {
+    **authenticated.FIELD_KINDS,
+    **dict.fromkeys(KEY_FIELDS, BLOB),
+    **dict.fromkeys(("preshared", "renew"), FLAG),
+    **dict.fromkeys(("cipher", "signed"), BLOB),
+    "maker": TEXT,
+}
 SHARED_KEY = (
     "all clients share one decryption key: the coordinator together with any single client opens every "
     "client's contribution; 'masked' hides it from that pair, too"
@@ -58,6 +66,8 @@ class KeyTerms:
     ``generate`` makes a key from what the coordinator asks of it: the secret, and by name what that
     one may have (``public`` at least).
     """
+
+    field_kinds: ClassVar[Mapping[str, Kind]] = FIELD_KINDS  # of asks that the key rides on
 
     protection: str  # its name, for messages
     generate: Callable[[Mapping[str, Any]], tuple[Secret, Mapping[str, bytes]]]
@@ -112,8 +122,11 @@ class SharedKey:
     def _addressees(self, message: Message) -> dict[str, Secret]:
         """Return keys shared with the named parties; only those whose identity is pinned here have one."""
         names = message["names"].decode().split("\n")
-        exchanges = zip(names, message["exchanges"], strict=True)
-        return {name: sealing_key(self._party, name, signed.tobytes()) for name, signed in exchanges}
+        exchanges = message["exchanges"]
+        if len(exchanges) != len(names):
+            raise MessageError(f"{len(exchanges)} exchange keys of {len(names)} clients: give one of each")
+        pairs = zip(names, exchanges, strict=True)
+        return {name: sealing_key(self._party, name, signed.tobytes()) for name, signed in pairs}
 
     def _wraps(self, keys: Mapping[str, Secret]) -> Blob:
         """Return the content key, sealed under each of the keys."""

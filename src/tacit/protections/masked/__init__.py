@@ -29,6 +29,7 @@ from math import ceil
 from typing import ClassVar
 
 from tacit.core.errors import ConfigError, ProtectionError
+from tacit.core.fields import BLOB, BYTES, INTEGER, Kind
 from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.party import Party
@@ -36,7 +37,7 @@ from tacit.core.promises import Place, Promises
 from tacit.core.protection import Protection
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.neighbours import COMPLETE_BELOW, neighbours_for, security_bits_of
-from tacit.protections.keys.authenticated import FIELD_NAMES
+from tacit.protections.keys.authenticated import FIELD_KINDS, FIELD_NAMES
 from tacit.protections.masked.client import MaskedClient
 from tacit.protections.masked.coordinator import MaskedCoordinator
 from tacit.protections.masked.rules import Rules
@@ -81,6 +82,12 @@ class Masked(Protection):
         **FIELD_NAMES,
         "members": FIELD_NAMES["names"],
         "confirms": "confirmations of who arrived",
+    }
+    field_kinds: ClassVar[Mapping[str, Kind]] = {
+        **FIELD_KINDS,
+        **dict.fromkeys(("first", "sums", "clients", "slot", "survivors"), INTEGER),
+        **dict.fromkeys(("root", "offers", "proofs", "partners", "dealt", "alive", "members"), BYTES),
+        "shares": BLOB,
     }
 
     bits: int = 32

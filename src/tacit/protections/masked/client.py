@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tacit.core.client import agreed_minimum, over
-from tacit.core.errors import MessageError, OpeningError, ProtectionError
+from tacit.core.errors import OpeningError, ProtectionError
 from tacit.core.exposure import COORDINATOR
 from tacit.core.layout import Layout
 from tacit.core.marks import step
 from tacit.core.message import Message
+from tacit.core.numbers import read_integer
 from tacit.core.party import Party
 from tacit.core.protection import Vector
 from tacit.core.secret import Secret
@@ -77,7 +78,7 @@ class MaskedClient(AuthenticatedClient):
     @step
     def offer(self, message: Message) -> Message:
         """Offer a public key for every sum of a batch, reveal one's number, and commit to the next."""
-        first, sums, clients = (_read_integer(message, name) for name in ("first", "sums", "clients"))
+        first, sums, clients = (read_integer(message, name) for name in ("first", "sums", "clients"))
         party, root = self.party, message["root"]
         if not (first > party.state.get("mask/last", 0) and 1 <= sums <= MOST_SUMS):
             raise ProtectionError(f"{sums} sums from number {first} on: prepared before, or too many")
@@ -155,7 +156,7 @@ class MaskedClient(AuthenticatedClient):
             raise ProtectionError(
                 f"{party.id} has no masks for sum {slot}: they are agreed on, and used once"
             )
-        if _read_integer(ticket, "sum") <= state.get("mask/opened", 0):
+        if read_integer(ticket, "sum") <= state.get("mask/opened", 0):
             raise OpeningError(f"{party.id} helped to open sum {ticket['sum']}: it gives nothing more to it")
         around = Neighbourhood.of(party, state["mask/names"])
         self._receive_shares(ticket, around)
@@ -254,7 +255,7 @@ class MaskedClient(AuthenticatedClient):
         least, arrived = self.settings.min_contributions(agreed_minimum(party)), around.select(alive)
         if flaw := rules.flaw_of_survivors(party.id, arrived, around.select(partners), least):
             raise OpeningError(flaw)
-        if (survivors := _read_integer(message, "survivors")) < least:
+        if (survivors := read_integer(message, "survivors")) < least:
             raise OpeningError(f"{survivors} contributions, agreed were at least {least}: the sum stays shut")
         return arrived
 
@@ -284,10 +285,3 @@ class MaskedClient(AuthenticatedClient):
         for name in list(self.party.vault):
             if name.startswith(("mask/own/", "mask/held/")) and int(name.split("/")[2]) < before:
                 del self.party.vault[name]
-
-
-def _read_integer(fields: Mapping[str, Any], name: str) -> int:
-    """Return a whole number of an ask: NaN, for one, is never less than anything."""
-    if type(value := fields.get(name)) is not int:
-        raise MessageError(f"'{name}' of an ask is a {type(value).__name__}, not a whole number")
-    return value

@@ -24,6 +24,7 @@ from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.crypto.neighbours import longest_arc
 from tacit.protections.keys.authenticated import run_of
+from tacit.protections.masked.rules import Rules
 from tacit.protections.masked.wire import HASH, Flags, Offer, commit, digest_members, hash_pieces
 
 if TYPE_CHECKING:
@@ -151,24 +152,32 @@ def check_members(settings: Masked, party: Party, message: Message, clients: int
     return bytes(members)
 
 
-def check_neighbours(
-    settings: Masked, party: Party, around: Neighbourhood, message: Message
-) -> dict[str, Offer]:
-    """Return the neighbours' offers, once they are known to be drawn rather than chosen."""
-    rules, found = settings.rules(around.clients), len(around.neighbours)
-    wanted, sparse = rules.neighbours, not rules.complete
+def _check_names(rules: Rules, party: Party, around: Neighbourhood) -> None:
+    """Refuse neighbours that are too few or too many, not of the federation, or named twice."""
+    found, wanted = len(around.neighbours), rules.neighbours
     if around.neighbours != sorted({*around.neighbours} - {party.id, COORDINATOR}):
         raise ProtectionError("neighbours that are not others, each of them once and in order")
     # Where all mask with all, some may have vanished; on the circle others take their places.
-    fewest = wanted if sparse else rules.partners - 1
+    fewest = rules.partners - 1 if rules.complete else wanted
     if not fewest <= found <= wanted:
         raise OpeningError(
             f"{found} neighbours among {around.clients} clients, agreed were {wanted} and at least "
             f"{fewest} of them: {party.id} deals nothing"
         )
     # Thresholds count on all clients around anyone being of one federation.
-    if not sparse and not {*around.neighbours} <= {*party.state["mask/members"].decode().split("\n")}:
+    if rules.complete and not {*around.neighbours} <= {*party.state["mask/members"].decode().split("\n")}:
         raise ProtectionError(f"{party.id} was shown clients that are not on the list of members")
+
+
+def check_neighbours(
+    settings: Masked, party: Party, around: Neighbourhood, message: Message
+) -> dict[str, Offer]:
+    """Return the neighbours' offers, once they are known to be drawn rather than chosen."""
+    rules, found = settings.rules(around.clients), len(around.neighbours)
+    sparse = not rules.complete
+    _check_names(rules, party, around)
+    if found < 1 or len(message["offers"]) % found:
+        raise ProtectionError(f"offers of {len(message['offers'])} bytes are not {found} of the same length")
     raw = np.frombuffer(message["offers"], np.uint8).reshape(found, -1)
     proofs = np.frombuffer(message.get("proofs", b""), np.uint8)
     if proofs.size != found * proof_length(around.clients) * sparse:

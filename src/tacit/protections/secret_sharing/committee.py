@@ -22,6 +22,7 @@ from typing import Any
 
 from tacit.core.errors import ConfigError, OpeningError, ProtectionError
 from tacit.core.link import Link
+from tacit.core.numbers import read_integer
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Promises
@@ -159,10 +160,11 @@ class CommitteeClient(ShareHolder):
 
     def read_round(self, fields: Mapping[str, Any]) -> ShareRound:
         """Return who holds shares: the committee that this party itself found to be elected."""
-        (members, draw), own, lap = self.voter.find_committee(fields), self.party.id, fields["lap"]
+        (members, draw), own = self.voter.find_committee(fields), self.party.id
+        number, lap = read_integer(fields, "sum", 1), read_integer(fields, "lap", 1)
         if not members or lap != draw or tuple(names_from_bytes(fields["holders"])) != members:
             raise ProtectionError(f"{own} was told of a committee that it did not find elected")
-        if (fields["sum"], lap) <= self.party.state.get("released", (0, 0)):
-            raise OpeningError(f"{own} told its partial sum of sum {fields['sum']} already")
+        if (number, lap) <= self.party.state.get("released", (0, 0)):
+            raise OpeningError(f"{own} told its partial sum of sum {number} already")
         threshold = self._settings.min_holders(len(members))
-        return ShareRound(self._settings.scheme, fields["sum"], lap, members, threshold)
+        return ShareRound(self._settings.scheme, number, lap, members, threshold)

@@ -11,6 +11,10 @@ counts the draws and refuses more than were agreed. Withholding thus buys one fu
 friend fewer, and ``draws`` bounds how often that, or a coordinator that cuts off honest clients, can void a
 draw: the chance of any committee is at most ``draws`` times the fair one among those that are left.
 
+**Who votes.** A coordinator that chose the voters would choose the committee: of a victim and two friends,
+all three are elected. So a client reveals nothing for a ballot, and takes no part in a committee, of fewer
+voters than the quorum asks for of its roster, and never of fewer than ``min_clients``.
+
 **Limits.** Every client gets the full list of commitments and numbers, about 150 bytes a client. With more
 than 1,000 clients those 1,000 vote and stand for election whose names hash lowest with the run's digest.
 """
@@ -20,15 +24,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
+from math import floor
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.errors import FederationError, OpeningError, ProtectionError
+from tacit.core.client import manifest_of
+from tacit.core.errors import FederationError, MessageError, OpeningError, ProtectionError
 from tacit.core.link import Link
 from tacit.core.marks import step
 from tacit.core.message import Message
+from tacit.core.numbers import read_integer
 from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
@@ -151,7 +158,7 @@ class Voter:
     def reveal(self, message: Message) -> Message:
         """Reveal one's number, once all have committed to theirs; commit to the next."""
         party, last = self._party, self._party.state.get("draw", 0)
-        draw, names, signed = message["draw"], names_from_bytes(message["names"]), message["commitments"]
+        draw, names, signed = _read_ballot(message)
         if not last < draw <= self._draws:
             raise OpeningError(
                 f"{party.id} was asked for draw {draw}, after draw {last} and with "
@@ -166,15 +173,39 @@ class Voter:
         return Message(nonce=Blob("public", nonce), commitment=Blob("public", self.commit()))
 
     def _check_ballot(self, names: Sequence[str], signed: NDArray[np.uint8]) -> None:
-        """Check that each name is there once, each with a commitment that it signed itself."""
+        """Check that each name is there once, has signed its commitment, and that nearly all vote."""
         if list(names) != sorted(set(names)):
             raise ProtectionError("the list of commitments is not sorted, or names a client twice")
+        self._check_electorate(names)
         party, run = self._party, run_of(self._party)
         for name, row in zip(names, signed, strict=True):
             claim = ("commitment", name, party.pinned(name), row.tobytes())
             if claim not in party.cache:
                 checked_key(row.tobytes(), party.pinned(name), "commitment", name, run)
                 party.cache[claim] = True
+
+    def _check_electorate(self, names: Sequence[str]) -> None:
+        """Check that these are not voters of the coordinator's choice: nearly all clients of the roster."""
+        party, manifest = self._party, manifest_of(self._party)
+        clients = len(party.roster)
+        absent = floor((1 - manifest.quorum) * clients + 1e-9)  # so many may have vanished
+        least = min(ELECTORATE, max(manifest.min_clients, clients - absent))
+        if len(names) < least:
+            raise OpeningError(
+                f"an election by {len(names)} clients, agreed were at least {least} ({clients} are in the "
+                f"roster, the quorum is {manifest.quorum:.0%}, min_clients {manifest.min_clients}): "
+                f"{party.id} has no part in it"
+            )
+        if clients - absent > ELECTORATE:
+            run, claim = run_of(party), ("electorate", run_of(party), tuple(names))
+            if claim not in party.cache:
+                ranks = sorted(rank(run, name) for name in party.roster)
+                party.cache[claim] = max(rank(run, name) for name in names) <= ranks[ELECTORATE + absent - 1]
+            if not party.cache[claim]:
+                raise OpeningError(
+                    f"an election by clients of which some rank behind {ELECTORATE + absent} others, though "
+                    f"only {absent} may be absent: {party.id} has no part in it"
+                )
 
     def find_committee(self, fields: Mapping[str, Any]) -> tuple[tuple[str, ...], int]:
         """Return the committee that this party itself found to be elected, and in which draw."""
@@ -186,8 +217,10 @@ class Voter:
     def _accept(self, evidence: Mapping[str, Any]) -> None:
         """Draw the committee again from what was revealed, and check that one's own number is in it."""
         party, run = self._party, run_of(self._party)
-        draw, names, signed = evidence["draw"], names_from_bytes(evidence["names"]), evidence["commitments"]
+        draw, names, signed = _read_ballot(evidence)
         nonces = [row.tobytes() for row in evidence["nonces"]]
+        if len(nonces) != len(names):
+            raise MessageError(f"{len(nonces)} numbers of {len(names)} voters: one is needed of each")
         if party.id in names:
             if party.state.get("ballot") != _ballot_digest(draw, names, signed):
                 raise ProtectionError(f"{party.id} is shown an election that it revealed no number for")
@@ -203,6 +236,14 @@ class Voter:
                 raise ProtectionError(f"the number of {name} is not the one that it committed to")
         members = draw_members(draw_seed(run, draw, nonces), names, self._seats)
         party.state.update({"committee": names_to_bytes(members), "elected": draw})
+
+
+def _read_ballot(fields: Mapping[str, Any]) -> tuple[int, list[str], NDArray[np.uint8]]:
+    """Return number of the draw, voters and signed commitments, a row for each of them."""
+    names, signed = names_from_bytes(fields["names"]), fields["commitments"]
+    if not isinstance(signed, np.ndarray) or signed.dtype != np.uint8 or signed.shape[:-1] != (len(names),):
+        raise MessageError(f"a ballot of {len(names)} names without as many commitments")
+    return read_integer(fields, "draw", 1), names, signed
 
 
 def _ballot_digest(draw: int, names: Sequence[str], signed: NDArray[np.uint8]) -> bytes:

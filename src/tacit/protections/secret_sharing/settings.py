@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tacit.core.errors import ConfigError
+from tacit.core.fields import BLOB, FLAG, INTEGER, INTEGERS, NAMES, ROWS, TEXT, Kind
 from tacit.core.layout import Layout
 from tacit.core.promises import Place, Promises
 from tacit.core.protection import Protection
 from tacit.core.secret import Secret
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.protections.keys.shared_key import FIELD_NAMES, KEY_FIELDS, KeyTerms
+from tacit.protections.keys.shared_key import FIELD_KINDS, FIELD_NAMES, KEY_FIELDS, KeyTerms
 from tacit.protections.secret_sharing.share_round import Scheme
 
 FIELD_BITS = 60  # of a value in the field, its sign apart
@@ -38,6 +39,17 @@ class SecretSharing(Protection):
     authenticated: ClassVar[bool] = True
     key_fields: ClassVar[Collection[str]] = KEY_FIELDS
     field_names: ClassVar[Mapping[str, str]] = FIELD_NAMES
+    field_kinds: ClassVar[Mapping[str, Kind]] = {
+        **FIELD_KINDS,
+        **dict.fromkeys(("lap", "slots", "draw", "number", "contributions", "threshold"), INTEGER),
+        **dict.fromkeys(("holders", "dealers"), NAMES),
+        **dict.fromkeys(("commitments", "nonces"), ROWS),
+        **dict.fromkeys(("shares", "partials"), BLOB),
+        "last": FLAG,
+        "mark": TEXT,
+        "points": INTEGERS,
+        "total/holders": INTEGER,
+    }
 
     scheme: Scheme = "shamir"
     opens: Place = "clients"

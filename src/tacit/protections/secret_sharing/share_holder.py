@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.core.client import check_opening
-from tacit.core.errors import OpeningError, ProtectionError
+from tacit.core.errors import MessageError, OpeningError, ProtectionError
 from tacit.core.layout import Layout
 from tacit.core.marks import step
-from tacit.core.message import Message
+from tacit.core.message import DEFAULT_LIMIT, Message
+from tacit.core.numbers import MOST_SUMMANDS, read_integer
 from tacit.core.party import Party
 from tacit.core.protection import Vector
 from tacit.core.secret import Secret
@@ -53,9 +55,11 @@ class ShareHolder(SharedKeyClient):
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Cut this party's vector into shares, and seal each for its holder."""
         party, share_round, run = self.party, self.read_round(ticket), run_of(self.party)
-        pieces = share_round.cut(party.id, self._settings.code(layout, ticket["summands"]).encode(vector))
+        summands = read_integer(ticket, "summands", 1, MOST_SUMMANDS)
+        pieces = share_round.cut(party.id, self._settings.code(layout, summands).encode(vector))
         sealed = []
-        for name, signed, piece in zip(share_round.holders, ticket["exchanges"], pieces, strict=True):
+        exchanges = self._exchanges(ticket, share_round.holders)
+        for name, signed, piece in zip(share_round.holders, exchanges, pieces, strict=True):
             if name == party.id:
                 party.vault["own"], party.state["own"] = Secret(piece), share_round.digest
             else:
@@ -70,13 +74,14 @@ class ShareHolder(SharedKeyClient):
         if party.id not in share_round.holders:
             raise ProtectionError(f"{party.id} was asked to hold shares, and is none of the holders")
         index, new = share_round.holders.index(party.id), names_from_bytes(message["dealers"])
-        dealers, running = new, np.zeros(message["slots"], np.uint64)
+        slots = read_integer(message, "slots", 0, DEFAULT_LIMIT // 8)
+        dealers, running = new, np.zeros(slots, np.uint64)
         if party.state.get("held") == share_round.digest:
             dealers = [*names_from_bytes(party.state["dealers"]), *new]
             running = words_from_bytes(party.vault["running"].reveal())
         if len(set(dealers)) < len(dealers):
             raise OpeningError(f"{party.id} was sent a client's shares twice: it would count double")
-        running = share_round.add(index, running, new, self._unseal(share_round, message, new))
+        running = share_round.add(index, running, new, self._unseal(share_round, message, new, slots))
         if not message["last"]:
             party.vault["running"] = Secret(words_to_bytes(running))
             party.state.update({"held": share_round.digest, "dealers": names_to_bytes(dealers)})
@@ -91,22 +96,34 @@ class ShareHolder(SharedKeyClient):
         where = partial_place(run_of(party), share_round.sum_terms(dealers), index + 1)
         return Message(partial=Blob("sealed", seal(self.key.newest(), words_to_bytes(running), where)))
 
-    def _unseal(self, share_round: ShareRound, message: Message, dealers: Sequence[str]) -> Iterator[bytes]:
+    def _unseal(
+        self, share_round: ShareRound, message: Message, dealers: Sequence[str], slots: int
+    ) -> Iterator[bytes]:
         party, raw, position = self.party, message["shares"].data, 0
         index, run = share_round.holders.index(party.id), run_of(party)
-        for name, signed in zip(dealers, message["exchanges"], strict=True):
+        for name, signed in zip(dealers, self._exchanges(message, dealers), strict=True):
+            size = share_round.share_size(name, index, slots) + OVERHEAD
             if name == party.id:
                 if party.state.get("own") != share_round.digest:
                     raise ProtectionError(f"{party.id} is named as a dealer, and dealt nothing in this sum")
-                yield party.vault["own"].reveal()
+                if len(own := party.vault["own"].reveal()) + OVERHEAD != size:
+                    raise MessageError(f"shares of {slots} values, {party.id} dealt {len(own) // 8}")
+                yield own
                 continue
-            size = share_round.share_size(name, index, message["slots"]) + OVERHEAD
             piece, position = raw[position : position + size], position + size
             key = self._peer_key(name, signed.tobytes())
             try:
                 yield unseal(key, piece, share_round.share_place(run, name, party.id))
             except ProtectionError as error:
                 raise ProtectionError(f"share that {name} dealt to {party.id}: {error.public}") from None
+
+    @staticmethod
+    def _exchanges(fields: Mapping[str, Any], names: Sequence[str]) -> NDArray[np.uint8]:
+        """Return signed exchange keys, a row for each name."""
+        rows: NDArray[np.uint8] = fields["exchanges"]
+        if len(rows) != len(names):
+            raise MessageError(f"{len(rows)} exchange keys of {len(names)} clients: one is needed of each")
+        return rows
 
     def _peer_key(self, other: str, signed: bytes) -> Secret:
         """Return the sealing key; checking and agreeing it takes longer than sealing a short vector."""
@@ -120,15 +137,17 @@ class ShareHolder(SharedKeyClient):
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Put the partial sums together, with the clients' key."""
-        party, code = self.party, self._settings.code(layout, total["summands"])
-        check_opening(party, self._settings, total["contributions"])
-        if total["number"] <= party.state.get("opened", 0):
-            raise OpeningError(f"total of sum {total['number']}, which or a later one was opened: a replay")
-        party.state["opened"] = total["number"]
+        party, summands = self.party, read_integer(total, "summands", 1, MOST_SUMMANDS)
+        number, threshold = (read_integer(total, name, 1) for name in ("number", "threshold"))
+        check_opening(party, self._settings, read_integer(total, "contributions"))
+        if number <= party.state.get("opened", 0):
+            raise OpeningError(f"total of sum {number}, which or a later one was opened: a replay")
+        party.state["opened"] = number
+        code = self._settings.code(layout, summands)
         points, raw, size = total["points"].tolist(), total["partials"].data, 8 * code.slots + OVERHEAD
-        if len(set(points)) < max(total["threshold"], len(points)) or len(raw) != size * len(points):
+        if len(set(points)) < max(threshold, len(points)) or len(raw) != size * len(points):
             raise OpeningError(
-                f"{len(raw) // size} partial sums of {len(points)} holders, {total['threshold']} open this "
+                f"{len(raw) // size} partial sums of {len(points)} holders, {threshold} open this "
                 "total: it stays shut"
             )
         key, run = self.key.newest(), run_of(party)
@@ -136,4 +155,4 @@ class ShareHolder(SharedKeyClient):
             words_from_bytes(unseal(key, raw[i * size : (i + 1) * size], partial_place(run, total, point)))
             for i, point in enumerate(points)
         ]
-        return code.decode(recover_total(self._settings.scheme, points, rows, total["threshold"]))
+        return code.decode(recover_total(self._settings.scheme, points, rows, threshold))

@@ -22,8 +22,10 @@ from dataclasses import dataclass
 from math import floor
 from typing import Any
 
+from tacit.core.client import agreed_minimum
 from tacit.core.errors import ConfigError, OpeningError, ProtectionError, QuorumError
 from tacit.core.link import Link
+from tacit.core.numbers import read_integer
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Promises
@@ -128,10 +130,15 @@ class SharesClient(ShareHolder):
         own, holders = self.party.id, tuple(names_from_bytes(fields["holders"]))
         if len(set(holders)) < len(holders) or own not in holders:
             raise ProtectionError(f"{own} was told of holders that repeat, or that leave itself out")
-        if fields["sum"] <= self.party.state.get("released", (0, 0))[0]:
+        if len(holders) < (least := self._settings.min_contributions(agreed_minimum(self.party))):
             raise OpeningError(
-                f"{own} told its partial sum of sum {fields['sum']} already: a second total over other "
+                f"{len(holders)} holders of shares, agreed were at least {least}: {own} deals none"
+            )
+        number, lap = read_integer(fields, "sum", 1), read_integer(fields, "lap", 1)
+        if number <= self.party.state.get("released", (0, 0))[0]:
+            raise OpeningError(
+                f"{own} told its partial sum of sum {number} already: a second total over other "
                 "clients would show those in between"
             )
         threshold = self._settings.min_holders(len(holders))
-        return ShareRound(self._settings.scheme, fields["sum"], fields["lap"], holders, threshold)
+        return ShareRound(self._settings.scheme, number, lap, holders, threshold)

@@ -1,0 +1,114 @@
+"""Fields of asks: what each of them has to be, checked before a step looks at it.
+
+An ask comes from outside. A field that holds something else than its name stands for is refused here, in one
+place, instead of in whatever line first stumbles over it. Numbers are checked once more where they are
+compared, with their limits (:mod:`tacit.core.numbers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tacit.core.errors import MessageError, MissingFieldError
+from tacit.core.values import Blob
+
+Kind = tuple[str, Callable[[Any], bool]]  # in words, and whether a value is one
+PREFIXES = ("earlier/", "ticket/", "total/", "guard/")
+
+
+def _is_names(value: Any) -> bool:
+    try:
+        return isinstance(value, bytes) and value.decode() is not None
+    except UnicodeDecodeError:
+        return False
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, tuple) and all(type(size) is int and 0 < size < 1 << 16 for size in value)
+
+
+INTEGER: Kind = "a whole number", lambda value: type(value) is int
+NUMBER: Kind = "a number", lambda value: type(value) in (int, float)
+FLAG: Kind = "yes or no", lambda value: type(value) is bool
+TEXT: Kind = "a text", lambda value: isinstance(value, str)
+TEXTS: Kind = (
+    "a list of texts",
+    lambda value: isinstance(value, tuple) and all(isinstance(text, str) for text in value),
+)
+BYTES: Kind = "bytes", lambda value: isinstance(value, bytes)
+NAMES: Kind = "names as bytes", _is_names
+BLOB: Kind = "a blob", lambda value: isinstance(value, Blob)
+ROWS: Kind = (
+    "rows of bytes",
+    lambda value: isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 2,
+)
+INTEGERS: Kind = (
+    "a list of whole numbers",
+    lambda value: isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.ndim == 1,
+)
+VECTOR: Kind = (
+    "a vector",
+    lambda value: isinstance(value, np.ndarray) and value.dtype == np.float64 and value.ndim == 1,
+)
+SHAPES: Kind = (
+    "a list of shapes",
+    lambda value: isinstance(value, tuple) and all(map(_is_shape, value)),
+)
+COMPONENT: Kind = (
+    "'method' or 'preparation'",
+    lambda value: isinstance(value, str) and value in ("method", "preparation"),
+)
+
+KINDS: Mapping[str, Kind] = {
+    "$serial": INTEGER,
+    "$step": TEXT,
+    "$manifest": TEXT,
+    "manifest": BYTES,
+    "schema": BYTES,
+    "component": COMPONENT,
+    "contribution": TEXT,
+    "apply": TEXT,
+    "sum": INTEGER,
+    "contributors": INTEGER,
+    "summands": INTEGER,
+    "mapped": FLAG,
+    "log/first": INTEGER,
+    "log/lengths": INTEGERS,
+    "log/entries": BYTES,
+    "attempt": INTEGER,
+    "id": TEXT,
+    "sign": NUMBER,
+    "accepted": TEXTS,
+    "clients": INTEGER,
+    "changed": INTEGER,
+}
+
+
+def check_fields(fields: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
+    """Refuse fields that do not hold what they are named for; ``kinds`` are those of a protection.
+
+    >>> check_fields({"sum": 3, "ticket/public": b"key"}, {"public": BYTES})
+    >>> check_fields({"sum": "3"}, {})
+    Traceback (most recent call last):
+    ...
+    tacit.core.errors.MessageError: field 'sum' is a str, agreed was a whole number: no genuine message
+    """
+    for name, value in fields.items():
+        plain = name
+        for prefix in PREFIXES:
+            plain = plain.removeprefix(prefix)
+        kind = kinds.get(name) or kinds.get(plain) or KINDS.get(plain)
+        if kind is not None and not kind[1](value):
+            raise MessageError(
+                f"field '{name}' is a {type(value).__name__}, agreed was {kind[0]}: no genuine message"
+            )
+
+
+class Fields(dict[str, Any]):
+    """Fields of a message; one that is not there is an error of whoever wrote the message."""
+
+    def __missing__(self, name: str) -> Any:
+        raise MissingFieldError(name)
