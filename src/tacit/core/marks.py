@@ -1,7 +1,7 @@
 """Marks: which functions of a component a party may be asked to run.
 
 * ``@step`` ``(self, party, message, shared) -> message``: anything else that a client does;
-* ``@contribution(layout)`` ``(self, party, shared) -> named arrays``: a client's term of a sum; pure;
+* ``@contribution(layout, family)`` ``(self, party, shared) -> named arrays``: a client's term of a sum; pure;
 * ``@apply`` ``(self, total, shared) -> shared``: what is made of the total; pure, and run wherever
   the protection lets the total open.
 
@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar, overload
 from tacit.core.errors import ConfigError, nearest
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Family = Literal["rows", "holdout"]  # statistics of a client's rows, or of those that it keeps aside
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Mark:
     kind: str
     layout: Callable[..., Any] | None = None
     replies: str = ""
+    family: Family | None = None
 
 
 def _mark(function: Function, mark: Mark) -> Function:
@@ -44,9 +46,17 @@ def step(function: Any = None, *, replies: str = "") -> Any:
     return _mark(function, Mark("step"))
 
 
-def contribution(layout: Callable[..., Any]) -> Callable[[Function], Function]:
-    """Mark a function that computes a client's term of a sum laid out by ``layout(self, schema)``."""
-    return lambda function: _mark(function, Mark("contribution", layout))
+def contribution(
+    layout: Callable[..., Any], family: Family | None = "rows"
+) -> Callable[[Function], Function]:
+    """Mark a function that computes a client's term of a sum laid out by ``layout(self, schema)``.
+
+    Totals of one ``family`` tell of the same rows, and their differences of single clients
+    (:mod:`tacit.core.differencing`): none opens over a few clients less or more than another. None is for
+    what has no statistic in common with other totals, such as gradients of a model that each round changes:
+    it is compared with the same contribution from the same shared values only.
+    """
+    return lambda function: _mark(function, Mark("contribution", layout, family=family))
 
 
 def apply(function: Function) -> Function:

@@ -151,7 +151,7 @@ class FedAvg(Method):
 
     # -- a client ----------------------------------------------------------------------------------
 
-    @contribution(lambda method, schema: Layout(Field("square", ())))
+    @contribution(lambda method, schema: Layout(Field("square", ())), family=None)
     def squares(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return the square of this client's weight."""
         labels = shared.schema.labels(party.data)
@@ -161,7 +161,7 @@ class FedAvg(Method):
     def _update_layout(self, schema: Schema) -> Layout:
         return Layout(*self.change.fields(self.architecture.build(schema)), *self.weighting.fields())
 
-    @contribution(_update_layout)
+    @contribution(_update_layout, family=None)
     def update(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return u_k Δ_k and u_k after local training (ClientUpdate of algorithm 1)."""
         network, number = self.architecture.build(shared.schema), int(shared["round"])
@@ -210,12 +210,13 @@ class FedAvg(Method):
 
     # -- hold-outs ---------------------------------------------------------------------------------
 
-    @contribution(lambda method, schema: rounds.SCORES)
+    # Hits and losses are of another model in each round; the rows are not, see SECURITY.md.
+    @contribution(lambda method, schema: rounds.SCORES, family=None)
     def hold_out(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return hits, loss and rows of this client's hold-out."""
         return rounds.score_hold_out(self.model(shared), party.holdout)
 
-    @contribution(lambda method, schema: rounds.CONSENT)
+    @contribution(lambda method, schema: rounds.CONSENT, family=None)
     def consent(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return nothing but a one: wherever totals open, the last round is taken back with it."""
         return {"consent": 1.0}
