@@ -8,27 +8,14 @@ import pytest
 from tacit.core.differencing import OpenedTotals
 from tacit.core.errors import DifferencingError
 from tacit.core.events import Noted
-from tacit.methods.heonn.exchange import Units
-from tacit.models.leastsquares import symmetric
 from tacit.protections.ckks import CKKS
 from tacit.protections.masked import Masked
 from tacit.protections.plain import Plain
+from tests.attacks.missing_row import row_of_the_missing
 
 CLIENTS = 7
 VICTIM = "client-7"
 HIDING = [Masked(), CKKS()]
-
-
-def row_of_the_missing(settled, learnt):
-    """Return Σx of whoever was in the total of the moments and not in that of the Gram matrix.
-
-    ``settled`` are the shared values after the preparation, ``learnt`` those after the terms: both are known
-    to whoever opens totals.
-    """
-    units = Units.of("logistic", learnt.schema, settled["norms"])
-    gram = symmetric(learnt["gram"][0], len(units.lengths)) * np.outer(units.lengths, units.lengths)
-    later = settled["spread"] * gram[0, 1:] + gram[0, 0] * settled["centre"]
-    return settled["norms"][0] * settled["centre"] - later
 
 
 @pytest.fixture

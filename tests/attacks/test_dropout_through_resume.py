@@ -1,4 +1,4 @@
-"""A round that was opened before its run was stopped opens again without a client: the difference is its row."""
+"""A round that opened before its run was stopped opens again without a client: the difference is its row."""
 
 from __future__ import annotations
 

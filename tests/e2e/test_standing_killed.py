@@ -62,7 +62,7 @@ def federation():
 def test_killed_at_random_instants(name, worker, federation, tmp_path):
     protect = PROTECTIONS.build(name)
     for path in ("killed", "undisturbed"):
-        Standing.start(tmp_path / path, federation, protect=protect, min_clients=3).close()
+        Standing.start(tmp_path / path, federation, protect=protect, min_clients=3, founders=4).close()
     started = time.perf_counter()
     expected = worker(tmp_path / "undisturbed")
     longest = time.perf_counter() - started

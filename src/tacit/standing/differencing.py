@@ -2,13 +2,13 @@
 
 An opened total is a set of contributions, each some rows of a client. Cut at the ends of all of them, rows
 fall into pieces that always came and went together, and pieces that were in the same totals can never be
-told apart. With a column for each such group of pieces and a row for each opened total, sums and differences
-of totals are the row space of a small matrix of zeros and ones, searched for what shows too few clients:
+told apart. What shows too few clients is
 
 * a difference of two totals, whatever the least number of clients is;
-* of any number of totals, a combination that leaves rows of one or two clients alone, or of more (but fewer
-  than the least number) where there are not too many sets of them to try. With P the projection onto the row
-  space, there are as many such combinations for some groups as P, cut to them, has eigenvalues of 1.
+* of any number of totals, a sum or difference that leaves rows of a few clients alone, as far as
+  :mod:`tacit.core.row_space` searches for them.
+
+The moments by which the founders settled the scale are such a total, too, of all their rows.
 
 How many rows a client holds is not known here, so "all rows" may be the same as parts that were named, and
 rows may have changed before they came again. So both views are tried: that what may be equal is equal, and
@@ -34,6 +34,11 @@ class Line(NamedTuple):
 
 
 Lines = frozenset[Line]
+
+
+def all_rows(client: str) -> Line:
+    """Return the contribution of all rows that a client holds."""
+    return Line(f"{client}:all", client, None, None)
 
 
 def differing(one: Lines, other: Lines) -> int:
