@@ -239,7 +239,7 @@ class Federation:
             )
             coordinator = Coordinator(link)
             if announce is not None:
-                link.before_opening = lambda *_: announce(link.opened_totals.to_message())
+                link.before_opening = lambda _: announce(link.opened_totals.to_message())
             try:
                 coordinator.keep = keep
                 training = self._train(coordinator, ledger, start, resume)

@@ -10,21 +10,28 @@ import numpy as np
 import pytest
 
 from tacit import Federation
-from tacit.core.differencing import ROWS, OpenedTotals, Subject
+from tacit.core.differencing import ROWS, OpenedTotals, subjects_of
 from tacit.core.errors import DifferencingError
 from tacit.core.events import Events, Noted, TotalOpened, WaveStarted
+from tacit.engines.holdings import Holdings
+from tacit.methods.averaging.aggregation import Change
 from tacit.methods.averaging.architecture import Architecture
+from tacit.methods.averaging.local_training import LocalTraining
+from tacit.methods.averaging.rounds import Stopping
 from tacit.methods.fedavg import FedAvg
 from tacit.methods.homogeneity import HWFedAvg
 from tacit.protections.masked import Masked
-from tacit.protections.noised import Noised
 from tests.conftest import Tap
 
-HOLDOUT = Subject("holdout")
+HOLDOUT = subjects_of("holdout", "evaluation", "some values")
 
 
 def update(state):
-    return Subject.of(None, "update", state)
+    return subjects_of(None, "update", state)
+
+
+def scores(state):
+    return subjects_of("scores", "hold_out", state)
 
 
 @pytest.fixture
@@ -71,8 +78,21 @@ class TestWhatIsCompared:
         with pytest.raises(DifferencingError, match="update: "):
             opened.check("update", update("one"), "abcdef", least=3)
         opened.check("update", update("two"), "abcdef", least=3)
-        opened.check("consent", Subject.of(None, "consent", "one"), "abcdef", least=3)
+        opened.check("consent", subjects_of(None, "consent", "one"), "abcdef", least=3)
         opened.check("terms", ROWS, "abcdef", least=3)
+
+    def test_scores_are_those_of_one_model(self, opened):
+        """What the last round counted on rows kept aside, the final evaluation counts again."""
+        opened.add(scores("before"), "abcdefg")
+        opened.add(scores("last"), "abcdef")
+        evaluation = subjects_of("holdout", "evaluation", "last")
+        with pytest.raises(DifferencingError, match=r"evaluation: .*\(new: g\)"):
+            opened.check("evaluation", evaluation, "abcdefg", least=3)
+        opened.check("evaluation", evaluation, "abcdef", least=3)
+        opened.check("evaluation", HOLDOUT, "abcdefg", least=3)  # of another model
+        opened.add(HOLDOUT, "abcdefg")
+        with pytest.raises(DifferencingError, match=r"evaluation: .*\(missing: g\)"):
+            opened.check("evaluation", evaluation, "abcdef", least=3)  # counts of classes are of none
 
     def test_where_each_may_be_seen_nothing_is_refused(self, opened):
         opened.add(ROWS, "abcd")
@@ -122,7 +142,7 @@ class TestWhatIsRemembered:
         opened.mark()
         for state in ("one", "two", "three"):
             opened.add(update(state), "abcdefg")
-            opened.add(Subject.of(None, "hold_out", state), "abcdefg")
+            opened.add(scores(state), "abcdefg")
             for known in {"one": ("one",), "two": ("one", "two"), "three": ("two", "three")}[state]:
                 with pytest.raises(DifferencingError, match="differ by 1 client "):
                     opened.check("update", update(known), "abcdef", least=3)
@@ -195,21 +215,21 @@ class LossyFederation(Federation):
 
 @pytest.fixture
 def train(table, holdings):
-    def train(method, protection, lost, clients=7, **settings):
-        federation, told = LossyFederation(holdings(table, clients)), []
+    def train(method, protection, lost, aside=0):
+        held = holdings(table, 7)
+        held = Holdings(held.table, held.offsets, held.names, np.full(7, aside))
+        federation, train.told = LossyFederation(held), []
         federation.lost = lost
-        events = Events(lambda _, event: told.append(event))
-        try:
-            federation.train(method, protect=protection, events=events, min_clients=3, **settings)
-        finally:
-            train.told = told
-        return [event.contributors for event in told if isinstance(event, TotalOpened)]
+        events = Events(lambda _, event: train.told.append(event))
+        train.result = federation.train(method, protect=protection, events=events, min_clients=3)
+        opened = [event for event in train.told if isinstance(event, TotalOpened)]
+        return [(event.contribution, event.contributors) for event in opened]
 
     return train
 
 
-def notes(told):
-    return [event.text for event in told if isinstance(event, Noted) and event.about == "differencing"]
+def notes(told, about="differencing"):
+    return [event.text for event in told if isinstance(event, Noted) and event.about == about]
 
 
 SMALL = {"architecture": Architecture(hidden=()), "rounds": 3}
@@ -217,8 +237,35 @@ SMALL = {"architecture": Architecture(hidden=()), "rounds": 3}
 
 def test_dropouts_between_rounds_do_not_stop_averaging(train):
     found = train(FedAvg(**SMALL), Masked(), lambda party, wave: party == "client-7" and wave >= 4)
-    assert found == [7, 7, 7, 6, 6]  # moments, weights and three rounds
+    assert [count for _, count in found] == [7, 7, 7, 6, 6]  # moments, weights and three rounds
     assert not notes(train.told)
+
+
+def test_training_ends_before_it_repeats_a_round_that_was_taken_back_over_fewer(train):
+    """The weights are those from before the collapse, and so is what clients compute from them."""
+    local, steep = LocalTraining(epochs=4, rate=0.9), Change(limit=5.0)
+    method = FedAvg(**SMALL | {"rounds": 8}, local=local, change=steep, stopping=Stopping(collapse=1e-9))
+
+    def is_taken_back():
+        return any(isinstance(event, TotalOpened) and event.contribution == "consent" for event in train.told)
+
+    found = train(method, Masked(), lambda party, wave: party == "client-7" and is_taken_back(), aside=3)
+    assert found.count(("consent", 7)) == 1
+    assert found[-1] == ("evaluation", 6)
+    assert [count for name, count in found if name == "update"] == [7] * found.count(("update", 7))
+    (text,) = [text for text in notes(train.told, "hold-out") if "would repeat" in text]
+    assert "training ends before it. update: this total would differ by 1 client" in text
+
+
+def test_a_model_is_worth_more_than_its_scores(train):
+    """The last look at the hold-outs and the final evaluation score the same model."""
+    method = FedAvg(**SMALL, stopping=Stopping(patience=9))
+    found = train(method, Masked(), lambda party, wave: party == "client-7" and wave >= 9, aside=3)
+    assert found[-2:] == [("update", 7), ("hold_out", 7)]
+    assert train.result.holdout is None
+    assert train.result.model.predict(np.zeros((1, 3))).shape == (1,)
+    (text,) = [text for text in notes(train.told, "hold-out") if "evaluation" in text]
+    assert text.startswith("no federated evaluation: evaluation: this total would differ by 1 client")
 
 
 def test_counts_of_classes_are_statistics_of_the_rows(train):
@@ -227,22 +274,18 @@ def test_counts_of_classes_are_statistics_of_the_rows(train):
     assert notes(train.told) == ["classes: without client-7 the total must not open: asked once more"]
 
 
-def test_an_attempt_more_is_no_sum_that_noise_was_sized_for(coordinator_of, holdings, table):
-    coordinator = coordinator_of(
-        FedAvg(),
-        Noised(inner="masked", where="distributed", clip=2.0),
-        data=holdings(table, 7),
-        min_clients=3,
-    )
+def test_an_attempt_more_is_no_sum_that_noise_was_sized_for(coordinator_of, holdings, table, monkeypatch):
+    coordinator = coordinator_of(FedAvg(), Masked(), data=holdings(table, 7), min_clients=3)
     coordinator.enrol()
     coordinator.protection.prepare(3)
+    monkeypatch.setattr(coordinator.protection, "left", lambda: 1)  # as where noise is added
     method, told = coordinator.components.method, []
     coordinator.events.subscribe(lambda _, event: told.append(event))
     coordinator.reveal(method.consent)
     coordinator.link.transport.engine.lose = lambda step, party: party == "client-7"
     with pytest.raises(DifferencingError, match="missing: client-7"):
         coordinator.reveal(method.consent)
-    assert coordinator.protection.left() == 1
+    assert coordinator.sums == 2
     assert not notes(told)
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.core.client import layout_of, open_entry, under, view_of
-from tacit.core.differencing import Subject
+from tacit.core.differencing import subjects_of
 from tacit.core.enrolment import Enrolment
 from tacit.core.errors import DifferencingError, FederationError
 from tacit.core.events import Noted, TotalOpened
@@ -111,13 +111,15 @@ class Coordinator:
         contribution: Callable[..., Any],
         apply: Callable[..., Shared],
         parties: Sequence[str] | None = None,
+        state: str = "",
     ) -> tuple[str, ...]:
         """Sum a contribution over the parties (all, if left out) and apply the total, wherever it opens.
 
-        ``contribution`` and ``apply`` are bound functions of the method or the preparation. Returns who
-        contributed.
+        ``contribution`` and ``apply`` are bound functions of the method or the preparation. ``state`` names
+        the shared values that the contribution follows from, if a method goes back to earlier ones: what is
+        computed again must not open over a few clients less. Returns who contributed.
         """
-        pending, entry = self._form_total(contribution, parties)
+        pending, entry = self._form_total(contribution, parties, state)
         if self.shared is not None:
             self.shared = apply(self._open(pending, entry), self.shared)
         else:
@@ -146,7 +148,11 @@ class Coordinator:
         raise AssertionError("a quorum is never nobody")
 
     def begin_sum(
-        self, contribution: Callable[..., Any], parties: Sequence[str] | None = None, **more: Any
+        self,
+        contribution: Callable[..., Any],
+        parties: Sequence[str] | None = None,
+        state: str = "",
+        **more: Any,
     ) -> PendingSum:
         """Return a new sum, for a protection to gather; ``more`` as :class:`PendingSum` takes it."""
         self.sums += 1
@@ -156,9 +162,9 @@ class Coordinator:
         layout, family = layout_of(part, name, self.schema), marked(part, name, "contribution")[1].family
         asked = self.parties if parties is None else tuple(parties)
         # What is contributed follows from the shared values: same values, same contribution.
-        state = "" if family else str(self.learnt) if self.shared is None else self.shared.digest()
-        subject = Subject.of(family, name, state)
-        return PendingSum(self.link, self.sums, kind, name, layout, asked, subject, **more)
+        state = state or (str(self.learnt) if self.shared is None else self.shared.digest())
+        subjects = subjects_of(family, name, state)
+        return PendingSum(self.link, self.sums, kind, name, layout, asked, subjects, **more)
 
     @property
     def learnt(self) -> int:
@@ -166,14 +172,14 @@ class Coordinator:
         return self.learnt_before + len(self.link.briefing.log)
 
     def _form_total(
-        self, contribution: Callable[..., Any], parties: Sequence[str] | None
+        self, contribution: Callable[..., Any], parties: Sequence[str] | None, state: str = ""
     ) -> tuple[PendingSum, dict[str, Any]]:
         """Return a gathered sum with the fields of its total; in a second or third attempt if need be.
 
         A total that lacks a few clients of an earlier one never opens. So they are asked once more, and if
         they do not answer, so many others are left out that the difference hides them all.
         """
-        pending = self.begin_sum(contribution, parties)
+        pending = self.begin_sum(contribution, parties, state)
         try:
             return pending, self.gather(pending)
         except DifferencingError as refusal:
@@ -183,7 +189,7 @@ class Coordinator:
             missing = [name for name in pending.parties if name not in refusal.contributors]
             text = f"{pending.contribution}: without {some(missing)} the total must not open: asked once more"
             self.events.emit(Noted("differencing", text, "warning"))
-        again = self.begin_sum(contribution, pending.parties)
+        again = self.begin_sum(contribution, pending.parties, state)
         try:
             return again, self.gather(again)
         except DifferencingError as refusal:
@@ -195,7 +201,7 @@ class Coordinator:
                 f"{again.contribution}: {some(absent)} are left out, so that the total hides who is missing"
             )
             self.events.emit(Noted("differencing", text, "warning"))
-        last = self.begin_sum(contribution, kept)
+        last = self.begin_sum(contribution, kept, state)
         return last, self.gather(last)
 
     def gather(self, pending: PendingSum) -> dict[str, Any]:
@@ -210,7 +216,7 @@ class Coordinator:
     def _record_opening(self, pending: PendingSum) -> None:
         contributors, place = len(pending.contributors), self.components.protection.opens
         self.link.transport.contributors = contributors
-        self.link.opened_totals.add(pending.subject, pending.contributors)
+        self.link.opened_totals.add(pending.subjects, pending.contributors)
         self.events.emit(
             TotalOpened(pending.number, pending.contribution, place, contributors, pending.layout.size)
         )

@@ -3,9 +3,8 @@
 A total over five clients hides each of them, and so does one over four; but whoever sees both and subtracts
 has the fifth client's part. That needs no two totals of the same contribution: the moments of a preparation
 and a Gram matrix both hold the number of rows and their sums. So contributions belong to *families*
-(:func:`tacit.core.marks.contribution`): all totals of one are compared with each other. What is computed with
-a model that each round changes belongs to none, and is compared with itself only, while the shared values
-stay the same.
+(:func:`tacit.core.marks.contribution`): all totals of one are compared with each other. What follows from a
+model that each round changes is compared only while that model is the same.
 
 A total opens if the clients in it are those of an earlier one, or differ from each by at least as many as a
 total must have, and no sum or difference of several shows fewer. Fresh totals over those that stayed are no
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tacit.core.errors import DifferencingError
+from tacit.core.marks import Family
 from tacit.core.message import Message
 from tacit.core.row_space import Piece, left_alone
 
@@ -29,19 +29,30 @@ SEPARATOR = "\n"  # between names: thousands of them fit no message's header
 
 
 class Subject(NamedTuple):
-    """What is summed: totals of equal subjects are compared."""
+    """What a total is about: totals of equal subjects are compared."""
 
-    family: str
-    contribution: str = ""  # and no other one; only without a family
-    state: str = ""  # shared values from which it is computed; only without a family
-
-    @classmethod
-    def of(cls, family: str | None, contribution: str, state: str) -> Subject:
-        """Return the subject of a contribution; without a ``family`` it is compared with itself only."""
-        return cls("", contribution, state) if family is None else cls(family)
+    name: str
+    state: str = ""  # the shared values from which it follows; empty if it is the same whatever they are
 
 
-ROWS = Subject("rows")
+Subjects = tuple[Subject, ...]
+ROWS: Subjects = (Subject("rows"),)
+
+
+def subjects_of(family: Family | None, contribution: str, state: str) -> Subjects:
+    """Return what the total of a contribution is about, if it is computed from the shared values ``state``.
+
+    >>> subjects_of("rows", "terms", "5f2a")
+    (Subject(name='rows', state=''),)
+    >>> subjects_of(None, "update", "5f2a")
+    (Subject(name='update', state='5f2a'),)
+    """
+    if family == "rows":
+        return ROWS
+    scores = Subject("scores", state)
+    if family == "holdout":  # holds the scores of the present model, and counts that are those of any model
+        return Subject("holdout"), scores
+    return (scores,) if family == "scores" else (Subject(contribution, state),)
 
 
 class OpenedTotals:
@@ -49,26 +60,31 @@ class OpenedTotals:
 
     Examples
     --------
-    >>> opened, rows = OpenedTotals(), Subject("rows")
-    >>> opened.check("moments", rows, "abcd", least=3)
-    >>> opened.add(rows, "abcd")
-    >>> opened.check("terms", rows, "abc", least=3)
+    >>> opened = OpenedTotals()
+    >>> opened.check("moments", ROWS, "abcd", least=3)
+    >>> opened.add(ROWS, "abcd")
+    >>> opened.check("terms", ROWS, "abc", least=3)
     Traceback (most recent call last):
     ...
     tacit.core.errors.DifferencingError: terms: this total would differ by 1 client ...
-    >>> opened.check("update", Subject.of(None, "update", "round 2"), "abc", least=3)
+    >>> opened.check("update", subjects_of(None, "update", "5f2a"), "abc", least=3)
     """
 
     def __init__(self) -> None:
         self._opened: dict[Subject, list[Clients]] = {}
-        self._announced: tuple[Subject, Clients] | None = None
-        self._old: set[Subject] = set()  # without a family, and from before the last mark
+        self._announced: tuple[Subjects, Clients] | None = None
+        self._old: set[Subject] = set()  # from shared values before the last mark
         self._marked = False
 
-    def check(self, what: str, subject: Subject, parties: Iterable[str], least: int) -> None:
-        """Refuse a total that with earlier ones of its subject would show fewer than ``least`` clients."""
-        now, before = frozenset(parties), self._opened.get(subject, [])
-        if now in before or least < 2:
+    def check(self, what: str, subjects: Subjects, parties: Iterable[str], least: int) -> None:
+        """Refuse a total that with earlier ones of its subjects would show fewer than ``least`` clients."""
+        now = frozenset(parties)
+        for subject in subjects if least > 1 else ():
+            self._check(what, self._opened.get(subject, []), now, least)
+
+    @staticmethod
+    def _check(what: str, before: Sequence[Clients], now: Clients, least: int) -> None:
+        if now in before:
             return
         for earlier in before:
             if (changed := len(earlier ^ now)) < least:
@@ -87,29 +103,32 @@ class OpenedTotals:
                 now,
             )
 
-    def announce(self, subject: Subject, parties: Iterable[str]) -> bool:
+    def announce(self, subjects: Subjects, parties: Iterable[str]) -> bool:
         """Note that the total of the present sum is about to open; return whether that was not known yet.
 
         A sum that starts again before its total opens is announced again, and only the last time counts.
         """
-        before, self._announced = self._announced, (subject, frozenset(parties))
-        return self._announced != before and self._announced[1] not in self._opened.get(subject, ())
+        before, self._announced = self._announced, (subjects, frozenset(parties))
+        return self._announced != before and bool(self._unknown())
 
-    def add(self, subject: Subject, parties: Iterable[str]) -> None:
+    def _unknown(self) -> list[tuple[Subject, Clients]]:
+        """Return of what was announced what has not been opened."""
+        subjects, clients = self._announced or ((), frozenset())
+        return [(subject, clients) for subject in subjects if clients not in self._opened.get(subject, ())]
+
+    def add(self, subjects: Subjects, parties: Iterable[str]) -> None:
         """Note that the total of the present sum was opened."""
-        self.announce(subject, parties)
+        self.announce(subjects, parties)
         self.settle()
 
     def settle(self) -> None:
         """Count what was announced as opened: another sum begins, and nobody knows whether it was."""
-        if self._announced is None:
-            return
-        (subject, clients), self._announced = self._announced, None
-        if not self._marked and not subject.family:  # nobody goes back to earlier shared values
-            self._forget(one for one in self._opened if one.state != subject.state)
-        known = self._opened.setdefault(subject, [])
-        if clients not in known:
-            known.append(clients)
+        states = {subject.state for subject, _ in self._unknown()} - {""}
+        if states and not self._marked:  # nobody goes back to earlier shared values
+            self._forget(subject for subject in self._opened if subject.state not in states)
+        for subject, clients in self._unknown():
+            self._opened.setdefault(subject, []).append(clients)
+        self._announced = None
 
     def mark(self) -> None:
         """Forget what was computed from shared values before the last mark but one.
@@ -117,42 +136,43 @@ class OpenedTotals:
         A run that is stopped goes on from its last mark, or from the one before, and computes the same again.
         """
         self._forget(self._old)
-        self._marked, self._old = True, {one for one in self._opened if not one.family}
+        self._marked, self._old = True, set(self._opened)
 
     def _forget(self, subjects: Iterable[Subject]) -> None:
-        for one in [one for one in subjects if not one.family]:
-            self._opened.pop(one, None)
+        for subject in [subject for subject in subjects if subject.state]:
+            self._opened.pop(subject, None)
 
     def choose(
-        self, subject: Subject, parties: Iterable[str], least: int, fewest: int, rng: np.random.Generator
+        self, subjects: Subjects, parties: Iterable[str], least: int, fewest: int, rng: np.random.Generator
     ) -> Clients | None:
         """Return parties of these over whom a total may open, at least ``fewest``; None if there are none.
 
         They are the clients of an earlier total, or all but a few that are drawn, so that at least ``least``
         differ.
 
-        >>> opened, rows = OpenedTotals(), Subject("rows")
-        >>> opened.add(rows, "abcdefgh")
-        >>> len(opened.choose(rows, "abcdefg", least=3, fewest=4, rng=np.random.default_rng(0)))
+        >>> opened = OpenedTotals()
+        >>> opened.add(ROWS, "abcdefgh")
+        >>> len(opened.choose(ROWS, "abcdefg", least=3, fewest=4, rng=np.random.default_rng(0)))
         5
         """
         present = frozenset(parties)
-        for earlier in sorted(self._opened.get(subject, ()), key=len, reverse=True):
-            if fewest <= len(earlier) and earlier <= present:
+        known = {one for subject in subjects for one in self._opened.get(subject, ()) if one <= present}
+        for earlier in sorted(known, key=len, reverse=True):
+            if fewest <= len(earlier) and self.opens(subjects, earlier, least):
                 return earlier
         order = sorted(present)
         for leaving in range(1, min(least, len(order) - max(fewest, least)) + 1):
             for _ in range(DRAWS):
                 drawn = rng.choice(len(order), size=leaving, replace=False)
                 found = present.difference(order[place] for place in drawn.tolist())
-                if self.opens(subject, found, least):
+                if self.opens(subjects, found, least):
                     return found
         return None
 
-    def opens(self, subject: Subject, parties: Iterable[str], least: int) -> bool:
+    def opens(self, subjects: Subjects, parties: Iterable[str], least: int) -> bool:
         """Return whether a total over these parties would pass :meth:`check`."""
         try:
-            self.check("", subject, parties, least)
+            self.check("", subjects, parties, least)
         except DifferencingError:
             return False
         return True
@@ -170,8 +190,8 @@ class OpenedTotals:
         """Read what :meth:`to_message` returned.
 
         >>> opened = OpenedTotals()
-        >>> opened.add(Subject("rows"), ["ann", "bob"])
-        >>> OpenedTotals.from_message(opened.to_message()).check("terms", Subject("rows"), ["ann"], least=2)
+        >>> opened.add(ROWS, ["ann", "bob"])
+        >>> OpenedTotals.from_message(opened.to_message()).check("terms", ROWS, ["ann"], least=2)
         Traceback (most recent call last):
         ...
         tacit.core.errors.DifferencingError: terms: this total would differ by 1 client ...
@@ -186,8 +206,7 @@ class OpenedTotals:
     def _all(self) -> Iterator[tuple[Subject, Clients]]:
         for subject, totals in self._opened.items():
             yield from ((subject, clients) for clients in totals)
-        if self._announced is not None and self._announced[1] not in self._opened.get(self._announced[0], ()):
-            yield self._announced
+        yield from self._unknown()
 
 
 def _pieces(clients: Clients) -> set[Piece]:

@@ -17,7 +17,8 @@ from typing import Any, Literal, TypeVar, overload
 from tacit.core.errors import ConfigError, nearest
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Family = Literal["rows", "holdout"]  # statistics of a client's rows, or of those that it keeps aside
+# Statistics of a client's rows, statistics of those that it keeps aside, and scores of a model on the latter.
+Family = Literal["rows", "holdout", "scores"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ def contribution(
     Totals of one ``family`` tell of the same rows, and their differences of single clients
     (:mod:`tacit.core.differencing`): none opens over a few clients less or more than another. None is for
     what has no statistic in common with other totals, such as gradients of a model that each round changes:
-    it is compared with the same contribution from the same shared values only.
+    it is compared with the same contribution from the same shared values only. Scores are compared while
+    the shared values stay the same.
     """
     return lambda function: _mark(function, Mark("contribution", layout, family=family))
 

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 import tacit
-from tacit.core.differencing import Subject
 from tacit.core.errors import ConfigError
 from tacit.core.events import Events
 from tacit.core.manifest import Components, Manifest, new_run
@@ -82,7 +81,7 @@ def _found(
     coordinator = folder.coordinator(manifest, components, names, events, batch=not incremental)
     least = components.protection.min_contributions(manifest.min_clients)
 
-    def note_opening(subject: Subject, contributors: Sequence[str]) -> None:
+    def note_opening(contributors: Sequence[str]) -> None:
         """Write down whose moments are opened, before they are: a start may be interrupted and repeated."""
         lines = frozenset(map(all_rows, contributors))
         check_lines(folder.book, least, lines)
