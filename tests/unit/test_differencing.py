@@ -281,10 +281,10 @@ def test_an_attempt_more_is_no_sum_that_noise_was_sized_for(coordinator_of, hold
     monkeypatch.setattr(coordinator.protection, "left", lambda: 1)  # as where noise is added
     method, told = coordinator.components.method, []
     coordinator.events.subscribe(lambda _, event: told.append(event))
-    coordinator.reveal(method.consent)
+    coordinator.round(method.consent, method.take_back)
     coordinator.link.transport.engine.lose = lambda step, party: party == "client-7"
     with pytest.raises(DifferencingError, match="missing: client-7"):
-        coordinator.reveal(method.consent)
+        coordinator.round(method.consent, method.take_back)
     assert coordinator.sums == 2
     assert not notes(told)
 
@@ -294,8 +294,8 @@ def test_nobody_is_asked_again_for_a_total_that_could_not_open_anyway(coordinato
     coordinator.enrol()
     coordinator.protection.prepare(2)
     method, told = coordinator.components.method, []
-    coordinator.reveal(method.consent)
+    coordinator.round(method.consent, method.take_back)
     coordinator.events.subscribe(lambda _, event: told.append(event))
     with pytest.raises(DifferencingError, match="missing: client-1"):
-        coordinator.reveal(method.consent, coordinator.parties[1:])
+        coordinator.round(method.consent, method.take_back, coordinator.parties[1:])
     assert sum(isinstance(event, WaveStarted) and event.step == "client.contribute" for event in told) <= 1
