@@ -17,6 +17,7 @@ from tacit.core.events import Events, Noted, RunEnded
 from tacit.core.exposure import COORDINATOR
 from tacit.core.link import Link
 from tacit.core.manifest import Components, Manifest, new_run
+from tacit.core.message import Message
 from tacit.core.parallel import one_thread
 from tacit.core.protection import Protection
 from tacit.core.random import generator
@@ -185,6 +186,7 @@ class Federation:
         transcript: Transcript | None = None,
         keep: Callable[[Snapshot], None] | None = None,
         resume: Snapshot | None = None,
+        announce: Callable[[Message], None] | None = None,
     ) -> Training:
         """Train a method on this federation.
 
@@ -210,6 +212,8 @@ class Federation:
             Told everything that anyone received: receiver, sender, step, bytes.
         keep, resume : optional
             ``keep`` is told after each round what a run of the same settings can ``resume`` from.
+        announce : callable, optional
+            Told before a total opens who was in the totals so far, to put into a snapshot as ``opened``.
         """
         chosen = METHODS.build(method) if isinstance(method, str) else method
         protect = chosen.default_protection if protect is None else protect
@@ -244,6 +248,8 @@ class Federation:
                 transcript=transcript,
             )
             coordinator = Coordinator(link)
+            if announce is not None:
+                link.before_opening = lambda _: announce(link.opened_totals.to_message())
             try:
                 coordinator.keep = keep
                 training = self._train(coordinator, ledger, start, resume)

@@ -187,7 +187,8 @@ class _RowSum(Method):
         for _ in range(self.sums):
             coordinator.round(self.row, self.keep)
 
-    @contribution(lambda self, schema: Layout(Field("row", (schema.features,), bound=1.0)))
+    # Clients come and go between sums, to see that a protection copes: of no family, as gradients are.
+    @contribution(lambda self, schema: Layout(Field("row", (schema.features,), bound=1.0)), family=None)
     def row(self, party: Party, shared: Shared) -> dict[str, Any]:
         if party.id in self.lost and "row" not in shared:
             raise DataError("this client is lost")

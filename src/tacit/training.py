@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tacit.core.coordinator import Coordinator, Outcome
-from tacit.core.errors import ConfigError, DataError
+from tacit.core.errors import ConfigError, DataError, DifferencingError
 from tacit.core.events import Evaluated, Noted
 from tacit.core.manifest import Manifest
 from tacit.core.shared import Shared
@@ -31,7 +31,8 @@ class Training:
     failures : dict
         Parties that failed, with the reason.
     holdout : dict or None
-        Scores on the rows that clients keep aside, from a protected sum of counts.
+        Scores on the rows that clients keep aside, from a protected sum of counts; None if there are no such
+        rows, or the sum must not open.
     """
 
     trained: Model | None
@@ -71,9 +72,16 @@ def cells_are_counted(coordinator: Coordinator, start: Training | None) -> bool:
     return not set(coordinator.parties) <= set(start.outcome.holders)
 
 
-def federated_scores(coordinator: Coordinator) -> dict[str, Any]:
-    """Return the scores on the rows that clients keep aside, from a protected sum of counts."""
-    counts = coordinator.reveal(coordinator.components.method.evaluation)
+def federated_scores(coordinator: Coordinator) -> dict[str, Any] | None:
+    """Return the scores on the rows that clients keep aside, from a protected sum of counts.
+
+    None if the total must not open: a model is worth more than its scores.
+    """
+    try:
+        counts = coordinator.reveal(coordinator.components.method.evaluation)
+    except DifferencingError as error:
+        coordinator.events.emit(Noted("hold-out", f"no federated evaluation: {error}", "warning"))
+        return None
     if coordinator.schema.task == "classification":
         scores = classification_scores(counts, coordinator.schema.classes)
     else:

@@ -63,16 +63,16 @@ def test_every_method_that_can_stand_forgets(name, federation, names, tmp_path):
 class TestEveryProtection:
     def test_a_withdrawn_client_leaves_no_trace(self, protect, federation, names, tmp_path):
         """Contract: the model equals one never trained on it, on the scale that was settled at the start."""
-        with Standing.start(tmp_path / "with", federation, protect=protect, founders=6) as standing:
+        with Standing.start(tmp_path / "with", federation, protect=protect, founders=8) as standing:
             standing.add(names[:8])
         with Standing.open(tmp_path / "with", federation) as standing:
             standing.withdraw(names[1:4])
             found = standing.weights().weights
-        with Standing.start(tmp_path / "without", federation, protect=protect, founders=6) as standing:
+        with Standing.start(tmp_path / "without", federation, protect=protect, founders=8) as standing:
             standing.add([names[0], *names[4:8]])
             expected = standing.weights().weights
         assert np.abs(found - expected).max() <= tolerance(protect)
-        with Standing.start(tmp_path / "all", federation, protect=protect, founders=6) as standing:
+        with Standing.start(tmp_path / "all", federation, protect=protect, founders=8) as standing:
             standing.add(names[:8])
             assert np.abs(found - standing.weights().weights).max() > 1e-3  # they did matter
 
@@ -86,7 +86,7 @@ class TestEveryProtection:
     def test_groups_merge_into_one(self, protect, federation, names, tmp_path):
         """Eq. 5 over groups: a tree of coordinators gives the weights of a single one."""
         paths = [tmp_path / name for name in ("root", "left", "right", "single")]
-        with Standing.start(paths[0], federation, protect=protect, founders=5) as root:
+        with Standing.start(paths[0], federation, protect=protect, founders=7) as root:
             root.branch(paths[1])
             root.branch(paths[2])
             with Standing.open(paths[1], federation) as left:
@@ -102,7 +102,7 @@ class TestEveryProtection:
             fewer = root.weights().weights
         for rest, seen in ((names, found), ([*names[:2], *names[5:]], fewer)):
             path = tmp_path / f"single-{len(rest)}"
-            with Standing.start(path, federation, protect=protect, founders=5) as single:
+            with Standing.start(path, federation, protect=protect, founders=7) as single:
                 single.add(rest)
                 assert np.abs(single.weights().weights - seen).max() <= tolerance(protect)
 

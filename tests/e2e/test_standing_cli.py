@@ -5,7 +5,8 @@ import json
 import pytest
 
 PARTITION = ("--partition", "dirichlet", "--alpha", 5)
-START = ("--data", "iris", "--clients", 8, "--founders", 6, "--lam", 0.01, *PARTITION)
+ALL = ("--data", "iris", "--clients", 8, "--lam", 0.01, *PARTITION)
+START = (*ALL, "--founders", 6)
 
 
 @pytest.fixture
@@ -18,8 +19,8 @@ def fedheonn(tacit):
 
 
 def test_a_whole_life_under_ckks(fedheonn, tmp_path):
-    code, status = fedheonn("start", "state", *START)
-    assert (code, status["protect"], status["founders"], status["contributions"]) == (0, "ckks", 6, 0)
+    code, status = fedheonn("start", "state", *ALL)
+    assert (code, status["protect"], status["founders"], status["contributions"]) == (0, "ckks", 8, 0)
     code, error = fedheonn("weights", "state")
     assert (code, error["error"]["type"]) == (5, "OpeningError")
     code, said = fedheonn("add", "state", "client-1", "client-2", "client-8")

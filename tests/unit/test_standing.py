@@ -164,7 +164,7 @@ class TestOpenings:
 
     @pytest.fixture
     def standing(self, start):
-        return start(min_clients=3)
+        return start(min_clients=3, founders=4)
 
     def test_what_came_and_went_counts_for_nothing(self, standing):
         standing.add([f"client-{i}" for i in range(1, 5)])
@@ -192,7 +192,8 @@ class TestOpenings:
             standing.weights()
         assert not standing.status()["can_open"]
 
-    def test_openings_of_a_merged_group_count(self, standing, federation, tmp_path):
+    def test_openings_of_a_merged_group_count(self, start, federation, tmp_path):
+        standing = start(min_clients=3, founders=3)
         standing.branch(tmp_path / "group")
         standing.add([f"client-{i}" for i in range(1, 4)])
         standing.weights()
@@ -231,7 +232,7 @@ class TestOpenings:
             standing.weights()
 
     def test_an_interrupted_batch_counts_as_opened(self, start, monkeypatch):
-        standing = start(protect="masked")
+        standing = start(protect="masked", founders=3)
         names = [f"client-{i}" for i in range(1, 8)]
         standing.add(names[:3])
         with monkeypatch.context() as patch:
@@ -253,7 +254,7 @@ def _power_cut(*_):
 class TestLateJoiners:
     def test_one_gets_the_key_from_another_client(self, start, federation):
         standing = start(protect="ckks", founders=4)
-        standing.add([f"client-{i}" for i in range(1, 4)])
+        standing.add([f"client-{i}" for i in range(1, 7)])
         assert standing.add(["client-7"])[0].new
         with standing.folder.store.step(standing.manifest.run, shell("client-7")) as party:
             late = party.vault["content"].reveal()

@@ -19,10 +19,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.core.client import layout_of, open_entry, under, view_of
+from tacit.core.differencing import subjects_of
 from tacit.core.enrolment import Enrolment
-from tacit.core.errors import FederationError
+from tacit.core.errors import DifferencingError, FederationError
 from tacit.core.events import Noted, TotalOpened
 from tacit.core.link import Link
+from tacit.core.marks import marked
 from tacit.core.message import Message
 from tacit.core.pending_sum import PendingSum
 from tacit.core.roles import Agreement
@@ -58,6 +60,7 @@ class Coordinator:
         self.marks: dict[int, Mapping[str, Any]] = {}  # log entries -> how far the method was by then
         self.repeats = 0  # rounds that clients compute once more, since the run was stopped
         self.begun = 0  # sums before that
+        self.learnt_before = 0  # totals that the clients had opened before that
         self.replica_was_read = False  # by the experimenter, for a checkpoint
         self.reserved = 0  # sums that come after a method's own
         self._enrolment = Enrolment(link, self.protection)
@@ -108,14 +111,15 @@ class Coordinator:
         contribution: Callable[..., Any],
         apply: Callable[..., Shared],
         parties: Sequence[str] | None = None,
+        state: str = "",
     ) -> tuple[str, ...]:
         """Sum a contribution over the parties (all, if left out) and apply the total, wherever it opens.
 
-        ``contribution`` and ``apply`` are bound functions of the method or the preparation. Returns who
-        contributed.
+        ``contribution`` and ``apply`` are bound functions of the method or the preparation. ``state`` names
+        the shared values that the contribution follows from, if a method goes back to earlier ones: what is
+        computed again must not open over a few clients less. Returns who contributed.
         """
-        pending = self.begin_sum(contribution, parties)
-        entry = self.gather(pending)
+        pending, entry = self._form_total(contribution, parties, state)
         if self.shared is not None:
             self.shared = apply(self._open(pending, entry), self.shared)
         else:
@@ -126,8 +130,7 @@ class Coordinator:
 
     def reveal(self, contribution: Callable[..., Any], parties: Sequence[str] | None = None) -> Total:
         """Sum a contribution whose total is meant for the coordinator: counts, histograms, scores."""
-        pending = self.begin_sum(contribution, parties)
-        entry = self.gather(pending)
+        pending, entry = self._form_total(contribution, parties)
         if self.shared is not None:
             return self._open(pending, entry)
         # One client opens the aggregate and returns it rounded; if it cannot, another one does.
@@ -145,16 +148,61 @@ class Coordinator:
         raise AssertionError("a quorum is never nobody")
 
     def begin_sum(
-        self, contribution: Callable[..., Any], parties: Sequence[str] | None = None, **more: Any
+        self,
+        contribution: Callable[..., Any],
+        parties: Sequence[str] | None = None,
+        state: str = "",
+        **more: Any,
     ) -> PendingSum:
         """Return a new sum, for a protection to gather; ``more`` as :class:`PendingSum` takes it."""
         self.sums += 1
+        self.link.opened_totals.settle()
         kind, name = self.link.kind_of(contribution), contribution.__name__
-        layout = layout_of(getattr(self.components, kind), name, self.schema)
+        part = getattr(self.components, kind)
+        layout, family = layout_of(part, name, self.schema), marked(part, name, "contribution")[1].family
         asked = self.parties if parties is None else tuple(parties)
         # What is contributed follows from the shared values: same values, same contribution.
-        state = len(self.link.briefing.log) if self.shared is None else self.shared.digest()
-        return PendingSum(self.link, self.sums, kind, name, layout, asked, state, **more)
+        state = state or (str(self.learnt) if self.shared is None else self.shared.digest())
+        subjects = subjects_of(family, name, state)
+        return PendingSum(self.link, self.sums, kind, name, layout, asked, subjects, **more)
+
+    @property
+    def learnt(self) -> int:
+        """Return how many totals the clients have learnt from, where totals open there."""
+        return self.learnt_before + len(self.link.briefing.log)
+
+    def _form_total(
+        self, contribution: Callable[..., Any], parties: Sequence[str] | None, state: str = ""
+    ) -> tuple[PendingSum, dict[str, Any]]:
+        """Return a gathered sum with the fields of its total; in a second or third attempt if need be.
+
+        A total that lacks a few clients of an earlier one never opens. So they are asked once more, and if
+        they do not answer, so many others are left out that the difference hides them all.
+        """
+        pending = self.begin_sum(contribution, parties, state)
+        try:
+            return pending, self.gather(pending)
+        except DifferencingError as refusal:
+            # Noise was sized for so many sums: a further attempt would be one more.
+            if not pending.can_open or self.protection.left() is not None:
+                raise
+            missing = [name for name in pending.parties if name not in refusal.contributors]
+            text = f"{pending.contribution}: without {some(missing)} the total must not open: asked once more"
+            self.events.emit(Noted("differencing", text, "warning"))
+        again = self.begin_sum(contribution, pending.parties, state)
+        try:
+            return again, self.gather(again)
+        except DifferencingError as refusal:
+            kept = again.choose_others(refusal.contributors)
+            if kept is None:
+                raise
+            absent = [name for name in again.parties if name not in kept]
+            text = (
+                f"{again.contribution}: {some(absent)} are left out, so that the total hides who is missing"
+            )
+            self.events.emit(Noted("differencing", text, "warning"))
+        last = self.begin_sum(contribution, kept, state)
+        return last, self.gather(last)
 
     def gather(self, pending: PendingSum) -> dict[str, Any]:
         """Have a sum gathered, and return the fields of its protected total."""
@@ -168,7 +216,7 @@ class Coordinator:
     def _record_opening(self, pending: PendingSum) -> None:
         contributors, place = len(pending.contributors), self.components.protection.opens
         self.link.transport.contributors = contributors
-        self.link.opened_totals.add(pending.contribution, pending.state, pending.contributors)
+        self.link.opened_totals.add(pending.subjects, pending.contributors)
         self.events.emit(
             TotalOpened(pending.number, pending.contribution, place, contributors, pending.layout.size)
         )
@@ -178,6 +226,7 @@ class Coordinator:
     def mark(self, number: int, **more: Any) -> None:
         """Record that so many rounds are complete, and what else a method has to know to go on from here."""
         self.progress = {"round": number, **more}
+        self.link.opened_totals.mark()
         if self.keep is not None:
             with self.link.transport.uncounted():  # keeping is no work of the federation
                 if (snapshot := take_checkpoint(self)) is not None:

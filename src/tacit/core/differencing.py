@@ -1,51 +1,224 @@
-"""No differencing: two totals of the same thing must not differ by too few contributions.
+"""No differencing: totals that are opened must not differ by too few clients.
 
 A total over five clients hides each of them, and so does one over four; but whoever sees both and subtracts
-has the fifth client's contribution. So a contribution that is summed again from the same shared values, over
-other clients than before, opens only if at least as many of them changed as a total must have.
+has the fifth client's part. That needs no two totals of the same contribution: the moments of a preparation
+and a Gram matrix both hold the number of rows and their sums. So contributions belong to *families*
+(:func:`tacit.core.marks.contribution`): all totals of one are compared with each other. What follows from a
+model that each round changes is compared only while that model is the same.
+
+A total opens if the clients in it are those of an earlier one, or differ from each by at least as many as a
+total must have, and no sum or difference of several shows fewer. Fresh totals over those that stayed are no
+way out: each of them differs from the earlier ones by the same client.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from tacit.core.errors import OpeningError
+import numpy as np
+
+from tacit.core.errors import DifferencingError
+from tacit.core.marks import Family
+from tacit.core.message import Message
+from tacit.core.row_space import Piece, left_alone
+
+Clients = frozenset[str]
+DRAWS = 3  # of clients to leave out, for each number of them
+SEPARATOR = "\n"  # between names: thousands of them fit no message's header
+
+
+class Subject(NamedTuple):
+    """What a total is about: totals of equal subjects are compared."""
+
+    name: str
+    state: str = ""  # the shared values from which it follows; empty if it is the same whatever they are
+
+
+Subjects = tuple[Subject, ...]
+ROWS: Subjects = (Subject("rows"),)
+
+
+def subjects_of(family: Family | None, contribution: str, state: str) -> Subjects:
+    """Return what the total of a contribution is about, if it is computed from the shared values ``state``.
+
+    >>> subjects_of("rows", "terms", "5f2a")
+    (Subject(name='rows', state=''),)
+    >>> subjects_of(None, "update", "5f2a")
+    (Subject(name='update', state='5f2a'),)
+    """
+    if family == "rows":
+        return ROWS
+    scores = Subject("scores", state)
+    if family == "holdout":  # holds the scores of the present model, and counts that are those of any model
+        return Subject("holdout"), scores
+    return (scores,) if family == "scores" else (Subject(contribution, state),)
 
 
 class OpenedTotals:
-    """Who was in the totals that have been opened since the shared values last changed.
+    """Who was in the totals that have been opened, or may have been.
 
     Examples
     --------
     >>> opened = OpenedTotals()
-    >>> opened.check("scores", "round 1", ["a", "b", "c", "d"], least=3)
-    >>> opened.add("scores", "round 1", ["a", "b", "c", "d"])
-    >>> opened.check("scores", "round 1", ["a", "b", "c"], least=3)
+    >>> opened.check("moments", ROWS, "abcd", least=3)
+    >>> opened.add(ROWS, "abcd")
+    >>> opened.check("terms", ROWS, "abc", least=3)
     Traceback (most recent call last):
     ...
-    tacit.core.errors.OpeningError: scores: this total would differ from an earlier one by 1 contribution, ...
-    >>> opened.check("scores", "round 2", ["a", "b", "c"], least=3)
+    tacit.core.errors.DifferencingError: terms: this total would differ by 1 client ...
+    >>> opened.check("update", subjects_of(None, "update", "5f2a"), "abc", least=3)
     """
 
     def __init__(self) -> None:
-        self._state: object = None
-        self._seen: dict[str, list[frozenset[str]]] = {}
+        self._opened: dict[Subject, list[Clients]] = {}
+        self._announced: tuple[Subjects, Clients] | None = None
+        self._old: set[Subject] = set()  # from shared values before the last mark
+        self._marked = False
 
-    def check(self, what: str, state: object, parties: Sequence[str], least: int) -> None:
-        """Refuse a total whose difference from an earlier one would show fewer than ``least`` clients."""
-        if state != self._state:
+    def check(self, what: str, subjects: Subjects, parties: Iterable[str], least: int) -> None:
+        """Refuse a total that with earlier ones of its subjects would show fewer than ``least`` clients."""
+        now = frozenset(parties)
+        for subject in subjects if least > 1 else ():
+            self._check(what, self._opened.get(subject, []), now, least)
+
+    @staticmethod
+    def _check(what: str, before: Sequence[Clients], now: Clients, least: int) -> None:
+        if now in before:
             return
-        for earlier in self._seen.get(what, ()):
-            changed = len(earlier.symmetric_difference(parties))
-            if 0 < changed < least:
-                raise OpeningError(
-                    f"{what}: this total would differ from an earlier one by {changed} "
-                    f"contribution{'s' * (changed > 1)}, and the difference would show "
-                    f"{'them' if changed > 1 else 'it'}: at least {least} must change. Wait for more clients"
+        for earlier in before:
+            if (changed := len(earlier ^ now)) < least:
+                what_shows = "them" if changed > 1 else "it"
+                raise DifferencingError(
+                    f"{what}: this total would differ by {changed} client{'s' * (changed > 1)} from one that "
+                    f"was opened before, and the difference would show {what_shows}: at least {least} must "
+                    f"differ {_describe(earlier, now)}",
+                    now,
                 )
+        if len(before) > 1 and (few := left_alone([_pieces(one) for one in (*before, now)], least)):
+            raise DifferencingError(
+                f"{what}: added to and subtracted from those opened before, this total would show "
+                f"{' and '.join(sorted(few))}: at least {least} must stay together "
+                f"{_describe(before[-1], now)}",
+                now,
+            )
 
-    def add(self, what: str, state: object, parties: Sequence[str]) -> None:
-        """Remember a total that was opened."""
-        if state != self._state:
-            self._state, self._seen = state, {}
-        self._seen.setdefault(what, []).append(frozenset(parties))
+    def announce(self, subjects: Subjects, parties: Iterable[str]) -> bool:
+        """Note that the total of the present sum is about to open; return whether that was not known yet.
+
+        A sum that starts again before its total opens is announced again, and only the last time counts.
+        """
+        before, self._announced = self._announced, (subjects, frozenset(parties))
+        return self._announced != before and bool(self._unknown())
+
+    def _unknown(self) -> list[tuple[Subject, Clients]]:
+        """Return of what was announced what has not been opened."""
+        subjects, clients = self._announced or ((), frozenset())
+        return [(subject, clients) for subject in subjects if clients not in self._opened.get(subject, ())]
+
+    def add(self, subjects: Subjects, parties: Iterable[str]) -> None:
+        """Note that the total of the present sum was opened."""
+        self.announce(subjects, parties)
+        self.settle()
+
+    def settle(self) -> None:
+        """Count what was announced as opened: another sum begins, and nobody knows whether it was."""
+        states = {subject.state for subject, _ in self._unknown()} - {""}
+        if states and not self._marked:  # nobody goes back to earlier shared values
+            self._forget(subject for subject in self._opened if subject.state not in states)
+        for subject, clients in self._unknown():
+            self._opened.setdefault(subject, []).append(clients)
+        self._announced = None
+
+    def mark(self) -> None:
+        """Forget what was computed from shared values before the last mark but one.
+
+        A run that is stopped goes on from its last mark, or from the one before, and computes the same again.
+        """
+        self._forget(self._old)
+        self._marked, self._old = True, set(self._opened)
+
+    def _forget(self, subjects: Iterable[Subject]) -> None:
+        for subject in [subject for subject in subjects if subject.state]:
+            self._opened.pop(subject, None)
+
+    def choose(
+        self, subjects: Subjects, parties: Iterable[str], least: int, fewest: int, rng: np.random.Generator
+    ) -> Clients | None:
+        """Return parties of these over whom a total may open, at least ``fewest``; None if there are none.
+
+        They are the clients of an earlier total, or all but a few that are drawn, so that at least ``least``
+        differ.
+
+        >>> opened = OpenedTotals()
+        >>> opened.add(ROWS, "abcdefgh")
+        >>> len(opened.choose(ROWS, "abcdefg", least=3, fewest=4, rng=np.random.default_rng(0)))
+        5
+        """
+        present = frozenset(parties)
+        known = {one for subject in subjects for one in self._opened.get(subject, ()) if one <= present}
+        for earlier in sorted(known, key=len, reverse=True):
+            if fewest <= len(earlier) and self.opens(subjects, earlier, least):
+                return earlier
+        order = sorted(present)
+        for leaving in range(1, min(least, len(order) - max(fewest, least)) + 1):
+            for _ in range(DRAWS):
+                drawn = rng.choice(len(order), size=leaving, replace=False)
+                found = present.difference(order[place] for place in drawn.tolist())
+                if self.opens(subjects, found, least):
+                    return found
+        return None
+
+    def opens(self, subjects: Subjects, parties: Iterable[str], least: int) -> bool:
+        """Return whether a total over these parties would pass :meth:`check`."""
+        try:
+            self.check("", subjects, parties, least)
+        except DifferencingError:
+            return False
+        return True
+
+    def to_message(self) -> Message:
+        """Return the record as a message; what was announced counts as opened."""
+        fields: dict[str, Any] = {}
+        for number, (subject, clients) in enumerate(self._all()):
+            names = SEPARATOR.join(sorted(clients)).encode()
+            fields |= {f"{number}/subject": tuple(subject), f"{number}/clients": names}
+        return Message(fields)
+
+    @classmethod
+    def from_message(cls, fields: Mapping[str, Any]) -> OpenedTotals:
+        """Read what :meth:`to_message` returned.
+
+        >>> opened = OpenedTotals()
+        >>> opened.add(ROWS, ["ann", "bob"])
+        >>> OpenedTotals.from_message(opened.to_message()).check("terms", ROWS, ["ann"], least=2)
+        Traceback (most recent call last):
+        ...
+        tacit.core.errors.DifferencingError: terms: this total would differ by 1 client ...
+        """
+        found = cls()
+        found._marked = True
+        for number in range(len(fields) // 2):
+            subject, names = Subject(*fields[f"{number}/subject"]), fields[f"{number}/clients"].decode()
+            found._opened.setdefault(subject, []).append(frozenset(names.split(SEPARATOR)))
+        return found
+
+    def _all(self) -> Iterator[tuple[Subject, Clients]]:
+        for subject, totals in self._opened.items():
+            yield from ((subject, clients) for clients in totals)
+        yield from self._unknown()
+
+
+def _pieces(clients: Clients) -> set[Piece]:
+    return {(name, "") for name in clients}
+
+
+def _describe(earlier: Clients, now: Clients) -> str:
+    """Say who left and who joined, and what can be done."""
+    changes = {"missing": earlier - now, "new": now - earlier}
+    told = ", ".join(f"{word}: {_some(sorted(names))}" for word, names in changes.items() if names)
+    return f"({told}). Run or resume with the same clients as before: a new run over these shows it as well"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -41,7 +41,7 @@ class Enrolment:
         link.transport.check_quorum("enrolment", asked, link.parties, self._failures)
         odd = agreement.outvoted()
         # Who has other columns than most is left out, if enough are left: one client stops no run.
-        if len(link.parties) - len(odd) < link.transport.needed(asked):
+        if len(link.parties) - len(odd) < link.transport.quorum_of(len(asked)):
             odd = {}
         link.briefing.agree(agreement.settle(without=odd))
         for party, reason in odd.items():

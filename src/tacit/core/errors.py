@@ -99,6 +99,14 @@ class OpeningError(ProtectionError):
     """A total that may not be opened: too few contributions, or not the place where it opens."""
 
 
+class DifferencingError(OpeningError):
+    """A total that, compared with those opened before, would show a few of its ``contributors``."""
+
+    def __init__(self, public: str, contributors: frozenset[str] = frozenset()) -> None:
+        super().__init__(public)
+        self.contributors = contributors
+
+
 class UnavailableError(TacitError):
     """Something outside is missing: a download without network, a full disk, an optional package."""
 

@@ -3,7 +3,7 @@
 * ``@step``: anything that a party does on request, and replies to. On a method or the preparation its
   signature is ``(self, party, message, shared) -> message``; on the client half of a protection, which
   holds its party, it is ``(self, message) -> message``;
-* ``@contribution(layout)`` ``(self, party, shared) -> named arrays``: a client's term of a sum; pure;
+* ``@contribution(layout, family)`` ``(self, party, shared) -> named arrays``: a client's term of a sum; pure;
 * ``@apply`` ``(self, total, shared) -> shared``: what is made of the total; pure, and run wherever
   the protection lets the total open.
 
@@ -19,6 +19,8 @@ from typing import Any, Literal, TypeVar, overload
 from tacit.core.errors import ConfigError, nearest
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+# Statistics of a client's rows, statistics of those that it keeps aside, and scores of a model on the latter.
+Family = Literal["rows", "holdout", "scores"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Mark:
     kind: str
     layout: Callable[..., Any] | None = None
     replies: str = ""
+    family: Family | None = None
 
 
 def _mark(function: Function, mark: Mark) -> Function:
@@ -50,9 +53,18 @@ def step(function: Any = None, *, replies: str = "") -> Any:
     return _mark(function, Mark("step"))
 
 
-def contribution(layout: Callable[..., Any]) -> Callable[[Function], Function]:
-    """Mark a function that computes a client's term of a sum laid out by ``layout(self, schema)``."""
-    return lambda function: _mark(function, Mark("contribution", layout))
+def contribution(
+    layout: Callable[..., Any], family: Family | None = "rows"
+) -> Callable[[Function], Function]:
+    """Mark a function that computes a client's term of a sum laid out by ``layout(self, schema)``.
+
+    Totals of one ``family`` tell of the same rows, and their differences of single clients
+    (:mod:`tacit.core.differencing`): none opens over a few clients less or more than another. None is for
+    what has no statistic in common with other totals, such as gradients of a model that each round changes:
+    it is compared with the same contribution from the same shared values only. Scores are compared while
+    the shared values stay the same.
+    """
+    return lambda function: _mark(function, Mark("contribution", layout, family=family))
 
 
 def apply(function: Function) -> Function:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from tacit.core.client import over
+from tacit.core.differencing import ROWS, Subjects
 from tacit.core.errors import OpeningError
 from tacit.core.events import Noted
 from tacit.core.layout import Layout
@@ -29,7 +30,7 @@ class PendingSum:
     contribution: str  # its name
     layout: Layout
     parties: tuple[str, ...]  # who is asked
-    state: object = None  # which shared values are contributed from
+    subjects: Subjects = ROWS  # with which other totals this one is compared before it opens
     step: str = "client.contribute"  # what parties are asked for
     jobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # what each party alone is told
     guard: Callable[[Sequence[str]], None] | None = None  # raises if a total over these must not open
@@ -106,10 +107,24 @@ class PendingSum:
                 f"{self.contribution}: {len(found)} contributions, no total over fewer than "
                 f"{least} is opened: wait for more clients"
             )
-        link.opened_totals.check(self.contribution, self.state, found, least)
+        link.opened_totals.check(self.contribution, self.subjects, found, least)
         link.transport.contributors = len(found)
         if self.guard is not None:
             self.guard(found)
+        if parties is None:
+            link.announce_opening(self.subjects, found)
+
+    @property
+    def can_open(self) -> bool:
+        """Whether the total may open if all who are asked contribute."""
+        return self.link.opened_totals.opens(self.subjects, self.parties, self.link.min_contributions)
+
+    def choose_others(self, contributors: frozenset[str]) -> tuple[str, ...] | None:
+        """Return clients over whom the total may open, though not over all of these; None if too few stay."""
+        link, least = self.link, self.link.min_contributions
+        fewest, rng = link.transport.quorum_of(len(self.parties)), link.manifest.rng("left out", self.number)
+        kept = link.opened_totals.choose(self.subjects, contributors, least, fewest, rng)
+        return None if kept is None else tuple(name for name in self.parties if name in kept)
 
     def finish(self, protected: Mapping[str, Any], protection: CoordinatorHalf) -> dict[str, Any]:
         """Return the fields of the protected total, once enough parties have contributed."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tacit.core.briefing import read_log, write_log
 from tacit.core.client import attempts, keep_replica, manifest_of, over, replica_at, under
+from tacit.core.differencing import OpenedTotals
 from tacit.core.errors import ConfigError, DataError, FederationError, StepError
 from tacit.core.events import Noted
 from tacit.core.manifest import Components
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from tacit.core.coordinator import Coordinator
 
 EARLIER = "earlier/"
-COUNTS = ("sums", "attempt", "following", "repeats")
+OPENED = "opened/"
+COUNTS = ("sums", "attempt", "following", "repeats", "learnt")
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Snapshot:
     following: int = 1  # and which is the next
     repeats: int = 0  # rounds that clients have computed and will compute again
     protection: Mapping[str, Any] = field(default_factory=dict)  # what it needs to go on with the same keys
+    learnt: int = 0  # totals behind these values, where totals open at the clients
+    opened: Mapping[str, Any] = field(default_factory=dict)  # who was in the totals that were opened
 
     def to_message(self) -> Message:
         """Return the snapshot as a message."""
@@ -57,6 +61,7 @@ class Snapshot:
             **{name: getattr(self, name) for name in COUNTS},
             **over("progress/", self.progress),
             **over("protection/", self.protection),
+            **over(OPENED, self.opened),
             **self.log,
         }
         if self.shared is not None:
@@ -73,6 +78,7 @@ class Snapshot:
             Shared(schema, under("shared/", message)) if "shared" in message else None,
             Message({name: value for name, value in message.items() if name.startswith("log/")}),
             protection=under("protection/", message),
+            opened=under(OPENED, message),
             **{name: int(message[name]) for name in COUNTS},
         )
 
@@ -127,6 +133,7 @@ def restore(
 def take_checkpoint(coordinator: Coordinator) -> Snapshot | None:
     """Return what a run can go on from, now that a round is complete; None if no client has one whole."""
     link, shared, progress, log = coordinator.link, coordinator.shared, coordinator.progress, Message()
+    learnt = coordinator.learnt
     if shared is None:
         known, entries = link.briefing.known, link.briefing.log
         coordinator.marks[len(entries)] = coordinator.progress
@@ -134,29 +141,43 @@ def take_checkpoint(coordinator: Coordinator) -> Snapshot | None:
             least = min(known.get(party, 0) for party in coordinator.parties)
             log = Message(write_log(least + 1, entries[least:]))
         elif (found := _read_replica(coordinator)) is not None:
-            shared, progress = found
+            shared, progress, learnt = found
         else:
             return None
-    return make_checkpoint(coordinator, progress, shared, log)
+    return make_checkpoint(coordinator, progress, shared, log, learnt)
 
 
 def make_checkpoint(
-    coordinator: Coordinator, progress: Mapping[str, Any], shared: Shared | None, log: Message | None = None
+    coordinator: Coordinator,
+    progress: Mapping[str, Any],
+    shared: Shared | None,
+    log: Message | None = None,
+    learnt: int | None = None,
 ) -> Snapshot:
-    """Return what a run can go on from that was so far when these values were learnt."""
+    """Return what a run can go on from that was so far when these values were learnt, from so many totals."""
     lag = int(coordinator.progress["round"]) - int(progress["round"])
     attempt, sums = coordinator.manifest.attempt, coordinator.begun + coordinator.sums
     repeats = coordinator.repeats + lag
     return Snapshot(
-        coordinator.schema, progress, shared, log or Message(), sums, attempt, attempt + 1, repeats
+        coordinator.schema,
+        progress,
+        shared,
+        log or Message(),
+        sums,
+        attempt,
+        attempt + 1,
+        repeats,
+        learnt=coordinator.learnt if learnt is None else learnt,
+        opened=coordinator.link.opened_totals.to_message(),
     )
 
 
-def _read_replica(coordinator: Coordinator) -> tuple[Shared, Mapping[str, Any]] | None:
+def _read_replica(coordinator: Coordinator) -> tuple[Shared, Mapping[str, Any], int] | None:
     """Return a client's replica after a round that it has opened, which may be the one before the last.
 
-    It is asked for nothing else: the last total would be opened out of turn. The experimenter's reading is
-    no traffic of the federation.
+    With it come what the method counted by then, and the number of totals behind it. The client is asked for
+    nothing else: the last total would be opened out of turn. The experimenter's reading is no traffic of the
+    federation.
     """
     transport, known = coordinator.link.transport, coordinator.link.briefing.known
     whole = [party for party in coordinator.parties if known.get(party) in coordinator.marks]
@@ -173,7 +194,8 @@ def _read_replica(coordinator: Coordinator) -> tuple[Shared, Mapping[str, Any]] 
         replies = list(transport.wave("client.show_model", (chosen,), {}, failures={}))
     if not replies:
         return None
-    return Shared(coordinator.schema, under("shared/", replies[0].message)), coordinator.marks[position]
+    shared = Shared(coordinator.schema, under("shared/", replies[0].message))
+    return shared, coordinator.marks[position], coordinator.learnt_before + position
 
 
 def resume(coordinator: Coordinator, snapshot: Snapshot, sums: int) -> None:
@@ -188,6 +210,8 @@ def resume(coordinator: Coordinator, snapshot: Snapshot, sums: int) -> None:
     coordinator.progress = snapshot.progress
     coordinator.repeats = snapshot.repeats + since
     coordinator.begun = snapshot.sums + since * sums
+    coordinator.learnt_before = snapshot.learnt
+    coordinator.link.opened_totals = OpenedTotals.from_message(snapshot.opened)
     coordinator.protection.resume(coordinator.begun)
     if coordinator.shared is not None:
         if snapshot.shared is None:

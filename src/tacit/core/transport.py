@@ -224,16 +224,15 @@ class Transport:
         for text, level in reply.message.get("$notes", ())[:MOST_NOTES]:
             self.events.emit(Noted(reply.party, foreign(text), "info" if level == "info" else "warning"))
 
-    def needed(self, asked: Sequence[str]) -> int:
-        """Return how many of the asked parties have to answer well."""
-        return max(1, ceil(self.manifest.quorum * len(asked) - 1e-9))
+    def quorum_of(self, asked: int) -> int:
+        """Return how many of so many parties have to answer well."""
+        return max(1, ceil(self.manifest.quorum * asked - 1e-9))
 
     def check_quorum(
         self, what: str, asked: Sequence[str], good: Sequence[str], failures: Mapping[str, str]
     ) -> None:
         """Stop the run if too few of the asked parties have answered well."""
-        needed = self.needed(asked)
-        if len(good) >= needed:
+        if len(good) >= (needed := self.quorum_of(len(asked))):
             return
         groups: dict[str, list[str]] = {}
         for party, reason in failures.items():

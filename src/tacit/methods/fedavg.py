@@ -123,7 +123,8 @@ class FedAvg(Method):
         remaining = rounds.find_remaining(coordinator, self.rounds)
         if not coordinator.progress and (coordinator.shared is None or "scale" not in coordinator.shared):
             self.agree(coordinator)
-        monitor = HoldOutMonitor(self.stopping, coordinator, self.hold_out, self.consent, self.take_back)
+        scores = self.hold_out, self.consent, self.take_back
+        monitor = HoldOutMonitor(self.stopping, coordinator, *scores, remaining.start)
         for number in remaining:
             if not rounds.has_sums_left(coordinator, self.round_sums):
                 break
@@ -131,10 +132,10 @@ class FedAvg(Method):
                 break
             rounds.admit_late_clients(coordinator, number)
             cohort = rounds.draw_cohort(coordinator, self.fraction, number)
-            coordinator.round(self.update, self.step, cohort)
-            going_on = monitor.judge_round(number)
+            going_on = monitor.run_round(number, self.update, self.step, cohort)
             spent = self.compute_epsilon(coordinator, number + 1)
-            coordinator.mark(number + 1, best=monitor.best, over=not going_on, epsilon=spent)
+            more = {"best": monitor.best, "start": monitor.start}
+            coordinator.mark(number + 1, over=not going_on, epsilon=spent, **more)
             if not going_on:
                 break
 
@@ -151,7 +152,7 @@ class FedAvg(Method):
 
     # -- a client ----------------------------------------------------------------------------------
 
-    @contribution(lambda method, schema: Layout(Field("square", ())))
+    @contribution(lambda method, schema: Layout(Field("square", ())), family=None)
     def squares(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return the square of this client's weight."""
         labels = shared.schema.labels(party.data)
@@ -161,7 +162,7 @@ class FedAvg(Method):
     def _update_layout(self, schema: Schema) -> Layout:
         return Layout(*self.change.fields(self.architecture.build(schema)), *self.weighting.fields())
 
-    @contribution(_update_layout)
+    @contribution(_update_layout, family=None)
     def update(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return u_k Δ_k and u_k after local training (ClientUpdate of algorithm 1)."""
         network, number = self.architecture.build(shared.schema), int(shared["round"])
@@ -210,12 +211,12 @@ class FedAvg(Method):
 
     # -- hold-outs ---------------------------------------------------------------------------------
 
-    @contribution(lambda method, schema: rounds.SCORES)
+    @contribution(lambda method, schema: rounds.SCORES, family="scores")
     def hold_out(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return hits, loss and rows of this client's hold-out."""
         return rounds.score_hold_out(self.model(shared), party.holdout)
 
-    @contribution(lambda method, schema: rounds.CONSENT)
+    @contribution(lambda method, schema: rounds.CONSENT, family=None)
     def consent(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return nothing but a one: wherever totals open, the last round is taken back with it."""
         return {"consent": 1.0}

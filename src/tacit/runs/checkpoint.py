@@ -1,10 +1,14 @@
 """Checkpoints: what a run has learnt after each round, so that it can go on after whatever stopped it.
 
 ``checkpoint.bin`` is one message in Tacit's own encoding, after its digest: settings, agreed schema, how far
-the run was, the shared values where they may be seen, and the scores of the rounds so far. A client's batches
-depend on its site's secret and the number of the round only, so a run that goes on ends with the same model
-as one that was never stopped, bit for bit where sums are plain or in fixed point. Nothing secret is in it:
-keys are agreed anew. Where totals open at the sites of a deployment, the model is not in it either.
+the run was, the shared values where they may be seen, and the scores of the rounds so far. ``opened.bin``
+beside it names the clients in each total, and is written before one opens: a round that was stopped opens
+again only over the same clients, or over enough others.
+
+A client's batches depend on its site's secret and the number of the round only, so a run that goes on ends
+with the same model as one that was never stopped, bit for bit where sums are plain or in fixed point. Nothing
+secret is in either file: keys are agreed anew. Where totals open at the sites of a deployment, the model is
+not in them either.
 """
 
 from __future__ import annotations
@@ -17,17 +21,18 @@ from typing import Any
 
 import msgspec
 
-from tacit.core.errors import ConfigError, TacitError, nearest
+from tacit.core.errors import ConfigError, MessageError, TacitError, nearest
 from tacit.core.events import Evaluated, Events
 from tacit.core.message import Message
 from tacit.core.snapshot import Snapshot
 from tacit.data.schema import Schema
 from tacit.data.table import Table
-from tacit.runs.folder import CHECKPOINT, RESULT, RunFolder
+from tacit.runs.folder import CHECKPOINT, OPENED, RESULT, RunFolder
 from tacit.runs.settings import Settings
 
 MARK = b"tacit checkpoint 2\n"  # then the digest of the message, and the message
 SCORES = ("accuracy", "f1", "loss", "r2", "rmse")
+DIGEST = 32  # bytes of SHA-256
 
 
 @dataclass(frozen=True)
@@ -87,9 +92,16 @@ class Keeper:
         self.rounds = [*(before for before in self.rounds if before["round"] < done), entry]
         Checkpoint(self._folder, self._settings, kept, self.rounds).write()
 
+    def announce(self, opened: Message) -> None:
+        """Write down who is in a total before it opens, once there is a checkpoint to repeat it from."""
+        if (self._folder.path / CHECKPOINT).is_file():
+            raw = opened.encode()
+            self._folder.write(OPENED, hashlib.sha256(raw).digest() + raw)
+
     def finish(self) -> None:
         """Remove the checkpoint of a run that is done."""
-        (self._folder.path / CHECKPOINT).unlink(missing_ok=True)
+        for name in (CHECKPOINT, OPENED):
+            (self._folder.path / name).unlink(missing_ok=True)
 
 
 def read_checkpoint(run: str, out: str = "runs") -> Checkpoint:
@@ -101,6 +113,7 @@ def read_checkpoint(run: str, out: str = "runs") -> Checkpoint:
         rounds = msgspec.json.decode(message["rounds"], type=list[dict[str, Any]])
         settings = Settings.from_tables(tables)
         kept = Snapshot.from_message(message, Schema.from_message)
+        kept = replace(kept, opened=_read_opened(folder) or kept.opened)
     except (OSError, KeyError, TypeError, ValueError, TacitError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{folder.path / CHECKPOINT} cannot be read: {error}") from None
     return Checkpoint(folder, settings, kept, rounds)
@@ -115,6 +128,17 @@ def _whole(raw: bytes) -> bytes:
     if hashlib.sha256(raw[start:]).digest() != raw[len(MARK) : start]:
         raise ConfigError("it is damaged, its digest is another: put a copy back, or start the run again")
     return raw[start:]
+
+
+def _read_opened(folder: RunFolder) -> Message:
+    """Return what was announced since the checkpoint; nothing if no total has opened."""
+    if not (file := folder.path / OPENED).is_file():
+        return Message()
+    content = file.read_bytes()
+    digest, raw = content[:DIGEST], content[DIGEST:]
+    if hashlib.sha256(raw).digest() != digest:
+        raise MessageError(f"{file} is damaged: it says which totals were opened, and must be whole")
+    return Message.decode(raw)
 
 
 def _found(run: str, out: str) -> Path:

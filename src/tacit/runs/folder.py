@@ -21,6 +21,7 @@ FLUSH = 0.25  # seconds for which events may wait in memory
 RESULT = "result.json"
 EVENTS = "events.jsonl"
 CHECKPOINT = "checkpoint.bin"
+OPENED = "opened.bin"  # who was in the totals that were opened, or are about to be
 STAMP = len("20260301-101500")  # an id starts with date and time
 
 

@@ -101,6 +101,7 @@ def _execute(
                 transcript=TranscriptFolder(folder.path / "transcript") if settings.run.transcript else None,
                 keep=keeper,
                 resume=resume.kept if resume else None,
+                announce=keeper.announce,
             )
             for text in _leaks(settings, exposure):
                 events.emit(Noted("exposure", text, "warning"))

@@ -135,7 +135,8 @@ def join_batch(
             f"{components.protection.name} sums a batch with one change for each client: do the others in "
             "the next"
         )
-    base, number = folder.snapshot(components), book.openings + 1
+    base, before = folder.snapshot(components), book.fact("total").get("$count", 0)
+    number = book.openings + before + 1  # of no other batch, though two may open the same total
     coordinator = folder.coordinator(
         replace(manifest, run=f"{manifest.run}.{number}"), components, tuple(wave), events, batch=True
     )

@@ -18,7 +18,9 @@ from tacit.core.parallel import one_thread
 from tacit.data.schema import vocabulary
 from tacit.federation import Federation
 from tacit.methods.compatibility import check_compatibility, min_count_of
+from tacit.standing.differencing import all_rows
 from tacit.standing.folder import Folder
+from tacit.standing.opening import check_lines
 
 ROOM = 16  # changes for each client, unless the capacity is given
 LEAST_ROOM = 1024
@@ -80,6 +82,16 @@ def _found(
     """Settle schema, scale and keys, and write the book's first page in one transaction."""
     incremental = components.protection.incremental
     coordinator = folder.coordinator(manifest, components, names, events, batch=not incremental)
+    least = components.protection.min_contributions(manifest.min_clients)
+
+    def note_opening(contributors: Sequence[str]) -> None:
+        """Write down whose moments are opened, before they are: a start may be interrupted and repeated."""
+        lines = frozenset(map(all_rows, contributors))
+        check_lines(folder.book, least, lines)
+        with folder.book.writing():
+            folder.book.mark_opening(lines)
+
+    coordinator.link.before_opening = note_opening
     coordinator.enrol()
     components.method.check(coordinator.schema)
     counted = manifest.min_count > 1

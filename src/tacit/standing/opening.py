@@ -19,7 +19,7 @@ from tacit.core.shared import Shared, Total
 from tacit.core.standing_client import apply_standing_total
 from tacit.engines.assembly import assemble
 from tacit.standing.book import Book, Contribution
-from tacit.standing.differencing import differing, nearest, shown
+from tacit.standing.differencing import Lines, differing, nearest, shown
 
 MERGED = "merged into "  # why a state is closed that another has taken over
 
@@ -30,7 +30,12 @@ def check_apart(book: Book, least: int, changing: Sequence[Contribution] = ()) -
     Gives by how many clients it differs from the nearest of those, 0 if it is one of them. ``changing`` are
     lines that are about to join or leave.
     """
-    opened, now = book.opened(), book.total(changing)
+    return check_lines(book, least, book.total(changing))
+
+
+def check_lines(book: Book, least: int, now: Lines) -> int:
+    """Do the same for a total of these lines."""
+    opened = book.opened()
     apart = nearest(opened, now)
     if apart is None:
         return 0
@@ -39,7 +44,7 @@ def check_apart(book: Book, least: int, changing: Sequence[Contribution] = ()) -
         raise OpeningError(
             f"this total would differ by {apart} client{'s' * (apart != 1)} from one that was opened "
             f"before, and the difference would show them: at least {least} must have come or gone; wait for "
-            f"more.{hint}"
+            f"more. The scale that the founders settled counts.{hint}"
         )
     if few := shown(opened, now, least):
         raise OpeningError(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tacit.core.errors import ConfigError, ReplayError, nearest
 from tacit.standing.book import Book, Contribution
+from tacit.standing.differencing import all_rows
 
 
 def entering(
@@ -17,8 +18,8 @@ def entering(
     if name is not None:
         _check_name(name, clients, client)
     first, last = rows or (None, None)
-    where = "all" if rows is None else f"{first}-{last}"
-    line = Contribution(name or f"{client}:{where}", client, first, last, False)
+    usual = all_rows(client).id if rows is None else f"{client}:{first}-{last}"
+    line = Contribution(name or usual, client, first, last, False)
     known = book.contribution(line.id)
     if known is None:
         return line, False

@@ -16,7 +16,7 @@ import numpy as np
 
 from tacit.core.client import over
 from tacit.core.coordinator import Coordinator
-from tacit.core.errors import ConfigError, TacitError
+from tacit.core.errors import ConfigError, DifferencingError, TacitError
 from tacit.core.events import Evaluated, Noted
 from tacit.core.layout import Field, Layout
 from tacit.core.settings_group import Rule, SettingsGroup
@@ -82,14 +82,41 @@ class HoldOutMonitor:
     hold_out: Callable[..., Any]  # contribution: the scores of a client's hold-out, laid out as SCORES
     consent: Callable[..., Any]  # contribution: a one, so that there is a total; laid out as CONSENT
     take_back: Callable[..., Shared]  # apply: the shared values before the last round
+    start: int = 0  # rounds behind the present weights: the number of the next, if none was taken back
 
     def __post_init__(self) -> None:
+        self.start = self.coordinator.progress.get("start", self.start)
         # Lowest loss, highest accuracy, rounds without either: what a run that goes on later has to know.
         self.best: tuple[float, float, int] = self.coordinator.progress.get("best", (inf, 0.0, 0))
 
-    def judge_round(self, number: int) -> bool:
+    def run_round(
+        self,
+        number: int,
+        update: Callable[..., Any],
+        step: Callable[..., Shared],
+        cohort: tuple[str, ...] | None,
+    ) -> bool:
+        """Sum the updates of a cohort and judge the round; return whether to go on.
+
+        After a round that was taken back, clients start from the same weights again, and may compute the
+        same. So the two totals are compared, and if too few clients differ, training ends with what it has.
+        """
+        try:
+            self.coordinator.round(update, step, cohort, f"weights after {self.start} rounds")
+        except DifferencingError as error:
+            if self.start == number:
+                raise
+            text = (
+                f"round {number + 1} would repeat one that was taken back: training ends before it. {error}"
+            )
+            self.coordinator.events.emit(Noted("hold-out", text, "warning"))
+            return False
+        return self._judge_round(number)
+
+    def _judge_round(self, number: int) -> bool:
         """Keep a round or take it back, and return whether to go on."""
         if not self.stopping.active:
+            self.start = number + 1
             return True
         accuracy, loss = self._score(number)
         lowest, highest, waited = self.best
@@ -101,6 +128,7 @@ class HoldOutMonitor:
             self.best = lowest, highest, waited + 1
         else:
             self.best = min(lowest, loss), max(highest, accuracy), 0 if loss < lowest else waited + 1
+            self.start = number + 1
         waited = self.best[2]
         if self.stopping.patience and waited >= self.stopping.patience:
             text = f"no lower loss on the hold-outs for {waited} rounds: training ends with {number + 1}"
