@@ -1,7 +1,8 @@
 """Marks: which functions of a component a party may be asked to run.
 
 * ``@step`` ``(self, party, message, shared) -> message``: anything else that a client does;
-* ``@contribution(layout)`` ``(self, party, shared) -> named arrays``: a client's term of a sum; pure;
+* ``@contribution(layout)`` ``(self, party, shared) -> named arrays``: a client's term of a sum; pure. Its
+  total may be handed to the coordinator only if it is marked ``revealed=True``, as scores are;
 * ``@apply`` ``(self, total, shared) -> shared``: what is made of the total; pure, and run wherever
   the protection lets the total open.
 
@@ -21,11 +22,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Mark:
-    """What a marked function of a part is for; ``replies`` says that a step's replies are aggregates."""
+    """What a marked function of a part is for.
+
+    ``replies`` says that a step's replies are aggregates; ``revealed`` that a contribution's total may be
+    handed to the coordinator, wherever totals open.
+    """
 
     kind: str
     layout: Callable[..., Any] | None = None
     replies: str = ""
+    revealed: bool = False
 
 
 def _mark(function: Function, mark: Mark) -> Function:
@@ -44,9 +50,12 @@ def step(function: Any = None, *, replies: str = "") -> Any:
     return _mark(function, Mark("step"))
 
 
-def contribution(layout: Callable[..., Any]) -> Callable[[Function], Function]:
-    """Mark a function that computes a client's term of a sum laid out by ``layout(self, schema)``."""
-    return lambda function: _mark(function, Mark("contribution", layout))
+def contribution(layout: Callable[..., Any], *, revealed: bool = False) -> Callable[[Function], Function]:
+    """Mark a function that computes a client's term of a sum laid out by ``layout(self, schema)``.
+
+    Clients hand a total that they open to the coordinator only if it is ``revealed``.
+    """
+    return lambda function: _mark(function, Mark("contribution", layout, revealed=revealed))
 
 
 def apply(function: Function) -> Function:
@@ -72,8 +81,19 @@ def marked(part: object, name: str, kind: str) -> tuple[Callable[..., Any], Mark
     return function, mark
 
 
+def _contributions(part: object) -> dict[str, Mark]:
+    """Marks of all contributions of a part, by name."""
+    found = {name: getattr(getattr(type(part), name, None), "tacit", None) for name in dir(type(part))}
+    return {
+        name: mark for name, mark in found.items() if isinstance(mark, Mark) and mark.kind == "contribution"
+    }
+
+
 def layouts_of(part: object, schema: Any) -> list[Any]:
     """Layouts of all contributions of a part under the agreed schema."""
-    found = (getattr(getattr(type(part), name, None), "tacit", None) for name in dir(type(part)))
-    marks = [mark for mark in found if isinstance(mark, Mark) and mark.kind == "contribution"]
-    return [mark.layout(part, schema) for mark in marks if mark.layout]
+    return [mark.layout(part, schema) for mark in _contributions(part).values() if mark.layout]
+
+
+def revealed_by(part: object) -> list[str]:
+    """Names of the contributions of a part whose totals may be handed to the coordinator."""
+    return sorted(name for name, mark in _contributions(part).items() if mark.revealed)

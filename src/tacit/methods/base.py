@@ -163,7 +163,7 @@ class Method(Component):
         n = schema.outputs
         return Layout(Field("confusion", (n, n)), Field("loss", ()), Field("histogram", (2, n, BINS)))
 
-    @contribution(_evaluation_layout)
+    @contribution(_evaluation_layout, revealed=True)
     def evaluation(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Counts over the rows this party kept aside: its share of a federated evaluation."""
         return self.model(shared).counts(party.holdout)

@@ -210,7 +210,7 @@ class FedAvg(Method):
 
     # -- hold-outs ---------------------------------------------------------------------------------
 
-    @contribution(lambda method, schema: rounds.SCORES)
+    @contribution(lambda method, schema: rounds.SCORES, revealed=True)
     def hold_out(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return hits, loss and rows of this client's hold-out."""
         return rounds.score_hold_out(self.model(shared), party.holdout)

@@ -170,6 +170,10 @@ class Noised(Protection):
         """As the inner protection does."""
         return self.inner_protection.rotates_keys
 
+    def proves(self, layout: Layout) -> bool:
+        """As the inner protection does; nothing is multiplied unopened here."""
+        return self.inner_protection.proves(without_columns(layout))
+
     def min_contributions(self, agreed: int) -> int:
         """As the inner protection has it: key holders among its parties ask only that one."""
         return self.inner_protection.min_contributions(agreed)

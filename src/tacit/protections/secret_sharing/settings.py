@@ -7,16 +7,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tacit.core.errors import ConfigError
 from tacit.core.layout import Layout
 from tacit.core.promises import Place, Promises
 from tacit.core.protection import Protection
 from tacit.core.secret import Secret
 from tacit.crypto.fixedpoint import FixedPoint
+from tacit.protections.keys.proved_totals import PROVED, TAG_NAMES, check_room
 from tacit.protections.keys.shared_key import FIELD_NAMES, KEY_FIELDS, KeyTerms
 from tacit.protections.secret_sharing.share_round import Scheme
 
-FIELD_BITS = 60  # of a value in the field, its sign apart
 NO_DROPOUT = "additive shares: the sum needs every holder of shares; with scheme = shamir some may vanish"
 
 
@@ -37,7 +36,7 @@ class SecretSharing(Protection):
     restarts: ClassVar[bool] = True
     authenticated: ClassVar[bool] = True
     key_fields: ClassVar[Collection[str]] = KEY_FIELDS
-    field_names: ClassVar[Mapping[str, str]] = FIELD_NAMES
+    field_names: ClassVar[Mapping[str, str]] = {**FIELD_NAMES, **TAG_NAMES}
 
     scheme: Scheme = "shamir"
     opens: Place = "clients"
@@ -52,12 +51,13 @@ class SecretSharing(Protection):
     def code(self, layout: Layout, summands: int) -> FixedPoint:
         """Return how vectors become integers: in the field, or in 64 bits."""
         code = FixedPoint.of(layout, self.bits, summands, self.clip)
-        if self.scheme == "shamir" and (needed := self.bits - 1 + code.guard_bits) > FIELD_BITS:
-            raise ConfigError(
-                f"{self.bits} bits a value and {summands:,} summands need {needed} bits and a sign, the "
-                f"field holds {FIELD_BITS}: use at most {FIELD_BITS + 1 - code.guard_bits} bits"
-            )
+        if self.scheme == "shamir" or self.proves(layout):
+            check_room(self.bits, code.guard_bits, summands)
         return code
+
+    def proves(self, layout: Layout) -> bool:
+        """Where clients open totals."""
+        return self.opens == "clients"
 
     def min_holders(self, holders: int) -> int:
         """Return how many of so many holders of shares open a total."""
@@ -82,7 +82,7 @@ class SecretSharing(Protection):
             sees={
                 "coordinator": "sealed shares"
                 + (" and sealed partial sums it cannot read" if here else " it cannot read, and the total"),
-                "client": client_sees,
+                "client": client_sees + (f"; {PROVED}" if here else ""),
                 "outsider": "nothing",
             },
             collusion=collusion,
