@@ -1,4 +1,4 @@
-"""A coordinator that does not follow the protocol: it keeps what clients sent, and has them open what it likes."""
+"""A coordinator that does not follow the protocol: it has clients open what it likes."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterable
+from operator import mul
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -52,6 +53,8 @@ class Weights:
         rows = -(-size // _WIDTH)
         elements = expand(seed, rows + _WIDTH) >> _3
         self._u, v = elements[:rows], elements[rows:]
+        # Of a short vector each product by itself is quicker than a matrix of them.
+        self._few = [int(self._u[0]) * int(weight) % PRIME for weight in v[:size]] if rows == 1 else []
         digits = [(v >> np.uint64(_DIGIT_BITS * place)) & np.uint64(0x1FFF) for place in range(_DIGITS)]
         self._digits = np.stack(digits, axis=1).astype(np.float64)
         # Of the offset, which is added to every value, those of the last row that are not there among them.
@@ -70,6 +73,8 @@ class Weights:
             raise DataError(f"{values.size} values to tag, agreed were {self._size}")
         if values.size and not (-_OFFSET < values.min() and values.max() < _OFFSET):
             raise DataError(f"a value needs more than {VALUE_BITS} bits and its sign: use fewer bits")
+        if self._few:
+            return sum(map(mul, self._few, values.tolist())) % PRIME
         halves = np.empty((2, len(self._u), _DIGITS))
         for first in range(0, len(self._u), _BLOCK):
             part = values[first * _WIDTH : (first + _BLOCK) * _WIDTH]
