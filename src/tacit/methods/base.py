@@ -75,6 +75,9 @@ class Method(Component):
     # A closed form gives the model of the pooled rows, whoever holds which of them: contract tests ask.
     closed_form: ClassVar[bool] = False
 
+    # Whether clients contribute what follows from a model that is sent to them, round after round.
+    learns_from_models: ClassVar[bool] = False
+
     @property
     def standing(self) -> tuple[str, str] | None:
         """Names of contribution and apply if it learns from one sum, which may grow and shrink later."""

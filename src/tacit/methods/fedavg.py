@@ -88,6 +88,7 @@ class FedAvg(Method):
     name = "fedavg"
     tasks = ("classification",)
     needs_norms = False
+    learns_from_models: ClassVar[bool] = True
     default_protection: ClassVar[str] = "masked"
     paper = (
         "McMahan, Moore, Ramage, Hampson and Agüera y Arcas, Communication-Efficient Learning of Deep "
