@@ -74,7 +74,8 @@ class Weights:
         if values.size and not (-_OFFSET < values.min() and values.max() < _OFFSET):
             raise DataError(f"a value needs more than {VALUE_BITS} bits and its sign: use fewer bits")
         if self._few:
-            return sum(map(mul, self._few, values.tolist())) % PRIME
+            products: Iterable[int] = map(mul, self._few, values.tolist())
+            return sum(products) % PRIME
         halves = np.empty((2, len(self._u), _DIGITS))
         for first in range(0, len(self._u), _BLOCK):
             part = values[first * _WIDTH : (first + _BLOCK) * _WIDTH]

@@ -97,9 +97,7 @@ class Paillier(Protection):
             ),
             sees={
                 "coordinator": "ciphertexts it cannot open" + (", and the total" if served else ""),
-                "client": (
-                    "what is made of the total" if served else f"the total, and what is made of it; {PROVED}"
-                ),
+                "client": "what is made of the total" if served else "the total, and what is made of it",
                 **({KEY_SERVER: "the total"} if served else {}),
                 "outsider": "nothing",
             },
@@ -112,6 +110,7 @@ class Paillier(Protection):
             precision=2.0 ** -(self.bits - 1),
             bytes_per_value=(self.bits + 16) / 4,
             warnings=() if served else (SHARED_KEY,),
+            proof="" if served else PROVED,
         )
 
     @property

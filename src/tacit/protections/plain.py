@@ -17,6 +17,7 @@ from tacit.core.promises import Place, Promises
 from tacit.core.protection import ClientHalf, CoordinatorHalf, Protection, Vector
 
 ABSURD = 1e150  # no honest value is larger, and its square would overflow
+NO_PROOF = "nothing: clients share no key, and open what they are handed"
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Plain(Protection):
             bytes_per_value=8.0,
             single=True,
             warnings=("plain: the coordinator sees every client's contribution in the clear",),
+            proof=NO_PROOF if self.opens == "clients" else "",
         )
 
     def at_coordinator(self, link: Link) -> PlainCoordinator:

@@ -83,7 +83,7 @@ class CKKS(Protection):
             keys={"client": "one secret key, shared by all", "coordinator": "none"},
             sees={
                 "coordinator": "ciphertexts it cannot open",
-                "client": f"the total, and what is made of it; {PROVED}",
+                "client": "the total, and what is made of it",
                 "outsider": "nothing",
             },
             collusion="the coordinator and any one client together open every contribution",
@@ -91,6 +91,7 @@ class CKKS(Protection):
             precision=self.scheme.rounding_unit(1.0, 20_000),
             bytes_per_value=SLOT_BYTES.get(self.parameter_set, 8.1),
             warnings=(SHARED_KEY,),
+            proof=f"{PROVED}; products of totals, as in mode paper, prove nothing",
         )
 
     @property

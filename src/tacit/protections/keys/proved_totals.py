@@ -31,8 +31,8 @@ TAGGED = "tagged"  # what a party remembers of the last sum that it contributed 
 STANDING_TAGS = "standing/tagged"  # and of each change of a total that stands
 
 PROVED = (
-    "it opens only totals that prove to be the sum of what at least min_clients named clients sent for that "
-    "very sum; if the coordinator has a client on its side, which has the key, they prove nothing"
+    "that it is the sum of what the named clients, min_clients at the least, each sent for that very sum; "
+    "unless the coordinator has a client on its side, which has the key"
 )
 
 

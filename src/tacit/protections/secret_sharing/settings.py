@@ -82,7 +82,7 @@ class SecretSharing(Protection):
             sees={
                 "coordinator": "sealed shares"
                 + (" and sealed partial sums it cannot read" if here else " it cannot read, and the total"),
-                "client": client_sees + (f"; {PROVED}" if here else ""),
+                "client": client_sees,
                 "outsider": "nothing",
             },
             collusion=collusion,
@@ -91,6 +91,7 @@ class SecretSharing(Protection):
             bytes_per_value=bytes_per_value,
             per_client=per_client,
             warnings=() if self.scheme == "shamir" else (NO_DROPOUT,),
+            proof=PROVED if here else "",
         )
 
 
