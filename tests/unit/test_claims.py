@@ -124,7 +124,5 @@ def test_the_manifest_lists_what_is_revealed():
     manifest = Manifest.of("run", parts)
     assert manifest.reveals == ("method.evaluation", "method.hold_out")
     check_reveals(Manifest.from_message(manifest.to_message()), parts)
-    with pytest.raises(
-        ConfigError, match=r"totals of method.evaluation, method.hold_out, .* reveal method.eval"
-    ):
+    with pytest.raises(ConfigError, match=r"totals of method.evaluation, method.hold_out, "):
         check_reveals(manifest, Components(FedHEONN(), Plain(), Preparation()))
