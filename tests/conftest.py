@@ -191,7 +191,8 @@ def vectors_method(rows: Mapping[str, Any], bound: float | Mapping[str, float | 
         def _layout(self, schema: Any) -> Layout:
             return Layout(*(Field(name, shape, bounds[name]) for name, shape in shapes.items()))
 
-        @contribution(_layout, family=None)  # as if they were new ones whenever something was learnt
+        # As if they were new ones whenever something was learnt.
+        @contribution(_layout, family=None, revealed=True)
         def vector(self, party: Any, shared: Any) -> dict[str, Any]:
             return named(rows[party.id])
 

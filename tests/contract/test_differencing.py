@@ -31,7 +31,7 @@ class Askers(Method):
     def _layout(self, schema):
         return Layout(Field("rows", (), bound=100.0))
 
-    @contribution(_layout)
+    @contribution(_layout, revealed=True)
     def rows(self, party, shared):
         return {"rows": party.data.rows}
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tacit.core.claims import read_claim
 from tacit.core.differencing import OpenedTotals
 from tacit.core.errors import ConfigError, ProtectionError, QuorumError
 from tacit.core.events import Noted, Relayed
@@ -139,7 +140,9 @@ class TestRotation:
         rotate(scene)
         scene.total()
         blob = [raw for step, raw in scene.tap.calls if step == "client.disclose_total"][-1]
-        entry = {k[6:]: v for k, v in Message.decode(blob).items() if k.startswith("total/")}
+        call = Message.decode(blob)
+        entry = {k[6:]: v for k, v in call.items() if k.startswith("total/")}
+        entry["claim"] = read_claim(scene.coordinator.link.briefing.roll.write(), call, {})
         layout = scene.components.method._layout(None)
         assert protection.at_client(scene.site("client-2")).open(entry, layout).shape == (4,)
         with pytest.raises(ProtectionError):

@@ -329,7 +329,7 @@ class TestRefusals:
                 beside = [] if schema.features == 1 else [Field("beside", (1,), clear=True)]
                 return Layout(Field("vector", (1,)), *beside)
 
-            @contribution(_layout)
+            @contribution(_layout, revealed=True)
             def vector(self, party, shared):
                 return {"vector": np.zeros(1), "beside": np.zeros(1)}
 

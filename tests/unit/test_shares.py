@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from tacit.core.claims import read_claim
 from tacit.core.errors import ConfigError, OpeningError, ProtectionError, QuorumError
 from tacit.core.events import TotalOpened
 from tacit.core.layout import Field, Layout
@@ -322,11 +323,10 @@ class TestTampering:
     def test_a_changed_or_repeated_total_does_not_open(self, scene_of):
         scene = scene_of(BOTH[0], rows_of(4)).begin()
         scene.round()
-        entry = {
-            name[6:]: value
-            for name, value in Message.decode(scene.coordinator.link.briefing.log[0]).items()
-            if name[:6] == "total/"
-        }
+        briefing = scene.coordinator.link.briefing
+        logged = Message.decode(briefing.log[0])
+        entry = {name[6:]: value for name, value in logged.items() if name[:6] == "total/"}
+        entry["claim"] = read_claim(briefing.roll.write(), logged, {})
         layout, party = scene.components.method._layout(None), scene.site("client-1")
         client = BOTH[0].at_client(party)
         raw = bytearray(entry["partials"].data)
@@ -391,7 +391,10 @@ class TestSettings:
     def test_too_many_bits_for_the_field_are_refused(self, summed):
         with pytest.raises(ConfigError, match="use at most 49 bits"):
             Shares(bits=50).code(Layout(Field("x", (1,), 1.0)), 1 << 12)
-        assert Shares(bits=50, scheme="additive").code(Layout(Field("x", (1,), 1.0)), 1 << 12).slots == 1
+        with pytest.raises(ConfigError, match="use at most 49 bits"):  # or the tags could not tell
+            Shares(bits=50, scheme="additive").code(Layout(Field("x", (1,), 1.0)), 1 << 12)
+        served = Shares(bits=50, scheme="additive", opens="coordinator")
+        assert served.code(Layout(Field("x", (1,), 1.0)), 1 << 12).slots == 1
 
     def test_a_single_client_is_refused(self, summed):
         for protection in BOTH:

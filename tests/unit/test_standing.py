@@ -18,6 +18,7 @@ from tacit.core.errors import (
     UnavailableError,
 )
 from tacit.core.standing_client import LEDGER
+from tacit.crypto.linear_tag import TagKey
 from tacit.data.table import Column, Table
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
@@ -297,9 +298,11 @@ class TestRefusals:
         before, protect = known(standing), CKKSClient.protect
 
         def foreign(self, ticket, vector, layout):
-            used = standing.components.protection.scheme
-            own = used.cipher(used.make_keys()[0])
-            monkeypatch.setattr(SharedKey, "cached", lambda self, make: own)
+            other = standing.components.protection.scheme.make_keys()[0]
+            tagged = TagKey(self.key.newest())
+            monkeypatch.setattr(
+                SharedKey, "cached", lambda _, make: tagged if make is TagKey else make(other)
+            )
             return protect(self, ticket, vector, layout)
 
         with monkeypatch.context() as patch:

@@ -179,7 +179,7 @@ def paillier_blob(scene, values, bits=32, guard=3, key=None):
 
 
 def own_cipher(blob):
-    return lambda fields: {"cipher": Blob("cipher", blob)}
+    return lambda fields: {**fields, "cipher": Blob("cipher", blob)}
 
 
 @pytest.mark.parametrize("culprit", representatives(["client-1", "client-4"], "client-1"))
@@ -834,7 +834,7 @@ class TestDishonestCoordinator:
         single = next(
             reply.message["cipher"] for step, reply in scene.tap.replies if step == "client.contribute"
         )
-        for contributors, reason in ((1, "too few to disclose"), (5, "total over 1 contributions")):
+        for contributors, reason in ((1, "agreed were at least 3"), (5, "does not open this total")):
             failures = {}
             asks = {**fields, "total/cipher": single, "contributors": contributors}
             assert not list(
@@ -853,7 +853,7 @@ class TestDishonestCoordinator:
         )
         entry = dict(Message.decode(scene.coordinator.link.briefing.log[0])) | {"total/cipher": single}
         scene.coordinator.link.briefing.log[0] = Message(entry).encode()
-        with pytest.raises(QuorumError, match="total over 1 contributions, agreed were at least 3"):
+        with pytest.raises(QuorumError, match="does not open this total of vector"):
             scene.finish()
 
     @every_shared_key

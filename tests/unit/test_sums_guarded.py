@@ -80,7 +80,7 @@ class TestChannels:
         scene.total()
         sent = [reply.message for step, reply in scene.tap.replies if step == "client.contribute"]
         blobs = [value.data for message in sent for value in message.values() if isinstance(value, Blob)]
-        assert len(blobs) == len(set(blobs)) == 2 * len(CLIENTS)
+        assert len(blobs) == len(set(blobs)) >= 2 * len(CLIENTS)
 
     def test_who_has_not_enrolled_has_no_run(self, guarded, scene_of):
         scene = scene_of(guarded, ROWS, min_clients=2)

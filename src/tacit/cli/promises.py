@@ -77,6 +77,8 @@ def lines(promises: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("totals open at", "the coordinator" if promises["opens"] == "coordinator" else "the clients"),
         *holds,
         *sees,
+        *([("a total proves", promises["proof"])] if promises["proof"] else []),
+        ("the model is computed by", promises["model"]),
         ("undone by", promises["collusion"]),
         ("if a client vanishes", promises["dropout"]),
         ("noise", noise) if precision >= NOISE else ("largest error", error),

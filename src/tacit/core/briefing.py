@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tacit.core.claims import Roll
 from tacit.core.errors import MessageError
 from tacit.core.numbers import read_integer
 from tacit.core.shared import Shared
@@ -32,6 +33,7 @@ class Briefing:
         self.shared: Shared | None = None  # None where totals open at the clients
         self.log: list[bytes] = []  # protected totals that the clients open
         self.known: dict[str, int] = {}  # party -> log entries it has; absent: not told the schema
+        self.roll = Roll()  # clients that are in totals which name their contributors
         self._view = view
         self._initial: Shared | None = None
 
@@ -54,7 +56,7 @@ class Briefing:
         if self.shared is not None:
             fields.update({f"shared/{name}": value for name, value in self._view(self.shared).items()})
         # Parties mostly know the same: then the news is encoded once, for all.
-        if len({self.known.get(party) for party in parties}) == 1:
+        if len({(self.known.get(party), self.roll.told.get(party)) for party in parties}) == 1:
             fields.update(self._news(parties[0]))
             return fields, lambda party: {}
         return fields, self._news
@@ -63,6 +65,11 @@ class Briefing:
         """Note that a party knows all there is so far."""
         if self.schema is not None:
             self.known[party] = len(self.log)
+            self.roll.told[party] = len(self.roll.names)
+
+    def write_all(self, first: int = 1) -> dict[str, Any]:
+        """Return the log from that entry on, and the whole roll, for whoever goes on in another process."""
+        return {**write_log(first, self.log[first - 1 :]), **self.roll.write()}
 
     def _news(self, party: str) -> dict[str, Any]:
         """Return what this party has to be told before it can take a step."""
@@ -72,7 +79,7 @@ class Briefing:
         news: dict[str, Any] = {"schema": self.schema_raw} if known is None else {}
         if missed := self.log[known or 0 :]:
             news |= write_log((known or 0) + 1, missed)
-        return news
+        return news | self.roll.write(self.roll.told.get(party, 0))
 
 
 def write_log(first: int, entries: Sequence[bytes]) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from tacit.core.briefing import read_log
-from tacit.core.counting import check_counted
-from tacit.core.errors import ConfigError, OpeningError, StepError
+from tacit.core.claims import Claim, keep_roll, read_claim
+from tacit.core.errors import OpeningError, StepError
 from tacit.core.fields import Fields, check_fields
 from tacit.core.layout import Layout
-from tacit.core.manifest import Components, Manifest
+from tacit.core.manifest import Components, Manifest, check_reveals
 from tacit.core.marks import marked
 from tacit.core.message import Message
 from tacit.core.numbers import read_integer
@@ -46,6 +46,7 @@ def _agree(party: Party, message: Message, assemble: Assemble) -> tuple[Componen
     party.state["manifest"] = message["manifest"]
     components = agreed(party, assemble)
     check_fields(message, components.protection.field_kinds)
+    check_reveals(manifest_of(party), components)
     half = protection_half(party, components)
     for earlier in attempts(party).values():
         for part in (components.method, components.preparation):
@@ -132,6 +133,7 @@ def follow(party: Party, components: Components, message: Message) -> Shared | N
 
 def open_log(party: Party, components: Components, schema: Any, message: Message) -> Shared:
     """Open and apply, in order, every total that this replica has not seen yet."""
+    keep_roll(party.state, message)
     entries = read_log(message)
     position: int = party.state.get("position", 0)
     if "position" in party.state:
@@ -161,7 +163,8 @@ def _keep_before(party: Party, position: int, shared: Shared) -> None:
     """Keep the replica from before some totals: a coordinator that is stopped may not know of them later."""
     for name in [name for name in party.state if name.startswith(BEFORE)]:
         del party.state[name]
-    party.state.update(over(BEFORE, {"position": position, **over("shared/", shared)}))
+    counted = {"position": position, "applied": party.state.get("applied", 0)}
+    party.state.update(over(BEFORE, {**counted, **over("shared/", shared)}))
 
 
 def replica_at(party: Party, components: Components, schema: Any, log: Message, end: int) -> Shared:
@@ -169,6 +172,7 @@ def replica_at(party: Party, components: Components, schema: Any, log: Message, 
     if party.state.get("position", 0) > end:
         before = under(BEFORE, party.state)
         party.state["position"] = before.pop("position", end + 1)
+        party.state["applied"] = before.pop("applied", 0)
         keep_replica(party, Shared(schema, under("shared/", before)))
     if party.state.get("position", 0) > end:
         raise StepError(f"{party.id} has opened more than the {end} totals that the coordinator knows of")
@@ -189,17 +193,50 @@ def initial_values(components: Components, schema: Any, manifest: Manifest) -> S
 
 def _applied(party: Party, components: Components, shared: Shared, entry: Message) -> Shared:
     """Open one logged total and apply it."""
+    # Or a total could be applied twice, or after a later one.
+    if type(entry["sum"]) is not int or entry["sum"] <= party.state.get("applied", 0):
+        raise OpeningError(
+            f"total of sum {entry['sum']}, and {party.id} has applied that of sum "
+            f"{party.state.get('applied', 0)}: a replay"
+        )
+    party.state["applied"] = entry["sum"]
+    total = open_at_client(party, components, shared.schema, entry)
+    function, _ = marked(getattr(components, entry["component"]), entry["apply"], "apply")
+    result: Shared = function(total, shared)
+    return result
+
+
+def open_at_client(
+    party: Party,
+    components: Components,
+    schema: Any,
+    entry: Mapping[str, Any],
+    read: Callable[[], Claim] | None = None,
+) -> Total:
+    """Open a protected total at this client, if it is over enough contributions and proves to be theirs.
+
+    ``read`` reads what the total claims of itself; by default that it is the total of one sum.
+    """
     least = components.protection.min_contributions(agreed_minimum(party))
     if (contributors := read_integer(entry, "contributors")) < least:
         raise OpeningError(
             f"total over {contributors} contributions, agreed were at least {least}: "
             f"{party.id} does not open it"
         )
-    half = protection_half(party, components)
-    total = open_entry(components, half, shared.schema, entry, party.cache)
-    function, _ = marked(getattr(components, entry["component"]), entry["apply"], "apply")
-    result: Shared = function(total, shared)
-    return result
+    try:
+        layout = layout_of(
+            getattr(components, entry["component"]), entry["contribution"], schema, party.cache
+        )
+        claim = None
+        if components.protection.proves(layout):
+            claim = read() if read else read_claim(party.state, entry, party.cache)
+        half = protection_half(party, components)
+        return open_entry(components, half, schema, entry, party.cache, claim)
+    except Exception as error:  # which check failed would tell whoever forged it of the key
+        raise OpeningError(
+            f"{party.id} does not open this total of {entry['contribution']}: it is damaged, too large, "
+            f"under another key, or not the sum of what its {entry['contributors']} contributors sent for it"
+        ) from error
 
 
 def open_entry(
@@ -208,14 +245,16 @@ def open_entry(
     schema: Any,
     entry: Mapping[str, Any],
     cache: dict[Any, Any] | None = None,
+    claim: Claim | None = None,
 ) -> Total:
     """Open a protected total with the half of the protection that can; both sides write the same entry."""
     layout = layout_of(getattr(components, entry["component"]), entry["contribution"], schema, cache)
     total, contributors = under("total/", entry), entry["contributors"]
-    fields = {**layout.unpack(opener.open(total, layout)), **under("clear/", entry)}
+    opened = opener.open({**total, "claim": claim} if claim else total, layout)
+    fields = {**layout.unpack(opened), **under("clear/", entry)}
     error = components.protection.error(layout, contributors, total)
     exact = components.protection.promises.precision == 0
-    return Total(fields, contributors, error, bool(total.get("mapped")), exact)
+    return Total(fields, contributors, error, claim is None and bool(total.get("mapped")), exact)
 
 
 def layout_of(part: object, contribution: str, schema: Any, cache: dict[Any, Any] | None = None) -> Layout:
@@ -233,56 +272,9 @@ def layout_of(part: object, contribution: str, schema: Any, cache: dict[Any, Any
     return layout
 
 
-def contribute(party: Party, message: Message, components: Components, shared: Shared) -> Message:
-    """Compute this party's term of a sum, and protect it."""
-    part = getattr(components, message["component"])
-    function, _ = marked(part, message["contribution"], "contribution")
-    check_counted(manifest_of(party), components.preparation.counts, message["contribution"], shared)
-    layout = layout_of(part, message["contribution"], shared.schema, party.cache)
-    number = read_integer(message, "sum", 1)
-    clear: Mapping[str, Any]
-    if components.protection.restarts and party.state.get("sum") == number:
-        vector, clear = party.state["vector"], under("clear/", party.state)
-    else:
-        named = function(party, shared)
-        vector = layout.pack(named)
-        clear = {field.name: named[field.name] for field in layout.clear}
-        if components.protection.restarts:
-            party.state.update({"sum": number, "vector": vector, **over("clear/", clear)})
-    ticket = under("ticket/", message)
-    ticket["sum"] = number
-    half = protection_half(party, components)
-    protected = half.protect(ticket, vector, layout)
-    return Message({**protected, **over("clear/", clear)}) if clear else protected
-
-
-def disclose_total(party: Party, message: Message, components: Components, shared: Shared) -> Message:
-    """Open an aggregate that is meant for the coordinator, and hand it over."""
-    contributors = read_integer(message, "contributors")
-    if contributors < components.protection.min_contributions(agreed_minimum(party)):
-        raise OpeningError(f"{contributors} contributions are too few to disclose their total")
-    half = protection_half(party, components)
-    # Opening rounds to the digits that mean something: the rest of a decryption tells of the key.
-    return Message(dict(open_entry(components, half, shared.schema, message, party.cache)))
-
-
-def adopt_model(party: Party, message: Message, components: Components, shared: Shared) -> Message:
-    """Keep what was learnt, and say by digest which replica this is; unused secrets go."""
-    keep_replica(party, shared)
-    protection_half(party, components).settle()
-    return Message(digest=view_of(components, shared).digest())
-
-
 def view_of(components: Components, shared: Shared) -> Shared:
     """Return what of the shared values the clients need: what travels, and what replicas compare."""
     return Shared(shared.schema, components.method.view(shared))
-
-
-def show_model(party: Party, message: Message, components: Components, shared: Shared) -> Message:
-    """Show the experimenter this party's replica; no deployed site does."""
-    if not manifest_of(party).experiment:
-        raise ConfigError(f"{party.id} shows its replica in experiments only: export the model at the site")
-    return Message(over("shared/", shared))
 
 
 def under(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:

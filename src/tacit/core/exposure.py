@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tacit.core.claims import ROLL
 from tacit.core.events import Events, Received
 from tacit.core.protection import Protection
 from tacit.core.values import Blob
@@ -24,6 +25,7 @@ OTHER = "another client"
 KEYS = "the keys"
 RUN = "the run"
 STARTING = "starting values"
+NAMES = "names of the clients"
 INTRODUCTION = "introduction"
 VOCABULARY = f"{INTRODUCTION}: labels and categories"
 FIELDS = {  # of asks and replies that every protection has, in words
@@ -88,7 +90,9 @@ class Exposure:
                 continue
             place, slash, rest = name.partition("/")
             rest = rest if slash else name
-            if place == "shared" and self._starting:
+            if name.startswith(ROLL):
+                self._add(receiver, RUN, "public", NAMES, size, parties)
+            elif place == "shared" and self._starting:
                 self._add(receiver, RUN, "public", STARTING, size, parties)
             elif place in ("shared", "log"):
                 self._add(receiver, ALL, "aggregate", rest if place == "shared" else "totals", size, parties)

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from tacit.core.errors import ConfigError, MessageError
+from tacit.core.marks import revealed_by
 from tacit.core.message import Message
 from tacit.core.random import generator
 from tacit.core.values import thawed
@@ -49,6 +50,7 @@ class Manifest:
     experiment: bool = False  # all parties belong to one experimenter, who may read a client's replica
     attempt: int = 0  # how often this run was taken up again after it had been stopped
     declared: Mapping[str, Any] = field(default_factory=dict)  # what was fixed beforehand, such as classes
+    reveals: tuple[str, ...] = ()  # contributions whose totals the coordinator gets, wherever totals open
 
     @classmethod
     def of(cls, run: str, components: Components, **settings: Any) -> Manifest:
@@ -57,7 +59,7 @@ class Manifest:
             kind: {"name": part.registered_name(), "config": part.config()}
             for kind, part in components._asdict().items()
         }
-        return cls(run, described, **settings)
+        return cls(run, described, reveals=reveals_of(components), **settings)
 
     def __post_init__(self) -> None:
         # A manifest also comes by wire: what it says is checked at every party.
@@ -118,6 +120,22 @@ def _check_plain(values: Mapping[str, Any]) -> None:
         named = isinstance(part, Mapping) and part.keys() == {"name", "config"}
         if not named or not isinstance(part["name"], str) or not isinstance(part["config"], Mapping):
             raise MessageError(f"the manifest describes its {kind} by something else than name and settings")
+
+
+def reveals_of(components: Components) -> tuple[str, ...]:
+    """Return the contributions whose totals may be handed to the coordinator, as their parts mark them."""
+    parts = {"method": components.method, "preparation": components.preparation}
+    return tuple(f"{kind}.{name}" for kind, part in parts.items() for name in revealed_by(part))
+
+
+def check_reveals(manifest: Manifest, components: Components) -> None:
+    """Refuse a manifest that does not name what the parts, as they are installed here, would reveal."""
+    told, own = (", ".join(names) or "nothing" for names in (manifest.reveals, reveals_of(components)))
+    if told != own:
+        raise ConfigError(
+            f"the manifest lets the coordinator have totals of {told}, but method and preparation, as "
+            f"installed here, reveal {own}: install the same release everywhere"
+        )
 
 
 def new_run() -> str:

@@ -3,7 +3,8 @@
 * ``@step``: anything that a party does on request, and replies to. On a method or the preparation its
   signature is ``(self, party, message, shared) -> message``; on the client half of a protection, which
   holds its party, it is ``(self, message) -> message``;
-* ``@contribution(layout, family)`` ``(self, party, shared) -> named arrays``: a client's term of a sum; pure;
+* ``@contribution(layout, family)`` ``(self, party, shared) -> named arrays``: a client's term of a sum; pure. Its
+  total may be handed to the coordinator only if it is marked ``revealed=True``, as scores are;
 * ``@apply`` ``(self, total, shared) -> shared``: what is made of the total; pure, and run wherever
   the protection lets the total open.
 
@@ -25,12 +26,17 @@ Family = Literal["rows", "holdout", "scores"]
 
 @dataclass(frozen=True)
 class Mark:
-    """What a marked function of a part is for; ``replies`` says that a step's replies are aggregates."""
+    """What a marked function of a part is for.
+
+    ``replies`` says that a step's replies are aggregates; ``revealed`` that a contribution's total may be
+    handed to the coordinator, wherever totals open.
+    """
 
     kind: str
     layout: Callable[..., Any] | None = None
     replies: str = ""
     family: Family | None = None
+    revealed: bool = False
 
 
 def _mark(function: Function, mark: Mark) -> Function:
@@ -54,7 +60,7 @@ def step(function: Any = None, *, replies: str = "") -> Any:
 
 
 def contribution(
-    layout: Callable[..., Any], family: Family | None = "rows"
+    layout: Callable[..., Any], family: Family | None = "rows", *, revealed: bool = False
 ) -> Callable[[Function], Function]:
     """Mark a function that computes a client's term of a sum laid out by ``layout(self, schema)``.
 
@@ -62,9 +68,10 @@ def contribution(
     (:mod:`tacit.core.differencing`): none opens over a few clients less or more than another. None is for
     what has no statistic in common with other totals, such as gradients of a model that each round changes:
     it is compared with the same contribution from the same shared values only. Scores are compared while
-    the shared values stay the same.
+    the shared values stay the same. Clients hand a total that they open to the coordinator only if it is
+    ``revealed``.
     """
-    return lambda function: _mark(function, Mark("contribution", layout, family=family))
+    return lambda function: _mark(function, Mark("contribution", layout, family=family, revealed=revealed))
 
 
 def apply(function: Function) -> Function:
@@ -90,8 +97,19 @@ def marked(part: object, name: str, kind: str) -> tuple[Callable[..., Any], Mark
     return function, mark
 
 
+def _contributions(part: object) -> dict[str, Mark]:
+    """Marks of all contributions of a part, by name."""
+    found = {name: getattr(getattr(type(part), name, None), "tacit", None) for name in dir(type(part))}
+    return {
+        name: mark for name, mark in found.items() if isinstance(mark, Mark) and mark.kind == "contribution"
+    }
+
+
 def layouts_of(part: object, schema: Any) -> list[Any]:
     """Return the layouts of all contributions of a part under the agreed schema."""
-    found = (getattr(getattr(type(part), name, None), "tacit", None) for name in dir(type(part)))
-    marks = [mark for mark in found if isinstance(mark, Mark) and mark.kind == "contribution"]
-    return [mark.layout(part, schema) for mark in marks if mark.layout]
+    return [mark.layout(part, schema) for mark in _contributions(part).values() if mark.layout]
+
+
+def revealed_by(part: object) -> list[str]:
+    """Return the names of the contributions of a part whose totals may be handed to the coordinator."""
+    return sorted(name for name, mark in _contributions(part).items() if mark.revealed)

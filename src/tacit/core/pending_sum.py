@@ -141,10 +141,19 @@ class PendingSum:
             "component": self.component,
             "contribution": self.contribution,
             "contributors": len(self.contributors),
+            **self._claim(),
             **over("total/", product or protected),
             # What was clear went into the matrix: whoever opens the product needs it no more.
             **(over("clear/", folded) if product is None else {}),
         }
+
+    def _claim(self) -> dict[str, Any]:
+        """Return of which sum and which clients this total is, where it is opened by others."""
+        protection = self.link.components.protection
+        if protection.opens == "coordinator":
+            return {}
+        names = self.link.briefing.roll.mark(self.contributors) if protection.proves(self.layout) else None
+        return {"sum": self.number} if names is None else {"sum": self.number, "names": names}
 
     def _flaw(self, message: Message) -> str | None:
         """Return what is wrong with the visible fields of a contribution, if anything is."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Place = Literal["coordinator", "clients"]
+MODELS: Mapping[Place, str] = {
+    "coordinator": "the coordinator, which sends it: crafted weights can make a total of gradients show rows",
+    "clients": "each client by itself, from the totals; it takes none from the coordinator",
+}
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,10 @@ class Promises:
         Whether one client alone may be summed.
     warnings : tuple of str
         Unsafe choices, said aloud in log and report.
+    proof : str
+        What a total proves of itself to the clients that open it; empty where they do not.
+    model : str
+        Who computes the model; follows from ``opens``.
     """
 
     opens: Place
@@ -48,6 +56,11 @@ class Promises:
     per_client: bool = False
     single: bool = False
     warnings: tuple[str, ...] = ()
+    proof: str = ""
+    model: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "model", MODELS[self.opens])
 
     def as_dict(self) -> dict[str, Any]:
         """Return the promises as plain values."""

@@ -98,6 +98,10 @@ class Protection(Component):
         """Return what this protection does at one of its ``services``."""
         raise TypeError(f"{type(self).__name__} has no services")
 
+    def proves(self, layout: Layout) -> bool:
+        """Return whether clients that open such a total can check of whose contributions it is the sum."""
+        return False
+
     def min_contributions(self, agreed: int) -> int:
         """Return the least number of contributions for a total to open: one alone hides nothing."""
         return max(agreed, 1 if self.promises.single else 2)
@@ -224,11 +228,18 @@ class ClientHalf:
         """Take a key that rides on an ask, before any total is opened."""
 
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
-        """Return this client's vector in a form in which it may leave the site."""
+        """Return this client's vector in a form in which it may leave the site.
+
+        The ticket has what the coordinator's half told, the number of the ``sum``, and as ``term`` what this
+        vector is (:class:`tacit.core.claims.Term`).
+        """
         raise TypeError(f"{type(self).__name__} must say how a vector is protected")
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Open a protected total; only meaningful digits leave."""
+        """Open a protected total; only meaningful digits leave.
+
+        Where the protection ``proves`` totals of this layout, ``claim`` in it says what it is the sum of.
+        """
         raise TypeError(f"{type(self).__name__} does not open totals at the clients")
 
     def settle(self) -> None:

@@ -39,6 +39,7 @@ class LearningMethod(Described, Protocol):
 
     name: ClassVar[str]
     needs_norms: ClassVar[bool]
+    learns_from_models: ClassVar[bool]
 
     @property
     def sums(self) -> int:

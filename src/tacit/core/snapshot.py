@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tacit.core.briefing import read_log, write_log
+from tacit.core.briefing import read_log
 from tacit.core.client import attempts, keep_replica, manifest_of, over, replica_at, under
 from tacit.core.differencing import OpenedTotals
 from tacit.core.errors import ConfigError, DataError, FederationError, StepError
@@ -96,7 +96,7 @@ class EnrolledParty(NamedTuple):
 
 def take(coordinator: Coordinator) -> Snapshot:
     """Return all that a coordinator with the same parties needs to go on."""
-    log = Message(write_log(1, coordinator.link.briefing.log))
+    log = Message(coordinator.link.briefing.write_all())
     kept = coordinator.protection.snapshot()
     return Snapshot(coordinator.schema, {}, coordinator.shared, log, sums=coordinator.sums, protection=kept)
 
@@ -118,6 +118,7 @@ def restore(
     link.transport.begin_block(block)
     link.briefing.agree(snapshot.schema)
     link.briefing.log = [entry for _, entry in read_log(snapshot.log)]
+    link.briefing.roll.restore(snapshot.log)
     link.briefing.known = {party.name: party.known for party in enrolled if party.known is not None}
     if coordinator.components.protection.opens == "coordinator":
         link.briefing.shared = snapshot.shared
@@ -139,7 +140,7 @@ def take_checkpoint(coordinator: Coordinator) -> Snapshot | None:
         coordinator.marks[len(entries)] = coordinator.progress
         if link.transport.engine.persistent:
             least = min(known.get(party, 0) for party in coordinator.parties)
-            log = Message(write_log(least + 1, entries[least:]))
+            log = Message(link.briefing.write_all(least + 1))
         elif (found := _read_replica(coordinator)) is not None:
             shared, progress, learnt = found
         else:

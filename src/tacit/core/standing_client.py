@@ -15,7 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from tacit.core.client import agreed_minimum, layout_of, manifest_of, open_entry, over, protection_half, under
+from tacit.core.claims import Term, name_of, read_standing_claim, standing_label
+from tacit.core.client import (
+    agreed_minimum,
+    layout_of,
+    manifest_of,
+    open_at_client,
+    over,
+    protection_half,
+    under,
+)
 from tacit.core.errors import DataError, MessageError, OpeningError, ReplayError, SchemaError, StepError
 from tacit.core.layout import Layout
 from tacit.core.manifest import Components
@@ -56,8 +65,9 @@ def change_contribution(party: Party, message: Message, components: Components, 
             "rows back, then withdraw them"
         )
     party.state[LEDGER] = {**ledger, name: (start, stop, digest)}
+    term = Term(name_of(message), None, standing_label(party.id, name, int(sign)))
     ticket = under("ticket/", message)
-    ticket["sum"] = read_integer(message, "sum", 1)
+    ticket |= {"sum": read_integer(message, "sum", 1), "term": term}
     return protection_half(party, components).protect(ticket, sign * vector, layout)
 
 
@@ -118,7 +128,9 @@ def open_standing_total(party: Party, message: Message, components: Components, 
             f"total over {clients} clients of which {changed} changed, agreed were at "
             f"least {least}: {party.id} does not open it"
         )
-    total = open_entry(components, protection_half(party, components), shared.schema, message, party.cache)
+    total = open_at_client(
+        party, components, shared.schema, message, lambda: read_standing_claim(message, least)
+    )
     result = apply_standing_total(components, message, total, shared)
     shown = over("shared/", result) if manifest_of(party).experiment else {}
     return Message(digest=result.digest(), **shown)

@@ -13,17 +13,15 @@ from typing import Any
 
 from tacit.core.client import (
     Assemble,
-    adopt_model,
     agreed,
-    contribute,
-    disclose_total,
     enrol,
     enrol_service,
     enrolled_digest,
     follow,
     protection_half,
-    show_model,
 )
+from tacit.core.contribution import contribute
+from tacit.core.disclosure import adopt_model, disclose_total, show_model
 from tacit.core.errors import MessageError, ReplayError, StepError, TacitError, nearest
 from tacit.core.fields import check_fields
 from tacit.core.marks import marked

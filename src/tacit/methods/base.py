@@ -75,6 +75,9 @@ class Method(Component):
     # A closed form gives the model of the pooled rows, whoever holds which of them: contract tests ask.
     closed_form: ClassVar[bool] = False
 
+    # Whether clients contribute what follows from a model that is sent to them, round after round.
+    learns_from_models: ClassVar[bool] = False
+
     @property
     def standing(self) -> tuple[str, str] | None:
         """Names of contribution and apply if it learns from one sum, which may grow and shrink later."""
@@ -163,7 +166,7 @@ class Method(Component):
         n = schema.outputs
         return Layout(Field("confusion", (n, n)), Field("loss", ()), Field("histogram", (2, n, BINS)))
 
-    @contribution(_evaluation_layout, family="holdout")
+    @contribution(_evaluation_layout, family="holdout", revealed=True)
     def evaluation(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return the counts over the rows this party kept aside: its share of a federated evaluation."""
         return self.model(shared).counts(party.holdout)

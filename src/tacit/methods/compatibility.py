@@ -6,6 +6,8 @@ the pair, and for the number of clients, stands here and nowhere else.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tacit.core.errors import ConfigError
@@ -15,6 +17,11 @@ from tacit.crypto.fixedpoint import FixedPoint
 
 MIN_CLIENTS = 3  # contributions in a total that hides them, unless agreed otherwise
 MIN_COUNT = 5  # rows of a class or category whose total hides them, unless agreed otherwise
+MODEL_SENT = (
+    "the coordinator sends the model: one that does not follow the protocol can craft weights by which one "
+    "total shows rows of clients, whatever hides the contributions. Where clients open totals they compute "
+    "the model themselves: protect with ckks, shares or committee, or paillier with holder = 'clients'"
+)
 
 
 def min_clients_of(protection: Protection, agreed: int | None = None) -> int:
@@ -75,6 +82,12 @@ def check_compatibility(
     least = min_clients_of(protection, min_clients)
     _check_clients(protection, clients, least, standing)
     return least
+
+
+def warnings_for_pair(method: LearningMethod, protection: Protection) -> Sequence[str]:
+    """Return what to know of a method and a protection together before a run begins."""
+    sends = protection.opens == "coordinator" and not protection.shows_contributions
+    return (MODEL_SENT,) if sends and method.learns_from_models else ()
 
 
 def check_summands(protection: Protection, clients: int) -> None:

@@ -88,6 +88,7 @@ class FedAvg(Method):
     name = "fedavg"
     tasks = ("classification",)
     needs_norms = False
+    learns_from_models: ClassVar[bool] = True
     default_protection: ClassVar[str] = "masked"
     paper = (
         "McMahan, Moore, Ramage, Hampson and Agüera y Arcas, Communication-Efficient Learning of Deep "
@@ -211,7 +212,7 @@ class FedAvg(Method):
 
     # -- hold-outs ---------------------------------------------------------------------------------
 
-    @contribution(lambda method, schema: rounds.SCORES, family="scores")
+    @contribution(lambda method, schema: rounds.SCORES, family="scores", revealed=True)
     def hold_out(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return hits, loss and rows of this client's hold-out."""
         return rounds.score_hold_out(self.model(shared), party.holdout)

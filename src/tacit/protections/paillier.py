@@ -17,7 +17,6 @@ from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.fields import BLOB, INTEGERS, Kind, check_fields
 from tacit.core.layout import Layout
 from tacit.core.link import Link
-from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.numbers import MOST_SUMMANDS, read_integer
 from tacit.core.party import Party
@@ -26,14 +25,22 @@ from tacit.core.promises import Place, Promises
 from tacit.core.protection import Protection, Vector
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
-from tacit.crypto.channel import checked_key, sign_key
+from tacit.crypto.channel import checked_key
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.protections.blobs import cipher_of
-from tacit.protections.keys.authenticated import AuthenticatedClient, AuthenticatedCoordinator, run_of
+from tacit.protections.keys.authenticated import AuthenticatedCoordinator, run_of
 from tacit.protections.keys.key_relay import KeyRelay
+from tacit.protections.keys.key_server import KEY_SERVER, KeyServer
+from tacit.protections.keys.proved_totals import (
+    PROVED,
+    TAG,
+    TAG_NAMES,
+    ProvedTotals,
+    add_tags,
+    check_room,
+)
 from tacit.protections.keys.shared_key import FIELD_NAMES, KEY_FIELDS, SHARED_KEY, KeyTerms, SharedKeyClient
 
-KEY_SERVER = "key-server"
 KEY_BITS = (2048, 3072, 4096)
 
 
@@ -58,7 +65,7 @@ class Paillier(Protection):
     name = "paillier"
     authenticated: ClassVar[bool] = True
     key_fields: ClassVar[Collection[str]] = KEY_FIELDS
-    field_names: ClassVar[Mapping[str, str]] = {**FIELD_NAMES, "signed": "public key"}
+    field_names: ClassVar[Mapping[str, str]] = {**FIELD_NAMES, **TAG_NAMES, "signed": "public key"}
     field_kinds: ClassVar[Mapping[str, Kind]] = KeyTerms.field_kinds
 
     holder: Literal["key-server", "clients"] = "key-server"
@@ -106,6 +113,7 @@ class Paillier(Protection):
             precision=2.0 ** -(self.bits - 1),
             bytes_per_value=(self.bits + 16) / 4,
             warnings=() if served else (SHARED_KEY,),
+            proof="" if served else PROVED,
         )
 
     @property
@@ -122,7 +130,14 @@ class Paillier(Protection):
 
     def code(self, layout: Layout, summands: int) -> FixedPoint:
         """Return how vectors become integers, with room for the sum of that many."""
-        return FixedPoint.of(layout, self.bits, summands, self.clip)
+        code = FixedPoint.of(layout, self.bits, summands, self.clip)
+        if self.proves(layout):
+            check_room(self.bits, code.guard_bits, summands)
+        return code
+
+    def proves(self, layout: Layout) -> bool:
+        """Where clients open totals."""
+        return self.holder == "clients"
 
     def at_coordinator(self, link: Link) -> PaillierCoordinator:
         """Return the coordinator half, which adds ciphertexts."""
@@ -203,17 +218,19 @@ class PaillierCoordinator(AuthenticatedCoordinator):
         key = self._read_key[1]
         code = self._settings.code(pending.layout, summands)
         packing = Packing(self._settings.bits, code.guard_bits)
-        adder = Adder(key, packing=packing)
+        adder, tags = Adder(key, packing=packing), dict[str, Any]()
         for party, message in pending.contributions(tickets, {"summands": summands, **common}):
             try:
+                added = {TAG: add_tags(*filter(None, [tags, message]))} if self.relay else tags
                 adder.add(_check_single(key, cipher_of(message), packing, code.slots))
             except ProtectionError as error:
                 pending.refuse(party, str(error))
                 continue
+            tags = added
             if self.relay:
                 self.relay.delivered(party)
         pending.check()
-        return {"cipher": Blob("cipher", adder.total()), "summands": summands}
+        return {"cipher": Blob("cipher", adder.total()), "summands": summands, **tags}
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Decode what the key server has opened."""
@@ -238,15 +255,17 @@ class PaillierClient(SharedKeyClient):
     def __init__(self, settings: Paillier, party: Party) -> None:
         super().__init__(settings.terms, party)
         self._settings = settings
+        self._proved = ProvedTotals(party, self.key)
 
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
-        """Encrypt this party's vector."""
+        """Encrypt this party's vector; tag it, where clients open the total."""
         from tacit.crypto.paillier import Packing
 
         code = self._settings.code(layout, read_integer(ticket, "summands", 1, MOST_SUMMANDS))
         integers = code.encode(vector)
         packing = Packing(self._settings.bits, code.guard_bits)
-        return Message(cipher=Blob("cipher", self._encryption_key(ticket).encrypt(integers, packing)))
+        tag = {TAG: self._proved.tag(ticket, layout, integers)} if self._settings.proves(layout) else {}
+        return Message(cipher=Blob("cipher", self._encryption_key(ticket).encrypt(integers, packing)), **tag)
 
     def _encryption_key(self, ticket: Mapping[str, Any]) -> Any:
         from tacit.crypto.paillier import PrivateKey, PublicKey
@@ -260,38 +279,13 @@ class PaillierClient(SharedKeyClient):
         return party.cache["paillier", signed]
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Open with the shared key."""
+        """Open with the shared key, and check whose contributions it is of."""
         from tacit.crypto.paillier import PrivateKey, read_header
 
         code = self._settings.code(layout, read_integer(total, "summands", 1, MOST_SUMMANDS))
         blob = cipher_of(total)
-        private, header = self.key.fitting(PrivateKey.from_secret, lambda key: read_header(key.public, blob))
+        age, header = self.key.fitting(PrivateKey.from_secret, lambda key: read_header(key.public, blob))
         check_opening(self.party, self._settings, header.summands)
-        return code.decode(private.decrypt(blob))
-
-
-class KeyServer(AuthenticatedClient):
-    """A party without rows that holds the secret key."""
-
-    def __init__(self, settings: Paillier, party: Party) -> None:
-        super().__init__(party)
-        self._settings = settings
-
-    @step
-    def serve_key(self, message: Message) -> Message:
-        """Make the key and publish its signed public half."""
-        secret, made = self._settings.generate(message)
-        self.party.vault["paillier"] = secret
-        own, run = self.party, run_of(self.party)
-        signed = sign_key(own.identity, "paillier", own.id, run, made["public"])
-        return Message(public=Blob("public", signed))
-
-    @step(replies="aggregate")
-    def open_total(self, message: Message) -> Message:
-        """Open a total over enough contributions, and hand it to the coordinator."""
-        from tacit.crypto.paillier import PrivateKey, read_header
-
-        blob = cipher_of(message)
-        private = PrivateKey.from_secret(self.party.vault["paillier"])
-        check_opening(self.party, self._settings, read_header(private.public, blob).summands)
-        return Message(integers=private.decrypt(blob))
+        integers = self.key.cached(PrivateKey.from_secret, age).decrypt(blob)
+        self._proved.check(total, layout, total["summands"], integers, age)
+        return code.decode(integers)

@@ -24,6 +24,7 @@ from tacit.protections.keys.authenticated import (
 )
 
 ABSURD = 1e150  # no honest value is larger, and its square would overflow
+NO_PROOF = "nothing: clients share no key, and open what they are handed"
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Plain(Protection):
             bytes_per_value=8.0,
             single=True,
             warnings=("plain: the coordinator sees every client's contribution in the clear",),
+            proof=NO_PROOF if self.opens == "clients" else "",
         )
 
     def at_coordinator(self, link: Link) -> PlainCoordinator:

@@ -20,6 +20,7 @@ from tacit.federation import Federation
 from tacit.ledger.exposure import ExposureLedger
 from tacit.ledger.sentences import exposes_one, sentences
 from tacit.methods.base import Model
+from tacit.methods.compatibility import warnings_for_pair
 from tacit.runs.checkpoint import Checkpoint, Keeper, read_checkpoint
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import EventFile, RunFolder
@@ -132,7 +133,8 @@ def _warnings(settings: Settings, federation: Federation) -> Iterator[Noted]:
     scaled = not settings.build_preparation().idle(method)
     for text in method.warnings_for(scaled):
         yield Noted("privacy", text, "warning")
-    for text in protection.warnings_for(federation.clients, scaled):
+    together = warnings_for_pair(method, protection)
+    for text in (*protection.warnings_for(federation.clients, scaled), *together):
         yield Noted("protection", text, "warning")
 
 

@@ -16,7 +16,9 @@ from typing import Any
 
 from tacit.core.errors import ConfigError, FederationError, ReplayError, UnavailableError
 from tacit.core.standing_client import LEDGER
+from tacit.protections.keys.proved_totals import STANDING_TAGS
 from tacit.standing.book import Book
+from tacit.standing.claims import note_repeated
 from tacit.standing.folder import Folder, shell
 from tacit.standing.opening import MERGED
 from tacit.standing.standing import Standing
@@ -75,6 +77,7 @@ def merge(standing: Standing, path: Path | str) -> int:
         taken = _take_parties(standing, theirs, ledgers)
         lines = theirs.book.contributions()
         with ours.book.writing():
+            note_repeated(ours.book, theirs.book)
             for line in lines:
                 if line.present or not ours.book.contribution(line.id):  # else ours has it, or had it
                     ours.book.enter(line)
@@ -163,8 +166,10 @@ def _take_parties(standing: Standing, theirs: Folder, ledgers: dict[str, Any]) -
     enrolled = {party.name for party in theirs.book.parties()}
     taken = sorted((there - here) | (enrolled - known - here))
     for name, ledger in ledgers.items():
-        with ours.store.step(run, shell(name)) as own:
+        with theirs.store.step(run, shell(name)) as other, ours.store.step(run, shell(name)) as own:
             own.state[LEDGER] = ledger
+            sent = {**other.state.get(STANDING_TAGS, {}), **own.state.get(STANDING_TAGS, {})}
+            own.state |= {STANDING_TAGS: sent} if sent else {}
     for name in taken:
         with theirs.store.step(run, shell(name)) as other, ours.store.step(run, shell(name)) as own:
             own.state, own.vault = other.state, other.vault

@@ -19,6 +19,7 @@ from tacit.core.shared import Shared, Total
 from tacit.core.standing_client import apply_standing_total
 from tacit.engines.assembly import assemble
 from tacit.standing.book import Book, Contribution
+from tacit.standing.claims import claimed_lines
 from tacit.standing.differencing import Lines, differing, nearest, shown
 
 MERGED = "merged into "  # why a state is closed that another has taken over
@@ -97,6 +98,8 @@ def solution(book: Book, coordinator: Coordinator, changed: int) -> Shared:
     }
     layout = layout_of(components.method, contribution, coordinator.schema)
     place = components.protection.opens
+    if components.protection.proves(layout):
+        entry["lines"] = claimed_lines(book)
     coordinator.events.emit(TotalOpened(coordinator.sums, contribution, place, entry["clients"], layout.size))
     if place == "clients":
         return _asked(coordinator, entry)

@@ -27,6 +27,7 @@ from tacit.protections.ckks.client import CKKSClient
 from tacit.protections.ckks.coordinator import CKKSCoordinator
 from tacit.protections.ckks.schemes import Columns, Scheme, columns_scheme, kind_of, scheme
 from tacit.protections.ckks.slots import Slots
+from tacit.protections.keys.proved_totals import PROVED, TAG_NAMES
 from tacit.protections.keys.shared_key import FIELD_NAMES, KEY_FIELDS, SHARED_KEY, KeyTerms
 
 # Upload for one value with a bound, as seeded ciphertexts take it.
@@ -55,6 +56,7 @@ class CKKS(Protection):
     key_fields: ClassVar[Collection[str]] = KEY_FIELDS
     field_names: ClassVar[Mapping[str, str]] = {
         **FIELD_NAMES,
+        **TAG_NAMES,
         **dict.fromkeys(("columns", "slots"), "public key"),
         "evaluation": "rotation keys",
     }
@@ -91,6 +93,7 @@ class CKKS(Protection):
             precision=self.scheme.rounding_unit(1.0, 20_000),
             bytes_per_value=SLOT_BYTES.get(self.parameter_set, 8.1),
             warnings=(SHARED_KEY,),
+            proof=f"{PROVED}; products of totals, as in mode paper, prove nothing",
         )
 
     @property
@@ -134,16 +137,20 @@ class CKKS(Protection):
         used = columns_scheme(self.parameters, *field.shape, int(field.columns))
         return (field, used) if used else None
 
+    def proves(self, layout: Layout) -> bool:
+        """All totals but those that the coordinator multiplies: a product of a total has no tag."""
+        return self.columns(layout) is None
+
     def slots(self, layout: Layout, summands: int) -> Slots:
         """Return how the values of a layout become slots, with room for the sum of that many."""
         return Slots.of(layout, summands, self.scheme)
 
     def error(self, layout: Layout, contributions: int, total: Mapping[str, Any] | None = None) -> float:
-        """Return the typical error: at most half a rounding unit, so a third of one on average."""
+        """Return the typical error: each client rounds to a unit; of a product, half a unit in all."""
         if found := self.columns(layout):
             return found[1].unit(cipher_of(total or {}), kind_of(total or {})) / sqrt(12)
         slots = self.slots(layout, contributions)
-        return slots.unit / sqrt(12) if not slots.fine.any() else FINE
+        return slots.unit * sqrt(contributions / 12) if not slots.fine.any() else FINE
 
     def at_coordinator(self, link: Link) -> CKKSCoordinator:
         """Return the coordinator half, which adds and multiplies ciphertexts."""

@@ -16,6 +16,7 @@ from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.protections.blobs import cipher_of
 from tacit.protections.ckks.schemes import kind_of
+from tacit.protections.keys.proved_totals import ProvedTotals
 from tacit.protections.keys.shared_key import SharedKeyClient
 
 if TYPE_CHECKING:
@@ -28,9 +29,10 @@ class CKKSClient(SharedKeyClient):
     def __init__(self, settings: CKKS, party: Party) -> None:
         super().__init__(settings.terms, party)
         self._settings = settings
+        self._proved = ProvedTotals(party, self.key)
 
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
-        """Encrypt this party's vector."""
+        """Encrypt this party's vector, and tag it."""
         summands = read_integer(ticket, "summands", 1, MOST_SUMMANDS)
         if found := self._settings.columns(layout):
             field, used = found
@@ -39,29 +41,38 @@ class CKKSClient(SharedKeyClient):
             blob = self.key.cached(used.cipher).encrypt_columns(
                 matrix, bound=1.0, summands=summands, total=reach
             )
-        else:
-            slots, cipher = self._settings.slots(layout, summands), self.key.cached(self._cipher)
-            blob = cipher.encrypt(slots.encode(vector), bound=1.0, summands=summands, total=slots.reach)
-        return Message(cipher=Blob("cipher", blob))
+            return Message(cipher=Blob("cipher", blob))
+        slots, cipher = self._settings.slots(layout, summands), self.key.cached(self._cipher)
+        integers = slots.encode(vector)
+        values = slots.to_values(integers)
+        blob = cipher.encrypt(values, bound=1.0, summands=summands, total=slots.reach)
+        return Message(cipher=Blob("cipher", blob), tag=self._proved.tag(ticket, layout, integers))
 
     def _cipher(self, secret: Secret) -> Any:
         return self._settings.scheme.cipher(secret)
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Decrypt, rounded to the digits that mean something."""
-        blob, columns, settings = cipher_of(total), self._settings.columns(layout), self._settings
-        if columns is None:
-            cipher, header = self.key.fitting(
-                self._cipher, lambda key: settings.scheme.header(key.key_id, blob)
-            )
-            check_opening(self.party, settings, header.count)
-            return settings.slots(layout, header.summands).decode(cipher.decrypt(blob))
-        field, used = columns
-        cipher, header = self.key.fitting(
-            used.cipher, lambda key: used.header(key.key_id, blob, kind_of(total))
-        )
+        """Decrypt, rounded to the digits that mean something, and check whose contributions it is of."""
+        blob, settings = cipher_of(total), self._settings
+        if settings.columns(layout) is not None:
+            return self._open_columns(total, layout)
+        age, header = self.key.fitting(self._cipher, lambda key: settings.scheme.header(key.key_id, blob))
         check_opening(self.party, settings, header.count)
+        slots = settings.slots(layout, header.summands)
+        if header.bound != slots.reach / header.summands:
+            raise ProtectionError(f"a total of values up to {header.bound:g}, agreed was {slots.reach:g}")
+        integers = slots.to_integers(self.key.cached(self._cipher, age).decrypt(blob))
+        self._proved.check(total, layout, header.summands, integers, age)
+        return slots.decode(integers)
+
+    def _open_columns(self, total: Mapping[str, Any], layout: Layout) -> Vector:
+        """Decrypt what the coordinator has multiplied; it has no tag."""
+        found, blob = self._settings.columns(layout), cipher_of(total)
+        assert found is not None
+        field, used = found
+        age, header = self.key.fitting(used.cipher, lambda key: used.header(key.key_id, blob, kind_of(total)))
+        check_opening(self.party, self._settings, header.count)
         if (header.rows, header.outputs) != field.shape:
             raise ProtectionError(f"total of {header.rows} × {header.outputs}, agreed was {field.shape}")
-        opened: Vector = cipher.decrypt_columns(blob).reshape(-1) * field.bound
+        opened: Vector = self.key.cached(used.cipher, age).decrypt_columns(blob).reshape(-1) * field.bound
         return opened

@@ -15,6 +15,7 @@ from tacit.protections.blobs import cipher_of
 from tacit.protections.ckks.schemes import Columns, Scheme
 from tacit.protections.keys.authenticated import AuthenticatedCoordinator
 from tacit.protections.keys.key_relay import KeyRelay
+from tacit.protections.keys.proved_totals import TAG, add_tags
 
 if TYPE_CHECKING:
     from tacit.protections.ckks import CKKS
@@ -56,8 +57,9 @@ class CKKSCoordinator(AuthenticatedCoordinator):
     # -- the sum -------------------------------------------------------------------------------------
 
     def gather(self, pending: PendingSum) -> dict[str, Any]:
-        """Add ciphertexts as they come."""
+        """Add ciphertexts and their tags as they come."""
         adder: Any = None
+        tags: dict[str, Any] = {}
         for party, protected in self.accepted(pending, len(pending.parties)):
             if adder is None:  # by now it is settled under which key
                 used, key = self._used(pending.layout)
@@ -66,8 +68,11 @@ class CKKSCoordinator(AuthenticatedCoordinator):
                 adder.add(protected["cipher"].data)
             except ProtectionError as error:
                 pending.refuse(party, str(error))
+                continue
+            if TAG in protected:
+                tags = {TAG: add_tags(*filter(None, [tags, protected]))}
         pending.check()
-        return {"cipher": Blob("cipher", adder.total())}
+        return {"cipher": Blob("cipher", adder.total()), **tags}
 
     def accepted(self, pending: PendingSum, summands: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Return ciphertexts on the agreed terms."""
@@ -84,6 +89,7 @@ class CKKSCoordinator(AuthenticatedCoordinator):
         for party, message in pending.contributions(tickets, common):
             try:
                 blob = cipher_of(message)
+                tag = {} if columns else {TAG: add_tags(message)}
                 found = used.header(key, blob, "columns" if columns else "sum")
                 # Or the first client would set the terms for all others.
                 if ((found.rows, found.outputs), found.count, found.summands, found.bound) != agreed:
@@ -96,14 +102,15 @@ class CKKSCoordinator(AuthenticatedCoordinator):
                 pending.refuse(party, str(error))
                 continue
             self.relay.delivered(party)
-            yield party, {"cipher": Blob("cipher", blob)}
+            yield party, {"cipher": Blob("cipher", blob), **tag}
 
     def add(self, total: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
-        """Add ciphertexts under the same key that were made for as many summands."""
+        """Add ciphertexts under the same key that were made for as many summands, and their tags."""
         adder = self._settings.scheme.adder(self.relay.made.public["public"])
-        for piece in ([] if total is None else [total]) + [more]:
+        pieces = ([] if total is None else [total]) + [more]
+        for piece in pieces:
             adder.add(cipher_of(piece))
-        return {"cipher": Blob("cipher", adder.total())}
+        return {"cipher": Blob("cipher", adder.total()), TAG: add_tags(*pieces)}
 
     def _used(self, layout: Layout) -> tuple[Scheme | Columns, bytes]:
         """Return the scheme of a layout's sums, and the id of its key."""

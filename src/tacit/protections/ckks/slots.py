@@ -1,7 +1,9 @@
 """How the values of a layout become slots of CKKS ciphertexts.
 
 Each value is divided by its bound and takes one slot; a value without a known bound, or one that is needed
-more finely than one slot is at so many clients, is cut into digits that take several.
+more finely than one slot is at so many clients, is cut into digits that take several. Slots are whole numbers
+of the unit to which totals are rounded: a decrypted total is then exactly the sum of what clients encrypted,
+as long as its noise is below half a unit, which is at least 8 of its standard deviations.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from tacit.core.protection import FINE, Vector
 from tacit.crypto.fixedpoint import (
     FINE_BITS,
     WIDE_BITS,
+    Integers,
     fine_digits,
     from_fine_digits,
     from_wide_digits,
@@ -30,7 +33,7 @@ from tacit.protections.ckks.schemes import Scheme
 class Slots:
     """How a layout's values become slots in [-1, 1]: by their bound, or as digits.
 
-    ``reach`` is the largest total of a slot, ``unit`` what totals are rounded to.
+    ``reach`` is the largest total of a slot, ``unit`` what slots and totals are rounded to, a power of two.
     """
 
     bounds: Vector
@@ -68,26 +71,43 @@ class Slots:
         """Slots that a vector takes."""
         return self._cuts[-1]
 
-    def encode(self, vector: Vector) -> Vector:
-        """Return the slots of a client's vector."""
+    @property
+    def _unit_bits(self) -> int:
+        return round(log2(self.unit))
+
+    def to_values(self, integers: Integers) -> Vector:
+        """Return slots as they are encrypted, from whole numbers of units."""
+        return np.ldexp(integers.astype(np.float64), self._unit_bits)
+
+    def to_integers(self, slots: Vector) -> Integers:
+        """Return slots in units; no total has more than 2^52 of them."""
+        return np.rint(np.ldexp(slots, -self._unit_bits)).astype(np.int64)
+
+    def encode(self, vector: Vector) -> Integers:
+        """Return slots of a client's vector, in units."""
         if not np.isfinite(vector).all():
             raise DataError("NaN or infinite values cannot be encrypted: look for them in the data")
         narrow, wide = self._groups
         bounds = self.bounds[narrow]
         slots = np.divide(vector[narrow], bounds, out=np.zeros(bounds.shape), where=bounds > 0)
         if narrow.all():
-            return slots
+            return self.to_integers(slots)
         digits = [
             fine_digits(vector[self.fine], self.bounds[self.fine], self.digit_bits).reshape(-1),
             wide_digits(vector[wide], self.digit_bits).reshape(-1),
         ]
-        return np.concatenate([slots, np.ldexp(np.concatenate(digits).astype(np.float64), -self.digit_bits)])
+        # A digit is a whole number of units: they are finer than its lowest bit.
+        whole = np.concatenate(digits).astype(np.int64) << (-self._unit_bits - self.digit_bits)
+        return np.concatenate([self.to_integers(slots), whole])
 
-    def decode(self, slots: Vector) -> Vector:
+    def decode(self, integers: Integers) -> Vector:
         """Return the values of an opened total."""
-        if slots.size != self.count:
-            raise ProtectionError(f"total of {slots.size} slots does not belong to {self.bounds.size} values")
+        if integers.size != self.count:
+            raise ProtectionError(
+                f"total of {integers.size} slots does not belong to {self.bounds.size} values"
+            )
         narrow, wide = self._groups
+        slots = self.to_values(integers)
         vector = np.empty(self.bounds.shape)
         small, fine, large = np.split(slots, self._cuts[:2])
         vector[narrow] = small * self.bounds[narrow]

@@ -188,16 +188,14 @@ class SharedKey:
             packed = packed[end:]
         return found
 
-    def fitting(self, make: Callable[[Secret], Made], read: Callable[[Made], Read]) -> tuple[Made, Read]:
-        """Return what is made from the newest key under which a ciphertext can be read, and what was read."""
-        newest = self.cached(make)
+    def fitting(self, make: Callable[[Secret], Made], read: Callable[[Made], Read]) -> tuple[int, Read]:
+        """Return the age of the newest key under which a ciphertext can be read, and what was read."""
         try:
-            return newest, read(newest)
+            return 0, read(self.cached(make))
         except ProtectionError as refusal:
             for age in range(1, len(self._secrets())):
                 with suppress(ProtectionError):
-                    older = self.cached(make, age)
-                    return older, read(older)
+                    return age, read(self.cached(make, age))
             raise refusal from None
 
     def cached(self, make: Callable[[Secret], Made], age: int = 0) -> Made:

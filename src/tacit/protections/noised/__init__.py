@@ -175,6 +175,10 @@ class Noised(Protection):
         """The budget, if clients add the noise; a coordinator's noise protects nobody from it."""
         return self.epsilon if self.where == "distributed" else inf
 
+    def proves(self, layout: Layout) -> bool:
+        """Return whether the inner protection does; nothing is multiplied unopened here."""
+        return self.inner_protection.proves(without_columns(layout))
+
     def min_contributions(self, agreed: int) -> int:
         """Return the inner protection's minimum: key holders among its parties ask only that one."""
         return self.inner_protection.min_contributions(agreed)

@@ -7,17 +7,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tacit.core.errors import ConfigError
 from tacit.core.fields import BLOB, FLAG, INTEGER, INTEGERS, NAMES, ROWS, TEXT, Kind
 from tacit.core.layout import Layout
 from tacit.core.promises import Place, Promises
 from tacit.core.protection import Protection
 from tacit.core.secret import Secret
 from tacit.crypto.fixedpoint import FixedPoint
+from tacit.protections.keys.proved_totals import PROVED, TAG_NAMES, check_room
 from tacit.protections.keys.shared_key import FIELD_KINDS, FIELD_NAMES, KEY_FIELDS, KeyTerms
 from tacit.protections.secret_sharing.share_round import Scheme
 
-FIELD_BITS = 60  # of a value in the field, its sign apart
 NO_DROPOUT = "additive shares: the sum needs every holder of shares; with scheme = shamir some may vanish"
 
 
@@ -38,7 +37,7 @@ class SecretSharing(Protection):
     restarts: ClassVar[bool] = True
     authenticated: ClassVar[bool] = True
     key_fields: ClassVar[Collection[str]] = KEY_FIELDS
-    field_names: ClassVar[Mapping[str, str]] = FIELD_NAMES
+    field_names: ClassVar[Mapping[str, str]] = {**FIELD_NAMES, **TAG_NAMES}
     field_kinds: ClassVar[Mapping[str, Kind]] = {
         **FIELD_KINDS,
         **dict.fromkeys(("lap", "slots", "draw", "number", "contributions", "threshold"), INTEGER),
@@ -64,12 +63,13 @@ class SecretSharing(Protection):
     def code(self, layout: Layout, summands: int) -> FixedPoint:
         """Return how vectors become integers: in the field, or in 64 bits."""
         code = FixedPoint.of(layout, self.bits, summands, self.clip)
-        if self.scheme == "shamir" and (needed := self.bits - 1 + code.guard_bits) > FIELD_BITS:
-            raise ConfigError(
-                f"{self.bits} bits a value and {summands:,} summands need {needed} bits and a sign, the "
-                f"field holds {FIELD_BITS}: use at most {FIELD_BITS + 1 - code.guard_bits} bits"
-            )
+        if self.scheme == "shamir" or self.proves(layout):
+            check_room(self.bits, code.guard_bits, summands)
         return code
+
+    def proves(self, layout: Layout) -> bool:
+        """Where clients open totals."""
+        return self.opens == "clients"
 
     def min_holders(self, holders: int) -> int:
         """Return how many of so many holders of shares open a total."""
@@ -103,6 +103,7 @@ class SecretSharing(Protection):
             bytes_per_value=bytes_per_value,
             per_client=per_client,
             warnings=() if self.scheme == "shamir" else (NO_DROPOUT,),
+            proof=PROVED if here else "",
         )
 
 

@@ -21,6 +21,7 @@ from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import seal, unseal
 from tacit.protections.keys.authenticated import run_of, sealing_key
+from tacit.protections.keys.proved_totals import TAG, ProvedTotals
 from tacit.protections.keys.shared_key import SharedKeyClient
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_round import (
@@ -42,6 +43,7 @@ class ShareHolder(SharedKeyClient):
     def __init__(self, settings: SecretSharing, party: Party) -> None:
         super().__init__(settings.terms, party)
         self._settings = settings
+        self._proved = ProvedTotals(party, self.key)
 
     def read_round(self, fields: Mapping[str, Any]) -> ShareRound:
         """Return who holds shares, checked by this party: a coordinator could name its friends."""
@@ -53,10 +55,12 @@ class ShareHolder(SharedKeyClient):
         return Message()
 
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
-        """Cut this party's vector into shares, and seal each for its holder."""
+        """Cut this party's vector into shares, and seal each for its holder; tag it, where clients open."""
         party, share_round, run = self.party, self.read_round(ticket), run_of(self.party)
         summands = read_integer(ticket, "summands", 1, MOST_SUMMANDS)
-        pieces = share_round.cut(party.id, self._settings.code(layout, summands).encode(vector))
+        integers = self._settings.code(layout, summands).encode(vector)
+        tag = {TAG: self._proved.tag(ticket, layout, integers)} if self._settings.proves(layout) else {}
+        pieces = share_round.cut(party.id, integers)
         sealed = []
         exchanges = self._exchanges(ticket, share_round.holders)
         for name, signed, piece in zip(share_round.holders, exchanges, pieces, strict=True):
@@ -65,7 +69,7 @@ class ShareHolder(SharedKeyClient):
             else:
                 key = self._peer_key(name, signed.tobytes())
                 sealed.append(seal(key, piece, share_round.share_place(run, party.id, name)))
-        return Message(shares=Blob("sealed", b"".join(sealed)))
+        return Message(shares=Blob("sealed", b"".join(sealed)), **tag)
 
     @step
     def hold(self, message: Message) -> Message:
@@ -136,7 +140,7 @@ class ShareHolder(SharedKeyClient):
         return key
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Put the partial sums together, with the clients' key."""
+        """Put the partial sums together, with the clients' key, and check whose contributions they are of."""
         party, summands = self.party, read_integer(total, "summands", 1, MOST_SUMMANDS)
         number, threshold = (read_integer(total, name, 1) for name in ("number", "threshold"))
         check_opening(party, self._settings, read_integer(total, "contributions"))
@@ -155,4 +159,6 @@ class ShareHolder(SharedKeyClient):
             words_from_bytes(unseal(key, raw[i * size : (i + 1) * size], partial_place(run, total, point)))
             for i, point in enumerate(points)
         ]
-        return code.decode(recover_total(self._settings.scheme, points, rows, threshold))
+        integers = recover_total(self._settings.scheme, points, rows, threshold)
+        self._proved.check(total, layout, summands, integers)
+        return code.decode(integers)

@@ -50,6 +50,8 @@ def _promises(promises: Mapping[str, Any]) -> str:
     for title, words in (("keys", "key at {}"), ("sees", "{} may see")):
         told = mapping(promises.get(title))
         pairs += [(words.format(str(who).replace("-", " ")), what) for who, what in told.items()]
+    pairs += [("a total proves", promises.get("proof") or None)]
+    pairs += [("the model is computed by", promises.get("model"))]
     pairs += [("undone by", promises.get("collusion")), ("if a client vanishes", promises.get("dropout"))]
     error = number(promises.get("precision"))
     if error is not None:

@@ -1,0 +1,219 @@
+"""What a protected total says of itself: which contribution of which sum it is, and whose.
+
+Where clients open totals, a total comes with a *claim*, and a protection whose totals prove themselves checks
+it (:mod:`tacit.protections.keys.proved_totals`). Names do not travel with every total: clients are told a
+*roll* of names once, and each total carries one bit for each name on it. A false roll or claim helps nobody,
+since the proof of the total then fails.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import MessageError, OpeningError
+
+ROLL = "log/names/"  # fields that carry a stretch of the roll, by the place of its first name
+MOST_BYTES = 1 << 26  # of a stretch of the roll
+RECENT = 8  # claims that are kept in memory: a client opens few totals at a time
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Term:
+    """A client's own term of a total, when it is asked for it.
+
+    ``label`` says whose and which it is; ``number`` is that of the sum, or None where the total stands longer
+    than one sum.
+    """
+
+    contribution: str  # component and name
+    number: int | None
+    label: str
+
+    def __post_init__(self) -> None:
+        if self.number is not None and type(self.number) is not int:  # NaN, for one, is never older
+            raise MessageError(f"the number of a sum is a {type(self.number).__name__}, not a whole number")
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """Which terms are in a total, by the labels of all that could be, and how often each of them is."""
+
+    contribution: str
+    number: int | None
+    labels: Sequence[str]
+    counts: NDArray[np.uint64]
+    source: Hashable  # what labels and counts were read from, for caches
+
+
+@dataclass
+class Roll:
+    """The coordinator's list of clients that have contributed; it only grows."""
+
+    names: list[str] = field(default_factory=list)
+    told: dict[str, int] = field(default_factory=dict)  # party -> names that it knows
+    _places: dict[str, int] = field(default_factory=dict)
+
+    def mark(self, names: Iterable[str]) -> bytes:
+        """Return one bit for each name on the roll, set for those given; new ones are entered first."""
+        chosen = list(names)
+        for name in sorted(name for name in chosen if name not in self._places):
+            self._places[name] = len(self.names)
+            self.names.append(name)
+        bits = np.zeros(len(self.names), np.uint8)
+        bits[[self._places[name] for name in chosen]] = 1
+        return np.packbits(bits, bitorder="little").tobytes()
+
+    def write(self, first: int = 0) -> dict[str, bytes]:
+        """Return the field that carries the roll from that place on, if there is more."""
+        rest = self.names[first:]
+        return {f"{ROLL}{first}": zlib.compress("\n".join(rest).encode())} if rest else {}
+
+    def restore(self, fields: Mapping[str, Any]) -> None:
+        """Go on with a roll that :meth:`write` returned from its beginning."""
+        self.names = list(read_roll(roll_fields(fields)))
+        self._places = {name: place for place, name in enumerate(self.names)}
+
+
+def roll_fields(fields: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return those of a message's (or a party's) fields that carry the roll."""
+    return {name: value for name, value in fields.items() if name.startswith(ROLL)}
+
+
+def keep_roll(state: MutableMapping[str, Any], message: Mapping[str, Any]) -> None:
+    """Let a party remember names that it was told; they replace those that it knew from that place on."""
+    for name, raw in roll_fields(message).items():
+        for old in [known for known in roll_fields(state) if _place(known) >= _place(name)]:
+            del state[old]
+        state[name] = raw
+
+
+def _place(name: str) -> int:
+    try:
+        return int(name[len(ROLL) :])
+    except ValueError:
+        raise MessageError(f"'{name[:40]}' is no list of clients") from None
+
+
+def read_roll(fields: Mapping[str, bytes]) -> tuple[str, ...]:
+    """Return the names of a roll that came in one or more stretches.
+
+    >>> roll = Roll()
+    >>> bits, first = roll.mark(["bob", "ann"]), roll.write()
+    >>> roll.mark(["bob", "eve"]), read_roll({**first, **roll.write(2)})
+    (b'\\x06', ('ann', 'bob', 'eve'))
+    """
+    names: list[str] = []
+    for place, raw in sorted((_place(name), raw) for name, raw in fields.items()):
+        if place > len(names):
+            raise MessageError(f"names of clients from place {place} on, but only {len(names)} are known")
+        names[place:] = _unpacked(raw).decode().split("\n")
+    if len(set(names)) < len(names):
+        raise OpeningError("a client is twice on the list of clients: its contribution would count double")
+    return tuple(names)
+
+
+def _unpacked(raw: bytes) -> bytes:
+    unpacking = zlib.decompressobj()
+    try:
+        found = unpacking.decompress(raw, MOST_BYTES)
+    except zlib.error:
+        raise MessageError("a list of clients is damaged") from None
+    if not unpacking.eof:
+        raise MessageError(f"a list of clients of more than {MOST_BYTES:,} bytes, or a damaged one")
+    return found
+
+
+def recent(cache: dict[Any, Any], kind: str, key: Hashable, make: Callable[[], Made]) -> Made:
+    """Return what was made for a key before, or make it; the last few of a kind are kept."""
+    found: dict[Hashable, Made] = cache.setdefault(kind, {})
+    made = found.get(key)
+    if made is None:
+        made = make()
+        while len(found) >= RECENT:
+            found.pop(next(iter(found)), None)
+        found[key] = made
+    return made
+
+
+def name_of(entry: Mapping[str, Any]) -> str:
+    """Return the contribution that an ask or a total names, with its component."""
+    return f"{entry['component']}.{entry['contribution']}"
+
+
+def read_claim(known: Mapping[str, Any], entry: Mapping[str, Any], cache: dict[Any, Any]) -> Claim:
+    """Return what the total of a sum claims, by the roll that a party was told; each client is in it once.
+
+    Raises
+    ------
+    OpeningError
+        If the number of contributions is not that of the named clients.
+    """
+    roll, bits, number = roll_fields(known), entry["names"], entry["sum"]
+    source = (*roll.items(), bits)
+
+    def make() -> tuple[tuple[str, ...], NDArray[np.uint64]]:
+        names = recent(cache, "roll", tuple(roll.items()), lambda: read_roll(roll))
+        marks = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")
+        if len(marks) > (len(names) + 7) // 8 * 8 or marks[len(names) :].any():
+            raise OpeningError(f"a total over clients of whom only {len(names)} are known by name")
+        counts = np.zeros(len(names), np.uint64)
+        counts[: len(marks)] = marks[: len(names)]
+        return names, counts
+
+    names, counts = recent(cache, "claim", source, make)
+    if type(number) is not int or int(counts.sum()) != entry["contributors"]:
+        raise OpeningError(
+            f"a total over {entry['contributors']} contributions names {int(counts.sum())} clients"
+        )
+    return Claim(name_of(entry), number, names, counts, source)
+
+
+# -- totals that stand ---------------------------------------------------------------------------------
+
+
+class Line(NamedTuple):
+    """A contribution that has joined a total that stands, so often, and has left it again, so often."""
+
+    id: str
+    client: str
+    joined: int
+    left: int
+
+
+def standing_label(client: str, contribution: str, sign: int) -> str:
+    """Return the label of a contribution that joins (1) or leaves (-1) a total that stands."""
+    return repr((client, contribution, sign))
+
+
+def write_lines(lines: Iterable[Line]) -> bytes:
+    """Return the lines of a total, as an ask carries them."""
+    return zlib.compress(msgspec.json.encode(list(lines)))
+
+
+def read_standing_claim(entry: Mapping[str, Any], least: int) -> Claim:
+    """Return what a total that stands claims: its lines, each in it once or not any more.
+
+    Raises
+    ------
+    OpeningError
+        If a line counts more than once, or fewer clients than ``least`` are in it.
+    """
+    lines = msgspec.json.decode(_unpacked(entry["lines"]), type=list[Line])
+    inside = {line.client for line in lines if line.joined > line.left}
+    odd = any(line.left < 0 or not 0 <= line.joined - line.left <= 1 for line in lines)
+    if odd or len({(line.id, line.client) for line in lines}) < len(lines):
+        raise OpeningError("a contribution would count double in this total, or less than nothing")
+    if len(inside) < least or len(inside) != entry["clients"]:
+        raise OpeningError(f"a total over {entry['clients']} clients names {len(inside)}")
+    labels = [standing_label(line.client, line.id, sign) for sign in (1, -1) for line in lines]
+    counts = [line.joined for line in lines] + [line.left for line in lines]
+    return Claim(name_of(entry), None, labels, np.array(counts, np.uint64), entry["lines"])
