@@ -193,13 +193,10 @@ def initial_values(components: Components, schema: Any, manifest: Manifest) -> S
 
 def _applied(party: Party, components: Components, shared: Shared, entry: Message) -> Shared:
     """Open one logged total and apply it."""
-    # Or a total could be applied twice, or after a later one.
-    if type(entry["sum"]) is not int or entry["sum"] <= party.state.get("applied", 0):
-        raise OpeningError(
-            f"total of sum {entry['sum']}, and {party.id} has applied that of sum "
-            f"{party.state.get('applied', 0)}: a replay"
-        )
-    party.state["applied"] = entry["sum"]
+    number, last = read_integer(entry, "sum", 1), party.state.get("applied", 0)
+    if number <= last:  # or a total could be applied twice, or after a later one
+        raise OpeningError(f"total of sum {number}, and {party.id} has applied that of sum {last}: a replay")
+    party.state["applied"] = number
     total = open_at_client(party, components, shared.schema, entry)
     function, _ = marked(getattr(components, entry["component"]), entry["apply"], "apply")
     result: Shared = function(total, shared)

@@ -3,8 +3,8 @@
 * ``@step``: anything that a party does on request, and replies to. On a method or the preparation its
   signature is ``(self, party, message, shared) -> message``; on the client half of a protection, which
   holds its party, it is ``(self, message) -> message``;
-* ``@contribution(layout, family)`` ``(self, party, shared) -> named arrays``: a client's term of a sum; pure. Its
-  total may be handed to the coordinator only if it is marked ``revealed=True``, as scores are;
+* ``@contribution(layout, family)`` ``(self, party, shared) -> named arrays``: a client's term of a sum;
+  pure. Its total may be handed to the coordinator only if it is marked ``revealed=True``, as scores are;
 * ``@apply`` ``(self, total, shared) -> shared``: what is made of the total; pure, and run wherever
   the protection lets the total open.
 
@@ -98,7 +98,7 @@ def marked(part: object, name: str, kind: str) -> tuple[Callable[..., Any], Mark
 
 
 def _contributions(part: object) -> dict[str, Mark]:
-    """Marks of all contributions of a part, by name."""
+    """Return the marks of all contributions of a part, by name."""
     found = {name: getattr(getattr(type(part), name, None), "tacit", None) for name in dir(type(part))}
     return {
         name: mark for name, mark in found.items() if isinstance(mark, Mark) and mark.kind == "contribution"
