@@ -66,7 +66,7 @@ class Malicious:
 
     def named(self, *names: str) -> dict[str, Any]:
         """Claim that a total is over these clients."""
-        return {"names": self.coordinator.link.briefing.roll.mark(names), "contributors": len(names)}
+        return {"in_total": self.coordinator.link.briefing.roll.mark(names), "contributors": len(names)}
 
     def disclosed(self, entry: Mapping[str, Any], by: str = "client-1") -> Any:
         """Have a client open a total and hand it over; returns it, or the reason why not."""

@@ -129,8 +129,8 @@ def test_all_refusals_sound_alike(malicious):
         {"total/tag": kind("public", b"\xff" * 8)},
         {"total/cipher": kind("sealed", blob)},
         attack.added(*list(sent.values())[:4]),
-        {"names": b"\xff" * 9},
-        {"names": b""},
+        {"in_total": b"\xff" * 9},
+        {"in_total": b""},
         {"total/claim": 1, "total/tag": kind("public", bytes(8))},
     ]
     answers = {attack.disclosed({**entry, **forged}) for forged in forgeries}

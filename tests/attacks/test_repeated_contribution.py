@@ -50,5 +50,5 @@ def test_nor_if_the_client_is_on_the_list_several_times(malicious):
     roll = attack.coordinator.link.briefing.roll
     roll.names = [VICTIM, VICTIM, VICTIM]
     roll.told.clear()
-    answer = attack.disclosed({**forged, "names": b"\x07", "contributors": 3})
+    answer = attack.disclosed({**forged, "in_total": b"\x07", "contributors": 3})
     assert REFUSED in answer

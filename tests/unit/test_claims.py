@@ -32,7 +32,7 @@ def entry_of(names, contributors, number=1):
         "contribution": "terms",
         "contributors": contributors,
         "sum": number,
-        "names": names,
+        "in_total": names,
     }
 
 

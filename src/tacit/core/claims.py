@@ -157,7 +157,7 @@ def read_claim(known: Mapping[str, Any], entry: Mapping[str, Any], cache: dict[A
     OpeningError
         If the number of contributions is not that of the named clients.
     """
-    roll, bits, number = roll_fields(known), entry["names"], entry["sum"]
+    roll, bits, number = roll_fields(known), entry["in_total"], entry["sum"]
     source = (*roll.items(), bits)
 
     def make() -> tuple[tuple[str, ...], NDArray[np.uint64]]:

@@ -39,7 +39,7 @@ def _disclose_once(party: Party, message: Message) -> None:
     """Hand over one total of a sum: a second one, over other clients, would show those in between."""
     number = read_integer(message, "sum", 1)
     roll = sorted(roll_fields(party.state).items())
-    among = hashlib.sha256(repr((roll, message.get("names"))).encode()).hexdigest()
+    among = hashlib.sha256(repr((roll, message.get("in_total"))).encode()).hexdigest()
     last, before = party.state.get("disclosed", (0, among))
     if number < last or (number == last and among != before):
         raise OpeningError(f"{party.id} disclosed a total of sum {last} already, over other clients or later")

@@ -84,6 +84,8 @@ KINDS: Mapping[str, Kind] = {
     "accepted": TEXTS,
     "clients": INTEGER,
     "changed": INTEGER,
+    "in_total": BYTES,
+    "lines": BYTES,
 }
 
 

@@ -153,7 +153,7 @@ class PendingSum:
         if protection.opens == "coordinator":
             return {}
         names = self.link.briefing.roll.mark(self.contributors) if protection.proves(self.layout) else None
-        return {"sum": self.number} if names is None else {"sum": self.number, "names": names}
+        return {"sum": self.number} if names is None else {"sum": self.number, "in_total": names}
 
     def _flaw(self, message: Message) -> str | None:
         """Return what is wrong with the visible fields of a contribution, if anything is."""
