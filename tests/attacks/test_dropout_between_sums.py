@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tacit.core import client
 from tacit.core.differencing import OpenedTotals
-from tacit.core.errors import DifferencingError
+from tacit.core.errors import DifferencingError, FederationError
 from tacit.core.events import Noted
 from tacit.protections.ckks import CKKS
 from tacit.protections.masked import Masked
@@ -55,6 +56,7 @@ def attack(coordinator_of, table, holdings, keys_once):
 @pytest.mark.parametrize("protection", HIDING, ids=lambda one: one.name)
 def test_without_the_rule_the_difference_is_a_row(attack, protection, monkeypatch):
     monkeypatch.setattr(OpenedTotals, "check", lambda *_: None)
+    monkeypatch.setattr(client, "check_own", lambda *_: None)
     found, row, contributors = attack(protection)
     assert len(contributors) == CLIENTS - 1
     assert np.allclose(found, row, rtol=1e-3)
@@ -70,6 +72,13 @@ def test_the_second_statistic_stays_shut(attack, protection):
     expected = r"terms: this total would differ by 1 client .* at least 3 must differ \(missing: client-7\)"
     with pytest.raises(DifferencingError, match=expected):
         attack(protection, quorum=0.8)
+
+
+def test_clients_compare_the_totals_that_they_open(attack, monkeypatch):
+    """A coordinator that skips its check gets no further: nobody opens the second total, or reads it out."""
+    monkeypatch.setattr(OpenedTotals, "check", lambda *_: None)
+    with pytest.raises(FederationError, match=r"DifferencingError: terms: .*\(missing: client-7\)"):
+        attack(CKKS())
 
 
 @pytest.mark.parametrize("protection", HIDING, ids=lambda one: one.name)

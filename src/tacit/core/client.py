@@ -12,13 +12,15 @@ from typing import Any
 
 from tacit.core.briefing import read_log
 from tacit.core.claims import Claim, keep_roll, read_claim
-from tacit.core.errors import OpeningError, StepError
+from tacit.core.differencing import ROWS, subjects_of
+from tacit.core.errors import DifferencingError, OpeningError, StepError
 from tacit.core.fields import Fields, check_fields
 from tacit.core.layout import Layout
 from tacit.core.manifest import Components, Manifest, check_reveals
 from tacit.core.marks import marked
 from tacit.core.message import Message
 from tacit.core.numbers import read_integer
+from tacit.core.own_record import check_own, remember_own
 from tacit.core.party import Party
 from tacit.core.protection import ClientHalf, Opener, Protection
 from tacit.core.shared import Shared, Total
@@ -220,15 +222,23 @@ def open_at_client(
             f"total over {contributors} contributions, agreed were at least {least}: "
             f"{party.id} does not open it"
         )
+    part, subjects = getattr(components, entry["component"]), ROWS
     try:
-        layout = layout_of(
-            getattr(components, entry["component"]), entry["contribution"], schema, party.cache
-        )
+        layout = layout_of(part, entry["contribution"], schema, party.cache)
         claim = None
         if components.protection.proves(layout):
             claim = read() if read else read_claim(party.state, entry, party.cache)
+        if claim is not None and read is None:
+            family = marked(part, entry["contribution"], "contribution")[1].family
+            subjects = subjects_of(family, entry["contribution"], str(party.state.get("applied", 0)))
+            check_own(party, entry["contribution"], subjects, claim, least)
         half = protection_half(party, components)
-        return open_entry(components, half, schema, entry, party.cache, claim)
+        total = open_entry(components, half, schema, entry, party.cache, claim)
+        if claim is not None and read is None:
+            remember_own(party, subjects, claim)
+        return total
+    except DifferencingError:  # follows from the names alone
+        raise
     except Exception as error:  # which check failed would tell whoever forged it of the key
         raise OpeningError(
             f"{party.id} does not open this total of {entry['contribution']}: it is damaged, too large, "

@@ -80,28 +80,8 @@ class OpenedTotals:
         """Refuse a total that with earlier ones of its subjects would show fewer than ``least`` clients."""
         now = frozenset(parties)
         for subject in subjects if least > 1 else ():
-            self._check(what, self._opened.get(subject, []), now, least)
-
-    @staticmethod
-    def _check(what: str, before: Sequence[Clients], now: Clients, least: int) -> None:
-        if now in before:
-            return
-        for earlier in before:
-            if (changed := len(earlier ^ now)) < least:
-                what_shows = "them" if changed > 1 else "it"
-                raise DifferencingError(
-                    f"{what}: this total would differ by {changed} client{'s' * (changed > 1)} from one that "
-                    f"was opened before, and the difference would show {what_shows}: at least {least} must "
-                    f"differ {_describe(earlier, now)}",
-                    now,
-                )
-        if len(before) > 1 and (few := left_alone([_pieces(one) for one in (*before, now)], least)):
-            raise DifferencingError(
-                f"{what}: added to and subtracted from those opened before, this total would show "
-                f"{' and '.join(sorted(few))}: at least {least} must stay together "
-                f"{_describe(before[-1], now)}",
-                now,
-            )
+            if now not in (before := self._opened.get(subject, [])):
+                check_totals(what, before, now, least)
 
     def announce(self, subjects: Subjects, parties: Iterable[str]) -> bool:
         """Note that the total of the present sum is about to open; return whether that was not known yet.
@@ -207,6 +187,26 @@ class OpenedTotals:
         for subject, totals in self._opened.items():
             yield from ((subject, clients) for clients in totals)
         yield from self._unknown()
+
+
+def check_totals(what: str, before: Sequence[Clients], now: Clients, least: int) -> None:
+    """Refuse a total over other clients than those before, if together they show fewer than ``least``."""
+    for earlier in before:
+        if (changed := len(earlier ^ now)) < least:
+            what_shows = "them" if changed > 1 else "it"
+            raise DifferencingError(
+                f"{what}: this total would differ by {changed} client{'s' * (changed > 1)} from one that "
+                f"was opened before, and the difference would show {what_shows}: at least {least} must "
+                f"differ {_describe(earlier, now)}",
+                now,
+            )
+    if len(before) > 1 and (few := left_alone([_pieces(one) for one in (*before, now)], least)):
+        raise DifferencingError(
+            f"{what}: added to and subtracted from those opened before, this total would show "
+            f"{' and '.join(sorted(few))}: at least {least} must stay together "
+            f"{_describe(before[-1], now)}",
+            now,
+        )
 
 
 def _pieces(clients: Clients) -> set[Piece]:
