@@ -94,7 +94,7 @@ def check_fields(fields: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
     >>> check_fields({"sum": "3"}, {})
     Traceback (most recent call last):
     ...
-    tacit.core.errors.MessageError: field 'sum' is a str, agreed was a whole number: no genuine message
+    tacit.core.errors.MessageError: field 'sum' is a str, not a whole number: this is no genuine message
     """
     for name, value in fields.items():
         kind = kinds.get(name) or KINDS.get(name)
@@ -103,7 +103,7 @@ def check_fields(fields: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
             kind = (kinds.get(plain) or KINDS.get(plain)) if prefix in PREFIXES else None
         if kind is not None and not kind[1](value):
             raise MessageError(
-                f"field '{name}' is a {type(value).__name__}, agreed was {kind[0]}: no genuine message"
+                f"field '{name}' is a {type(value).__name__}, not {kind[0]}: this is no genuine message"
             )
 
 
