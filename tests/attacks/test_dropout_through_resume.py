@@ -81,7 +81,12 @@ def attack(federation, keys_once):
 
     def attack(protection, least=3):
         kept, announced, later = [], [], []
-        settings = {"protect": protection, "preparation": Preparation(scale="none"), "min_clients": least}
+        settings = {
+            "protect": protection,
+            "preparation": Preparation(scale="none"),
+            "min_clients": least,
+            "min_count": 1,
+        }
 
         def keep(snapshot):
             kept.append(snapshot)
@@ -125,7 +130,7 @@ def test_the_round_stays_shut(attack, protection):
 def test_what_was_opened_is_in_the_folder_of_the_run(federation, tmp_path):
     settings = Settings.from_tables(
         {
-            "run": {"out": str(tmp_path), "min_clients": 3, "baselines": False},
+            "run": {"out": str(tmp_path), "min_clients": 3, "min_count": 1, "baselines": False},
             "method": {"name": "fedavg", "rounds": 3, "hidden": []},
             "protect": {"name": "masked"},
         }

@@ -31,7 +31,9 @@ def attack(table, holdings, tmp_path, monkeypatch, keys_once):
         monkeypatch.setattr(standing, "solution", lambda *given: learnt.append(solve(*given)) or learnt[-1])
         with (
             keys_once(),
-            Standing.start(tmp_path / "state", federation, protect=protection, **settings) as opened,
+            Standing.start(
+                tmp_path / "state", federation, protect=protection, min_count=1, **settings
+            ) as opened,
         ):
             change(opened)
             opened.weights()

@@ -21,7 +21,7 @@ from tacit.engines.policy import Policy
 from tacit.methods import METHODS
 from tacit.methods.averaging.example_privacy import ExamplePrivacy
 from tacit.protections.plain import Plain
-from tests.helpers.deployed import coordinator_at, make_sites
+from tests.helpers.deployed import coordinator_at, make_sites, open_sum
 
 NOISE, SAMPLING = 0.01, 0.5  # little noise, so that a few rounds show which rows were drawn
 METHOD = METHODS.build(
@@ -49,7 +49,7 @@ def updates(coordinator, rounds):
     start, heard = coordinator.shared, []
     for _ in range(rounds):
         coordinator.shared = start
-        total = coordinator.reveal(METHOD.update)
+        total = open_sum(coordinator, METHOD.update)
         heard.append(
             np.concatenate([np.ravel(value) for _, value in sorted(total.items())]) / METHOD.local.rate
         )

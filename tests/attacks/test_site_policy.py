@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tacit.core.errors import ConfigError, QuorumError
-from tacit.core.manifest import Components, Manifest
+from tacit.core.manifest import Components
 from tacit.data.preparation import Preparation
 from tacit.engines.policy import Policy
 from tacit.engines.sitefolder import SiteFolder
@@ -43,7 +43,7 @@ def enrol(sites, policy, parts=PARTS, **settings):
     path.write_text(before[: before.index("[accept]")] + policy.to_toml())
     try:
         coordinator = coordinator_at(
-            sites, parts, **{"min_clients": 3, **settings}, link={"authenticated": True}
+            sites, parts, **{"min_clients": 3, "min_count": 5, **settings}, link={"authenticated": True}
         )
         coordinator.enrol()
     finally:
@@ -62,7 +62,9 @@ def test_without_a_policy_a_site_refuses_plain_and_few_clients(sites):
             (PARTS._replace(protection=PROTECTIONS.build("noised")), 3, "does not accept protection noised"),
             (PARTS, 2, "does not accept min_clients = 2, but at least 3"),
         ):
-            coordinator = coordinator_at(sites, parts, min_clients=clients, link={"authenticated": True})
+            coordinator = coordinator_at(
+                sites, parts, min_clients=clients, min_count=5, link={"authenticated": True}
+            )
             with pytest.raises(QuorumError, match=reason):
                 coordinator.enrol()
     finally:
@@ -107,9 +109,6 @@ def test_what_the_owner_does_not_accept_is_refused(sites, policy, parts, reason)
     assert "12" not in str(refusal.value)  # how many rows it has is not told
 
 
-@pytest.mark.skipif(
-    "min_count" not in Manifest.__dataclass_fields__, reason="manifests have no min_count yet"
-)
 def test_a_least_count_is_held_to(sites):
     with pytest.raises(QuorumError, match="min_count = 2, but at least 5"):
         enrol(sites, Policy(), min_count=2)
@@ -133,7 +132,7 @@ def test_an_experiment_is_not_carried_out_on_a_site_s_own_rows(sites):
 
 def test_rows_are_counted_whatever_the_site_is_asked_to_be(sites):
     """A coordinator enrols a client as if it were a service, which has no rows to count."""
-    coordinator = coordinator_at(sites, PARTS, min_clients=3, link={"authenticated": True})
+    coordinator = coordinator_at(sites, PARTS, min_clients=3, min_count=5, link={"authenticated": True})
     failures = {}
     call = coordinator._enrolment._invitation()
     path = sites["north"].path / "site.toml"

@@ -25,7 +25,7 @@ from tacit.protections import PROTECTIONS
 from tacit.protections.noised import Noised
 from tacit.protections.plain import Plain, PlainClient
 from tacit.runs.settings import OWN_ROWS, Settings
-from tests.helpers.deployed import OWN, coordinator_at, engine_of, make_sites
+from tests.helpers.deployed import OWN, coordinator_at, engine_of, make_sites, open_sum
 
 ROW = np.array([[3.25, -1.5, 42.0]])
 PARTS = Components(FedHEONN(), Plain(), Preparation())
@@ -47,7 +47,7 @@ ask = partial(coordinator_at, min_clients=1, declared={"classes": ["no", "yes"]}
 def stolen(coordinator):
     """What the coordinator learns from a total over one client."""
     coordinator.enrol()
-    return coordinator.reveal(PARTS.preparation.moments)["sum"].tolist()
+    return open_sum(coordinator, PARTS.preparation.moments)["sum"].tolist()
 
 
 def last_refusal(engine, call, job=b"", config=OWN):
@@ -138,7 +138,7 @@ class TestWhoeverReachesTheSite:
         other = Settings.from_tables({"data": {"name": OWN_ROWS, "holdout": 0.5}})
         monkeypatch.setattr(engine, "config", {"settings": encode_settings(other)})
         with pytest.raises(QuorumError, match="enrolled under other settings of this run"):
-            enrolled.reveal(PARTS.preparation.moments)
+            open_sum(enrolled, PARTS.preparation.moments)
 
     @pytest.mark.parametrize("manifest", [7, b"", b"\x00" * 9, "text"])
     def test_what_cannot_be_read_is_refused(self, enrolled, manifest):

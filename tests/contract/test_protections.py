@@ -100,9 +100,9 @@ class TestSums:
         assert_shut(scene)
 
     def test_over_fewer_than_agreed_nothing_is_opened(self, any_protection, scene_of):
-        scene = scene_of(any_protection, rows_of(4), min_clients=5).begin()
+        scene = scene_of(any_protection, rows_of(4), min_clients=5)
         with pytest.raises(OpeningError, match="5"):
-            scene.total()
+            scene.begin().total()
         assert_shut(scene)
 
     def test_dropouts_below_what_was_agreed_leave_it_shut(self, any_protection, scene_of):

@@ -9,6 +9,7 @@ import itertools
 import struct
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from types import SimpleNamespace
 from unittest import mock
 
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from gmpy2 import invert
 
 from tacit.core.client import protection_half, read_log
 from tacit.core.coordinator import Coordinator
@@ -31,7 +33,8 @@ from tacit.crypto.channel import SIGNATURE, pair_key, place, unseal
 from tacit.crypto.field import from_field
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks, sign_for
-from tacit.crypto.paillier import Packing, PrivateKey
+from tacit.crypto.paillier import Packing, PrivateKey, read_header
+from tacit.crypto.paillier.blob import read_ciphertexts, write_blob
 from tacit.crypto.rlwe import Header
 from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
@@ -181,7 +184,8 @@ def unsealed(world, keys, found):
     tried = distinct(tried)
     steps = [(0, "key")]  # shares have places of their own, see dealt_shares
     if world.protection.name == "ring":
-        steps += [(number, f"hop, lap {lap}") for number in (1, 2, 3) for lap in (1, 2)]
+        closed = f"closed by {world.clients[0]}"
+        steps += [(number, f"hop, lap {lap}, {closed}") for number in (1, 2, 3) for lap in (1, 2)]
     names = [*world.clients, COORDINATOR]
     places = [b"", run.encode()]
     places += [place(run, *step, *pair) for step in steps for pair in itertools.permutations(names, 2)]
@@ -601,29 +605,38 @@ class TestCollusion:
         for row in ROWS.values():
             assert shows(row, [row], [], numbers) == (inner == "plain")
 
-    def test_in_a_ring_two_neighbours_and_the_coordinator_isolate_a_client(self, scene_of, keys_once):
+    def test_in_a_ring_two_neighbours_and_the_coordinator_isolate_a_client(self, scene_of):
         scene = scene_of(Ring(key_bits=2048), ROWS, min_clients=3)
         scene.clients = CLIENTS
         with remembering(scene):
             scene.begin().total()
         assert "before and after one in the ring isolate" in scene.protection.promises.collusion
-        sums = {}
-        with keys_once():
-            for helpers in (("client-1",), ("client-3",), ("client-1", "client-3")):
-                found = []
-                for helper in helpers:
-                    keys = keys_ever(scene, helper)
-                    keys[COORDINATOR, "paillier"] = scene.coordinator.link.vault["paillier"]
-                    found += read_by(scene, entries_of(scene, COORDINATOR), keys)[1]
-                sums[helpers] = [np.asarray(array) for array in found]
-        wanted = encodings(scene.protection, ROWS["client-2"], LAYOUT, 4)[1]
+        private, hops = PrivateKey.from_secret(scene.coordinator.link.vault["paillier"]), {}
+        for helper in ("client-2", "client-4"):
+            raws, _ = read_by(scene, entries_of(scene, COORDINATOR), keys_ever(scene, helper))
+            found = [raw for raw in raws if raw[:3] == b"TPV"]
+            hops[helper] = [blob for blob in found if read_header(private.public, blob).summands < 4]
+        wanted = encodings(scene.protection, ROWS["client-3"], LAYOUT, 4)[1]
 
-        def differences(arrays):
-            return [one - other for one, other in itertools.permutations(arrays, 2)]
+        def isolated(*helpers):
+            known = [blob for helper in helpers for blob in hops[helper]]
+            known += [quotient(private.public, *pair) for pair in itertools.permutations(known, 2)]
+            opened = []
+            for blob in known:
+                with suppress(TacitError):
+                    opened.append(private.decrypt(blob))
+            return any((found == wanted).all() for found in opened)
 
-        assert any((found == wanted).all() for found in differences(sums["client-1", "client-3"]))
-        for alone in (("client-1",), ("client-3",)):
-            assert not any((found == wanted).all() for found in [*differences(sums[alone]), *sums[alone]])
+        assert isolated("client-2", "client-4")
+        assert not isolated("client-2")
+        assert not isolated("client-4")
+
+
+def quotient(key, one, other):
+    """What one ciphertext holds more than another, whatever both are blinded with."""
+    pairs = zip(read_ciphertexts(key, one), read_ciphertexts(key, other), strict=True)
+    numbers = [a * invert(b, key.modulus_squared) % key.modulus_squared for a, b in pairs]
+    return write_blob(key, replace(read_header(key, one), summands=1), numbers)
 
 
 # -- FedHEONN, from enrolment to the adopted model --------------------------------------------------------

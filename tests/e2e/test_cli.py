@@ -309,7 +309,7 @@ def test_exposure(tacit: Tacit) -> None:
         *("who", "what", "about", "class", "over", "times", "bytes", "openable")
     }
     said = tacit("exposure", run["run"]).out
-    assert "The coordinator relayed sealed bytes it cannot read: 9 messages" in said
+    assert "The coordinator relayed sealed bytes it cannot read: 12 messages" in said
     assert re.search(r"coordinator +terms: total +all +aggregate +4 +1 ", said)
 
 
@@ -339,7 +339,7 @@ def test_a_transcript_is_kept_on_demand_and_warned_of(tacit: Tacit) -> None:
 def test_a_long_ring_is_warned_of(tacit: Tacit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tacit.protections.ring.LONG_RING", 3)
     said = tacit("run", *FEW, "--protect", "ring", "--key-bits", 2048, "--no-baselines")
-    assert "4 waves one after the other; paillier takes one" in said.err
+    assert "5 waves one after the other; paillier takes one" in said.err
     assert said.err.count("contribute ") == 3  # one bar for a sum, not one for every hop
 
 

@@ -16,6 +16,7 @@ from tacit.core.link import Link
 from tacit.core.manifest import Components, Manifest, new_run
 from tacit.core.message import DEFAULT_LIMIT
 from tacit.core.secret import Secret
+from tacit.core.shared import Total
 from tacit.deploy.answer import answer
 from tacit.deploy.launch import encode_settings
 from tacit.engines.policy import Policy
@@ -80,6 +81,11 @@ class SiteEngine:
 def engine_of(folders: Mapping[str, SiteFolder]) -> SiteEngine:
     """Return an engine for the clients among these folders."""
     return SiteEngine({name: folder.path for name, folder in folders.items() if name != COORDINATOR})
+
+
+def open_sum(coordinator: Coordinator, contribution: Any) -> Total:
+    """Form a sum and open it at the coordinator, whether it is meant to be shown or not."""
+    return coordinator._open(*coordinator._form_total(contribution, None))
 
 
 def coordinator_at(

@@ -374,7 +374,8 @@ class TestWrapping:
     def test_every_hook_of_a_protection_is_handed_on(self):
         # A standing federation refuses noise.
         standing = {"incremental", "accepted", "add", "snapshot", "party_snapshot", "restore", "same_keys"}
-        declared = ("restarts", "authenticated", "key_fields", "field_names")  # set for each instance
+        # Set for each instance.
+        declared = ("restarts", "authenticated", "key_fields", "field_names", "field_kinds")
         other = {*declared, "step_owners"}  # asked by find_step only
         pairs = ((Protection, Noised), (CoordinatorHalf, NoisedCoordinator), (ClientHalf, NoisedClient))
         for base, own in pairs:

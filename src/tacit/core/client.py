@@ -45,6 +45,7 @@ def enrol_service(party: Party, message: Message, assemble: Assemble) -> Message
 def _agree(party: Party, message: Message, assemble: Assemble) -> tuple[Components, dict[str, Any]]:
     if "manifest" in party.state:
         raise StepError(f"{party.id} is enrolled already, in run {manifest_of(party).run}")
+    check_fields(message, {})
     party.state["manifest"] = message["manifest"]
     components = agreed(party, assemble)
     check_fields(message, components.protection.field_kinds)

@@ -16,7 +16,7 @@ from tacit.core.errors import MessageError, MissingFieldError
 from tacit.core.values import Blob
 
 Kind = tuple[str, Callable[[Any], bool]]  # in words, and whether a value is one
-PREFIXES = ("earlier/", "ticket/", "total/", "guard/")
+PREFIXES = frozenset(("earlier", "ticket", "total", "guard"))
 
 
 def _is_names(value: Any) -> bool:
@@ -96,16 +96,16 @@ def check_fields(fields: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
     >>> check_fields({"sum": "3"}, {})
     Traceback (most recent call last):
     ...
-    tacit.core.errors.MessageError: field 'sum' is a str, agreed was a whole number: no genuine message
+    tacit.core.errors.MessageError: field 'sum' is a str, not a whole number: this is no genuine message
     """
     for name, value in fields.items():
-        plain = name
-        for prefix in PREFIXES:
-            plain = plain.removeprefix(prefix)
-        kind = kinds.get(name) or kinds.get(plain) or KINDS.get(plain)
+        kind = kinds.get(name) or KINDS.get(name)
+        if kind is None and "/" in name:
+            prefix, _, plain = name.partition("/")
+            kind = (kinds.get(plain) or KINDS.get(plain)) if prefix in PREFIXES else None
         if kind is not None and not kind[1](value):
             raise MessageError(
-                f"field '{name}' is a {type(value).__name__}, agreed was {kind[0]}: no genuine message"
+                f"field '{name}' is a {type(value).__name__}, not {kind[0]}: this is no genuine message"
             )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from tacit.core.client import (
@@ -23,7 +24,7 @@ from tacit.core.client import (
 from tacit.core.contribution import contribute
 from tacit.core.disclosure import adopt_model, disclose_total, show_model
 from tacit.core.errors import MessageError, ReplayError, StepError, TacitError, nearest
-from tacit.core.fields import check_fields
+from tacit.core.fields import Kind, check_fields
 from tacit.core.marks import marked
 from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.numbers import MOST, read_integer
@@ -71,10 +72,11 @@ def perform(
             return stored
     try:
         with party.transaction():
-            message = _merge(call, _job(party, call, job, limit))
+            own = _job(party, call, job, limit)
+            message = _merge(call, own)
             serial = read_integer(message, "$serial")
             _check_serial(party, serial)
-            reply = _run_step(party, message, assemble)
+            reply = _run_step(party, call, own, message, assemble)
             party.state["$serial"] = serial
             raw = _reply(party, serial, reply, started)
             # Stored with the state it belongs to. A failure is not stored: it changed nothing, and it
@@ -135,8 +137,10 @@ def _check_serial(party: Party, serial: int) -> None:
         raise ReplayError(f"{party.id} answered ask {last} already and refuses ask {serial}: it is a replay")
 
 
-def _run_step(party: Party, message: Message, assemble: Assemble) -> Message:
-    check_fields(message, {})
+def _run_step(
+    party: Party, call: Message, job: Message | None, message: Message, assemble: Assemble
+) -> Message:
+    check_fields({name: message[name] for name in ("$step", "$manifest")}, {})
     kind, _, name = message["$step"].partition(".")
     if kind == "client" and name in ("enrol", "enrol_service"):
         return (enrol if name == "enrol" else enrol_service)(party, message, assemble)
@@ -144,7 +148,7 @@ def _run_step(party: Party, message: Message, assemble: Assemble) -> Message:
     if message["$manifest"] != enrolled_digest(party):
         raise StepError(f"{party.id} did not agree to manifest {message['$manifest'][:12]}…: enrol it first")
     components = agreed(party, assemble)
-    check_fields(message, components.protection.field_kinds)
+    _check_fields(party, call, job, components.protection.field_kinds)
     shared = follow(party, components, message)
     if kind == "client":
         if shared is None:
@@ -157,6 +161,15 @@ def _run_step(party: Party, message: Message, assemble: Assemble) -> Message:
     function, _ = marked(getattr(components, kind, None), name, "step")
     reply: Message = function(party, message, shared)
     return reply
+
+
+def _check_fields(party: Party, call: Message, job: Message | None, kinds: Mapping[str, Kind]) -> None:
+    """Check what the fields of an ask hold; the part that all parties of a wave get, once in a process."""
+    found: tuple[Message, Mapping[str, Kind]] | None = party.cache.get("checked")
+    if found is None or found[0] is not call or found[1] is not kinds:
+        check_fields(call, kinds)
+        party.cache["checked"] = call, kinds
+    check_fields(job or {}, kinds)
 
 
 def _public_text(error: Exception, party: Party) -> str:

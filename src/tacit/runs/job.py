@@ -77,7 +77,7 @@ def _execute(
     launch: str,
 ) -> Finished:
     """Run a job in a folder that no other process works on."""
-    result = {**_header(settings, run, folder), **({"launch": launch} if launch else {})}
+    result = {**_header(settings, run, folder), "launch": launch}
     exposure, notes = ExposureLedger(), list[dict[str, str]]()
 
     def note(number: int, event: Event) -> None:

@@ -113,6 +113,10 @@ class Election:
     def elect(self, ask: Ask, candidates: Sequence[str]) -> list[str]:
         """Draw until nobody withholds its number, and return who is left."""
         left, run = list(candidates), self._link.manifest.digest
+        if len(left) < (least := self._link.min_contributions):
+            raise OpeningError(
+                f"an election by {len(left)} clients, agreed were at least {least}: wait for more"
+            )
         while self.draw < self.draws and len(left) >= 2:
             self.draw += 1
             names = choose_voters(left, run, ELECTORATE)
