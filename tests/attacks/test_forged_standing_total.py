@@ -102,7 +102,7 @@ def test_other_rows_under_a_name_that_was_used(standing):
 def test_a_contribution_that_was_in_two_groups(standing, tmp_path):
     """Withdrawn from one of them, it joined twice and left once: the merged total still proves itself."""
     standing.branch(tmp_path / "branch")
-    standing.add(["client-1", "client-2"])
+    standing.add(["client-1", "client-2", "client-5", "client-6"])
     with Standing.open(tmp_path / "branch", Federation.embedded("iris", clients=6, seed=1)) as branch:
         branch.add(["client-2", "client-3", "client-4"])
         branch.withdraw(["client-2"])
