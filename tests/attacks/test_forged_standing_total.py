@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from tacit import Federation
+from tacit import Federation, Preparation
 from tacit.core.claims import Line, write_lines
 from tacit.core.errors import OpeningError, ReplayError
 from tacit.standing import Standing, opening
@@ -17,7 +17,8 @@ from tests.attacks.malicious import REFUSED, unchecked
 @pytest.fixture
 def standing(tmp_path):
     federation = Federation.embedded("iris", clients=6, seed=1)
-    with Standing.start(tmp_path / "state", federation, protect="ckks", min_clients=3) as made:
+    options = {"protect": "ckks", "min_clients": 3, "preparation": Preparation(scale="none")}
+    with Standing.start(tmp_path / "state", federation, **options) as made:
         yield made
 
 

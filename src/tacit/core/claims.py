@@ -61,6 +61,7 @@ class Roll:
     names: list[str] = field(default_factory=list)
     told: dict[str, int] = field(default_factory=dict)  # party -> names that it knows
     _places: dict[str, int] = field(default_factory=dict)
+    _written: dict[int, bytes] = field(default_factory=dict)  # the roll from a place on, made once
 
     def mark(self, names: Iterable[str]) -> bytes:
         """Return one bit for each name on the roll, set for those given; new ones are entered first."""
@@ -68,14 +69,18 @@ class Roll:
         for name in sorted(name for name in chosen if name not in self._places):
             self._places[name] = len(self.names)
             self.names.append(name)
+            self._written.clear()
         bits = np.zeros(len(self.names), np.uint8)
         bits[[self._places[name] for name in chosen]] = 1
         return np.packbits(bits, bitorder="little").tobytes()
 
     def write(self, first: int = 0) -> dict[str, bytes]:
         """Return the field that carries the roll from that place on, if there is more."""
-        rest = self.names[first:]
-        return {f"{ROLL}{first}": zlib.compress("\n".join(rest).encode())} if rest else {}
+        if first >= len(self.names):
+            return {}
+        if first not in self._written:
+            self._written[first] = zlib.compress("\n".join(self.names[first:]).encode())
+        return {f"{ROLL}{first}": self._written[first]}
 
     def restore(self, fields: Mapping[str, Any]) -> None:
         """Go on with a roll that :meth:`write` returned from its beginning."""

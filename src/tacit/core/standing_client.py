@@ -139,7 +139,7 @@ def open_standing_total(party: Party, message: Message, components: Components, 
 def apply_standing_total(
     components: Components, entry: Mapping[str, Any], total: Total, shared: Shared
 ) -> Shared:
-    """Apply a standing total to what was settled at the start; ``entry`` says how many could be in it."""
+    """Apply a standing total to what was settled at the start; ``entry`` says how many changes are in it."""
     layout: Layout = layout_of(components.method, entry["contribution"], shared.schema)
     for field in layout.fields:
         if field.total is not None and np.abs(total[field.name]).max(initial=0.0) > field.total * (1 + 1e-6):
@@ -147,7 +147,7 @@ def apply_standing_total(
                 f"'{field.name}' of all clients exceeds {field.total:g}, the room left at the start: "
                 "later clients brought too many rows or too large values; start again with all of them"
             )
-    total.error = components.protection.error(layout, entry["summands"])
+    total.error = components.protection.error(layout, entry["contributors"], under("total/", entry))
     function, _ = marked(components.method, entry["apply"], "apply")
     result: Shared = function(total, shared)
     return result

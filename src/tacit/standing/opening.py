@@ -93,7 +93,6 @@ def solution(book: Book, coordinator: Coordinator, changed: int) -> Shared:
         "contributors": count,
         "clients": clients_in(book),
         "changed": changed,
-        "summands": book.fact("federation")["capacity"] if incremental else count,
         **{f"total/{name}": value for name, value in total.items()},
     }
     layout = layout_of(components.method, contribution, coordinator.schema)

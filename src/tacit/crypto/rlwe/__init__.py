@@ -44,6 +44,7 @@ from tacit.crypto.rlwe.blob import (
     Header,
     Words,
     check_values,
+    key_of,
     noise_bits,
     power,
     read,
@@ -52,7 +53,7 @@ from tacit.crypto.rlwe.blob import (
 )
 from tacit.crypto.rlwe.ring import back, noise, secret_polynomial, transform
 
-__all__ = ["Adder", "Cipher", "Header", "make_key", "read", "rounding_unit"]
+__all__ = ["Adder", "Cipher", "Header", "key_of", "make_key", "read", "rounding_unit"]
 
 LIMIT = (1 << TOTAL_BITS) + (1 << 52)  # of honest totals and their noise; nonsense is larger by far
 

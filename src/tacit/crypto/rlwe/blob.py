@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError, MessageError, ProtectionError
 from tacit.core.secret import Secret
-from tacit.crypto.ckks.blob import CHECKSUM_BYTES, checksum
+from tacit.crypto.ckks.blob import CHECKSUM_BYTES, KEY_ID_BYTES, checksum
 from tacit.crypto.masking import SEED, expand
 
 DEGREE = 4096
@@ -125,6 +125,11 @@ def read(key_id: bytes, blob: bytes, whole: bool = True) -> Header:
     if not (1 <= count <= summands <= MOST_SUMMANDS and 1e-100 < bound < 1e100) or (seeded and count > 1):
         raise MessageError("counts or bounds in the header of an encrypted vector contradict each other")
     return header
+
+
+def key_of(blob: bytes) -> bytes:
+    """Id of the key under which a blob says it is encrypted."""
+    return blob[8 : 8 + KEY_ID_BYTES]
 
 
 def words_of(header: Header, blob: bytes) -> tuple[Words, Words]:

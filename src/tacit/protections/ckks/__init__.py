@@ -149,7 +149,9 @@ class CKKS(Protection):
         """Return the typical error: each client rounds to a unit; of a product, half a unit in all."""
         if found := self.columns(layout):
             return found[1].unit(cipher_of(total or {}), kind_of(total or {})) / sqrt(12)
-        slots = self.slots(layout, contributions)
+        # The unit follows from how many could be in it.
+        summands = self.scheme.summands(cipher_of(total)) if total else contributions
+        slots = self.slots(layout, summands)
         return slots.unit * sqrt(contributions / 12) if not slots.fine.any() else FINE
 
     def at_coordinator(self, link: Link) -> CKKSCoordinator:

@@ -40,6 +40,10 @@ class Coefficients:
         assert kind == "sum"
         return rlwe.read(key_id, blob, whole=False)
 
+    def summands(self, blob: bytes) -> int:
+        """Return for how many summands a blob was made."""
+        return self.header(rlwe.key_of(blob), blob).summands
+
 
 @dataclass(frozen=True)
 class Slotted:
@@ -84,6 +88,13 @@ class Slotted:
         from tacit.crypto.ckks.parameters import ring_of
 
         return blobs.read(ring_of(self.parameters), key_id, blob, blobs.Kind[kind.upper()])
+
+    def summands(self, blob: bytes) -> int:
+        """Return for how many summands a blob was made."""
+        from tacit.crypto.ckks.blob import key_of
+
+        found: int = self.header(key_of(blob), blob).summands
+        return found
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,62 @@
+"""A client that sends a wrong tag, or none: it can stop a run, and gets nothing opened."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+
+from tacit.core.errors import QuorumError
+from tacit.core.values import Blob
+from tacit.protections.ckks import CKKS
+from tacit.protections.keys.proved_totals import ProvedTotals
+from tacit.protections.paillier import Paillier
+from tacit.protections.secret_sharing.shares import Shares
+from tests.attacks.malicious import REFUSED
+from tests.conftest import quick_keys
+
+LIAR = "client-2"
+every_shared_key = pytest.mark.parametrize(
+    "protection",
+    [CKKS(), Paillier(holder="clients", key_bits=2048), Shares()],
+    ids=["ckks", "paillier", "shares"],
+)
+
+
+def lying(attack, tag):
+    """Let one client send that tag, and form a sum."""
+    honest = ProvedTotals.tag
+
+    def sent(self, *terms):
+        return tag if self._party.id == LIAR else honest(self, *terms)
+
+    method = attack.coordinator.components.method
+    with mock.patch.object(ProvedTotals, "tag", sent), quick_keys():
+        return attack.coordinator.round(method.private, method.keep)
+
+
+@every_shared_key
+def test_what_is_no_tag_leaves_the_client_out(malicious, protection):
+    for tag in (Blob("public", b"\xff" * 8), Blob("public", bytes(7)), b"12345678"):
+        attack = malicious(protection, quorum=0.5)
+        assert LIAR not in lying(attack, tag)
+        assert "tag" in attack.coordinator.failures[LIAR]
+        with quick_keys():
+            assert len(attack.coordinator.finish().holders) == 5
+
+
+@every_shared_key
+def test_with_a_wrong_one_nobody_opens_the_total(malicious, protection):
+    attack = malicious(protection, quorum=0.5)
+    assert LIAR in lying(attack, Blob("public", bytes(8)))
+    with quick_keys(), pytest.raises(QuorumError, match=REFUSED):
+        attack.coordinator.finish()
+
+
+@every_shared_key
+def test_control_with_right_ones_all_do(malicious, protection):
+    attack = malicious(protection)
+    method = attack.coordinator.components.method
+    with quick_keys():
+        assert len(attack.coordinator.round(method.private, method.keep)) == 5
+        assert len(attack.coordinator.finish().holders) == 5
