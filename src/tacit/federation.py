@@ -13,7 +13,7 @@ import numpy as np
 from tacit.core.coordinator import Coordinator
 from tacit.core.engine import Engine
 from tacit.core.errors import ConfigError, TacitError
-from tacit.core.events import Events, Noted, RunEnded
+from tacit.core.events import Events, RunEnded
 from tacit.core.exposure import COORDINATOR
 from tacit.core.link import Link
 from tacit.core.manifest import Components, Manifest, new_run
@@ -27,7 +27,6 @@ from tacit.core.transport import Transcript
 from tacit.data.files import load
 from tacit.data.partition import partition as divide
 from tacit.data.preparation import Preparation
-from tacit.data.recoding import describe
 from tacit.data.schema import Schema, vocabulary
 from tacit.data.split import split
 from tacit.data.table import Table
@@ -40,7 +39,7 @@ from tacit.methods import METHODS
 from tacit.methods.base import Method
 from tacit.methods.compatibility import check_compatibility, min_count_of
 from tacit.protections import PROTECTIONS
-from tacit.training import Training, cells_are_counted, federated_scores
+from tacit.training import Training, cells_are_counted, conclude, federated_scores
 
 
 class Federation:
@@ -282,16 +281,7 @@ class Federation:
             coordinator.parties = preparation.train(coordinator)
         method.train(coordinator)
         holdout = federated_scores(coordinator) if evaluated else None
-        outcome = coordinator.finish()
-        model = None
-        if self.experiment or coordinator.shared is not None:
-            shared = coordinator.peek()
-            model = method.model(shared)
-            for text in describe(shared) if counted else ():
-                coordinator.events.emit(Noted("preparation", text, "warning"))
-        return Training(
-            model, outcome, coordinator.schema, coordinator.manifest, ledger, coordinator.failures, holdout
-        )
+        return conclude(coordinator, ledger, holdout, recoded=counted, readable=self.experiment)
 
     @contextmanager
     def _engine(self, manifest: Manifest, components: Components) -> Iterator[Engine]:

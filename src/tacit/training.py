@@ -10,6 +10,7 @@ from tacit.core.errors import ConfigError, DataError, DifferencingError
 from tacit.core.events import Evaluated, Noted
 from tacit.core.manifest import Manifest
 from tacit.core.shared import Shared
+from tacit.data.recoding import describe
 from tacit.data.schema import Schema
 from tacit.ledger.cost import CostLedger
 from tacit.methods.base import Model
@@ -88,3 +89,27 @@ def federated_scores(coordinator: Coordinator) -> dict[str, Any] | None:
         scores = regression_scores(counts)
     coordinator.events.emit(Evaluated("federated", "clients", scores))
     return scores
+
+
+def conclude(
+    coordinator: Coordinator,
+    ledger: CostLedger,
+    holdout: dict[str, Any] | None,
+    *,
+    recoded: bool,
+    readable: bool,
+) -> Training:
+    """Let all clients adopt what was learnt, and return it, with the model where it may be read.
+
+    ``recoded``: small cells were counted, and people are told which of them were put together.
+    """
+    outcome = coordinator.finish()
+    model = None
+    if readable or coordinator.shared is not None:
+        shared = coordinator.peek()
+        model = coordinator.components.method.model(shared)
+        for text in describe(shared) if recoded else ():
+            coordinator.events.emit(Noted("preparation", text, "warning"))
+    return Training(
+        model, outcome, coordinator.schema, coordinator.manifest, ledger, coordinator.failures, holdout
+    )

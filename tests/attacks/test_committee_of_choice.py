@@ -35,7 +35,7 @@ CHOSEN = [VICTIM, *FRIENDS]
 
 
 def made(scene_of, **settings):
-    scene = scene_of(Committee(), ROWS, **settings)
+    scene = scene_of(Committee(opens="coordinator"), ROWS, **settings)
     scene.coordinator.enrol()
     return scene
 

@@ -9,6 +9,7 @@ from math import nan
 import numpy as np
 import pytest
 
+from tacit.core.claims import Term
 from tacit.core.errors import QuorumError
 from tacit.core.numbers import MOST_SUMMANDS, read_integer
 from tacit.core.pending_sum import PendingSum
@@ -23,6 +24,7 @@ OTHERS = [name for name in CLIENTS if name != VICTIM]
 NO_NUMBERS = [nan, 2.0, True, "2", -1, 0, 2**63, None, (2,), b"2"]
 READERS = [
     "tacit.core.client",
+    "tacit.core.contribution",
     *(f"tacit.protections.secret_sharing.{name}" for name in ("shares", "committee", "share_holder")),
 ]
 protections = pytest.mark.parametrize(
@@ -53,6 +55,7 @@ def test_a_sum_without_a_number_opened_a_second_time(protection, scene_of, monke
     for module in READERS:
         monkeypatch.setattr(f"{module}.read_integer", lambda fields, name, *limits: fields[name])
     monkeypatch.setattr("tacit.core.steps.check_fields", lambda fields, kinds: None)
+    monkeypatch.setattr(Term, "__post_init__", lambda self: None)
     scene = scene_of(protection, ROWS, min_clients=3, quorum=0.5).begin()
     whole = scene.total()["vector"]
     assert np.abs(whole - second_total(scene, nan) - ROWS[VICTIM]).max() < 1e-8
