@@ -79,13 +79,13 @@ class Federation:
         self.quorum = quorum
         self.declared = dict(declared or {})
         self._engine_settings = {"workers": workers, "timeout": timeout, **engine}
-        self.transport: dict[str, Any] = {"name": "embedded"}
+        self.engine_facts: dict[str, Any] = {"name": "embedded"}
         # What another engine changes: whose keys, who is pinned, who keeps rows aside.
         self._secret = site_secret(seed, COORDINATOR)
         self._pinned: Callable[[str], bytes] = partial(pinned_identity, seed)
         self._preshared: frozenset[str] = frozenset()
         self._authenticated = False  # in one process there is nobody to be kept out: plain sums go untagged
-        self._evaluated = bool(holdings.kept.any())
+        self._has_holdouts = bool(holdings.holdout_sizes.any())
 
     @classmethod
     def embedded(
@@ -265,8 +265,8 @@ class Federation:
         coordinator.enrol()
         method.check(coordinator.schema)
         preparation = coordinator.components.preparation
-        evaluated = self._evaluated
-        agreed = start or preparation.idle(method)
+        evaluated = self._has_holdouts
+        agreed = start or preparation.is_needless_for(method)
         counted = resume is None and cells_are_counted(coordinator, start)
         sums = method.sums + evaluated + counted + (0 if agreed else preparation.sums)
         coordinator.protection.prepare(sums)

@@ -36,7 +36,7 @@ def secret_of(attack):
     client = attack.coordinator.components.protection.at_client(party)
     one = np.zeros(DEGREE, np.uint64)
     one[0] = 1
-    return client.key.cached(client._cipher)._times_secret(one).view(np.int64)
+    return client.key.cached("sums", client._settings.scheme.cipher)._times_secret(one).view(np.int64)
 
 
 def test_without_a_proof_eight_totals_show_the_key(malicious):

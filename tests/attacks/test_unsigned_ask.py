@@ -114,7 +114,7 @@ class TestWhoeverReachesTheSite:
 
     def test_its_signature_serves_no_other_manifest(self, sites, enrolled):
         engine = enrolled.link.transport.engine
-        signature = Message.decode(engine.asked[0][1])["guard/exchange"]
+        signature = Message.decode(engine.asked[0][1])["protection/exchange"]
         other = replace(enrolled.manifest, run="another", quorum=0.1)
         call = Message(
             {
@@ -122,7 +122,7 @@ class TestWhoeverReachesTheSite:
                 "$step": "client.enrol",
                 "$manifest": other.digest,
                 "manifest": other.to_message().encode(),
-                "guard/exchange": signature,
+                "protection/exchange": signature,
             }
         )
         assert "is signed by nobody whom" in last_refusal(engine, call.encode())

@@ -105,7 +105,7 @@ class TestRepeatable:
         scores = []
         for place in ("coordinator", "clients"):
             holdings = spread(table, "random")
-            holdings.kept = np.maximum(1, np.diff(holdings.offsets) // 4)
+            holdings.holdout_sizes = np.maximum(1, np.diff(holdings.offsets) // 4)
             scores.append(train(method, holdings, Plain(opens=place)).holdout)
         assert scores[0] == scores[1]
         assert len(scores[0]) > 0

@@ -15,7 +15,7 @@ from tacit.crypto.channel import exchange_public, place
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks, sign_for
 from tacit.crypto.sharing import Share
-from tacit.protections.keys.authenticated import run_of
+from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.masked.confirming import CONFIRM, unlock
 from tacit.protections.masked.wire import (
     Encoding,
@@ -96,7 +96,7 @@ def spread_lies(batch, victim):
 
 def place_of_release(party, slot):
     """What a client binds the shares to that it gives."""
-    return place(run_of(party), slot, "release", party.id, COORDINATOR)
+    return place(manifest_digest_of(party), slot, "release", party.id, COORDINATOR)
 
 
 def read_released(scene, slot=1, partners=None):

@@ -269,7 +269,7 @@ def test_introductions(table_of):
         with suppress(TacitError):
             agreement.add("client-1", changed)
             agreement.add("client-2", genuine[0])
-            agreement.settle()
+            agreement.make_schema()
 
 
 def test_manifests():
@@ -286,7 +286,7 @@ def test_manifests():
 def test_checkpoints(tmp_path, table_of):
     folder, mutator, agreement = RunFolder(tmp_path), Mutator(3), Preparation().agreement({})
     agreement.add("client-1", Preparation().introduce(Party("client-1", table_of, KEY), {}))
-    schema = agreement.settle()
+    schema = agreement.make_schema()
     shared = Shared(schema, {"weights": np.arange(60.0)})
     Checkpoint(folder, Settings(), Snapshot(schema, {"round": 1}, shared), [{"round": 1}]).write()
     raw = (tmp_path / CHECKPOINT).read_bytes()

@@ -137,7 +137,7 @@ def test_ckks_keeps_its_promise_with_twenty_thousand_summands(scene_of, chosen):
     rows = named([{"narrow": one, "wide": two} for one, two in zip(narrow[:3], wide[:3], strict=True)])
     scene = scene_of(protection, rows, bound=bounds).begin()
     layout, client = scene.components.method._layout(None), protection.at_client(scene.site("client-1"))
-    cipher = client.key.cached(scheme(chosen).cipher)
+    cipher = client.key.cached("sums", scheme(chosen).cipher)
     adder = scheme(chosen).adder(cipher.key_id)
     for one, two in zip(narrow, wide, strict=True):
         slots = protection.slots(layout, 20_000).encode(np.concatenate([one, two]))

@@ -47,9 +47,9 @@ def join_late(scene, late):
     scene.begin()
     scene.tap.engine.parties = everybody
     first = Message.decode(next(raw for step, raw in scene.tap.calls if step == "client.enrol"))
-    call = {name: first[name] for name in ("manifest", "guard/exchange")}
+    call = {name: first[name] for name in ("manifest", "protection/exchange")}
     for reply in list(coordinator.link.wave("client.enrol", [late], call, {}, failures=coordinator.failures)):
-        coordinator.protection.welcome(late, {"exchange": reply.message["guard/exchange"]})
+        coordinator.protection.welcome(late, {"exchange": reply.message["protection/exchange"]})
     coordinator.link.briefing.known.pop(late, None)  # it enrolled, and was told neither schema nor totals
     coordinator.parties = (*coordinator.parties, late)
 

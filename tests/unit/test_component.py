@@ -7,7 +7,7 @@ import pytest
 
 from tacit.core.component import Component
 from tacit.core.errors import ConfigError
-from tacit.core.marks import apply, contribution, marked, step
+from tacit.core.marks import apply, contribution, find_marked, step
 from tacit.core.registry import Registry
 from tacit.core.settings_group import SettingsGroup
 from tacit.data.preparation import Preparation
@@ -74,12 +74,12 @@ class TestMarked:
         ("name", "kind"), [("greet", "step"), ("term", "contribution"), ("take", "apply")]
     )
     def test_a_marked_function_is_found_under_its_kind_only(self, name, kind):
-        function, mark = marked(Sample(), name, kind)
+        function, mark = find_marked(Sample(), name, kind)
         assert function.__name__ == name
         assert mark.kind == kind
         for other in {"step", "contribution", "apply"} - {kind}:
             with pytest.raises(ConfigError, match=f"no {other} '{name}'"):
-                marked(Sample(), name, other)
+                find_marked(Sample(), name, other)
 
     @pytest.mark.parametrize(
         "name",
@@ -99,18 +99,18 @@ class TestMarked:
     def test_nothing_unmarked_can_be_called(self, name):
         for kind in ("step", "contribution", "apply"):
             with pytest.raises(ConfigError, match=f"Sample has no {kind} '{name}'"):
-                marked(Sample(), name, kind)
+                find_marked(Sample(), name, kind)
 
     def test_a_typo_gets_the_nearest_name(self):
         with pytest.raises(ConfigError, match="did you mean 'greet'"):
-            marked(Sample(), "gret", "step")
+            find_marked(Sample(), "gret", "step")
 
     def test_a_part_that_is_not_there_has_no_functions(self):
         with pytest.raises(ConfigError, match="NoneType has no step"):
-            marked(None, "greet", "step")
+            find_marked(None, "greet", "step")
 
     def test_a_mark_carries_the_layout(self):
-        _, mark = marked(Sample(), "term", "contribution")
+        _, mark = find_marked(Sample(), "term", "contribution")
         assert mark.layout(Sample(), "schema") == ("layout", "schema")
 
 

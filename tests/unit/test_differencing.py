@@ -115,7 +115,7 @@ class TestWhatIsRemembered:
         assert not opened.announce(ROWS, "abcdefg")
         opened.check("moments", ROWS, "abcdef", least=3)  # the same sum, begun again before it opened
         assert opened.announce(ROWS, "abcdef")
-        opened.settle()
+        opened.count_announced()
         with pytest.raises(DifferencingError, match="missing: f"):
             opened.check("terms", ROWS, "abcde", least=3)
         opened.check("terms", ROWS, "abcdef", least=3)

@@ -444,20 +444,20 @@ class TestHoldings:
         assert back.table.classes == mixed.table.classes
         for index in range(3):
             assert np.array_equal(back.rows(index).values, mixed.rows(index).values)
-            assert np.array_equal(back.aside(index).target, mixed.aside(index).target)
+            assert np.array_equal(back.holdout_rows(index).target, mixed.holdout_rows(index).target)
 
     def test_a_part_has_the_rows_of_its_parties(self, mixed):
         part = mixed.part(np.array([2, 0]))
         assert part.names == ("ç", "a")
         for own, index in enumerate((2, 0)):
             assert np.array_equal(part.rows(own).values, mixed.rows(index).values)
-            assert np.array_equal(part.aside(own).values, mixed.aside(index).values)
+            assert np.array_equal(part.holdout_rows(own).values, mixed.holdout_rows(index).values)
 
     def test_rows_of_a_party_are_a_view(self, mixed):
         assert np.shares_memory(mixed.rows(2).values, mixed.table.values)
 
     def test_training_rows_and_rows_kept_aside_are_all_rows_once(self, mixed):
-        rows = np.concatenate([part(i).values for i in range(3) for part in (mixed.rows, mixed.aside)])
+        rows = np.concatenate([part(i).values for i in range(3) for part in (mixed.rows, mixed.holdout_rows)])
         assert np.array_equal(rows, mixed.table.values)
 
     def test_a_regression_table_survives_too(self, regression, holdings):

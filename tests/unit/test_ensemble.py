@@ -289,7 +289,7 @@ def test_in_paper_mode_the_coordinator_multiplies_unopened(activation):
 
     with mock.patch.object(CKKSCoordinator, "multiply", watched):
         found = weights(table, method, protect="ckks")
-    assert [bool(product and product["mapped"]) for product in products] == [True]
+    assert [bool(product and product["multiplied"]) for product in products] == [True]
     plain = weights(table, method)
     assert np.abs(found - plain).max() <= 1e-4 * np.abs(plain).max()
 

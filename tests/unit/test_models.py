@@ -71,8 +71,8 @@ def test_r2_of_targets_far_from_zero_is_scikit_learns(offset):
     exact = metrics.r2_score(test.target, model.predict(test))
     assert model.scores(test)["r2"] == pytest.approx(exact, rel=1e-9)
     assert model.score(test.values, test.target) == pytest.approx(exact, rel=1e-9)
-    aside = np.concatenate([kept.aside(i).values for i in range(5)])
-    truth = np.concatenate([kept.aside(i).target for i in range(5)])
+    aside = np.concatenate([kept.holdout_rows(i).values for i in range(5)])
+    truth = np.concatenate([kept.holdout_rows(i).target for i in range(5)])
     exact = metrics.r2_score(truth, model.predict(aside))
     assert training.holdout["r2"] == pytest.approx(exact, rel=1e-6)
 

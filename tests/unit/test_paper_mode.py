@@ -61,7 +61,7 @@ class Columns(Method):
 
     @apply
     def keep(self, total, shared):
-        return shared | {"found": total["m"], "mapped": total.mapped}
+        return shared | {"found": total["m"], "multiplied": total.multiplied}
 
 
 def round_of(coordinator_of, method, protection, clients=6):
@@ -85,7 +85,7 @@ class TestProduct:
         client = protection.at_client(site)
         total = open_entry(coordinator.components, client, coordinator.schema, entry)
         coordinator.finish()
-        assert total.mapped
+        assert total.multiplied
         assert "seed" not in total
         m, A = sum(method.matrix(i + 1) for i in range(6)), method.operator({"seed": [6]})
         expected = A @ m if not own else np.einsum("oij,jo->io", A, m)
@@ -100,7 +100,7 @@ class TestProduct:
         entry = Message.decode(coordinator.link.briefing.log[0])
         assert "total/mapped" not in entry
         assert np.asarray(entry["clear/seed"]).tolist() == [6.0]
-        assert not coordinator.peek()["mapped"]
+        assert not coordinator.peek()["multiplied"]
 
     def test_one_secret_serves_both_sets_under_different_keys(self, coordinator_of):
         coordinator = round_of(coordinator_of, Columns(), CKKS())
@@ -114,7 +114,7 @@ class TestProduct:
         coordinator.enrol()
         coordinator.protection.prepare(1)
         site = coordinator.link.transport.engine.engine._sites.party("client-1")
-        cipher = protection.at_client(site).key.cached(CoefficientColumns().cipher)
+        cipher = protection.at_client(site).key.cached("columns", CoefficientColumns().cipher)
         wrong = cipher.encrypt_columns(np.zeros((4, 2)), bound=1.0, summands=6)
         genuine, fake = CKKSClient.protect, Message(cipher=Blob("cipher", wrong))
 

@@ -26,7 +26,7 @@ from tacit.protections.ckks.client import CKKSClient
 from tacit.protections.keys.shared_key import SharedKey
 from tacit.protections.plain import PlainClient
 from tacit.standing import Standing, book, changes, read
-from tacit.standing.folder import shell
+from tacit.standing.folder import party_without_rows
 
 CLASSES = ["class_0", "class_1", "class_2"]
 
@@ -144,7 +144,7 @@ class TestWithdrawing:
         standing = start()
         standing.add(["client-1", "client-2"])
         run = standing.folder.run(standing.manifest)
-        with standing.folder.store.step(run, shell("client-1")) as party:
+        with standing.folder.store.step(run, party_without_rows("client-1")) as party:
             del party.state[LEDGER]
         before = known(standing)
         with pytest.raises(StepError, match="never contributed 'client-1:all'"):
@@ -257,9 +257,9 @@ class TestLateJoiners:
         standing = start(protect="ckks", founders=4)
         standing.add([f"client-{i}" for i in range(1, 7)])
         assert standing.add(["client-7"])[0].new
-        with standing.folder.store.step(standing.manifest.run, shell("client-7")) as party:
+        with standing.folder.store.step(standing.manifest.run, party_without_rows("client-7")) as party:
             late = party.vault["content"].reveal()
-        with standing.folder.store.step(standing.manifest.run, shell("client-2")) as party:
+        with standing.folder.store.step(standing.manifest.run, party_without_rows("client-2")) as party:
             assert party.vault["content"].reveal() == late
         assert standing.weights().score(federation.test.values, _truth(federation)) > 0.8
 
@@ -432,7 +432,7 @@ class TestWhatTheCoordinatorKeeps:
         standing.withdraw(["client-3"])
         raw, run, secrets = written(standing, tmp_path / "state"), standing.manifest.run, []
         for name in ("coordinator", *(f"client-{i}" for i in range(1, 8))):
-            with standing.folder.store.step(run, shell(name)) as party:
+            with standing.folder.store.step(run, party_without_rows(name)) as party:
                 secrets += [secret.reveal() for secret in party.vault.values()]
                 if name == "client-1":
                     secrets.append(standing.components.protection.at_client(party).key.newest().reveal())

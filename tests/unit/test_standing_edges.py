@@ -23,8 +23,8 @@ from tacit.core.standing_client import LEDGER
 from tacit.data.table import Column
 from tacit.federation import Federation
 from tacit.standing import Standing, changes
-from tacit.standing.differencing import Line, differing, nearest, shown
-from tacit.standing.folder import shell
+from tacit.standing.differencing import Line, count_differing, find_exposed, nearest
+from tacit.standing.folder import party_without_rows
 
 CLASSES = ["class_0", "class_1", "class_2"]
 NAMES = [f"client-{i:02}" for i in range(1, 11)]
@@ -90,7 +90,7 @@ class TestHalfWay:
         standing = start(protect="masked", founders=8)
         standing.add(NAMES[:8])
         folder = standing.folder
-        with folder.store.step(folder.run(standing.manifest), shell(NAMES[0])) as party:
+        with folder.store.step(folder.run(standing.manifest), party_without_rows(NAMES[0])) as party:
             party.state.pop(LEDGER)
         with pytest.raises(StepError, match=f"{NAMES[0]}: .*never contributed"):
             standing.withdraw(NAMES[:5])
@@ -152,7 +152,7 @@ class TestApart:
         return frozenset(whole + [Line(f"{c}:{a}-{b}", c, a, b) for c, (a, b) in rows.items()])
 
     def test_two(self):
-        assert differing(self.total("abcd"), self.total("bcde")) == 2
+        assert count_differing(self.total("abcd"), self.total("bcde")) == 2
         assert nearest([self.total("abc"), self.total("abcdef")], self.total("abcg")) == 1
         assert nearest([self.total("abc")], self.total("abc")) is None
 
@@ -164,36 +164,36 @@ class TestApart:
 
     def test_three(self):
         opened = [self.total("abc"), self.total("abcdef")]
-        assert shown(opened, self.total("defg"), 3) == ["g"]
-        assert shown(opened, self.total("cdefg"), 3) == ["c", "g"]
-        assert shown(opened, self.total("defghi"), 3) == []
+        assert find_exposed(opened, self.total("defg"), 3) == ["g"]
+        assert find_exposed(opened, self.total("cdefg"), 3) == ["c", "g"]
+        assert find_exposed(opened, self.total("defghi"), 3) == []
 
     def test_parts_of_a_client(self):
         opened = [self.total("abc", d=(0, 4)), self.total("abcefg", d=(0, 4))]
-        assert shown(opened, self.total("efg", d=(4, 8)), 3) == ["d"]
+        assert find_exposed(opened, self.total("efg", d=(4, 8)), 3) == ["d"]
 
     def test_three_parts_of_a_client(self):
         opened = [self.total("abc", i=(0, 4)), self.total("def", i=(4, 7))]
-        assert shown(opened, self.total("abcdef", i=(7, 10)), 3) == ["i"]
+        assert find_exposed(opened, self.total("abcdef", i=(7, 10)), 3) == ["i"]
 
     def test_another_part_of_a_client_that_was_shown(self):
         opened = [self.total("abc"), self.total("abc", d=(0, 4)), self.total("abcefg")]
-        assert shown(opened, self.total("abcefg", d=(4, 8)), 3) == ["d"]
+        assert find_exposed(opened, self.total("abcefg", d=(4, 8)), 3) == ["d"]
 
     def test_all_rows_less_some_of_them(self):
         opened = [self.total("abc", d=(0, 5)), self.total("abcdefg")]
-        assert shown(opened, self.total("efg"), 3) == ["d"]
+        assert find_exposed(opened, self.total("efg"), 3) == ["d"]
 
     def test_rows_that_came_again_changed(self):
         mended = Line("mended", "d", None, None)
         opened = [self.total("abcd"), frozenset([*self.total("abcefg"), mended])]
-        assert shown(opened, self.total("efg"), 3) == ["d"]
+        assert find_exposed(opened, self.total("efg"), 3) == ["d"]
 
     def test_three_clients_of_four(self):
         opened = [self.total("abcdefgh"), self.total("efghijkl")]
         few = self.total("abcdijklmno")  # the first two less this are twice efgh, less mno
-        assert shown(opened, few, 4) == []
-        assert shown([*opened, self.total("efgh")], few, 4) == ["m", "n", "o"]
+        assert find_exposed(opened, few, 4) == []
+        assert find_exposed([*opened, self.total("efgh")], few, 4) == ["m", "n", "o"]
 
     @pytest.mark.parametrize(
         ("least", "parts"),
@@ -216,19 +216,19 @@ class TestApart:
                 now = frozenset(chosen)
                 if now and now not in opened:
                     seen = _exposed(opened, now, least)
-                    assert bool(shown(opened, now, least)) == seen
+                    assert bool(find_exposed(opened, now, least)) == seen
                     if not seen:
                         opened.append(now)
 
     def test_what_was_shown_before_is_no_reason(self):
         opened = [self.total("abc"), self.total("abcd")]
-        assert shown(opened, self.total("abcdefg"), 3) == []
+        assert find_exposed(opened, self.total("abcdefg"), 3) == []
 
     def test_many_clients_and_openings(self):
         letters = [f"client-{i}" for i in range(2000)]
         opened = [self.total(letters[: 100 * k]) for k in range(1, 20)]
-        assert shown(opened, self.total(letters), 3) == []
-        assert shown(opened, self.total(letters[:1901]), 3) == [letters[1900]]
+        assert find_exposed(opened, self.total(letters), 3) == []
+        assert find_exposed(opened, self.total(letters[:1901]), 3) == [letters[1900]]
 
 
 def _exposed(opened, now, least):

@@ -160,7 +160,7 @@ class TestValues:
 def client_cipher(scene):
     """What a client encrypts with under CKKS."""
     client = scene.protection.at_client(scene.site("client-1"))
-    return client.key.cached(scene.protection.scheme.cipher)
+    return client.key.cached("sums", scene.protection.scheme.cipher)
 
 
 def ckks_blob(scene, values, **settings):
@@ -543,13 +543,13 @@ class TestSwappedKeys:
         def rewrite(step, party, message):
             if step != "client.enrol":
                 return None
-            shown[party] = message["guard/exchange"]
+            shown[party] = message["protection/exchange"]
             if party != "client-2":
                 return None
             swapped = {"stranger": stranger(scene, "client-2"), "another client": shown["client-1"]}
-            fields = dict(message) | {"guard/exchange": swapped.get(how, 7)}
+            fields = dict(message) | {"protection/exchange": swapped.get(how, 7)}
             if how == "missing":
-                del fields["guard/exchange"]
+                del fields["protection/exchange"]
             return Message(fields)
 
         scene.tap.rewrite = rewrite
@@ -568,7 +568,7 @@ class TestSwappedKeys:
         def recall(step, party, call, job):
             if step != "client.enrol" or party != "client-2":
                 return None
-            fields = dict(Message.decode(call)) | {"guard/exchange": stranger(scene, "coordinator")}
+            fields = dict(Message.decode(call)) | {"protection/exchange": stranger(scene, "coordinator")}
             return Message(fields).encode(), job
 
         scene.tap.recall = recall
@@ -717,7 +717,7 @@ def sealed_by_coordinator(scene, party, summands=3):
 
 def own_exchange(scene):
     """The coordinator's signed exchange key, as it showed it at enrolment."""
-    return Message.decode(scene.tap.calls[0][1])["guard/exchange"]
+    return Message.decode(scene.tap.calls[0][1])["protection/exchange"]
 
 
 class TestDishonestCoordinator:

@@ -19,7 +19,7 @@ from tacit.engines.sites import pinned_identity, site_secret
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
 from tacit.protections.ckks import CKKS
-from tacit.protections.keys.authenticated import run_of, sealing_key
+from tacit.protections.keys.authenticated import manifest_digest_of, sealing_key
 from tacit.protections.keys.key_relay import WRAPPED
 from tacit.protections.paillier import KEY_SERVER, Paillier
 from tacit.protections.ring import Ring
@@ -85,7 +85,7 @@ class TestChannels:
     def test_who_has_not_enrolled_has_no_run(self, guarded, scene_of):
         scene = scene_of(guarded, ROWS, min_clients=2)
         with pytest.raises(ProtectionError, match="client-1 has not enrolled"):
-            run_of(scene.site("client-1"))
+            manifest_digest_of(scene.site("client-1"))
 
     def test_a_coordinator_without_an_identity_cannot_begin(self, guarded, scene_of):
         scene = scene_of(guarded, ROWS, min_clients=2)

@@ -15,7 +15,7 @@ from tacit.cli.datasets import data_app
 from tacit.cli.federations import federation_app, new, site_app
 from tacit.cli.flags import EXTRA, SettingsCommand
 from tacit.cli.lists import methods, protections
-from tacit.cli.output import Commands, guarded, say_json, stderr, stdout
+from tacit.cli.output import Commands, exit_with_error_code, say_json, stderr, stdout
 from tacit.cli.past import export, exposure, show
 from tacit.cli.running import resume, run
 from tacit.cli.standing import fedheonn_app
@@ -53,7 +53,7 @@ for command in (new, methods, protections, resume, show, exposure, export):
 
 
 @app.command()
-@guarded
+@exit_with_error_code
 def reproduce(
     name: Annotated[
         str, typer.Argument(help="Which paper; 'all' for every one.", autocompletion=names.papers)
@@ -83,7 +83,7 @@ def reproduce(
 
 
 @app.command()
-@guarded
+@exit_with_error_code
 def bench(
     name: Annotated[
         str, typer.Argument(help="Which bench; 'all' for every one.", autocompletion=names.benches)

@@ -10,14 +10,14 @@ from rich.text import Text
 
 from tacit.cli import names
 from tacit.cli.common import Json, Quiet
-from tacit.cli.output import guarded, say, say_json, stdout
+from tacit.cli.output import exit_with_error_code, say, say_json, stdout
 from tacit.core.errors import ConfigError
 
 data_app = typer.Typer(help="Data sets: list them, describe one, check a file, fetch an original.")
 
 
 @data_app.callback(invoke_without_command=True)
-@guarded
+@exit_with_error_code
 def data_list(context: typer.Context, as_json: Json = False) -> None:
     """List the data sets that can be named."""
     if context.invoked_subcommand:
@@ -33,7 +33,7 @@ def data_list(context: typer.Context, as_json: Json = False) -> None:
 
 
 @data_app.command("describe")
-@guarded
+@exit_with_error_code
 def data_describe(
     name: Annotated[str, typer.Argument(help="Data set, or path of a file.", autocompletion=names.data)],
     target: Annotated[str | None, typer.Option(help="Target column of an own file.")] = None,
@@ -49,7 +49,7 @@ def data_describe(
 
 
 @data_app.command("check")
-@guarded
+@exit_with_error_code
 def data_check(
     name: Annotated[
         str | None,
@@ -81,7 +81,7 @@ def data_check(
 
 
 @data_app.command("fetch")
-@guarded
+@exit_with_error_code
 def data_fetch(
     name: Annotated[str, typer.Argument(help="Data set of the catalogue.", autocompletion=names.data)],
     as_json: Json = False,

@@ -9,14 +9,14 @@ import typer
 from rich.text import Text
 
 from tacit.cli.common import Json, Quiet
-from tacit.cli.output import guarded, say, say_json, stderr, stdout
+from tacit.cli.output import exit_with_error_code, say, say_json, stderr, stdout
 from tacit.core.errors import ConfigError
 
 federation_app = typer.Typer(no_args_is_help=True, help="Federations of real machines, on Flower.")
 site_app = typer.Typer(no_args_is_help=True, help="A site of such a federation.")
 
 
-@guarded
+@exit_with_error_code
 def new(
     folder: Annotated[Path, typer.Argument(help="Folder for federation.toml.")], as_json: Json = False
 ) -> None:
@@ -36,7 +36,7 @@ def new(
 
 
 @federation_app.command()
-@guarded
+@exit_with_error_code
 def demo(
     seed: Annotated[int, typer.Option(help="Seed of all public randomness.")] = 0,
     out: Annotated[str, typer.Option(help="Folder for run folders.")] = "runs",
@@ -73,7 +73,7 @@ def demo(
 
 
 @site_app.command("new")
-@guarded
+@exit_with_error_code
 def new_site(
     folder: Annotated[Path, typer.Argument(help="Folder to make.")],
     name: Annotated[str, typer.Option(help="The site's name in the federation.")],
@@ -108,7 +108,7 @@ def new_site(
 
 
 @site_app.command("budget")
-@guarded
+@exit_with_error_code
 def site_budget(
     folder: Annotated[Path, typer.Argument(help="The site's folder.")], as_json: Json = False
 ) -> None:
@@ -129,7 +129,7 @@ def site_budget(
 
 
 @site_app.command("export")
-@guarded
+@exit_with_error_code
 def export_site(
     folder: Annotated[Path, typer.Argument(help="The site's folder.")],
     to: Annotated[Path, typer.Option(help="File for the model, as safetensors.")] = Path("model.safetensors"),

@@ -7,10 +7,10 @@ from typing import Any
 from rich.text import Text
 
 from tacit.cli.common import Json
-from tacit.cli.output import guarded, say_json, stdout
+from tacit.cli.output import exit_with_error_code, say_json, stdout
 
 
-@guarded
+@exit_with_error_code
 def methods(as_json: Json = False) -> None:
     """List the methods with their options."""
     from tacit.cli.tables import listing
@@ -34,7 +34,7 @@ def methods(as_json: Json = False) -> None:
     _print_options(found)
 
 
-@guarded
+@exit_with_error_code
 def protections(as_json: Json = False) -> None:
     """List the protections with their promises and options."""
     from tacit.cli.promises import changed, described, lines

@@ -62,7 +62,7 @@ def say(as_json: bool, value: Any, shown: RenderableType) -> None:
         stdout.print(shown, soft_wrap=isinstance(shown, str | Text), highlight=False)
 
 
-def guarded(command: Command) -> Command:
+def exit_with_error_code(command: Command) -> Command:
     """End a command with the exit code of its error, told on stderr and, with --json, as JSON."""
 
     @functools.wraps(command)

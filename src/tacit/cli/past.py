@@ -10,19 +10,19 @@ import typer
 from rich.text import Text
 
 from tacit.cli.common import Json, Out, RunName, brief
-from tacit.cli.output import guarded, say, say_json, stderr, stdout
+from tacit.cli.output import exit_with_error_code, say, say_json, stderr, stdout
 from tacit.core.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from tacit.runs.folder import RunFolder
 
 
-@guarded
+@exit_with_error_code
 def show(name: RunName = "latest", out: Out = "runs", as_json: Json = False) -> None:
     """Show a run."""
     from tacit.cli.tables import run_table
 
-    folder = _found(name, out)
+    folder = _find_run(name, out)
     result = folder.result()
     if as_json:
         say_json(brief(result))
@@ -34,13 +34,13 @@ def show(name: RunName = "latest", out: Out = "runs", as_json: Json = False) -> 
         stdout.print(f"\nreport: {folder.path / 'report.html'}")
 
 
-@guarded
+@exit_with_error_code
 def exposure(name: RunName = "latest", out: Out = "runs", as_json: Json = False) -> None:
     """Show who saw what in a run: about whom, in which form, over how many clients. Worst first."""
     from tacit.cli.tables import exposure_table
     from tacit.ledger.sentences import sentences
 
-    folder = _found(name, out)
+    folder = _find_run(name, out)
     result = folder.result()
     rows = result.get("exposure")
     if rows is None:
@@ -58,7 +58,7 @@ def exposure(name: RunName = "latest", out: Out = "runs", as_json: Json = False)
     stdout.print(exposure_table(rows))
 
 
-@guarded
+@exit_with_error_code
 def export(
     name: RunName = "latest",
     to: Annotated[Path | None, typer.Option("--to", help="File to write.")] = None,
@@ -74,7 +74,7 @@ def export(
     formats = ("safetensors", "onnx", "json")
     if kind not in formats:
         raise ConfigError(f"unknown format '{kind}': {nearest(kind, formats)}")
-    folder = _found(name, out)
+    folder = _find_run(name, out)
     source = folder.path / "model.safetensors"
     if not source.is_file():
         raise ConfigError(f"{folder.path} holds no model: the run did not finish")
@@ -91,7 +91,7 @@ def export(
     say(as_json, facts, f"{path}: {len(content):,} bytes")
 
 
-def _found(name: str, out: str) -> RunFolder:
+def _find_run(name: str, out: str) -> RunFolder:
     """Find a run; where it is "latest" and a later one has no result, say so."""
     from tacit.runs.folder import RunFolder
 

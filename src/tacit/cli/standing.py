@@ -10,7 +10,7 @@ import typer
 
 from tacit.cli.common import Json
 from tacit.cli.flags import EXTRA, SettingsCommand, read_tables
-from tacit.cli.output import guarded, say, stderr
+from tacit.cli.output import exit_with_error_code, say, stderr
 from tacit.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class StartCommand(SettingsCommand):
 
 
 @fedheonn_app.command(cls=StartCommand, context_settings=EXTRA)
-@guarded
+@exit_with_error_code
 def start(
     context: typer.Context,
     state: State,
@@ -76,7 +76,7 @@ def start(
 
 
 @fedheonn_app.command()
-@guarded
+@exit_with_error_code
 def add(
     state: State,
     clients: Annotated[list[str] | None, typer.Argument(help="Clients that contribute.")] = None,
@@ -94,7 +94,7 @@ def add(
 
 
 @fedheonn_app.command()
-@guarded
+@exit_with_error_code
 def withdraw(
     state: State,
     given: Annotated[list[str], typer.Argument(metavar="NAMES", help="Contributions, or clients.")],
@@ -109,7 +109,7 @@ def withdraw(
 
 
 @fedheonn_app.command()
-@guarded
+@exit_with_error_code
 def weights(
     state: State,
     to: Annotated[Path | None, typer.Option("--to", help="Also write the model, as safetensors.")] = None,
@@ -137,7 +137,7 @@ def weights(
 
 
 @fedheonn_app.command()
-@guarded
+@exit_with_error_code
 def status(state: State, as_json: Json = False) -> None:
     """Show where the federation stands."""
     from tacit.standing import read
@@ -147,7 +147,7 @@ def status(state: State, as_json: Json = False) -> None:
 
 
 @fedheonn_app.command()
-@guarded
+@exit_with_error_code
 def branch(state: State, new: Annotated[Path, typer.Argument()], as_json: Json = False) -> None:
     """Make a coordinator for a group of clients of the same federation."""
     with _opened(state) as standing:
@@ -156,7 +156,7 @@ def branch(state: State, new: Annotated[Path, typer.Argument()], as_json: Json =
 
 
 @fedheonn_app.command()
-@guarded
+@exit_with_error_code
 def merge(state: State, other: Annotated[Path, typer.Argument()], as_json: Json = False) -> None:
     """Take over all that another coordinator of the same federation holds."""
     with _opened(state) as standing:
@@ -165,7 +165,7 @@ def merge(state: State, other: Annotated[Path, typer.Argument()], as_json: Json 
 
 
 @fedheonn_app.command()
-@guarded
+@exit_with_error_code
 def end(state: State, as_json: Json = False) -> None:
     """Accept no more changes; weights can still be asked for."""
     with _opened(state) as standing:

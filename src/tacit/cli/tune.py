@@ -9,11 +9,11 @@ from rich.text import Text
 
 from tacit.cli.common import Json, Quiet
 from tacit.cli.flags import File, read_settings
-from tacit.cli.output import guarded, say_json, stderr, stdout
+from tacit.cli.output import exit_with_error_code, say_json, stderr, stdout
 from tacit.core.errors import ConfigError
 
 
-@guarded
+@exit_with_error_code
 def tune(
     context: typer.Context,
     file: File = None,

@@ -17,7 +17,7 @@ from tacit.core.errors import DifferencingError, OpeningError, StepError
 from tacit.core.fields import Fields, check_fields
 from tacit.core.layout import Layout
 from tacit.core.manifest import Components, Manifest, check_reveals
-from tacit.core.marks import marked
+from tacit.core.marks import find_marked
 from tacit.core.message import Message
 from tacit.core.numbers import read_integer
 from tacit.core.own_record import check_own, remember_own
@@ -31,15 +31,15 @@ BEFORE = "before/"
 
 def enrol(party: Party, message: Message, assemble: Assemble) -> Message:
     """Check the manifest against what this site has, remember it, and introduce the party's data."""
-    components, guard = _agree(party, message, assemble)
+    components, fields = _agree(party, message, assemble)
     introduction = components.preparation.introduce(party, manifest_of(party).declared)
-    return Message({**introduction, **guard})
+    return Message({**introduction, **fields})
 
 
 def enrol_service(party: Party, message: Message, assemble: Assemble) -> Message:
     """Enrol a party that holds no rows, such as a key server."""
-    _, guard = _agree(party, message, assemble)
-    return Message(guard)
+    _, fields = _agree(party, message, assemble)
+    return Message(fields)
 
 
 def _agree(party: Party, message: Message, assemble: Assemble) -> tuple[Components, dict[str, Any]]:
@@ -47,7 +47,7 @@ def _agree(party: Party, message: Message, assemble: Assemble) -> tuple[Componen
         raise StepError(f"{party.id} is enrolled already, in run {manifest_of(party).run}")
     check_fields(message, {})
     party.state["manifest"] = message["manifest"]
-    components = agreed(party, assemble)
+    components = components_of(party, assemble)
     check_fields(message, components.protection.field_kinds)
     check_reveals(manifest_of(party), components)
     half = protection_half(party, components)
@@ -55,7 +55,7 @@ def _agree(party: Party, message: Message, assemble: Assemble) -> tuple[Componen
         for part in (components.method, components.preparation):
             part.carry_over(party, earlier)
         half.carry_over(earlier)
-    return components, over("guard/", half.introduce(under("guard/", message)))
+    return components, add_prefix("protection/", half.introduce(strip_prefix("protection/", message)))
 
 
 def protection_half(party: Party, components: Components) -> ClientHalf:
@@ -64,7 +64,7 @@ def protection_half(party: Party, components: Components) -> ClientHalf:
     return protection.at_service(party) if party.id in protection.services else protection.at_client(party)
 
 
-def agreed(party: Party, assemble: Assemble) -> Components:
+def components_of(party: Party, assemble: Assemble) -> Components:
     """Return the components of the manifest this party enrolled under, built once per process."""
     raw = party.state.get("manifest")
     if raw is None:
@@ -124,12 +124,12 @@ def follow(party: Party, components: Components, message: Message) -> Shared | N
     schema = party.cache[key]
     if components.protection.opens == "clients":
         # A client that joins late gets its key with the totals that it opens.
-        protection_half(party, components).receive(under("ticket/", message))
+        protection_half(party, components).receive(strip_prefix("ticket/", message))
         return open_log(party, components, schema, message)
     # All parties of a wave in this process get the same message object: read it once.
     found: tuple[Message, Shared] | None = party.cache.get("shared")
     if found is None or found[0] is not message or found[1].schema is not schema:
-        found = message, Shared(schema, under("shared/", message))
+        found = message, Shared(schema, strip_prefix("shared/", message))
         party.cache["shared"] = found
     return found[1]
 
@@ -140,7 +140,7 @@ def open_log(party: Party, components: Components, schema: Any, message: Message
     entries = read_log(message)
     position: int = party.state.get("position", 0)
     if "position" in party.state:
-        shared = Shared(schema, under("shared/", party.state))
+        shared = Shared(schema, strip_prefix("shared/", party.state))
     else:
         shared = initial_values(components, schema, manifest_of(party))
     if party.persistent and any(number > position for number, _ in entries):
@@ -167,16 +167,16 @@ def _keep_before(party: Party, position: int, shared: Shared) -> None:
     for name in [name for name in party.state if name.startswith(BEFORE)]:
         del party.state[name]
     counted = {"position": position, "applied": party.state.get("applied", 0)}
-    party.state.update(over(BEFORE, {**counted, **over("shared/", shared)}))
+    party.state.update(add_prefix(BEFORE, {**counted, **add_prefix("shared/", shared)}))
 
 
 def replica_at(party: Party, components: Components, schema: Any, log: Message, end: int) -> Shared:
     """Return a party's replica after ``end`` totals: taken back before the last ones, or brought forward."""
     if party.state.get("position", 0) > end:
-        before = under(BEFORE, party.state)
+        before = strip_prefix(BEFORE, party.state)
         party.state["position"] = before.pop("position", end + 1)
         party.state["applied"] = before.pop("applied", 0)
-        keep_replica(party, Shared(schema, under("shared/", before)))
+        keep_replica(party, Shared(schema, strip_prefix("shared/", before)))
     if party.state.get("position", 0) > end:
         raise StepError(f"{party.id} has opened more than the {end} totals that the coordinator knows of")
     return open_log(party, components, schema, log)
@@ -186,7 +186,7 @@ def keep_replica(party: Party, shared: Shared) -> None:
     """Keep these shared values and no others: a name that an apply dropped must not come back."""
     for name in [name for name in party.state if name.startswith("shared/") and name[7:] not in shared]:
         del party.state[name]
-    party.state.update(over("shared/", shared))
+    party.state.update(add_prefix("shared/", shared))
 
 
 def initial_values(components: Components, schema: Any, manifest: Manifest) -> Shared:
@@ -201,7 +201,7 @@ def _applied(party: Party, components: Components, shared: Shared, entry: Messag
         raise OpeningError(f"total of sum {number}, and {party.id} has applied that of sum {last}: a replay")
     party.state["applied"] = number
     total = open_at_client(party, components, shared.schema, entry)
-    function, _ = marked(getattr(components, entry["component"]), entry["apply"], "apply")
+    function, _ = find_marked(getattr(components, entry["component"]), entry["apply"], "apply")
     result: Shared = function(total, shared)
     return result
 
@@ -230,7 +230,7 @@ def open_at_client(
         if components.protection.proves(layout):
             claim = read() if read else read_claim(party.state, entry, party.cache)
         if claim is not None and read is None:
-            family = marked(part, entry["contribution"], "contribution")[1].family
+            family = find_marked(part, entry["contribution"], "contribution")[1].family
             subjects = subjects_of(family, entry["contribution"], str(party.state.get("applied", 0)))
             check_own(party, entry["contribution"], subjects, claim, least)
         half = protection_half(party, components)
@@ -257,12 +257,12 @@ def open_entry(
 ) -> Total:
     """Open a protected total with the half of the protection that can; both sides write the same entry."""
     layout = layout_of(getattr(components, entry["component"]), entry["contribution"], schema, cache)
-    total, contributors = under("total/", entry), entry["contributors"]
+    total, contributors = strip_prefix("total/", entry), entry["contributors"]
     opened = opener.open({**total, "claim": claim} if claim else total, layout)
-    fields = {**layout.unpack(opened), **under("clear/", entry)}
+    fields = {**layout.unpack(opened), **strip_prefix("clear/", entry)}
     error = components.protection.error(layout, contributors, total)
     exact = components.protection.promises.precision == 0
-    return Total(fields, contributors, error, claim is None and bool(total.get("mapped")), exact)
+    return Total(fields, contributors, error, claim is None and bool(total.get("multiplied")), exact)
 
 
 def layout_of(part: object, contribution: str, schema: Any, cache: dict[Any, Any] | None = None) -> Layout:
@@ -274,7 +274,7 @@ def layout_of(part: object, contribution: str, schema: Any, cache: dict[Any, Any
             cache[key] = layout_of(part, contribution, schema), part, schema
         found: Layout = cache[key][0]
         return found
-    _, mark = marked(part, contribution, "contribution")
+    _, mark = find_marked(part, contribution, "contribution")
     assert mark.layout
     layout: Layout = mark.layout(part, schema)
     return layout
@@ -285,12 +285,12 @@ def view_of(components: Components, shared: Shared) -> Shared:
     return Shared(shared.schema, components.method.view(shared))
 
 
-def under(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+def strip_prefix(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields whose names start with a prefix, without it."""
     found = {name[len(prefix) :]: value for name, value in fields.items() if name.startswith(prefix)}
     return Fields(found)
 
 
-def over(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+def add_prefix(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields with a prefix before their names."""
     return {prefix + name: value for name, value in fields.items()}

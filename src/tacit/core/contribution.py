@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tacit.core.claims import Term, name_of
-from tacit.core.client import layout_of, manifest_of, over, protection_half, under
+from tacit.core.client import add_prefix, layout_of, manifest_of, protection_half, strip_prefix
 from tacit.core.counting import check_counted
 from tacit.core.manifest import Components
-from tacit.core.marks import marked
+from tacit.core.marks import find_marked
 from tacit.core.message import Message
 from tacit.core.numbers import read_integer
 from tacit.core.party import Party
@@ -19,22 +19,22 @@ from tacit.core.shared import Shared
 def contribute(party: Party, message: Message, components: Components, shared: Shared) -> Message:
     """Compute this party's term of a sum, and protect it."""
     part = getattr(components, message["component"])
-    function, _ = marked(part, message["contribution"], "contribution")
+    function, _ = find_marked(part, message["contribution"], "contribution")
     check_counted(manifest_of(party), components.preparation.counts, message["contribution"], shared)
     layout = layout_of(part, message["contribution"], shared.schema, party.cache)
     number = read_integer(message, "sum", 1)
     clear: Mapping[str, Any]
     if components.protection.restarts and party.state.get("sum") == number:
-        vector, clear = party.state["vector"], under("clear/", party.state)
+        vector, clear = party.state["vector"], strip_prefix("clear/", party.state)
     else:
         named = function(party, shared)
         vector = layout.pack(named)
         clear = {field.name: named[field.name] for field in layout.clear}
         if components.protection.restarts:
-            party.state.update({"sum": number, "vector": vector, **over("clear/", clear)})
+            party.state.update({"sum": number, "vector": vector, **add_prefix("clear/", clear)})
     term = Term(name_of(message), number, party.id)
-    ticket = under("ticket/", message)
+    ticket = strip_prefix("ticket/", message)
     ticket |= {"sum": number, "term": term}
     half = protection_half(party, components)
     protected = half.protect(ticket, vector, layout)
-    return Message({**protected, **over("clear/", clear)}) if clear else protected
+    return Message({**protected, **add_prefix("clear/", clear)}) if clear else protected

@@ -13,24 +13,23 @@ contributes to the next sum in one wave, and the coordinator never sees a model.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tacit.core.client import layout_of, open_entry, under, view_of
+from tacit.core.client import layout_of, open_entry, strip_prefix, view_of
 from tacit.core.differencing import subjects_of
 from tacit.core.enrolment import Enrolment
 from tacit.core.errors import DifferencingError, FederationError
 from tacit.core.events import Noted, TotalOpened
 from tacit.core.link import Link
-from tacit.core.marks import Mark, marked
+from tacit.core.marks import Mark, find_marked
 from tacit.core.message import Message
 from tacit.core.pending_sum import PendingSum
 from tacit.core.roles import Agreement
 from tacit.core.shared import Shared, Total
 from tacit.core.snapshot import Snapshot, make_checkpoint, take_checkpoint
-from tacit.core.transport import some
+from tacit.core.transport import abbreviate
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Coordinator:
         self.sums = 0  # begun so far
         self.progress: Mapping[str, Any] = {}  # what the method counts, after its last complete round
         self.keep: Callable[[Snapshot], None] | None = None  # told what the run can go on from after a round
-        self.marks: dict[int, Mapping[str, Any]] = {}  # log entries -> how far the method was by then
+        self.progress_at: dict[int, Mapping[str, Any]] = {}  # log entries -> how far the method was by then
         self.repeats = 0  # rounds that clients compute once more, since the run was stopped
         self.begun = 0  # sums before that
         self.learnt_before = 0  # totals that the clients had opened before that
@@ -162,10 +161,10 @@ class Coordinator:
     ) -> PendingSum:
         """Return a new sum, for a protection to gather; ``more`` as :class:`PendingSum` takes it."""
         self.sums += 1
-        self.link.opened_totals.settle()
+        self.link.opened_totals.count_announced()
         kind, name = self.link.kind_of(contribution), contribution.__name__
         part = getattr(self.components, kind)
-        layout, family = layout_of(part, name, self.schema), marked(part, name, "contribution")[1].family
+        layout, family = layout_of(part, name, self.schema), find_marked(part, name, "contribution")[1].family
         asked = self.parties if parties is None else tuple(parties)
         # What is contributed follows from the shared values: same values, same contribution.
         state = state or (str(self.learnt) if self.shared is None else self.shared.digest())
@@ -193,8 +192,8 @@ class Coordinator:
             if not pending.can_open or self.protection.left() is not None:
                 raise
             missing = [name for name in pending.parties if name not in refusal.contributors]
-            text = f"{pending.contribution}: without {some(missing)} the total must not open: asked once more"
-            self.events.emit(Noted("differencing", text, "warning"))
+            text = f"without {abbreviate(missing)} the total must not open: asked once more"
+            self.events.emit(Noted("differencing", f"{pending.contribution}: {text}", "warning"))
         again = self.begin_sum(contribution, pending.parties, state)
         try:
             return again, self.gather(again)
@@ -203,10 +202,8 @@ class Coordinator:
             if kept is None:
                 raise
             absent = [name for name in again.parties if name not in kept]
-            text = (
-                f"{again.contribution}: {some(absent)} are left out, so that the total hides who is missing"
-            )
-            self.events.emit(Noted("differencing", text, "warning"))
+            text = f"{abbreviate(absent)} are left out, so that the total hides who is missing"
+            self.events.emit(Noted("differencing", f"{again.contribution}: {text}", "warning"))
         last = self.begin_sum(contribution, kept, state)
         return last, self.gather(last)
 
@@ -229,7 +226,7 @@ class Coordinator:
 
     # -- other steps ---------------------------------------------------------------------------------
 
-    def mark(self, number: int, **more: Any) -> None:
+    def complete_round(self, number: int, **more: Any) -> None:
         """Record that so many rounds are complete, and what else a method has to know to go on from here."""
         self.progress = {"round": number, **more}
         self.link.opened_totals.mark()
@@ -240,21 +237,10 @@ class Coordinator:
 
     def finish(self) -> Outcome:
         """Hand what was learnt to every party, and check that all replicas are the same."""
-        failures: dict[str, str] = {}
-        digests = {
-            reply.party: str(reply.message.get("digest"))
-            for reply in self.link.wave("client.adopt_model", self.parties, {}, failures=failures)
-        }
-        self.protection.settle()
-        self.link.transport.check_quorum("adoption", self.parties, list(digests), failures)
         own = view_of(self.components, self.shared).digest() if self.shared is not None else None
-        expected = own or Counter(digests.values()).most_common(1)[0][0]
-        if odd := [party for party, digest in digests.items() if digest != expected]:
-            raise FederationError(
-                f"{len(odd)} of {len(digests)} replicas differ from the rest ({some(odd)}): "
-                "they were told something else; the run is void"
-            )
-        return Outcome(expected, self.shared, tuple(digests))
+        digest, holders = self.link.compare_replicas("client.adopt_model", {}, own)
+        self.protection.discard_unused_keys()
+        return Outcome(digest, self.shared, holders)
 
     def peek(self) -> Shared:
         """Return the shared values as the experimenter sees them: ours, or one client's replica."""
@@ -262,7 +248,7 @@ class Coordinator:
             return self.shared
         for reply in list(self.link.wave("client.show_model", self.parties[:1], {}, failures=self.failures)):
             self.events.emit(Noted("run", f"the experimenter read the model at {reply.party}", "warning"))
-            shared = Shared(self.schema, under("shared/", reply.message))
+            shared = Shared(self.schema, strip_prefix("shared/", reply.message))
             if self.keep is not None and self.progress:
                 self.keep(make_checkpoint(self, self.progress, shared))
             return shared

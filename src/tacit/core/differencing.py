@@ -99,9 +99,9 @@ class OpenedTotals:
     def add(self, subjects: Subjects, parties: Iterable[str]) -> None:
         """Note that the total of the present sum was opened."""
         self.announce(subjects, parties)
-        self.settle()
+        self.count_announced()
 
-    def settle(self) -> None:
+    def count_announced(self) -> None:
         """Count what was announced as opened: another sum begins, and nobody knows whether it was."""
         states = {subject.state for subject, _ in self._unknown()} - {""}
         if states and not self._marked:  # nobody goes back to earlier shared values

@@ -6,17 +6,17 @@ import hashlib
 
 from tacit.core.claims import roll_fields
 from tacit.core.client import (
+    add_prefix,
     keep_replica,
     layout_of,
     manifest_of,
     open_at_client,
-    over,
     protection_half,
     view_of,
 )
 from tacit.core.errors import ConfigError, OpeningError
 from tacit.core.manifest import Components
-from tacit.core.marks import marked
+from tacit.core.marks import find_marked
 from tacit.core.message import Message
 from tacit.core.numbers import read_integer
 from tacit.core.party import Party
@@ -26,7 +26,7 @@ from tacit.core.shared import Shared
 def disclose_total(party: Party, message: Message, components: Components, shared: Shared) -> Message:
     """Open a total that is meant for the coordinator, and hand it over; others are refused by name."""
     part, name = getattr(components, message["component"]), message["contribution"]
-    _, mark = marked(part, name, "contribution")
+    _, mark = find_marked(part, name, "contribution")
     layout = layout_of(part, name, shared.schema, party.cache)
     if not mark.revealed or any(field.columns for field in layout.fields):
         raise OpeningError(f"totals of {name} are not for the coordinator: {party.id} does not disclose them")
@@ -49,7 +49,7 @@ def _disclose_once(party: Party, message: Message) -> None:
 def adopt_model(party: Party, message: Message, components: Components, shared: Shared) -> Message:
     """Keep what was learnt, and say by digest which replica this is; unused secrets go."""
     keep_replica(party, shared)
-    protection_half(party, components).settle()
+    protection_half(party, components).discard_unused_keys()
     return Message(digest=view_of(components, shared).digest())
 
 
@@ -57,4 +57,4 @@ def show_model(party: Party, message: Message, components: Components, shared: S
     """Show the experimenter this party's replica; no deployed site does."""
     if not manifest_of(party).experiment:
         raise ConfigError(f"{party.id} shows its replica in experiments only: export the model at the site")
-    return Message(over("shared/", shared))
+    return Message(add_prefix("shared/", shared))

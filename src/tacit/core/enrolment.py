@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tacit.core.client import initial_values, over, under
+from tacit.core.client import add_prefix, initial_values, strip_prefix
 from tacit.core.engine import Reply
 from tacit.core.errors import ConfigError, FederationError, SchemaError, TacitError
 from tacit.core.events import Noted, RunStarted
@@ -13,7 +13,7 @@ from tacit.core.link import Link
 from tacit.core.message import Message
 from tacit.core.protection import CoordinatorHalf
 from tacit.core.roles import Agreement
-from tacit.core.transport import some
+from tacit.core.transport import abbreviate
 
 MOST_INVITATIONS = 5  # to a party that could be asked and does not answer
 
@@ -43,7 +43,7 @@ class Enrolment:
         # Who has other columns than most is left out, if enough are left: one client stops no run.
         if len(link.parties) - len(odd) < link.transport.quorum_of(len(asked)):
             odd = {}
-        link.briefing.agree(agreement.settle(without=odd))
+        link.briefing.agree(agreement.make_schema(without=odd))
         for party, reason in odd.items():
             self._refuse(party, f"SchemaError: {reason}")
         link.keep_only([party for party in link.parties if party not in odd])
@@ -73,15 +73,17 @@ class Enrolment:
         agreement.hold(link.schema)
         admitted = self._introduced(names, self._invitation(), agreement)
         if admitted:
-            if agreement.settle() != link.schema:
-                raise SchemaError(f"{some(admitted)}: other columns or targets than the federation agreed on")
+            if agreement.make_schema() != link.schema:
+                raise SchemaError(
+                    f"{abbreviate(admitted)}: other columns or targets than the federation agreed on"
+                )
             self._protection.admit(admitted)
             link.parties += admitted
         return admitted
 
     def _invitation(self) -> dict[str, Any]:
         manifest = self._link.manifest.to_message().encode()
-        return {"manifest": manifest, **over("guard/", self._protection.greet())}
+        return {"manifest": manifest, **add_prefix("protection/", self._protection.greet())}
 
     def _introduced(
         self, asked: Sequence[str], call: Mapping[str, Any], agreement: Agreement
@@ -118,5 +120,5 @@ class Enrolment:
 
     def _welcome(self, reply: Reply) -> Message:
         """Return an introduction, once it is known to be that party's own."""
-        self._protection.welcome(reply.party, under("guard/", reply.message))
+        self._protection.welcome(reply.party, strip_prefix("protection/", reply.message))
         return self._link.transport.authentic(reply)

@@ -67,13 +67,13 @@ class Exposure:
             size = size or _scalar(value)
             if not size:
                 continue
-            field = name.removeprefix("guard/")
+            field = name.removeprefix("protection/")
             words = self._names.get(field, field)
             if self._aggregate or receiver == EXPERIMENTER:
                 self._add(receiver, ALL, "aggregate", words, size)
             elif kind == "sealed" and field in self._keys:
                 self._add(receiver, KEYS, kind, words, size)
-            elif self._step == "client.adopt_model" or name.startswith("guard/"):
+            elif self._step == "client.adopt_model" or name.startswith("protection/"):
                 # A digest that all must agree on; a key that was made to be shown.
                 self._add(receiver, party if service else EACH, "public", words, size)
             else:

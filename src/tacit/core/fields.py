@@ -16,7 +16,7 @@ from tacit.core.errors import MessageError, MissingFieldError
 from tacit.core.values import Blob
 
 Kind = tuple[str, Callable[[Any], bool]]  # in words, and whether a value is one
-PREFIXES = frozenset(("earlier", "ticket", "total", "guard"))
+PREFIXES = frozenset(("earlier", "ticket", "total", "protection"))
 
 
 def _is_names(value: Any) -> bool:
@@ -74,7 +74,7 @@ KINDS: Mapping[str, Kind] = {
     "sum": INTEGER,
     "contributors": INTEGER,
     "summands": INTEGER,
-    "mapped": FLAG,
+    "multiplied": FLAG,
     "log/first": INTEGER,
     "log/lengths": INTEGERS,
     "log/entries": BYTES,

@@ -5,6 +5,7 @@ Methods do not see it. A protection's coordinator half gets it, and a sum under 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -13,14 +14,14 @@ from tacit.core.briefing import Briefing
 from tacit.core.client import view_of
 from tacit.core.differencing import OpenedTotals, Subjects
 from tacit.core.engine import Engine
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, FederationError
 from tacit.core.events import Events, Refused, Relayed
 from tacit.core.manifest import Components, Manifest
 from tacit.core.marks import Mark
 from tacit.core.message import Message
 from tacit.core.party import Vault, identity_of
 from tacit.core.secret import Secret
-from tacit.core.transport import Transcript, Transport
+from tacit.core.transport import Transcript, Transport, abbreviate
 
 
 class Link:
@@ -35,7 +36,7 @@ class Link:
     pinned : callable, optional
         Returns the identity key that the coordinator has pinned for a party.
     preshared : frozenset of str
-        Parties whose lasting exchange keys all others have pinned.
+        Parties whose preshared exchange keys all others have pinned.
     authenticated : bool
         Whether asks are authenticated under every protection, as deployed sites demand.
     """
@@ -150,6 +151,25 @@ class Link:
             yield reply.party, reply.message
         if failures is None:
             self.transport.check_quorum(step.__name__, asked, answered, lost)
+
+    def compare_replicas(
+        self, step: str, call: Mapping[str, Any], expected: str | None = None
+    ) -> tuple[str, tuple[str, ...]]:
+        """Ask all parties for a step that replies with the digest of their replica; all must be the same.
+
+        Returns the digest, ``expected`` if the coordinator knows it, and who has that replica.
+        """
+        failures: dict[str, str] = {}
+        wave = self.wave(step, self.parties, call, failures=failures)
+        digests = {reply.party: str(reply.message.get("digest")) for reply in wave}
+        self.transport.check_quorum(step, self.parties, list(digests), failures)
+        agreed = expected or Counter(digests.values()).most_common(1)[0][0]
+        if odd := [party for party, digest in digests.items() if digest != agreed]:
+            raise FederationError(
+                f"{len(odd)} of {len(digests)} replicas differ from the rest ({abbreviate(odd)}): "
+                "they were told something else; the run is void"
+            )
+        return agreed, tuple(digests)
 
     def kind_of(self, function: Callable[..., Any]) -> str:
         """Return which component of the manifest a marked function belongs to."""

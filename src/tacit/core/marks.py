@@ -79,7 +79,7 @@ def apply(function: Function) -> Function:
     return _mark(function, Mark("apply"))
 
 
-def marked(part: object, name: str, kind: str) -> tuple[Callable[..., Any], Mark]:
+def find_marked(part: object, name: str, kind: str) -> tuple[Callable[..., Any], Mark]:
     """Find a marked function of a part by name; nothing else can be called from outside.
 
     Raises

@@ -91,7 +91,7 @@ class Party:
         cache: dict[Any, Any] | None = None,  # shared by the parties of a process; may vanish at any time
         pinned: Callable[[str], bytes] | None = None,  # identity keys of other parties
         identity: Secret | None = None,  # signing key, where it is not the one that belongs to ``secret``
-        preshared: Callable[[str], tuple[Secret, bytes]] | None = None,  # lasting exchange keys
+        preshared: Callable[[str], tuple[Secret, bytes]] | None = None,  # preshared exchange keys
         earlier: Callable[[str], Party | None] | None = None,  # itself under another manifest, by digest
         charge: Callable[[Charge], None] | None = None,  # counts noise durably, and refuses too much of it
         roster: Collection[str] = (),  # all clients of the federation, where this site knows them by itself
@@ -146,9 +146,9 @@ class Party:
         return self._pinned(name)
 
     def preshared(self, name: str) -> tuple[Secret, bytes]:
-        """Return the site's lasting exchange key, and the one that it has pinned for another party."""
+        """Return the site's preshared exchange key, and the one that it has pinned for another party."""
         if self._preshared is None:
-            raise ConfigError(f"{self.id} has no lasting exchange keys: its roster must hold them")
+            raise ConfigError(f"{self.id} has no preshared exchange keys: its roster must hold them")
         return self._preshared(name)
 
     def earlier(self, manifest: str) -> Party | None:

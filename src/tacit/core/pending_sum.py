@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from tacit.core.client import over
+from tacit.core.client import add_prefix
 from tacit.core.differencing import ROWS, Subjects
 from tacit.core.errors import OpeningError
 from tacit.core.events import Noted
@@ -33,7 +33,8 @@ class PendingSum:
     subjects: Subjects = ROWS  # with which other totals this one is compared before it opens
     step: str = "client.contribute"  # what parties are asked for
     jobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # what each party alone is told
-    guard: Callable[[Sequence[str]], None] | None = None  # raises if a total over these must not open
+    # Told who contributed before the total opens; raises if it must not.
+    before_opening: Callable[[Sequence[str]], None] | None = None
     contributors: list[str] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)  # failed in a step of the protection; some matter
@@ -46,7 +47,7 @@ class PendingSum:
                 f"{self.contribution}: only a method says how clear fields are checked and folded"
             )
 
-    def telling(self, layout: Layout, told: Mapping[str, Any]) -> PendingSum:
+    def with_fields(self, layout: Layout, told: Mapping[str, Any]) -> PendingSum:
         """Return the same sum with other bounds, and with more fields on every ask."""
         # Contributors and failures stay those of this sum.
         return replace(self, layout=layout, _told={**self._told, **told})
@@ -57,10 +58,13 @@ class PendingSum:
         common: Mapping[str, Any] | None = None,
         parties: Sequence[str] | None = None,
     ) -> Iterator[tuple[str, Message]]:
-        """Ask for contributions, each with its ticket, and return them in party order as they come."""
+        """Ask for contributions, each with its ticket, and yield them in party order as they come.
+
+        One that is refused (:meth:`refuse`) before the next is taken does not count.
+        """
         call = {"component": self.component, "contribution": self.contribution, "sum": self.number}
-        call |= over("ticket/", {**(common or {}), **self._told})
-        jobs = {party: over("ticket/", ticket) for party, ticket in (tickets or {}).items()}
+        call |= add_prefix("ticket/", {**(common or {}), **self._told})
+        jobs = {party: add_prefix("ticket/", ticket) for party, ticket in (tickets or {}).items()}
         for party, own in self.jobs.items():
             jobs.setdefault(party, {}).update(own)
         asked = self.parties if parties is None else tuple(parties)
@@ -97,7 +101,11 @@ class PendingSum:
         self.link.events.emit(Noted(party, f"contribution refused: {reason}", "warning"))
 
     def check(self, parties: Sequence[str] | None = None) -> None:
-        """Refuse to go on if too few have contributed (or are left); asked before anything is opened."""
+        """Refuse to go on if too few have contributed; asked before anything is opened.
+
+        With ``parties``, those that are left and might contribute, it is a check only; without, the total is
+        about to open, and whoever keeps a record is told.
+        """
         found = self.contributors if parties is None else parties
         link = self.link
         link.transport.check_quorum(self.contribution, self.parties, found, self.failures)
@@ -109,10 +117,11 @@ class PendingSum:
             )
         link.opened_totals.check(self.contribution, self.subjects, found, least)
         link.transport.contributors = len(found)
-        if self.guard is not None:
-            self.guard(found)
-        if parties is None:
-            link.announce_opening(self.subjects, found)
+        if parties is not None:
+            return
+        if self.before_opening is not None:
+            self.before_opening(found)
+        link.announce_opening(self.subjects, found)
 
     @property
     def can_open(self) -> bool:
@@ -142,9 +151,9 @@ class PendingSum:
             "contribution": self.contribution,
             "contributors": len(self.contributors),
             **self._claim(),
-            **over("total/", product or protected),
+            **add_prefix("total/", product or protected),
             # What was clear went into the matrix: whoever opens the product needs it no more.
-            **(over("clear/", folded) if product is None else {}),
+            **(add_prefix("clear/", folded) if product is None else {}),
         }
 
     def _claim(self) -> dict[str, Any]:

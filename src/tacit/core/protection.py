@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tacit.core.component import Component
 from tacit.core.fields import Kind
 from tacit.core.layout import Layout
-from tacit.core.marks import marked
+from tacit.core.marks import find_marked
 from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.promises import Place, Promises
@@ -161,7 +161,7 @@ class CoordinatorHalf:
     ) -> Mapping[str, Any] | None:
         """Multiply an unopened total of columns by the matrix that the method gives.
 
-        The result carries ``mapped``. None, if this protection cannot: then whoever opens does it.
+        The result carries ``multiplied``. None, if this protection cannot: then whoever opens does it.
         """
         return None
 
@@ -169,7 +169,7 @@ class CoordinatorHalf:
         """Open a protected total; only meaningful digits leave."""
         raise TypeError(f"{type(self).__name__} does not open totals at the coordinator")
 
-    def settle(self) -> None:
+    def discard_unused_keys(self) -> None:
         """Forget what was prepared for sums that never came: the run is over."""
 
     # -- budget: only of protections that add noise --------------------------------------------------
@@ -242,7 +242,7 @@ class ClientHalf:
         """
         raise TypeError(f"{type(self).__name__} does not open totals at the clients")
 
-    def settle(self) -> None:
+    def discard_unused_keys(self) -> None:
         """Forget what was prepared for sums that never came: the run is over."""
 
     @property
@@ -253,7 +253,7 @@ class ClientHalf:
     def find_step(self, name: str) -> Callable[[Message], Message]:
         """Return the step of that name; nothing without a mark can be called from outside."""
         owner = next((one for one in self.step_owners if hasattr(type(one), name)), self)
-        return marked(owner, name, "step")[0]
+        return find_marked(owner, name, "step")[0]
 
 
 Opener = CoordinatorHalf | ClientHalf  # whichever opens totals

@@ -109,7 +109,7 @@ class Agreement(Protocol):
     def outvoted(self) -> Mapping[str, str]:
         """Return the parties that differ from most, with what differs."""
 
-    def settle(self, *, without: Collection[str] = ()) -> Any:
+    def make_schema(self, *, without: Collection[str] = ()) -> Any:
         """Return the schema that all introductions, but for those of some, agree on."""
 
 
@@ -130,7 +130,7 @@ class DataPreparation(Described, Protocol):
     def sums(self) -> int:
         """How many sums :meth:`train` forms."""
 
-    def idle(self, method: Any) -> bool:
+    def is_needless_for(self, method: Any) -> bool:
         """Return whether nothing has to be agreed for a method."""
 
     def check_clients(self, protection: Protection, clients: int) -> None:

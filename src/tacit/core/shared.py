@@ -42,7 +42,7 @@ class Shared(Mapping[str, Any]):
 class Total(dict[str, Any]):
     """An opened total: summed and folded fields by name, over how many contributions, and how exact.
 
-    ``error`` is the typical error of a summed value as a share of its bound; ``mapped`` says that the
+    ``error`` is the typical error of a summed value as a share of its bound; ``multiplied`` says that the
     coordinator has multiplied the encrypted total by the matrix that the method gave it, ``exact`` that
     nothing but floating point has rounded it.
     """
@@ -52,11 +52,11 @@ class Total(dict[str, Any]):
         fields: Mapping[str, Any],
         contributors: int,
         error: float = 0.0,
-        mapped: bool = False,
+        multiplied: bool = False,
         exact: bool = False,
     ) -> None:
         super().__init__(fields)
         self.contributors = contributors
         self.error = error
-        self.mapped = mapped
+        self.multiplied = multiplied
         self.exact = exact

@@ -12,21 +12,19 @@ of a client and hands it to all of them. No secret is ever in a snapshot.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tacit.core.briefing import read_log
-from tacit.core.client import attempts, keep_replica, manifest_of, over, replica_at, under
+from tacit.core.client import add_prefix, attempts, keep_replica, manifest_of, replica_at, strip_prefix
 from tacit.core.differencing import OpenedTotals
-from tacit.core.errors import ConfigError, DataError, FederationError, StepError
+from tacit.core.errors import ConfigError, DataError, StepError
 from tacit.core.events import Noted
 from tacit.core.manifest import Components
 from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.shared import Shared
-from tacit.core.transport import some
 
 if TYPE_CHECKING:
     from tacit.core.coordinator import Coordinator
@@ -59,13 +57,13 @@ class Snapshot:
         fields = {
             "schema": self.schema.to_message().encode(),
             **{name: getattr(self, name) for name in COUNTS},
-            **over("progress/", self.progress),
-            **over("protection/", self.protection),
-            **over(OPENED, self.opened),
+            **add_prefix("progress/", self.progress),
+            **add_prefix("protection/", self.protection),
+            **add_prefix(OPENED, self.opened),
             **self.log,
         }
         if self.shared is not None:
-            fields |= {"shared": True, **over("shared/", self.shared)}
+            fields |= {"shared": True, **add_prefix("shared/", self.shared)}
         return Message(fields)
 
     @classmethod
@@ -74,11 +72,11 @@ class Snapshot:
         schema = read_schema(Message.decode(message["schema"]))
         return cls(
             schema,
-            under("progress/", message),
-            Shared(schema, under("shared/", message)) if "shared" in message else None,
+            strip_prefix("progress/", message),
+            Shared(schema, strip_prefix("shared/", message)) if "shared" in message else None,
             Message({name: value for name, value in message.items() if name.startswith("log/")}),
-            protection=under("protection/", message),
-            opened=under(OPENED, message),
+            protection=strip_prefix("protection/", message),
+            opened=strip_prefix(OPENED, message),
             **{name: int(message[name]) for name in COUNTS},
         )
 
@@ -137,7 +135,7 @@ def take_checkpoint(coordinator: Coordinator) -> Snapshot | None:
     learnt = coordinator.learnt
     if shared is None:
         known, entries = link.briefing.known, link.briefing.log
-        coordinator.marks[len(entries)] = coordinator.progress
+        coordinator.progress_at[len(entries)] = coordinator.progress
         if link.transport.engine.persistent:
             least = min(known.get(party, 0) for party in coordinator.parties)
             log = Message(link.briefing.write_all(least + 1))
@@ -181,7 +179,7 @@ def _read_replica(coordinator: Coordinator) -> tuple[Shared, Mapping[str, Any], 
     federation.
     """
     transport, known = coordinator.link.transport, coordinator.link.briefing.known
-    whole = [party for party in coordinator.parties if known.get(party) in coordinator.marks]
+    whole = [party for party in coordinator.parties if known.get(party) in coordinator.progress_at]
     if not whole:
         return None
     chosen = max(whole, key=lambda party: known[party])
@@ -190,13 +188,13 @@ def _read_replica(coordinator: Coordinator) -> tuple[Shared, Mapping[str, Any], 
         coordinator.events.emit(Noted("run", text, "warning"))
         coordinator.replica_was_read = True
     position = known[chosen]
-    coordinator.marks = {at: mark for at, mark in coordinator.marks.items() if at >= position}
+    coordinator.progress_at = {at: mark for at, mark in coordinator.progress_at.items() if at >= position}
     with transport.unrecorded():
         replies = list(transport.wave("client.show_model", (chosen,), {}, failures={}))
     if not replies:
         return None
-    shared = Shared(coordinator.schema, under("shared/", replies[0].message))
-    return shared, coordinator.marks[position], coordinator.learnt_before + position
+    shared = Shared(coordinator.schema, strip_prefix("shared/", replies[0].message))
+    return shared, coordinator.progress_at[position], coordinator.learnt_before + position
 
 
 def resume(coordinator: Coordinator, snapshot: Snapshot, sums: int) -> None:
@@ -220,27 +218,19 @@ def resume(coordinator: Coordinator, snapshot: Snapshot, sums: int) -> None:
         coordinator.shared = coordinator.shared | snapshot.shared
         return
     if snapshot.shared is not None:
-        call = over("shared/", snapshot.shared)
+        call = add_prefix("shared/", snapshot.shared)
     else:
-        call = over(EARLIER, {**snapshot.log, "attempt": snapshot.attempt})
-    failures: dict[str, str] = {}
-    wave = coordinator.link.wave("client.restore", coordinator.parties, call, failures=failures)
-    digests = {reply.party: str(reply.message.get("digest")) for reply in wave}
-    coordinator.link.transport.check_quorum("going on", coordinator.parties, list(digests), failures)
-    expected = Counter(digests.values()).most_common(1)[0][0]
-    if odd := [party for party, digest in digests.items() if digest != expected]:
-        raise FederationError(
-            f"{len(odd)} of {len(digests)} replicas differ from the rest ({some(odd)}): the run cannot go on"
-        )
-    coordinator.link.keep_only(list(digests))
+        call = add_prefix(EARLIER, {**snapshot.log, "attempt": snapshot.attempt})
+    _, holders = coordinator.link.compare_replicas("client.restore", call)
+    coordinator.link.keep_only(holders)
 
 
 def restore_replica(party: Party, message: Message, components: Components, shared: Shared) -> Message:
     """Take up, at a client, its own replica from before the run was stopped; in experiments a given one."""
     if EARLIER + "attempt" in message:
-        replica = _own_replica(party, under(EARLIER, message), components, shared.schema)
+        replica = _own_replica(party, strip_prefix(EARLIER, message), components, shared.schema)
     elif manifest_of(party).experiment:
-        replica = Shared(shared.schema, under("shared/", message))
+        replica = Shared(shared.schema, strip_prefix("shared/", message))
     else:
         raise ConfigError(f"{party.id} takes a model that it did not learn in experiments only")
     party.state["position"] = 0

@@ -17,18 +17,18 @@ import numpy as np
 
 from tacit.core.claims import Term, name_of, read_standing_claim, standing_label
 from tacit.core.client import (
+    add_prefix,
     agreed_minimum,
     layout_of,
     manifest_of,
     open_at_client,
-    over,
     protection_half,
-    under,
+    strip_prefix,
 )
 from tacit.core.errors import DataError, MessageError, OpeningError, ReplayError, SchemaError, StepError
 from tacit.core.layout import Layout
 from tacit.core.manifest import Components
-from tacit.core.marks import marked
+from tacit.core.marks import find_marked
 from tacit.core.message import Message
 from tacit.core.numbers import read_integer
 from tacit.core.party import Party
@@ -55,7 +55,7 @@ def change_contribution(party: Party, message: Message, components: Components, 
     start, stop = _read_rows(message) or (known[:2] if known else (0, party.data.rows))
     _check_rows(party, name, (start, stop), ledger)
     with party.only_rows(start, stop):
-        function, _ = marked(components.method, message["contribution"], "contribution")
+        function, _ = find_marked(components.method, message["contribution"], "contribution")
         layout: Layout = layout_of(components.method, message["contribution"], shared.schema)
         vector = layout.pack(function(party, shared))
     digest = hashlib.sha256(vector.tobytes()).hexdigest()
@@ -66,7 +66,7 @@ def change_contribution(party: Party, message: Message, components: Components, 
         )
     party.state[LEDGER] = {**ledger, name: (start, stop, digest)}
     term = Term(name_of(message), None, standing_label(party.id, name, int(sign)))
-    ticket = under("ticket/", message)
+    ticket = strip_prefix("ticket/", message)
     ticket |= {"sum": read_integer(message, "sum", 1), "term": term}
     return protection_half(party, components).protect(ticket, sign * vector, layout)
 
@@ -132,7 +132,7 @@ def open_standing_total(party: Party, message: Message, components: Components, 
         party, components, shared.schema, message, lambda: read_standing_claim(message, least)
     )
     result = apply_standing_total(components, message, total, shared)
-    shown = over("shared/", result) if manifest_of(party).experiment else {}
+    shown = add_prefix("shared/", result) if manifest_of(party).experiment else {}
     return Message(digest=result.digest(), **shown)
 
 
@@ -147,7 +147,7 @@ def apply_standing_total(
                 f"'{field.name}' of all clients exceeds {field.total:g}, the room left at the start: "
                 "later clients brought too many rows or too large values; start again with all of them"
             )
-    total.error = components.protection.error(layout, entry["contributors"], under("total/", entry))
-    function, _ = marked(components.method, entry["apply"], "apply")
+    total.error = components.protection.error(layout, entry["contributors"], strip_prefix("total/", entry))
+    function, _ = find_marked(components.method, entry["apply"], "apply")
     result: Shared = function(total, shared)
     return result

@@ -14,7 +14,7 @@ from typing import Any
 
 from tacit.core.client import (
     Assemble,
-    agreed,
+    components_of,
     enrol,
     enrol_service,
     enrolled_digest,
@@ -25,7 +25,7 @@ from tacit.core.contribution import contribute
 from tacit.core.disclosure import adopt_model, disclose_total, show_model
 from tacit.core.errors import MessageError, ReplayError, StepError, TacitError, nearest
 from tacit.core.fields import Kind, check_fields
-from tacit.core.marks import marked
+from tacit.core.marks import find_marked
 from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.numbers import MOST, read_integer
 from tacit.core.parallel import cpu_seconds
@@ -147,7 +147,7 @@ def _run_step(
     # The digest names method, protection and thresholds: nobody can be asked for less later.
     if message["$manifest"] != enrolled_digest(party):
         raise StepError(f"{party.id} did not agree to manifest {message['$manifest'][:12]}…: enrol it first")
-    components = agreed(party, assemble)
+    components = components_of(party, assemble)
     _check_fields(party, call, job, components.protection.field_kinds)
     shared = follow(party, components, message)
     if kind == "client":
@@ -158,7 +158,7 @@ def _run_step(
         return STEPS[name](party, message, components, shared)
     if kind == "protection":
         return protection_half(party, components).find_step(name)(message)
-    function, _ = marked(getattr(components, kind, None), name, "step")
+    function, _ = find_marked(getattr(components, kind, None), name, "step")
     reply: Message = function(party, message, shared)
     return reply
 

@@ -237,7 +237,7 @@ class Transport:
         groups: dict[str, list[str]] = {}
         for party, reason in failures.items():
             groups.setdefault(reason.replace(party, "it"), []).append(party)
-        told = "; ".join(f"{some(parties)}: {reason}" for reason, parties in list(groups.items())[:5])
+        told = "; ".join(f"{abbreviate(parties)}: {reason}" for reason, parties in list(groups.items())[:5])
         more = f"; and {len(groups) - 5} more reasons" if len(groups) > 5 else ""
         raise QuorumError(
             f"{what}: {len(good)} of {len(asked)} clients contributed, the quorum is {needed}. "
@@ -245,6 +245,6 @@ class Transport:
         )
 
 
-def some(names: Sequence[str]) -> str:
+def abbreviate(names: Sequence[str]) -> str:
     """Return a few names, and how many more there are."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

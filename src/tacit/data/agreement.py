@@ -211,7 +211,7 @@ class Agreement:
         sizes = Counter({signature: len(parties) for signature, parties in self._groups.items()})
         return sizes.most_common(1)[0][0]
 
-    def settle(self, *, without: Collection[str] = ()) -> Schema:
+    def make_schema(self, *, without: Collection[str] = ()) -> Schema:
         """Unite the vocabularies under the one set of columns that all parties have, but for some."""
         common = self._common()
         reference = msgspec.json.decode(common)

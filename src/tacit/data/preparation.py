@@ -87,7 +87,7 @@ class Preparation(Component):
         """How many sums :meth:`train` forms."""
         return 1 + (DIGITS if self.scale == "minmax" else 0)
 
-    def idle(self, method: Any) -> bool:
+    def is_needless_for(self, method: Any) -> bool:
         """Return whether nothing has to be agreed: rows stay as they are, the method asks for no norms."""
         return self.scale == "none" and self.missing == "refuse" and not getattr(method, "needs_norms", True)
 
@@ -131,9 +131,9 @@ class Preparation(Component):
 
     def train(self, coordinator: Coordinator) -> tuple[str, ...]:
         """Agree on scale and fill values; return the parties that took part."""
-        if self.idle(coordinator.components.method):
+        if self.is_needless_for(coordinator.components.method):
             return coordinator.parties
-        parties = coordinator.round(self.moments, self.settle)
+        parties = coordinator.round(self.moments, self.apply_moments)
         if self.scale == "minmax":
             for _ in range(DIGITS):
                 parties = coordinator.round(self.probe, self.narrow, parties)
@@ -170,7 +170,7 @@ class Preparation(Component):
         return found
 
     @apply
-    def settle(self, total: Total, shared: Shared) -> Shared:
+    def apply_moments(self, total: Total, shared: Shared) -> Shared:
         """Derive mean and standard deviation of every feature, and how long the prepared columns are.
 
         ``norms`` has Σx² of each prepared column, or a bound of it, after n, that of the ones.

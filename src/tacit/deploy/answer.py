@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from tacit.core.charge import Charge
-from tacit.core.client import manifest_of, under
+from tacit.core.client import manifest_of, strip_prefix
 from tacit.core.component import from_plain
 from tacit.core.errors import ConfigError, ProtectionError, TacitError
 from tacit.core.exposure import COORDINATOR
@@ -30,7 +30,7 @@ from tacit.data.files import load
 from tacit.engines.assembly import assemble
 from tacit.engines.holdings import Holdings, holdings_of
 from tacit.engines.sitefolder import SiteFolder
-from tacit.engines.sites import performed, site_secret
+from tacit.engines.sites import perform_in_time, site_secret
 from tacit.protections.keys.authenticated import signer
 from tacit.runs.experiment import build_federation
 from tacit.runs.settings import OWN_ROWS, Settings, table_of
@@ -67,7 +67,9 @@ def answer(
                 _check_invitation(folder, party, message, settings)
             else:
                 _check_enrolled(folder, party, message, settings)
-            raw = performed(party, message, job, assemble, timeout=timeout, keep_reply=True, limit=limit)
+            raw = perform_in_time(
+                party, message, job, assemble, timeout=timeout, keep_reply=True, limit=limit
+            )
             if "manifest" in party.state:
                 _check_channel(party)
             else:
@@ -94,7 +96,7 @@ def _check_invitation(folder: SiteFolder, party: Party, message: Message, settin
         )
     policy, experiment = folder.policy, settings.data.name != OWN_ROWS
     may_ask = [folder.roster.pinned(COORDINATOR), *map(bytes.fromhex, policy.operators)]
-    party.state[ASKER] = signer(under("guard/", message), manifest.digest, may_ask)
+    party.state[ASKER] = signer(strip_prefix("protection/", message), manifest.digest, may_ask)
     party.state[SETTINGS] = _digest(settings)
     if manifest.experiment and not folder.settings.experiment:
         raise ConfigError(f"{folder.name} takes part in no experiments, where models are read at sites")
@@ -171,10 +173,10 @@ def party_of(folder: SiteFolder, settings: Settings) -> Party:
             lambda: rows()[0].rows(rows()[1]),
             # An experiment's draws are repeatable; the identity is the site's own all the same.
             site_secret(settings.run.seed, folder.name) if experiment else folder.secret,
-            holdout=lambda: rows()[0].aside(rows()[1]),
+            holdout=lambda: rows()[0].holdout_rows(rows()[1]),
             pinned=pinned,
             identity=identity_of(folder.secret),
-            preshared=folder.standing,
+            preshared=folder.preshared_keys,
             earlier=lambda manifest: folder.store.recalled(manifest, party()),
             charge=None if experiment else charge,  # public rows have nothing to spend
             roster=folder.roster.clients,

@@ -51,7 +51,7 @@ class DeployedFederation(Federation):
         self._secret, self._pinned = folder.secret, roster.pinned
         self._preshared = frozenset(roster.exchanges)
         self._authenticated = True
-        self._evaluated = settings.data.holdout > 0
+        self._has_holdouts = settings.data.holdout > 0
 
     @contextmanager
     def _engine(self, manifest: Manifest, components: Components) -> Iterator[Engine]:
@@ -60,7 +60,7 @@ class DeployedFederation(Federation):
             engine.wait(self._settings.flower.wait, components.protection.services)
             yield engine
         finally:
-            self.transport = engine.facts()
+            self.engine_facts = engine.facts()
             engine.close()
 
 

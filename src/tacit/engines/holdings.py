@@ -34,19 +34,21 @@ class Holdings:
         self.table = table
         self.offsets = offsets
         self.names = tuple(names)
-        self.kept = np.zeros(len(self.names), dtype=np.int64) if kept is None else kept
+        self.holdout_sizes = np.zeros(len(self.names), dtype=np.int64) if kept is None else kept
         self._rows: dict[int, Table] = {}  # views, not copies
 
     def rows(self, index: int) -> Table:
         """Return the training rows of a party."""
         if index not in self._rows:
-            last = self.offsets[index + 1] - self.kept[index]
+            last = self.offsets[index + 1] - self.holdout_sizes[index]
             self._rows[index] = self.table.take(slice(self.offsets[index], last))
         return self._rows[index]
 
-    def aside(self, index: int) -> Table:
+    def holdout_rows(self, index: int) -> Table:
         """Return the rows that a party keeps aside."""
-        return self.table.take(slice(self.offsets[index + 1] - self.kept[index], self.offsets[index + 1]))
+        return self.table.take(
+            slice(self.offsets[index + 1] - self.holdout_sizes[index], self.offsets[index + 1])
+        )
 
     def part(self, indices: NDArray[np.int64]) -> Holdings:
         """Return the holdings of some parties only."""
@@ -54,14 +56,16 @@ class Holdings:
         pieces = [np.arange(self.offsets[i], self.offsets[i + 1]) for i in indices]
         rows = np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        return Holdings(self.table.take(rows), offsets, [self.names[i] for i in indices], self.kept[indices])
+        return Holdings(
+            self.table.take(rows), offsets, [self.names[i] for i in indices], self.holdout_sizes[indices]
+        )
 
     def pooled(self) -> Table:
         """Return all training rows in one table: what only an experimenter can have."""
-        if not self.kept.any():
+        if not self.holdout_sizes.any():
             return self.table
         rows = np.ones(self.table.rows, dtype=bool)
-        for end, kept in zip(self.offsets[1:], self.kept, strict=True):
+        for end, kept in zip(self.offsets[1:], self.holdout_sizes, strict=True):
             rows[end - kept : end] = False
         return self.table.take(rows)
 
@@ -78,7 +82,7 @@ class Holdings:
             values=np.ascontiguousarray(table.values),
             target=np.ascontiguousarray(table.target),
             offsets=self.offsets,
-            kept=self.kept,
+            kept=self.holdout_sizes,
         )
 
     @classmethod

@@ -133,7 +133,7 @@ class Policy:
                 f"{site} limits epsilon, and this run adds no noise at its clients: set example_noise, or "
                 "protect by noised with where = 'distributed'"
             )
-        if not isfinite(protection.own_epsilon) and not preparation.idle(method):
+        if not isfinite(protection.own_epsilon) and not preparation.is_needless_for(method):
             raise ConfigError(
                 f"{site} limits epsilon, and the sums of this run's preparation bear no noise: set "
                 "scale = 'none' and missing = 'refuse'"

@@ -210,7 +210,7 @@ class SiteFolder:
     def _exchange(self) -> Secret:
         return Secret(derive(self.secret.reveal(), ("exchange",)))
 
-    def standing(self, name: str) -> tuple[Secret, bytes]:
+    def preshared_keys(self, name: str) -> tuple[Secret, bytes]:
         """Return the site's standing exchange key, and the public one of another party."""
         return self._exchange, self.roster.exchange(name)
 

@@ -71,7 +71,7 @@ class Sites:
                 name,
                 _no_rows if index is None else partial(self._holdings.rows, index),
                 site_secret(self._seed, name),
-                holdout=_no_rows if index is None else partial(self._holdings.aside, index),
+                holdout=_no_rows if index is None else partial(self._holdings.holdout_rows, index),
                 cache=self._cache,
                 pinned=partial(pinned_identity, self._seed),
                 roster=self._roster,
@@ -81,13 +81,13 @@ class Sites:
     def perform(self, name: str, call: Message, job: bytes, timeout: float | None) -> bytes:
         """Let a party perform an ask, within its time."""
         party = self.party(name)
-        raw = performed(party, call, job, self._assemble, timeout=timeout, **self._settings)
+        raw = perform_in_time(party, call, job, self._assemble, timeout=timeout, **self._settings)
         if self._cold:
             party.cool()
         return raw
 
 
-def performed(
+def perform_in_time(
     party: Party, call: Message, job: bytes, assemble: Assemble, *, timeout: float | None, **settings: Any
 ) -> bytes:
     """Let a party perform an ask, within its time; see :func:`tacit.core.steps.perform`."""

@@ -105,7 +105,7 @@ class PartyStore:
     @contextmanager
     def step(self, run: str, party: Party) -> Iterator[Party]:
         """Give the party what it remembers of a run, and keep what the block made of it if it ends well."""
-        with self._guarded(), closing(self._connected()) as connection:
+        with self._translate_sqlite_errors(), closing(self._connected()) as connection:
             connection.execute("BEGIN IMMEDIATE")  # steps of one site happen one after the other
             try:
                 self._read(connection, run, party)
@@ -121,7 +121,7 @@ class PartyStore:
                 raise
 
     @contextmanager
-    def _guarded(self) -> Iterator[None]:
+    def _translate_sqlite_errors(self) -> Iterator[None]:
         try:
             yield
         except DAMAGE as error:
@@ -132,19 +132,19 @@ class PartyStore:
 
     def recalled(self, run: str, party: Party) -> Party | None:
         """Return the party with what it remembers of a run, to look at only; None if that is nothing."""
-        with self._guarded(), closing(self._connected()) as connection:
+        with self._translate_sqlite_errors(), closing(self._connected()) as connection:
             self._read(connection, run, party)
         return party if party.state else None
 
     def runs(self) -> list[str]:
         """Return the runs that are remembered, the latest first."""
-        with self._guarded(), closing(self._connected()) as connection:
+        with self._translate_sqlite_errors(), closing(self._connected()) as connection:
             rows = connection.execute("SELECT run FROM parties GROUP BY run ORDER BY MAX(written) DESC")
             return [run for (run,) in rows]
 
     def forget(self, run: str) -> None:
         """Remove all that is remembered of a run, its keys too."""
-        with self._guarded(), closing(self._connected()) as connection:
+        with self._translate_sqlite_errors(), closing(self._connected()) as connection:
             connection.execute("BEGIN IMMEDIATE")
             with _summed(connection, "run = ?", (run,)):
                 connection.execute("DELETE FROM parties WHERE run = ?", (run,))

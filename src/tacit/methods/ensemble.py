@@ -260,7 +260,7 @@ class FedHEONNEnsemble(Method):
         """Return the weights of every estimator (algorithm 4); one for which nobody drew rows has no vote."""
         fields = patches.split_columns(total, self._patch_layout(shared.schema), self.estimators)
         # If the coordinator multiplied, only the weights are known: an empty network's are zero.
-        sizes = np.abs(fields["m"]).max(axis=(1, 2)) if total.mapped else np.ones(self.estimators)
+        sizes = np.abs(fields["m"]).max(axis=(1, 2)) if total.multiplied else np.ones(self.estimators)
         zero = (sizes <= total.error) & (sizes.max() > total.error)
         exchange = self.network.exchange
 
@@ -269,11 +269,11 @@ class FedHEONNEnsemble(Method):
             if zero[estimator]:
                 return {"weights": np.zeros_like(own["m"])}
             earlier = {name: shared[name][estimator] for name in INTERMEDIATE if name in shared}
-            one = Total(own, total.contributors, total.error, total.mapped, total.exact)
+            one = Total(own, total.contributors, total.error, total.multiplied, total.exact)
             return exchange.solve(one, Shared(shared.schema, earlier), self._units(shared, estimator))
 
         found = stack_fields(each(solve_one, self.estimators, self.processes))
-        empty = zero if total.mapped else self._find_empty(found, total.error)
+        empty = zero if total.multiplied else self._find_empty(found, total.error)
         self._refuse_all_empty(empty)
         return shared | found | ({"empty": empty} if empty.any() or "empty" in shared else {})
 

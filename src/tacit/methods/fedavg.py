@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tacit.core.client import under
+from tacit.core.client import strip_prefix
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError
 from tacit.core.layout import Field, Layout
@@ -136,7 +136,7 @@ class FedAvg(Method):
             going_on = monitor.run_round(number, self.update, self.step, cohort)
             spent = self.compute_epsilon(coordinator, number + 1)
             more = {"best": monitor.best, "start": monitor.start}
-            coordinator.mark(number + 1, over=not going_on, epsilon=spent, **more)
+            coordinator.complete_round(number + 1, over=not going_on, epsilon=spent, **more)
             if not going_on:
                 break
 
@@ -225,7 +225,7 @@ class FedAvg(Method):
     @apply
     def take_back(self, total: Total, shared: Shared) -> Shared:
         """Set the weights, and what the server keeps beside them, as they were before the last round."""
-        return shared | under(rounds.PREVIOUS, shared)
+        return shared | strip_prefix(rounds.PREVIOUS, shared)
 
     # -- what a federation asks of every method ----------------------------------------------------
 

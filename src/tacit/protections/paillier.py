@@ -28,7 +28,7 @@ from tacit.core.values import Blob
 from tacit.crypto.channel import checked_key
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.protections.blobs import cipher_of
-from tacit.protections.keys.authenticated import AuthenticatedCoordinator, run_of
+from tacit.protections.keys.authenticated import AuthenticatedCoordinator, manifest_digest_of
 from tacit.protections.keys.key_relay import KeyRelay
 from tacit.protections.keys.key_server import KEY_SERVER, KeyServer
 from tacit.protections.keys.proved_totals import (
@@ -121,7 +121,7 @@ class Paillier(Protection):
         """The terms of the key that clients share, where they hold it."""
         return KeyTerms(self.name, self.generate)
 
-    def generate(self, wishes: Mapping[str, Any]) -> tuple[Secret, Mapping[str, bytes]]:
+    def generate(self, key_request: Mapping[str, Any]) -> tuple[Secret, Mapping[str, bytes]]:
         """Make a key pair."""
         from tacit.crypto.paillier import make_keys
 
@@ -178,7 +178,7 @@ class PaillierCoordinator(AuthenticatedCoordinator):
     @property
     def public(self) -> bytes:
         """The public key."""
-        return self.relay.made.public["public"] if self.relay else self._served_key
+        return self.relay.current_key.public["public"] if self.relay else self._served_key
 
     def prepare(self, sums: int) -> None:
         """Let one client or the key server make the key."""
@@ -228,7 +228,7 @@ class PaillierCoordinator(AuthenticatedCoordinator):
                 continue
             tags = added
             if self.relay:
-                self.relay.delivered(party)
+                self.relay.mark_delivered(party)
         pending.check()
         return {"cipher": Blob("cipher", adder.total()), "summands": summands, **tags}
 
@@ -271,10 +271,12 @@ class PaillierClient(SharedKeyClient):
         from tacit.crypto.paillier import PrivateKey, PublicKey
 
         if self._settings.holder == "clients":
-            return self.key.cached(PrivateKey.from_secret)
+            return self.key.cached("private", PrivateKey.from_secret)
         party, signed = self.party, ticket["signed"].data
         if ("paillier", signed) not in party.cache:
-            raw = checked_key(signed, party.pinned(KEY_SERVER), "paillier", KEY_SERVER, run_of(party))
+            raw = checked_key(
+                signed, party.pinned(KEY_SERVER), "paillier", KEY_SERVER, manifest_digest_of(party)
+            )
             party.cache["paillier", signed] = PublicKey.from_bytes(raw)
         return party.cache["paillier", signed]
 
@@ -284,8 +286,10 @@ class PaillierClient(SharedKeyClient):
 
         code = self._settings.code(layout, read_integer(total, "summands", 1, MOST_SUMMANDS))
         blob = cipher_of(total)
-        age, header = self.key.fitting(PrivateKey.from_secret, lambda key: read_header(key.public, blob))
+        age, header = self.key.find_key(
+            "private", PrivateKey.from_secret, lambda key: read_header(key.public, blob)
+        )
         check_opening(self.party, self._settings, header.summands)
-        integers = self.key.cached(PrivateKey.from_secret, age).decrypt(blob)
+        integers = self.key.cached("private", PrivateKey.from_secret, age).decrypt(blob)
         self._proved.check(total, layout, total["summands"], integers, age)
         return code.decode(integers)

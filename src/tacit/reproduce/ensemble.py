@@ -121,7 +121,7 @@ def _phases(data: str, clients: int, estimators: int, processes: int, seed: int)
     declared = {"classes": list(table.classes)}
     agreement = Agreement(declared)
     agreement.add("everybody", introduce(table, declared))
-    schema = agreement.settle()
+    schema = agreement.make_schema()
     centre, spread = table.values.mean(axis=0), np.maximum(table.values.std(axis=0), 1e-9)
     prepared = {
         "centre": centre,

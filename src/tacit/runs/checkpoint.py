@@ -61,7 +61,7 @@ class Checkpoint:
         self.folder.write(CHECKPOINT, MARK + hashlib.sha256(raw).digest() + raw)
 
 
-class Keeper:
+class CheckpointWriter:
     """Writes a checkpoint after each round, and keeps the round's scores on the experimenter's test.
 
     ``test`` are the experimenter's own test rows; ``rounds`` the scores of rounds before the run was stopped.
@@ -106,7 +106,7 @@ class Keeper:
 
 def read_checkpoint(run: str, out: str = "runs") -> Checkpoint:
     """Find a run that was stopped, by id or folder; "latest" is the newest that has a checkpoint."""
-    folder = RunFolder(_found(run, out))
+    folder = RunFolder(_find_run(run, out))
     try:
         message = Message.decode(_whole((folder.path / CHECKPOINT).read_bytes()))
         tables = msgspec.json.decode(message["settings"], type=dict[str, Any])
@@ -141,7 +141,7 @@ def _read_opened(folder: RunFolder) -> Message:
     return Message.decode(raw)
 
 
-def _found(run: str, out: str) -> Path:
+def _find_run(run: str, out: str) -> Path:
     if (Path(run) / CHECKPOINT).is_file():
         return Path(run)
     known = {path.parent.name: path for path in Path(out).glob(f"*/{CHECKPOINT}")}

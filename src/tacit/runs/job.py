@@ -21,7 +21,7 @@ from tacit.ledger.exposure import ExposureLedger
 from tacit.ledger.sentences import exposes_one, sentences
 from tacit.methods.base import Model
 from tacit.methods.compatibility import warnings_for_pair
-from tacit.runs.checkpoint import Checkpoint, Keeper, read_checkpoint
+from tacit.runs.checkpoint import Checkpoint, CheckpointWriter, read_checkpoint
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import EventFile, RunFolder
 from tacit.runs.repeat import command
@@ -88,7 +88,9 @@ def _execute(
     try:
         with closing(EventFile(folder, append=resume is not None)) as file:
             events = Events(file, note, exposure, *subscribers)
-            keeper = Keeper(settings, folder, federation.test, events, resume.rounds if resume else [])
+            writer = CheckpointWriter(
+                settings, folder, federation.test, events, resume.rounds if resume else []
+            )
             for warning in _warnings(settings, federation):
                 events.emit(warning)
             training = federation.train(
@@ -100,19 +102,19 @@ def _execute(
                 min_count=settings.run.min_count,
                 run=run,
                 transcript=TranscriptFolder(folder.path / "transcript") if settings.run.transcript else None,
-                keep=keeper,
+                keep=writer,
                 resume=resume.kept if resume else None,
-                announce=keeper.announce,
+                announce=writer.announce,
             )
             for text in _leaks(settings, exposure):
                 events.emit(Noted("exposure", text, "warning"))
             result |= _measured(settings, federation, training, events)
-        result |= {"exposure": exposure.summary(), "notes": notes, "rounds": keeper.rounds}
+        result |= {"exposure": exposure.summary(), "notes": notes, "rounds": writer.rounds}
         if training.trained is not None:
             folder.place("model.safetensors", training.trained.save)
         folder.write("report.html", render(result).encode())
         folder.write_json("result.json", result)
-        keeper.finish()
+        writer.finish()
     except BaseException as error:
         # What is known so far is kept: the events, and why the run stopped. If not even this can be
         # written, the first error is still the one to tell.
@@ -130,7 +132,7 @@ def _warnings(settings: Settings, federation: Federation) -> Iterator[Noted]:
         plain = "the clients' contributions in the clear"
         held = plain if protection.shows_contributions else "all that travelled"
         yield Noted("transcript", f"transcript/ will hold {held}: guard it as you guard the data", "warning")
-    scaled = not settings.build_preparation().idle(method)
+    scaled = not settings.build_preparation().is_needless_for(method)
     for text in method.warnings_for(scaled):
         yield Noted("privacy", text, "warning")
     together = warnings_for_pair(method, protection)
@@ -195,7 +197,7 @@ def _measured(
         **{name: main.get(name) for name in names},
         **{name: ledger[name] for name in costs},
         "model": training.outcome.digest,
-        "engine": federation.transport,
+        "engine": federation.engine_facts,
         "scores": scores,
         "ledger": ledger,
         "skew": _skew(federation, training),

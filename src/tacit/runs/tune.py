@@ -173,7 +173,7 @@ def tune(
 def _federation(settings: Settings) -> Federation:
     """Divide the rows, and refuse if nobody has any to keep aside: there would be no score."""
     federation = build_federation(settings)
-    if not federation.holdings.kept.any():
+    if not federation.holdings.holdout_sizes.any():
         most = int(np.diff(federation.holdings.offsets).max())
         raise ConfigError(
             f"no client keeps rows aside: a share of {settings.data.holdout:g} of at most {most} rows is "

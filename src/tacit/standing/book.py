@@ -234,7 +234,7 @@ class Book:
         """Write down which total is about to open: after a crash nobody knows whether it did."""
         self.note("announced", {"lines": _packed(lines)})
 
-    def settle(self) -> None:
+    def count_announced(self) -> None:
         """Count a total that was announced, and of which nothing more was heard, as one that was opened."""
         if announced := self.fact("announced"):
             with self.writing():

@@ -18,7 +18,7 @@ from tacit.core.protection import Vector
 from tacit.data.schema import vocabulary
 from tacit.standing.book import Book, Contribution
 from tacit.standing.folder import Folder
-from tacit.standing.opening import check_apart, failed
+from tacit.standing.opening import check_apart, error_of_failures
 
 
 class Change(NamedTuple):
@@ -37,7 +37,7 @@ def begin_change(
     coordinator: Coordinator,
     changes: Mapping[str, Change],
     book: Book,
-    guard: Callable[[Sequence[str]], None] | None = None,
+    before_opening: Callable[[Sequence[str]], None] | None = None,
 ) -> PendingSum:
     """Return a sum of these clients' changes."""
     method = coordinator.components.method
@@ -51,7 +51,7 @@ def begin_change(
         tuple(changes),
         step="client.change_contribution",
         jobs=jobs,
-        guard=guard,
+        before_opening=before_opening,
     )
 
 
@@ -88,7 +88,7 @@ def join_each(
     with book.writing():
         folder.save(coordinator)
     if failures:
-        raise failed(failures)
+        raise error_of_failures(failures)
 
 
 def _waves(changes: Sequence[Change]) -> Iterator[dict[str, Change]]:
@@ -142,16 +142,16 @@ def join_batch(
     )
     least = components.protection.min_contributions(manifest.min_clients)
 
-    def guard(contributors: Sequence[str]) -> None:
+    def check_total(contributors: Sequence[str]) -> None:
         check_apart(book, least, [wave[name].line for name in contributors])
 
     def announce(contributors: Sequence[str]) -> None:
-        guard(contributors)
+        check_total(contributors)
         with book.writing():
             book.announce(book.total(wave[name].line for name in contributors))
 
-    book.settle()
-    guard(tuple(wave))
+    book.count_announced()
+    check_total(tuple(wave))
     coordinator.enrol()
     if coordinator.schema != base.schema:
         raise SchemaError("these clients have other columns or targets than the federation agreed on")
@@ -163,7 +163,7 @@ def join_batch(
         entry = coordinator.gather(pending)
     except QuorumError:
         if pending.failures:  # whose reasons say more than that they were too many
-            raise failed(pending.failures) from None
+            raise error_of_failures(pending.failures) from None
         raise
     total = open_entry(components, coordinator.protection, coordinator.schema, entry)
     vector = np.concatenate([np.ravel(total[f.name]) for f in pending.layout.fields])
@@ -173,7 +173,7 @@ def join_batch(
     reasons = {**coordinator.failures, **pending.failures}
     lost = [name for name in wave if name not in pending.contributors]
     if lost:
-        raise failed({name: reasons.get(name, "StepError: it did not answer") for name in lost})
+        raise error_of_failures({name: reasons.get(name, "StepError: it did not answer") for name in lost})
 
 
 def _add_to_total(book: Book, done: Sequence[Change], vector: Vector) -> None:

@@ -41,12 +41,12 @@ def all_rows(client: str) -> Line:
     return Line(f"{client}:all", client, None, None)
 
 
-def differing(one: Lines, other: Lines) -> int:
+def count_differing(one: Lines, other: Lines) -> int:
     """Count the clients by which two totals differ for certain.
 
     >>> first = frozenset([Line("a:all", "a", None, None), Line("b:all", "b", None, None)])
     >>> again = frozenset([Line("a:all", "a", None, None), Line("anew", "b", 0, 7)])
-    >>> differing(first, again), differing(first, frozenset())
+    >>> count_differing(first, again), count_differing(first, frozenset())
     (0, 2)
     """
     return _clients_between(*_pieces([one, other]))
@@ -67,13 +67,13 @@ def nearest(opened: Sequence[Lines], now: Lines) -> int | None:
     return min(_clients_between(one, last) for one in before)
 
 
-def shown(opened: Sequence[Lines], now: Lines, least: int) -> list[str]:
+def find_exposed(opened: Sequence[Lines], now: Lines, least: int) -> list[str]:
     """Return clients, fewer than ``least``, that sums and differences show with this total and not before.
 
     >>> whole = frozenset(Line(c, c, None, None) for c in "abcdef")
     >>> three = frozenset(line for line in whole if line.client in "abc")
     >>> seven = frozenset([*whole - three, Line("g", "g", None, None)])
-    >>> shown([three, whole], seven, 3)
+    >>> find_exposed([three, whole], seven, 3)
     ['g']
     """
     totals = [*opened, now]

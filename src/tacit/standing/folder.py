@@ -98,7 +98,7 @@ class Folder:
         """Keep these channel keys and no others."""
         if not keys:
             return
-        with self.store.step(self.run(manifest), shell(COORDINATOR)) as keeper:
+        with self.store.step(self.run(manifest), party_without_rows(COORDINATOR)) as keeper:
             keeper.vault["names"] = Secret("\n".join(keys).encode())
             keeper.vault["keys"] = Secret(b"".join(key.reveal() for key in keys.values()))
 
@@ -114,7 +114,7 @@ class Folder:
 
     def channels(self, manifest: Manifest) -> dict[str, Secret]:
         """Return the coordinator's channel keys, by party."""
-        with self.store.step(self.run(manifest), shell(COORDINATOR)) as keeper:
+        with self.store.step(self.run(manifest), party_without_rows(COORDINATOR)) as keeper:
             if "names" not in keeper.vault:
                 return {}
             names = keeper.vault["names"].reveal().decode().split("\n")
@@ -126,7 +126,7 @@ class Folder:
         self.book.close()
 
 
-def shell(name: str) -> Party:
+def party_without_rows(name: str) -> Party:
     """Return a party without rows, for what it remembers to be read or written."""
     return Party(name, dict, Secret(bytes(KEY_BYTES)))
 

@@ -27,7 +27,7 @@ LEAST_ROOM = 1024
 MOST_ROOM = 1 << 24  # summands of an encrypted total
 
 
-def begun(
+def begin_federation(
     path: Path,
     federation: Federation,
     components: Components,
@@ -64,13 +64,13 @@ def begun(
     folder = Folder(path, federation.holdings, new=True)
     try:
         with one_thread():
-            return folder, _found(folder, manifest, components, first, room, settings, events)
+            return folder, _found_federation(folder, manifest, components, first, room, settings, events)
     except BaseException:
         folder.close()
         raise
 
 
-def _found(
+def _found_federation(
     folder: Folder,
     manifest: Manifest,
     components: Components,

@@ -19,7 +19,7 @@ from tacit.core.standing_client import LEDGER
 from tacit.protections.keys.proved_totals import STANDING_TAGS
 from tacit.standing.book import Book
 from tacit.standing.claims import note_repeated
-from tacit.standing.folder import Folder, shell
+from tacit.standing.folder import Folder, party_without_rows
 from tacit.standing.opening import MERGED
 from tacit.standing.standing import Standing
 
@@ -28,7 +28,7 @@ def branch(standing: Standing, path: Path | str) -> None:
     """Make the state of a group's coordinator: same federation, nothing contributed yet."""
     source, target = standing.folder, Path(path)
     _check_other(source.path, target)
-    source.book.settle()
+    source.book.count_announced()
     try:
         target.mkdir(parents=True, exist_ok=True)
         book = Book(target / "coordinator.db", new=True)
@@ -70,7 +70,7 @@ def merge(standing: Standing, path: Path | str) -> int:
             if (closed := book.fact("closed").get("reason", fine)) != fine:
                 raise FederationError(f"{book.path.parent} accepts no more changes: {closed}")
         for book in (ours.book, theirs.book):
-            book.settle()
+            book.count_announced()
         total, ledgers = _total(standing, theirs), _ledgers(standing, theirs)
         with theirs.book.writing():
             theirs.book.note("closed", {"reason": reason})
@@ -150,7 +150,7 @@ def _ledgers(standing: Standing, theirs: Folder) -> dict[str, Any]:
         kept = []
         for folder in (ours, theirs):
             accepted = folder.book.of(name)
-            with folder.store.step(run, shell(name)) as party:
+            with folder.store.step(run, party_without_rows(name)) as party:
                 ledger = party.state.get(LEDGER, {})
                 kept.append({key: entry for key, entry in ledger.items() if key in accepted})
         found[name] = _joined(name, *kept)
@@ -166,12 +166,18 @@ def _take_parties(standing: Standing, theirs: Folder, ledgers: dict[str, Any]) -
     enrolled = {party.name for party in theirs.book.parties()}
     taken = sorted((there - here) | (enrolled - known - here))
     for name, ledger in ledgers.items():
-        with theirs.store.step(run, shell(name)) as other, ours.store.step(run, shell(name)) as own:
+        with (
+            theirs.store.step(run, party_without_rows(name)) as other,
+            ours.store.step(run, party_without_rows(name)) as own,
+        ):
             own.state[LEDGER] = ledger
             sent = {**other.state.get(STANDING_TAGS, {}), **own.state.get(STANDING_TAGS, {})}
             own.state |= {STANDING_TAGS: sent} if sent else {}
     for name in taken:
-        with theirs.store.step(run, shell(name)) as other, ours.store.step(run, shell(name)) as own:
+        with (
+            theirs.store.step(run, party_without_rows(name)) as other,
+            ours.store.step(run, party_without_rows(name)) as own,
+        ):
             own.state, own.vault = other.state, other.vault
     keys, others = ours.channels(standing.manifest), theirs.channels(standing.manifest)
     ours.keep_channels(standing.manifest, keys | {name: key for name, key in others.items() if name in taken})

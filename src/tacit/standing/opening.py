@@ -20,7 +20,7 @@ from tacit.core.standing_client import apply_standing_total
 from tacit.engines.assembly import assemble
 from tacit.standing.book import Book, Contribution
 from tacit.standing.claims import claimed_lines
-from tacit.standing.differencing import Lines, differing, nearest, shown
+from tacit.standing.differencing import Lines, count_differing, find_exposed, nearest
 
 MERGED = "merged into "  # why a state is closed that another has taken over
 
@@ -47,7 +47,7 @@ def check_lines(book: Book, least: int, now: Lines) -> int:
             f"before, and the difference would show them: at least {least} must have come or gone; wait for "
             f"more. The scale that the founders settled counts.{hint}"
         )
-    if few := shown(opened, now, least):
+    if few := find_exposed(opened, now, least):
         raise OpeningError(
             f"added to and subtracted from those opened before, this total would show {' and '.join(few)}: "
             f"change something else as well, so that at least {least} stay together.{hint}"
@@ -110,7 +110,7 @@ def solution(book: Book, coordinator: Coordinator, changed: int) -> Shared:
     return apply_standing_total(components, entry, opened, coordinator.shared)
 
 
-def failed(failures: Mapping[str, str]) -> TacitError:
+def error_of_failures(failures: Mapping[str, str]) -> TacitError:
     """Return the error of clients that could not do their part: of its own class if all have the same."""
     kinds = {_kind(reason) for reason in failures.values()}
     kind = kinds.pop() if len(kinds) == 1 else FederationError
@@ -136,8 +136,8 @@ def _asked(coordinator: Coordinator, entry: Mapping[str, Any]) -> Shared:
             values = {k[7:]: v for k, v in reply.message.items() if k.startswith("shared/")}
             return Shared(coordinator.schema, values)
         if not issubclass(_kind(failures[name]), FederationError):
-            raise failed({name: failures[name]})
-    raise failed(failures)
+            raise error_of_failures({name: failures[name]})
+    raise error_of_failures(failures)
 
 
 def read(path: Path | str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -171,7 +171,7 @@ def status(book: Book, manifest: Manifest, components: Components) -> dict[str, 
         "changes": book.fact("total").get("$count", 0),
         "capacity": about["capacity"] if incremental else None,
         "openings": book.openings,
-        "changed_since_opening": differing(opened[-1] if opened else frozenset(), book.total()),
+        "changed_since_opening": count_differing(opened[-1] if opened else frozenset(), book.total()),
         "min_clients": least,
         "can_open": _can_open(book, least),
         "interrupted_batch": book.interrupted,

@@ -21,7 +21,7 @@ from tacit.methods.base import Method, Model
 from tacit.protections import PROTECTIONS
 from tacit.standing.changes import Change, join_batch, join_each
 from tacit.standing.folder import Folder
-from tacit.standing.founding import begun
+from tacit.standing.founding import begin_federation
 from tacit.standing.opening import check_opening, solution, status
 from tacit.standing.resolve import entering, leaving
 
@@ -114,7 +114,7 @@ class Standing:
             preparation or Preparation(),
         )
         events = events or Events()
-        folder, manifest = begun(
+        folder, manifest = begin_federation(
             Path(path),
             federation,
             components,
@@ -235,7 +235,7 @@ class Standing:
             If too few clients contribute, or too few came or went since an earlier opening.
         """
         book = self.folder.book
-        book.settle()
+        book.count_announced()
         least = self.components.protection.min_contributions(self.manifest.min_clients)
         changed = check_opening(book, least)
         with book.writing():  # before anything is seen: what may have been seen counts

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.core.client import over, under
+from tacit.core.client import add_prefix, strip_prefix
 from tacit.core.party import Party
 from tacit.core.settings_group import Rule, SettingsGroup
 from tacit.core.shared import Shared
@@ -63,16 +63,16 @@ class Architecture(SettingsGroup):
     def start_weights(self, schema: Schema, rng: np.random.Generator) -> dict[str, Any]:
         """Return the first weights, as shared values."""
         network = self.build(schema)
-        return over(PREFIX, network.named(network.initial(rng)))
+        return add_prefix(PREFIX, network.named(network.initial(rng)))
 
     def flatten_weights(self, party: Party, shared: Shared) -> Vector:
         """Return the shared weights as one vector; clients of one process and wave share it."""
         found: tuple[Shared, Vector] | None = party.cache.get("flat")
         if found is None or found[0] is not shared:
-            found = shared, self.build(shared.schema).flat(under(PREFIX, shared))
+            found = shared, self.build(shared.schema).flat(strip_prefix(PREFIX, shared))
             party.cache["flat"] = found
         return found[1]
 
     def make_model(self, shared: Shared) -> Neural:
         """Return the model that has the shared weights."""
-        return Neural(under(PREFIX, shared), super().config(), Inputs.of(shared))
+        return Neural(strip_prefix(PREFIX, shared), super().config(), Inputs.of(shared))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.core.client import over
+from tacit.core.client import add_prefix
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, DifferencingError, TacitError
 from tacit.core.events import Evaluated, Noted
@@ -61,7 +61,7 @@ class Stopping(SettingsGroup):
     def remember(self, shared: Shared, prefixes: tuple[str, ...]) -> dict[str, Any]:
         """Return the values that a round may have to be taken back to, under other names."""
         changing = {name: value for name, value in shared.items() if name.startswith(prefixes)}
-        return over(PREVIOUS, changing) if self.collapse else {}
+        return add_prefix(PREVIOUS, changing) if self.collapse else {}
 
 
 def score_hold_out(model: Neural, holdout: Table) -> dict[str, Any]:

@@ -75,13 +75,13 @@ class Paper(Exchange):
 
     def solve(self, total: Total, shared: Shared, units: Units) -> Mapping[str, Any]:
         """Return the weights (algorithm 2), with m and factors to which later clients add (eq. 7)."""
-        if "weights" in shared and (total.mapped or "m" not in shared):
+        if "weights" in shared and (total.multiplied or "m" not in shared):
             raise ConfigError(
                 "clients cannot be added to weights that the coordinator computed unopened, for nobody kept "
                 "m: train all together, or set mode = 'sealed'"
             )
         unit = _unit_of_m(units)
-        if total.mapped:  # the coordinator has multiplied m by its operator already
+        if total.multiplied:  # the coordinator has multiplied m by its operator already
             w = total["m"] * unit
             # An error in a weight counts as much as its column is long.
             gain = float(np.linalg.norm(units.lengths)) / units.lengths[0]

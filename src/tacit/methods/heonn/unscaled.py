@@ -45,7 +45,7 @@ def solve(total: Total, shared: Shared, activation: str, exchange: Exchange) -> 
     """Return shared values with scale and weights; unchanged if digits are lacking."""
     G = symmetric(total["gram"], shared.schema.features + 1)
     moments = {"rows": G[0, 0], "sum": G[0, 1:], "square": np.diagonal(G)[1:]}
-    scaled = STANDARD.settle(Total(moments, total.contributors), shared)
+    scaled = STANDARD.apply_moments(Total(moments, total.contributors), shared)
     centre, spread, varies = scaled["centre"], scaled["spread"], ~scaled["constant"]
     farthest = float(np.abs(centre / spread)[varies].max(initial=0.0))
     if not farthest <= MAX_MEAN:

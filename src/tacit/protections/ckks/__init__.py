@@ -116,12 +116,12 @@ class CKKS(Protection):
         """The terms on which the clients' shared key is made and renewed."""
         return KeyTerms(self.name, self.generate, self.maker, self.rotate_every, at_enrolment=True)
 
-    def generate(self, wishes: Mapping[str, Any]) -> tuple[Secret, Mapping[str, bytes]]:
+    def generate(self, key_request: Mapping[str, Any]) -> tuple[Secret, Mapping[str, bytes]]:
         """Make a key; the coordinator gets its id, and what it needs to multiply columns."""
         secret, key_id = self.scheme.make_keys()
         public: dict[str, bytes] = {"public": key_id}
         features: defaultdict[Columns | None, set[int]] = defaultdict(set)
-        for shape in wishes.get("columns", []):
+        for shape in key_request.get("columns", []):
             features[columns_scheme(self.parameters, *shape)].add(shape[0])
         for used, sizes in features.items():
             public |= used.public(secret, sizes) if used else {}

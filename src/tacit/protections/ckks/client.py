@@ -12,7 +12,6 @@ from tacit.core.message import Message
 from tacit.core.numbers import MOST_SUMMANDS, read_integer
 from tacit.core.party import Party
 from tacit.core.protection import Vector
-from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.protections.blobs import cipher_of
 from tacit.protections.ckks.schemes import kind_of
@@ -21,6 +20,8 @@ from tacit.protections.keys.shared_key import SharedKeyClient
 
 if TYPE_CHECKING:
     from tacit.protections.ckks import CKKS
+
+SUMS = "sums"  # what encrypts vectors that are added, beside what encrypts columns
 
 
 class CKKSClient(SharedKeyClient):
@@ -33,35 +34,34 @@ class CKKSClient(SharedKeyClient):
 
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Encrypt this party's vector, and tag it."""
-        summands = read_integer(ticket, "summands", 1, MOST_SUMMANDS)
-        if found := self._settings.columns(layout):
+        summands, settings = read_integer(ticket, "summands", 1, MOST_SUMMANDS), self._settings
+        if found := settings.columns(layout):
             field, used = found
             matrix = vector.reshape(field.shape or ()) / (field.bound or 1.0)
             reach = layout.reach(summands)
-            blob = self.key.cached(used.cipher).encrypt_columns(
+            blob = self.key.cached(used.key, used.cipher).encrypt_columns(
                 matrix, bound=1.0, summands=summands, total=reach
             )
             return Message(cipher=Blob("cipher", blob))
-        slots, cipher = self._settings.slots(layout, summands), self.key.cached(self._cipher)
+        slots, cipher = settings.slots(layout, summands), self.key.cached(SUMS, settings.scheme.cipher)
         integers = slots.encode(vector)
         values = slots.to_values(integers)
         blob = cipher.encrypt(values, bound=1.0, summands=summands, total=slots.reach)
         return Message(cipher=Blob("cipher", blob), tag=self._proved.tag(ticket, layout, integers))
-
-    def _cipher(self, secret: Secret) -> Any:
-        return self._settings.scheme.cipher(secret)
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Decrypt, rounded to the digits that mean something, and check whose contributions it is of."""
         blob, settings = cipher_of(total), self._settings
         if settings.columns(layout) is not None:
             return self._open_columns(total, layout)
-        age, header = self.key.fitting(self._cipher, lambda key: settings.scheme.header(key.key_id, blob))
+        age, header = self.key.find_key(
+            SUMS, settings.scheme.cipher, lambda key: settings.scheme.header(key.key_id, blob)
+        )
         check_opening(self.party, settings, header.count)
         slots = settings.slots(layout, header.summands)
         if header.bound != slots.reach / header.summands:
             raise ProtectionError(f"a total of values up to {header.bound:g}, agreed was {slots.reach:g}")
-        integers = slots.to_integers(self.key.cached(self._cipher, age).decrypt(blob))
+        integers = slots.to_integers(self.key.cached(SUMS, settings.scheme.cipher, age).decrypt(blob))
         self._proved.check(total, layout, header.summands, integers, age)
         return slots.decode(integers)
 
@@ -70,9 +70,13 @@ class CKKSClient(SharedKeyClient):
         found, blob = self._settings.columns(layout), cipher_of(total)
         assert found is not None
         field, used = found
-        age, header = self.key.fitting(used.cipher, lambda key: used.header(key.key_id, blob, kind_of(total)))
+        age, header = self.key.find_key(
+            used.key, used.cipher, lambda key: used.header(key.key_id, blob, kind_of(total))
+        )
         check_opening(self.party, self._settings, header.count)
         if (header.rows, header.outputs) != field.shape:
             raise ProtectionError(f"total of {header.rows} × {header.outputs}, agreed was {field.shape}")
-        opened: Vector = self.key.cached(used.cipher, age).decrypt_columns(blob).reshape(-1) * field.bound
+        opened: Vector = (
+            self.key.cached(used.key, used.cipher, age).decrypt_columns(blob).reshape(-1) * field.bound
+        )
         return opened

@@ -46,9 +46,9 @@ class CKKSCoordinator(AuthenticatedCoordinator):
         found = [columns for columns in map(self._settings.columns, layouts) if columns]
         shapes = sorted({(*(field.shape or ()), int(field.columns)) for field, _ in found})
         self.relay.prepare({"columns": [list(shape) for shape in shapes]} if shapes else {})
-        if "evaluation" in self.relay.made.public:
+        if "evaluation" in self.relay.current_key.public:
             for _, used in found:
-                used.multiplier(self.relay.made.public)
+                used.multiplier(self.relay.current_key.public)
 
     def admit(self, names: Sequence[str]) -> None:
         """Let a client hand on the key."""
@@ -101,12 +101,12 @@ class CKKSCoordinator(AuthenticatedCoordinator):
             except ProtectionError as error:
                 pending.refuse(party, str(error))
                 continue
-            self.relay.delivered(party)
+            self.relay.mark_delivered(party)
             yield party, {"cipher": Blob("cipher", blob), **tag}
 
     def add(self, total: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
         """Add ciphertexts under the same key that were made for as many summands, and their tags."""
-        adder = self._settings.scheme.adder(self.relay.made.public["public"])
+        adder = self._settings.scheme.adder(self.relay.current_key.public["public"])
         pieces = ([] if total is None else [total]) + [more]
         for piece in pieces:
             adder.add(cipher_of(piece))
@@ -114,7 +114,7 @@ class CKKSCoordinator(AuthenticatedCoordinator):
 
     def _used(self, layout: Layout) -> tuple[Scheme | Columns, bytes]:
         """Return the scheme of a layout's sums, and the id of its key."""
-        public = self.relay.made.public
+        public = self.relay.current_key.public
         if found := self._settings.columns(layout):
             return found[1], public[found[1].key]
         return self._settings.scheme, public["public"]
@@ -125,8 +125,8 @@ class CKKSCoordinator(AuthenticatedCoordinator):
         """Multiply the encrypted columns by a matrix, without opening them."""
         if (found := self._settings.columns(pending.layout)) is None or (matrix := operator()) is None:
             return None
-        product = found[1].multiplier(self.relay.made.public).apply(matrix, cipher_of(total))
-        return {"cipher": Blob("cipher", product), "mapped": True}
+        product = found[1].multiplier(self.relay.current_key.public).apply(matrix, cipher_of(total))
+        return {"cipher": Blob("cipher", product), "multiplied": True}
 
     # -- another process goes on ---------------------------------------------------------------------
 

@@ -119,9 +119,9 @@ class CoefficientColumns:
         """Check what a blob says of itself. Who adds or opens it checks the rest."""
         return columns.read(key_id, blob, kind, whole=False)
 
-    def multiplier(self, memory: Mapping[str, Any]) -> columns.Multiplier:
+    def multiplier(self, public: Mapping[str, Any]) -> columns.Multiplier:
         """Return what multiplies ciphertexts without the key."""
-        return columns.Multiplier(memory[self.key])
+        return columns.Multiplier(public[self.key])
 
     def unit(self, blob: bytes, kind: Kind) -> float:
         """Return the rounding unit of what a blob opens to."""
@@ -142,13 +142,9 @@ class SlottedColumns(Slotted):
         made = make_keys(self.parameters, steps, secret)
         return {self.key: made.key_id, "evaluation": made.evaluation}
 
-    def cipher(self, secret: Secret) -> Any:
-        """Return the same under a name of its own, since sites keep ciphers by the name of what made them."""
-        return super().cipher(secret)
-
-    def multiplier(self, memory: Mapping[str, Any]) -> Any:
+    def multiplier(self, public: Mapping[str, Any]) -> Any:
         """Return what multiplies ciphertexts without the key."""
-        return _product(self.parameters, memory["evaluation"], memory[self.key])
+        return _product(self.parameters, public["evaluation"], public[self.key])
 
     def unit(self, blob: bytes, kind: Kind) -> float:
         """Return the rounding unit of what a blob opens to."""
@@ -194,4 +190,4 @@ def _product(parameters: Any, evaluation: bytes, key_id: bytes) -> Any:
 
 def kind_of(total: Mapping[str, Any]) -> Kind:
     """Return what a blob of columns has to hold."""
-    return "product" if total.get("mapped") else "columns"
+    return "product" if total.get("multiplied") else "columns"

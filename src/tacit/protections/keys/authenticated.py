@@ -83,7 +83,7 @@ class AuthenticatedClient(ClientHalf):
 
 def open_channel(party: Party, greeting: Mapping[str, Any]) -> dict[str, Any]:
     """Check the coordinator's key, open a channel to it, and return the party's own signed key."""
-    run, signed = run_of(party), _signed(greeting, COORDINATOR)
+    run, signed = manifest_digest_of(party), _signed(greeting, COORDINATOR)
     peer = checked_key(signed, party.pinned(COORDINATOR), "exchange", COORDINATOR, run)
     private, public = new_exchange()
     party.vault["exchange"] = private
@@ -124,12 +124,12 @@ def sealing_key(party: Party, other: str, signed: bytes) -> Secret:
     """
     if other in (COORDINATOR, party.id):
         raise ProtectionError(f"{party.id} was told to seal for {other}: only other clients are sealed for")
-    run = run_of(party)
+    run = manifest_digest_of(party)
     peer = checked_key(signed, party.pinned(other), "exchange", other, run)
     return pair_key(party.vault["exchange"], peer, "seal", run)
 
 
-def run_of(party: Party) -> str:
+def manifest_digest_of(party: Party) -> str:
     """Return the digest of the manifest that a party enrolled under: what keys and seals are bound to."""
     run = enrolled_digest(party)
     if run is None:

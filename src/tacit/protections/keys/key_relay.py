@@ -6,17 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from math import ceil
 from typing import Any
 
 import numpy as np
 
-from tacit.core.client import over, under
+from tacit.core.client import add_prefix, strip_prefix
 from tacit.core.errors import ConfigError, MessageError, ProtectionError, QuorumError
 from tacit.core.link import Link
 from tacit.core.message import Message
 from tacit.core.pending_sum import PendingSum
-from tacit.core.transport import some
+from tacit.core.transport import abbreviate
 from tacit.core.values import Blob
 from tacit.protections.keys.authenticated import Channels
 from tacit.protections.keys.shared_key import KeyTerms, SharedKey
@@ -33,7 +32,7 @@ class RelayedKey:
     bundle: Blob  # the key, encrypted under a content key
     maker: str  # who made it
     public: dict[str, bytes]  # what the coordinator may know of it, by name
-    wishes: Mapping[str, Any]  # with what it was asked for
+    key_request: Mapping[str, Any]  # with what it was asked for
     preshared: bool = False  # whether the maker sealed it under preshared exchange keys
     wraps: dict[str, Blob] = field(default_factory=dict)  # content keys, sealed for those who have none yet
     sealers: dict[str, str] = field(default_factory=dict)  # who sealed one, if not the maker
@@ -49,7 +48,7 @@ class KeyRelay:
         self.key: RelayedKey | None = None  # the newest; None before there is one
 
     @property
-    def made(self) -> RelayedKey:
+    def current_key(self) -> RelayedKey:
         """The newest key; there must be one."""
         if self.key is None:
             raise ProtectionError(f"{self._terms.protection} has no key yet: prepare it before the first sum")
@@ -80,13 +79,13 @@ class KeyRelay:
 
     # -- before the sums -----------------------------------------------------------------------------
 
-    def prepare(self, wishes: Mapping[str, Any]) -> None:
+    def prepare(self, key_request: Mapping[str, Any]) -> None:
         """Let one party make the key, unless it is made already and no more is wished for.
 
         If that party cannot, the next one does, down to the quorum.
         """
         link, name = self._link, self._terms.protection
-        early = self.key if self._terms.at_enrolment and not wishes else None
+        early = self.key if self._terms.at_enrolment and not key_request else None
         if early is not None and early.maker in link.parties:
             early.preshared = True
             return
@@ -94,10 +93,10 @@ class KeyRelay:
             raise ProtectionError(f"{name} protects nothing with a single client: have at least two")
         if (chosen := self._terms.maker) and chosen not in link.parties:
             raise ConfigError(f"{chosen} is to make the keys and has not enrolled: choose another client")
-        spare = len(link.parties) - max(2, ceil(link.manifest.quorum * len(link.parties) - 1e-9))
+        spare = len(link.parties) - max(2, link.transport.quorum_of(len(link.parties)))
         for tried, maker in enumerate((chosen,) if chosen else link.parties):
             try:
-                self._take(link.ask, link.parties, maker, wishes)
+                self._request_key(link.ask, link.parties, maker, key_request)
                 break
             except (QuorumError, MessageError):
                 if chosen or tried >= spare:
@@ -109,16 +108,18 @@ class KeyRelay:
         Who is not among them cannot open what comes later. Totals so far can still be opened by whoever
         gets the new key.
         """
-        old = self.made
-        wishes = {**old.wishes, "renew": True}
+        old = self.current_key
+        key_request = {**old.key_request, "renew": True}
         holders = [name for name in parties if name in old.holders]
         for maker in [self._terms.maker] if self._terms.maker else holders:
             with suppress(QuorumError, MessageError):
-                self._take(ask, parties, maker, wishes)
+                self._request_key(ask, parties, maker, key_request)
                 return
         raise ProtectionError("no client that holds the key could make a new one: the old one stays in use")
 
-    def _take(self, ask: Ask, parties: Sequence[str], maker: str, wishes: Mapping[str, Any]) -> None:
+    def _request_key(
+        self, ask: Ask, parties: Sequence[str], maker: str, key_request: Mapping[str, Any]
+    ) -> None:
         """Ask a client for a new key, sealed for all others.
 
         Raises
@@ -128,12 +129,12 @@ class KeyRelay:
         """
         others = [name for name in parties if name != maker]
         fields: dict[str, Any] = {}
-        for _, reply in ask(SharedKey.make_keys, {**self._addressed(others), **wishes}, parties=[maker]):
+        for _, reply in ask(SharedKey.make_keys, {**self._addressed(others), **key_request}, parties=[maker]):
             fields = {name: value for name, value in reply.items() if not name.startswith("$")}
-        self._keep(maker, others, fields, wishes)
+        self._keep(maker, others, fields, key_request)
 
     def _keep(
-        self, maker: str, others: Sequence[str], made: Mapping[str, Any], wishes: Mapping[str, Any]
+        self, maker: str, others: Sequence[str], made: Mapping[str, Any], key_request: Mapping[str, Any]
     ) -> None:
         """Keep what a maker of keys sent: what is sealed for the others, and what is public."""
         fields = dict(made)
@@ -142,52 +143,54 @@ class KeyRelay:
             isinstance(bundle, Blob)
             and "public" in fields
             and all(isinstance(value, Blob) for value in fields.values())
-            and _fits(wraps, others)
+            and _has_one_wrap_each(wraps, others)
         ):
             self._link.record_failure(maker, "MessageError: keys that are not what was agreed")
             raise MessageError(f"{maker} made keys that are not what was agreed")
         # Clients never take a public key from the coordinator, which could put its own there.
         public = {name: value.data for name, value in fields.items()}
-        kept = {name: value for name, value in wishes.items() if name != "renew"}
+        kept = {name: value for name, value in key_request.items() if name != "renew"}
         self.key = RelayedKey(bundle, maker, public, kept, wraps=_cut(wraps, others), holders={maker})
 
     # -- to those who lack it ------------------------------------------------------------------------
 
     def tickets(self, pending: PendingSum) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]]]:
         """Return what has to ride on the ask, for all and for each: the key for those who lack it."""
-        if self._terms.lifetime and self.made.used >= self._terms.lifetime:
+        if self._terms.lifetime and self.current_key.used >= self._terms.lifetime:
             self.rotate(pending.ask, pending.parties)
-        self.made.used += 1
+        self.current_key.used += 1
         self._pass_on(pending.ask, pending.parties, pending.parties)
-        return self._riding(pending.parties)
+        return self._tickets_for(pending.parties)
 
     def admit(self, names: Sequence[str]) -> None:
         """Let any party that has the key seal it for those that come later."""
         if self.key is not None:
             self._pass_on(partial(self._link.ask, failures={}), names, self._link.parties)
 
-    def delivered(self, party: str) -> None:
+    def mark_delivered(self, party: str) -> None:
         """Remember that a party has its key."""
-        self.made.wraps.pop(party, None)
-        self.made.holders.add(party)
+        self.current_key.wraps.pop(party, None)
+        self.current_key.holders.add(party)
 
     def _pass_on(self, ask: Ask, late: Sequence[str], others: Sequence[str]) -> None:
         """Let any of the others that holds the key seal it for those who came after it was made."""
-        key = self.made
+        key = self.current_key
         late = [name for name in late if name not in key.wraps and name not in key.holders]
         if not late:
             return
         common = self._addressed(late)
         for holder in [name for name in others if name in key.holders]:
             for _, reply in list(ask(SharedKey.share_key, common, parties=[holder])):
-                if _fits(reply.get("wraps"), late):
+                if _has_one_wrap_each(reply.get("wraps"), late):
                     key.wraps.update(_cut(reply["wraps"], late))
                     key.sealers.update(dict.fromkeys(late, holder))
                     return
-        raise ProtectionError(f"no client that holds the key handed it on to {some(late)}: ask again later")
+        raise ProtectionError(
+            f"no client that holds the key handed it on to {abbreviate(late)}: ask again later"
+        )
 
-    def _riding(self, parties: Sequence[str]) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]]]:
-        key = self.made
+    def _tickets_for(self, parties: Sequence[str]) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]]]:
+        key = self.current_key
         lacking = [name for name in parties if name in key.wraps]
         if not lacking:
             return {}, {}
@@ -223,8 +226,8 @@ class KeyRelay:
         fields: dict[str, Any] = {
             name: getattr(key, name) for name in ("bundle", "maker", "preshared", "used")
         }
-        wishes = Message(key.wishes).encode()
-        return {**fields, "wishes": wishes, **over(PUBLIC, key.public)}
+        key_request = Message(key.key_request).encode()
+        return {**fields, "key_request": key_request, **add_prefix(PUBLIC, key.public)}
 
     def party_snapshot(self, party: str) -> dict[str, Any]:
         """Return what is kept of one party: its exchange key, and whether it has the key."""
@@ -246,8 +249,8 @@ class KeyRelay:
         self.key = RelayedKey(
             kept["bundle"],
             kept["maker"],
-            under(PUBLIC, kept),
-            Message.decode(kept["wishes"]),
+            strip_prefix(PUBLIC, kept),
+            Message.decode(kept["key_request"]),
             kept["preshared"],
             {name: fields["wrap"] for name, fields in parties.items() if "wrap" in fields},
             {name: fields["sealer"] for name, fields in parties.items() if "sealer" in fields},
@@ -262,7 +265,7 @@ class KeyRelay:
         return all(own.get(name) == kept.get(name) for name in agreed)
 
 
-def _fits(wraps: Any, names: Sequence[str]) -> bool:
+def _has_one_wrap_each(wraps: Any, names: Sequence[str]) -> bool:
     return isinstance(wraps, Blob) and len(wraps.data) == len(names) * WRAPPED
 
 

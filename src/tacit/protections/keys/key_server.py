@@ -11,7 +11,7 @@ from tacit.core.party import Party
 from tacit.core.values import Blob
 from tacit.crypto.channel import sign_key
 from tacit.protections.blobs import cipher_of
-from tacit.protections.keys.authenticated import AuthenticatedClient, run_of
+from tacit.protections.keys.authenticated import AuthenticatedClient, manifest_digest_of
 
 if TYPE_CHECKING:
     from tacit.protections.paillier import Paillier
@@ -31,7 +31,7 @@ class KeyServer(AuthenticatedClient):
         """Make the key and publish its signed public half."""
         secret, made = self._settings.generate(message)
         self.party.vault["paillier"] = secret
-        own, run = self.party, run_of(self.party)
+        own, run = self.party, manifest_digest_of(self.party)
         signed = sign_key(own.identity, "paillier", own.id, run, made["public"])
         return Message(public=Blob("public", signed))
 

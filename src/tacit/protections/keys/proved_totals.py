@@ -22,7 +22,7 @@ from tacit.core.values import Blob
 from tacit.crypto.channel import bound
 from tacit.crypto.field import PRIME, Integers
 from tacit.crypto.linear_tag import TAG_BYTES, VALUE_BITS, TagKey, Weights, add_pads, label_digests
-from tacit.protections.keys.authenticated import run_of
+from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.keys.shared_key import SharedKey
 
 TAG = "tag"  # the field that carries it
@@ -45,7 +45,7 @@ class ProvedTotals:
     def tag(self, ticket: Mapping[str, Any], layout: Layout, integers: Integers) -> Blob:
         """Return the tag of this client's vector, and refuse to tag another one for the same term."""
         term: Term = ticket["term"]
-        key = self._key.cached(TagKey)
+        key = self._key.cached("tags", TagKey)
         place = self._place(term, layout, ticket["summands"])
         pad = add_pads(key.pads(place, label_digests([term.label.encode()])))
         tag = (self._weights(key, place, integers).product(integers) + pad) % PRIME
@@ -62,7 +62,7 @@ class ProvedTotals:
         claim = total.get("claim")
         if not isinstance(claim, Claim):
             raise ProtectionError("a total that does not say whose contributions it is the sum of")
-        key, cache = self._key.cached(TagKey, age), self._party.cache
+        key, cache = self._key.cached("tags", TagKey, age), self._party.cache
         place = self._place(claim, layout, summands)
 
         def pads() -> int:
@@ -77,7 +77,9 @@ class ProvedTotals:
     def _place(self, what: Term | Claim, layout: Layout, summands: int) -> bytes:
         """Return all that a tag is bound to, but for whose it is."""
         number = "standing" if what.number is None else str(what.number)
-        return bound(run_of(self._party), what.contribution, number, str(summands), repr(layout.fields))
+        return bound(
+            manifest_digest_of(self._party), what.contribution, number, str(summands), repr(layout.fields)
+        )
 
     def _weights(self, key: TagKey, place: bytes, integers: Integers) -> Weights:
         size = integers.size

@@ -36,7 +36,7 @@ from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import pair_key, place, seal, unseal
 from tacit.protections.keys import authenticated
-from tacit.protections.keys.authenticated import open_channel, run_of, sealing_key
+from tacit.protections.keys.authenticated import manifest_digest_of, open_channel, sealing_key
 
 Made = TypeVar("Made")
 Read = TypeVar("Read")
@@ -108,11 +108,11 @@ class SharedKey:
         self.newest()  # only who can open it hands it on
         return Message(wraps=self._wraps(self._addressees(message)))
 
-    def _new_keys(self, wishes: Mapping[str, Any], keys: Mapping[str, Secret]) -> dict[str, Blob]:
+    def _new_keys(self, key_request: Mapping[str, Any], keys: Mapping[str, Secret]) -> dict[str, Blob]:
         """Make a key and seal it for others, each under the key that the maker shares with it."""
-        secret, public = self._terms.generate(wishes)
-        before = self._secrets() if wishes.get("renew") else []
-        content, nonce, run = Secret(os.urandom(32)), os.urandom(12), run_of(self._party)
+        secret, public = self._terms.generate(key_request)
+        before = self._secrets() if key_request.get("renew") else []
+        content, nonce, run = Secret(os.urandom(32)), os.urandom(12), manifest_digest_of(self._party)
         packed = b"".join(struct.pack("<I", len(s.reveal())) + s.reveal() for s in (secret, *before))
         bundle = nonce + ChaCha20Poly1305(content.reveal()).encrypt(nonce, packed, run.encode())
         self._keep(content, Blob("sealed", bundle))
@@ -130,7 +130,7 @@ class SharedKey:
 
     def _wraps(self, keys: Mapping[str, Secret]) -> Blob:
         """Return the content key, sealed under each of the keys."""
-        run, own = run_of(self._party), self._party.id
+        run, own = manifest_digest_of(self._party), self._party.id
         content = self._party.vault["content"].reveal()
         sealed = [seal(key, content, _key_place(run, own, name)) for name, key in keys.items()]
         return Blob("sealed", b"".join(sealed))
@@ -146,7 +146,7 @@ class SharedKey:
             key = self._preshared_key(maker)
         else:
             key = sealing_key(party, maker, ticket["exchange"])
-        content = unseal(key, ticket["wrap"].data, _key_place(run_of(party), maker, party.id))
+        content = unseal(key, ticket["wrap"].data, _key_place(manifest_digest_of(party), maker, party.id))
         self._keep(Secret(content), ticket["bundle"])
 
     def _preshared_key(self, other: str) -> Secret:
@@ -156,7 +156,7 @@ class SharedKey:
                 f"{self._party.id} was told to seal for {other}: only other clients are sealed for"
             )
         private, public = self._party.preshared(other)
-        return pair_key(private, public, "seal", run_of(self._party))
+        return pair_key(private, public, "seal", manifest_digest_of(self._party))
 
     def _keep(self, content: Secret, bundle: Blob) -> None:
         # The bundle is the same for all and needs no hiding: in state it is one object for 20,000 parties.
@@ -179,7 +179,7 @@ class SharedKey:
         raw: bytes = party.state["bundle"].data
         content = ChaCha20Poly1305(party.vault["content"].reveal())
         try:
-            packed, found = content.decrypt(raw[:12], raw[12:], run_of(party).encode()), []
+            packed, found = content.decrypt(raw[:12], raw[12:], manifest_digest_of(party).encode()), []
         except (InvalidTag, ValueError):
             raise ProtectionError("the federation's key does not open: it was changed on its way") from None
         while packed:
@@ -188,21 +188,26 @@ class SharedKey:
             packed = packed[end:]
         return found
 
-    def fitting(self, make: Callable[[Secret], Made], read: Callable[[Made], Read]) -> tuple[int, Read]:
+    def find_key(
+        self, what: str, make: Callable[[Secret], Made], read: Callable[[Made], Read]
+    ) -> tuple[int, Read]:
         """Return the age of the newest key under which a ciphertext can be read, and what was read."""
         try:
-            return 0, read(self.cached(make))
+            return 0, read(self.cached(what, make))
         except ProtectionError as refusal:
             for age in range(1, len(self._secrets())):
                 with suppress(ProtectionError):
-                    return age, read(self.cached(make, age))
+                    return age, read(self.cached(what, make, age))
             raise refusal from None
 
-    def cached(self, make: Callable[[Secret], Made], age: int = 0) -> Made:
-        """Return what is made from the newest key, or from an older one, once per process and key."""
+    def cached(self, what: str, make: Callable[[Secret], Made], age: int = 0) -> Made:
+        """Return what is made from the newest key, or from an older one, once per process and key.
+
+        ``what`` names it: two things that are made from one key have different names.
+        """
         vault, state, cache = self._party.vault, self._party.state, self._party.cache
         content = hashlib.sha256(vault["content"].reveal()).digest() if "content" in vault else b""
-        key = (self._terms.protection, make.__qualname__, age, state.get("bundle"), content)
+        key = (self._terms.protection, what, age, state.get("bundle"), content)
         if key not in cache:
             cache[key] = make(self._secrets()[age])
         made: Made = cache[key]

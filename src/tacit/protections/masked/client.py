@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tacit.core.client import agreed_minimum, over
+from tacit.core.client import add_prefix, agreed_minimum
 from tacit.core.errors import OpeningError, ProtectionError
 from tacit.core.exposure import COORDINATOR
 from tacit.core.layout import Layout
@@ -27,7 +27,7 @@ from tacit.core.values import Blob
 from tacit.crypto.channel import NONCE, identity_secrets, new_exchange, pair_keys, place, seal, unseal
 from tacit.crypto.masking import add_masks, sign_for
 from tacit.crypto.sharing import share_vector
-from tacit.protections.keys.authenticated import AuthenticatedClient, run_of
+from tacit.protections.keys.authenticated import AuthenticatedClient, manifest_digest_of
 from tacit.protections.masked.confirming import confirm_key, confirmations, lock
 from tacit.protections.masked.neighbours import Neighbourhood, check_members, check_neighbours
 from tacit.protections.masked.wire import (
@@ -73,7 +73,7 @@ class MaskedClient(AuthenticatedClient):
         """Draw a number that places this client on the circle, and return a commitment to it."""
         number = os.urandom(KEY)
         self.party.vault["mask/number"] = Secret(number)
-        return commit("draw", run_of(self.party), self.party.id, 0, number)
+        return commit("draw", manifest_digest_of(self.party), self.party.id, 0, number)
 
     @step
     def offer(self, message: Message) -> Message:
@@ -97,7 +97,9 @@ class MaskedClient(AuthenticatedClient):
             party.state.pop(f"mask/{name}", None)
         party.vault.pop("mask/confirm", None)
         known = {"first": first, "last": first + sums - 1, "sums": sums, "clients": clients, "root": root}
-        party.state.update(over("mask/", {**known, "members": members, "revealed": number, "offer": offer}))
+        party.state.update(
+            add_prefix("mask/", {**known, "members": members, "revealed": number, "offer": offer})
+        )
         return Message(offer=Blob("public", offer))
 
     @step
@@ -111,7 +113,7 @@ class MaskedClient(AuthenticatedClient):
         party = self.party
         if "mask/names" in party.state:
             raise ProtectionError(f"{party.id} has dealt its shares already: it deals them once")
-        run, around = run_of(party), Neighbourhood.of(party, message["names"])
+        run, around = manifest_digest_of(party), Neighbourhood.of(party, message["names"])
         offers = check_neighbours(self.settings, party, around, message)
         threshold = self.settings.rules(around.clients).threshold
         secrets, commits = [], []
@@ -132,7 +134,7 @@ class MaskedClient(AuthenticatedClient):
                 sealed.append(seal(channels[name], raw, place(run, around.first, "shares", party.id, name)))
         publics = b"".join(offer.publics for offer in offers.values())
         known = {"names": message["names"], "publics": publics}
-        party.state.update(over("mask/", known))
+        party.state.update(add_prefix("mask/", known))
         return Message(shares=Blob("sealed", b"".join(sealed)), commits=Blob("public", b"".join(commits)))
 
     def _derive_channels(self, offers: Mapping[str, Offer]) -> dict[str, Secret]:
@@ -144,7 +146,7 @@ class MaskedClient(AuthenticatedClient):
             other = offer.to_bytes()
             known[index] += hash_pieces(*((own, other) if party.id < name else (other, own)))
         exchange, exchanges = party.vault.pop("mask/exchange"), [offer.exchange for offer in offers.values()]
-        keys = pair_keys(exchange, exchanges, "shares", run_of(party), known)
+        keys = pair_keys(exchange, exchanges, "shares", manifest_digest_of(party), known)
         return dict(zip(offers, keys, strict=True))
 
     # -- a sum -----------------------------------------------------------------------------------------------
@@ -163,7 +165,7 @@ class MaskedClient(AuthenticatedClient):
         partners = self._check_partners(ticket["partners"], around)
         encoding = self.settings.encoding(layout, around.clients)
         words = encoding.encode(vector)
-        own, run, call = party.vault.pop(f"mask/own/{slot}").reveal(), run_of(party), party.asked
+        own, run, call = party.vault.pop(f"mask/own/{slot}").reveal(), manifest_digest_of(party), party.asked
         publics = np.frombuffer(state["mask/publics"], np.uint8).reshape(len(around.neighbours), -1, KEY)
         keys = dict(zip(around.neighbours, publics[:, slot - around.first], strict=True))
         others = {
@@ -174,7 +176,7 @@ class MaskedClient(AuthenticatedClient):
         add_masks(words, [(Secret(own[KEY:]), 1), *pairs])
         self._forget(slot)
         known = {"slot": slot, "sum": ticket["sum"], "partners": ticket["partners"]}
-        state.update(over("mask/", known))
+        state.update(add_prefix("mask/", known))
         return Message(masked=Blob("masked", encoding.write(words, run, slot, call)))
 
     def _receive_shares(self, ticket: Mapping[str, Any], around: Neighbourhood) -> None:
@@ -184,7 +186,7 @@ class MaskedClient(AuthenticatedClient):
             if ticket.get("dealt", known) != known:
                 raise ProtectionError(f"{party.id} was handed shares of other clients than the first time")
             return
-        run, dealt = run_of(party), unpack_flags(ticket.get("dealt"), len(holders))
+        run, dealt = manifest_digest_of(party), unpack_flags(ticket.get("dealt"), len(holders))
         sealed: bytes = ticket["shares"].data
         channels = party.vault.pop("mask/channels").reveal()
         starts = range(0, len(channels), KEY)
@@ -268,13 +270,13 @@ class MaskedClient(AuthenticatedClient):
         given, taken = confirmations(keys, slot, text, party.id, around.holders, alive)
         if slot == party.state["mask/last"]:
             del party.vault["mask/confirm"]
-        where = place(run_of(party), slot, "release", party.id, COORDINATOR)
+        where = place(manifest_digest_of(party), slot, "release", party.id, COORDINATOR)
         locked = lock(released, taken, rules.threshold, where)
         return Message(shares=Blob("share", locked), confirms=Blob("public", given))
 
     # -- afterwards ------------------------------------------------------------------------------------------
 
-    def settle(self) -> None:
+    def discard_unused_keys(self) -> None:
         """Delete what was agreed on for sums that did not come."""
         self._forget(self.party.state.get("mask/last", 0) + 1)
         for name in ("exchange", "channels", "confirm", "row"):

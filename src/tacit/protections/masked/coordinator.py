@@ -94,7 +94,7 @@ class MaskedCoordinator(AuthenticatedCoordinator):
         if not self.announced:
             raise ProtectionError("masks were not agreed on: prepare the protection before the first sum")
 
-    def settle(self) -> None:
+    def discard_unused_keys(self) -> None:
         """Forget the keys and shares of sums that did not come."""
         self.batch = None
 
@@ -127,7 +127,7 @@ class MaskedCoordinator(AuthenticatedCoordinator):
         """Return a batch whose graph joins the parties asked, and those of them that are in it."""
         self._check_prepared()
         willing = [party for party in pending.parties if party not in pending.failures]
-        needed = len(pending.parties) * self.link.manifest.quorum
+        needed = self.link.transport.quorum_of(len(pending.parties))
         if self.batch is None or not self.batch.serves(willing, needed):
             pending.check(willing)
             used_up = self.batch is not None and self.batch.used == self.batch.count

@@ -74,7 +74,7 @@ class Batch:
         found = (len(left.intersection(self.holders[owner])) for owner in owners)
         return all(count == 0 or count >= self.threshold for count in found)
 
-    def serves(self, willing: Sequence[str], needed: float) -> bool:
+    def serves(self, willing: Sequence[str], needed: int) -> bool:
         """Return whether a sum is left in which enough of these parties can take part."""
         asked = self.select_dealers(willing)
         return self.used < self.count and len(asked) >= needed and self.can_mask(asked)

@@ -23,7 +23,7 @@ from tacit.core.exposure import COORDINATOR
 from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.crypto.neighbours import longest_arc
-from tacit.protections.keys.authenticated import run_of
+from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.masked.rules import Rules
 from tacit.protections.masked.wire import HASH, Flags, Offer, commit, digest_members, hash_pieces
 
@@ -182,7 +182,7 @@ def check_neighbours(
     proofs = np.frombuffer(message.get("proofs", b""), np.uint8)
     if proofs.size != found * proof_length(around.clients) * sparse:
         raise ProtectionError(f"proofs of {proofs.size} bytes: they are missing or too many")
-    run, offers = run_of(party), {}
+    run, offers = manifest_digest_of(party), {}
     for name, content, proof in zip(around.neighbours, raw, proofs.reshape(found, -1), strict=True):
         offers[name] = offer = Offer.from_bytes(content.tobytes(), around.root, around.first, around.sums)
         if not sparse:

@@ -46,9 +46,9 @@ class NoisedClient(ClientHalf):
         """Hand the ticket to the inner protection, which may find a key in it."""
         self.inner.receive(ticket)
 
-    def settle(self) -> None:
+    def discard_unused_keys(self) -> None:
         """Let the inner protection forget what it prepared for sums that never came."""
-        self.inner.settle()
+        self.inner.discard_unused_keys()
 
     def find_step(self, name: str) -> Callable[[Message], Message]:
         """Return a step of the inner protection: noise has none of its own."""

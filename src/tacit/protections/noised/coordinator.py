@@ -79,9 +79,9 @@ class NoisedCoordinator(CoordinatorHalf):
         """Let the inner protection give parties that come later their keys."""
         self.inner.admit(names)
 
-    def settle(self) -> None:
+    def discard_unused_keys(self) -> None:
         """Let the inner protection forget what it prepared for sums that never came."""
-        self.inner.settle()
+        self.inner.discard_unused_keys()
 
     def prepare(self, sums: int) -> None:
         """Size the noise so that this many sums cost the whole budget."""
@@ -135,7 +135,7 @@ class NoisedCoordinator(CoordinatorHalf):
         grid = choose_grid(settings, pending.layout, asked, budget.sums, min_clients)
         told = {ASKED: asked, SUMS: budget.sums}
         budget.charge()
-        total = self.inner.gather(pending.telling(grid.layout, told))
+        total = self.inner.gather(pending.with_fields(grid.layout, told))
         spent = BudgetSpent(pending.number, budget.epsilon, settings.epsilon, settings.delta, budget.left)
         self.link.events.emit(spent)
         return {**total, **told}

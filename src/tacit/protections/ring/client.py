@@ -16,7 +16,7 @@ from tacit.core.protection import Vector
 from tacit.core.values import Blob
 from tacit.crypto.channel import place, seal, unseal
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.protections.keys.authenticated import AuthenticatedClient, run_of, sealing_key
+from tacit.protections.keys.authenticated import AuthenticatedClient, manifest_digest_of, sealing_key
 
 if TYPE_CHECKING:
     from tacit.protections.ring import Ring
@@ -61,7 +61,7 @@ class RingClient(AuthenticatedClient):
         else:  # the next client could have the server decrypt it, while there is no other contribution in it
             running, party.vault["blinding"] = blind(key, running)
         channel = sealing_key(party, ticket["next"], ticket["next_exchange"])
-        sealed = seal(channel, running, lap.hop(run_of(party), party.id, ticket["next"]))
+        sealed = seal(channel, running, lap.hop(manifest_digest_of(party), party.id, ticket["next"]))
         return Message(hop=Blob("sealed", sealed))
 
     @step(replies="aggregate")
@@ -114,7 +114,7 @@ class RingClient(AuthenticatedClient):
         """Return the running sum that the client before sealed for this one."""
         party, before = self.party, fields["previous"]
         channel = sealing_key(party, before, fields["previous_exchange"])
-        return unseal(channel, fields["incoming"].data, lap.hop(run_of(party), before, party.id))
+        return unseal(channel, fields["incoming"].data, lap.hop(manifest_digest_of(party), before, party.id))
 
     def _public_key(self, fields: Mapping[str, Any]) -> Any:
         from tacit.crypto.paillier import PublicKey

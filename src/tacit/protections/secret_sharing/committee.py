@@ -108,7 +108,7 @@ class CommitteeCoordinator(ShareRelay):
         super().welcome(party, fields)
         self.election.welcome(party, fields)
 
-    def evidence(self, party: str) -> Mapping[str, Any]:
+    def ticket_fields(self, party: str) -> Mapping[str, Any]:
         """Return what the election can be checked with, for who has not seen it."""
         return {} if party in self.election.informed else self.election.evidence
 

@@ -40,7 +40,7 @@ from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import checked_key, sign_key
-from tacit.protections.keys.authenticated import run_of
+from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.keys.key_relay import Ask
 from tacit.protections.secret_sharing.share_round import names_from_bytes, names_to_bytes, stack_rows
 
@@ -154,7 +154,7 @@ class Voter:
 
     def commit(self) -> bytes:
         """Choose a number, and return the signed commitment to it."""
-        party, run, nonce = self._party, run_of(self._party), os.urandom(NONCE)
+        party, run, nonce = self._party, manifest_digest_of(self._party), os.urandom(NONCE)
         party.vault["nonce"] = Secret(nonce)
         return sign_key(party.identity, "commitment", party.id, run, commitment(run, party.id, nonce))
 
@@ -169,7 +169,7 @@ class Voter:
                 f"{self._draws} agreed: nobody gets to draw until the committee suits it"
             )
         self._check_ballot(names, signed)
-        nonce, run = party.vault["nonce"].reveal(), run_of(party)
+        nonce, run = party.vault["nonce"].reveal(), manifest_digest_of(party)
         own = dict(zip(names, signed, strict=True)).get(party.id)
         if own is None or own.tobytes()[-NONCE:] != commitment(run, party.id, nonce):
             raise ProtectionError(f"{party.id} does not find its own commitment among those it was shown")
@@ -181,7 +181,7 @@ class Voter:
         if list(names) != sorted(set(names)):
             raise ProtectionError("the list of commitments is not sorted, or names a client twice")
         self._check_electorate(names)
-        party, run = self._party, run_of(self._party)
+        party, run = self._party, manifest_digest_of(self._party)
         for name, row in zip(names, signed, strict=True):
             claim = ("commitment", name, party.pinned(name), row.tobytes())
             if claim not in party.cache:
@@ -201,7 +201,7 @@ class Voter:
                 f"{party.id} has no part in it"
             )
         if clients - absent > ELECTORATE:
-            run, claim = run_of(party), ("electorate", run_of(party), tuple(names))
+            run, claim = manifest_digest_of(party), ("electorate", manifest_digest_of(party), tuple(names))
             if claim not in party.cache:
                 ranks = sorted(rank(run, name) for name in party.roster)
                 party.cache[claim] = max(rank(run, name) for name in names) <= ranks[ELECTORATE + absent - 1]
@@ -220,7 +220,7 @@ class Voter:
 
     def _accept(self, evidence: Mapping[str, Any]) -> None:
         """Draw the committee again from what was revealed, and check that one's own number is in it."""
-        party, run = self._party, run_of(self._party)
+        party, run = self._party, manifest_digest_of(self._party)
         draw, names, signed = _read_ballot(evidence)
         nonces = [row.tobytes() for row in evidence["nonces"]]
         if len(nonces) != len(names):

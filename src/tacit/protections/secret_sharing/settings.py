@@ -107,5 +107,5 @@ class SecretSharing(Protection):
         )
 
 
-def _make_key(wishes: Mapping[str, Any]) -> tuple[Secret, Mapping[str, bytes]]:
+def _make_key(key_request: Mapping[str, Any]) -> tuple[Secret, Mapping[str, bytes]]:
     return Secret(os.urandom(32)), {"public": b""}

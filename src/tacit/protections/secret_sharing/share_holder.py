@@ -20,7 +20,7 @@ from tacit.core.protection import Vector
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import seal, unseal
-from tacit.protections.keys.authenticated import run_of, sealing_key
+from tacit.protections.keys.authenticated import manifest_digest_of, sealing_key
 from tacit.protections.keys.proved_totals import TAG, ProvedTotals
 from tacit.protections.keys.shared_key import SharedKeyClient
 from tacit.protections.secret_sharing.settings import SecretSharing
@@ -56,7 +56,7 @@ class ShareHolder(SharedKeyClient):
 
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Cut this party's vector into shares, and seal each for its holder; tag it, where clients open."""
-        party, share_round, run = self.party, self.read_round(ticket), run_of(self.party)
+        party, share_round, run = self.party, self.read_round(ticket), manifest_digest_of(self.party)
         summands = read_integer(ticket, "summands", 1, MOST_SUMMANDS)
         integers = self._settings.code(layout, summands).encode(vector)
         tag = {TAG: self._proved.tag(ticket, layout, integers)} if self._settings.proves(layout) else {}
@@ -97,14 +97,14 @@ class ShareHolder(SharedKeyClient):
             party.vault.pop(done, None)
         if self._settings.opens == "coordinator":
             return Message(partial=Blob("share", words_to_bytes(running)))
-        where = partial_place(run_of(party), share_round.sum_terms(dealers), index + 1)
+        where = partial_place(manifest_digest_of(party), share_round.sum_terms(dealers), index + 1)
         return Message(partial=Blob("sealed", seal(self.key.newest(), words_to_bytes(running), where)))
 
     def _unseal(
         self, share_round: ShareRound, message: Message, dealers: Sequence[str], slots: int
     ) -> Iterator[bytes]:
         party, raw, position = self.party, message["shares"].data, 0
-        index, run = share_round.holders.index(party.id), run_of(party)
+        index, run = share_round.holders.index(party.id), manifest_digest_of(party)
         for name, signed in zip(dealers, self._exchanges(message, dealers), strict=True):
             size = share_round.share_size(name, index, slots) + OVERHEAD
             if name == party.id:
@@ -154,7 +154,7 @@ class ShareHolder(SharedKeyClient):
                 f"{len(raw) // size} partial sums of {len(points)} holders, {threshold} open this "
                 "total: it stays shut"
             )
-        key, run = self.key.newest(), run_of(party)
+        key, run = self.key.newest(), manifest_digest_of(party)
         rows = [
             words_from_bytes(unseal(key, raw[i * size : (i + 1) * size], partial_place(run, total, point)))
             for i, point in enumerate(points)

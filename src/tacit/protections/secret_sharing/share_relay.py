@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tacit.core.client import over
+from tacit.core.client import add_prefix
 from tacit.core.errors import ProtectionError
 from tacit.core.layout import Layout
 from tacit.core.link import Link
@@ -52,7 +52,7 @@ class ShareRelay(AuthenticatedCoordinator):
         self._settings = settings
         self._tags: dict[str, Mapping[str, Any]] = {}  # of the vectors that were dealt last, by dealer
 
-    def evidence(self, party: str) -> Mapping[str, Any]:
+    def ticket_fields(self, party: str) -> Mapping[str, Any]:
         """Return what a party has to be told before it deals or holds."""
         return {}
 
@@ -66,7 +66,7 @@ class ShareRelay(AuthenticatedCoordinator):
         if self._settings.opens == "clients":
             self.key_relay.prepare({})
             taken = self._hand_out(self.link.parties)
-            self.link.keep_only([self.key_relay.made.maker, *taken])
+            self.link.keep_only([self.key_relay.current_key.maker, *taken])
 
     def admit(self, names: Sequence[str]) -> None:
         """Give the clients' key to those that come later."""
@@ -76,7 +76,7 @@ class ShareRelay(AuthenticatedCoordinator):
 
     def _hand_out(self, names: Sequence[str]) -> list[str]:
         """Give the clients' key to those that lack it, and return who took it."""
-        key = self.key_relay.made
+        key = self.key_relay.current_key
         lacking = [name for name in names if name in key.wraps]
         if not lacking:
             return []
@@ -85,11 +85,11 @@ class ShareRelay(AuthenticatedCoordinator):
             self.link.record_relay(sealer, name, WRAPPED + len(key.bundle.data))
         # As a ticket: who comes late opens what there was before it does anything else.
         exchange = self.channels.directory[sealer]
-        call = over("ticket/", {"bundle": key.bundle, "maker": sealer, "exchange": exchange})
+        call = add_prefix("ticket/", {"bundle": key.bundle, "maker": sealer, "exchange": exchange})
         jobs = {name: {"ticket/wrap": key.wraps[name]} for name in lacking}
         taken = [name for name, _ in self.link.ask(ShareHolder.take_key, call, jobs)]
         for name in taken:
-            self.key_relay.delivered(name)
+            self.key_relay.mark_delivered(name)
         return taken
 
     # -- a sum ---------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class ShareRelay(AuthenticatedCoordinator):
             "lap": share_round.lap,
             "summands": len(pending.parties),
         }
-        tickets = {name: self.evidence(name) for name in batch}
+        tickets = {name: self.ticket_fields(name) for name in batch}
         mail: dict[str, dict[str, bytes]] = {}
         for party, message in pending.contributions(tickets, common, batch):
             others = [name for name in holders if name != party]
@@ -167,7 +167,7 @@ class ShareRelay(AuthenticatedCoordinator):
             pieces = {dealer: shares[holder] for dealer, shares in mail.items() if dealer != holder}
             for dealer, piece in pieces.items():
                 self.link.record_relay(dealer, holder, len(piece))
-            jobs[holder] = {"shares": Blob("sealed", b"".join(pieces.values())), **self.evidence(holder)}
+            jobs[holder] = {"shares": Blob("sealed", b"".join(pieces.values())), **self.ticket_fields(holder)}
         dealers = tuple(mail)
         holding = names_to_bytes(share_round.holders)
         common = {"sum": share_round.number, "lap": share_round.lap, "holders": holding, "slots": slots}
