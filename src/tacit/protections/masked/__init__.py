@@ -26,7 +26,7 @@ from math import ceil, comb, inf, log2
 from typing import ClassVar
 
 from tacit.core.errors import ConfigError, ProtectionError
-from tacit.core.fields import BLOB, BYTES, INTEGER, Kind
+from tacit.core.fields import BLOB, BYTES, INTEGER, NAMES, Kind
 from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.party import Party
@@ -76,6 +76,7 @@ class Masked(Protection):
         **FIELD_KINDS,
         **dict.fromkeys(("first", "sums", "clients", "slot", "survivors"), INTEGER),
         **dict.fromkeys(("root", "offers", "proofs", "partners", "dealt", "alive", "list"), BYTES),
+        "members": NAMES,
         "shares": BLOB,
     }
 
