@@ -74,7 +74,7 @@ class Masked(Protection):
     field_names: ClassVar[Mapping[str, str]] = FIELD_NAMES
     field_kinds: ClassVar[Mapping[str, Kind]] = {
         **FIELD_KINDS,
-        **dict.fromkeys(("first", "sums", "clients", "slot", "survivors"), INTEGER),
+        **dict.fromkeys(("first", "sums", "slot", "survivors"), INTEGER),
         **dict.fromkeys(("root", "offers", "proofs", "partners", "dealt", "alive", "list"), BYTES),
         "members": NAMES,
         "shares": BLOB,
