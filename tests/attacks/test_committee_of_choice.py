@@ -104,7 +104,7 @@ class TestThreeOfSixteen:
             evidence, _ = elected_by(scene, others)
         monkeypatch.setattr(election, "rank", lambda run, name: b"z" if name == VICTIM else b"a")
         with pytest.raises(OpeningError, match="agreed were at least 12"):
-            Committee().at_client(scene.site(VICTIM)).voter.find_committee(evidence)
+            Committee(opens="coordinator").at_client(scene.site(VICTIM)).voter.find_committee(evidence)
 
 
 def test_min_clients_bounds_what_the_quorum_does_not(scene_of):

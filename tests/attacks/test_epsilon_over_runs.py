@@ -125,7 +125,7 @@ def test_noise_that_the_coordinator_adds_is_no_noise_of_the_site(tmp_path):
 def test_no_sum_without_noise_is_had_beside_it(tmp_path):
     coordinator = begin(sites_of(tmp_path, epsilon=8.0))
     with pytest.raises(QuorumError, match="limits epsilon: it contributes to no sum of the preparation"):
-        coordinator.round(PARTS.preparation.moments, PARTS.preparation.settle)
+        coordinator.round(PARTS.preparation.moments, PARTS.preparation.apply_moments)
 
 
 def killed_within_the_step(path, call, job, config):

@@ -22,7 +22,7 @@ STRETCH = 512
 def key_stretches(attack):
     """What clients say to eight totals, each of which would show a stretch of the key."""
     entry, _ = attack.gathered("scores")
-    key_id = attack.coordinator.protection.relay.made.public["public"]
+    key_id = attack.coordinator.protection.relay.current_key.public["public"]
     for first in range(0, DEGREE, STRETCH):
         a = np.zeros(DEGREE, np.uint64)
         a[-first % DEGREE] = 1 << 50 if first == 0 else (1 << 64) - (1 << 50)  # X^-f = -X^(N-f)

@@ -87,7 +87,7 @@ def test_the_founders_or_enough_fewer_can_be_learnt_from(attack, protection, mem
 def test_a_start_that_was_interrupted_counts(attack, monkeypatch):
     """Nobody learnt anything, but the moments of six clients were opened: those of five must not be."""
     with monkeypatch.context() as patch:
-        patch.setattr(Preparation, "settle", _power_cut, raising=True)
+        patch.setattr(Preparation, "apply_moments", _power_cut, raising=True)
         with pytest.raises(KeyboardInterrupt):
             attack(Masked(), without_one)
     with pytest.raises(OpeningError, match="differ by 1 client "):

@@ -4,6 +4,7 @@ A client tells its partial sum of a sum once, since two totals over other client
 coordinator that numbers the second one NaN got it.
 """
 
+import sys
 from math import nan
 
 import numpy as np
@@ -22,11 +23,6 @@ ROWS = dict(zip(CLIENTS, np.random.default_rng(6).uniform(-1, 1, size=(5, 4)), s
 VICTIM = "client-3"
 OTHERS = [name for name in CLIENTS if name != VICTIM]
 NO_NUMBERS = [nan, 2.0, True, "2", -1, 0, 2**63, None, (2,), b"2"]
-READERS = [
-    "tacit.core.client",
-    "tacit.core.contribution",
-    *(f"tacit.protections.secret_sharing.{name}" for name in ("shares", "committee", "share_holder")),
-]
 protections = pytest.mark.parametrize(
     "protection", [Shares(opens="coordinator"), Committee(opens="coordinator")], ids=["shares", "committee"]
 )
@@ -52,8 +48,9 @@ def second_total(scene, number):
 @protections
 def test_a_sum_without_a_number_opened_a_second_time(protection, scene_of, monkeypatch):
     """Control: numbers that are taken as they come."""
-    for module in READERS:
-        monkeypatch.setattr(f"{module}.read_integer", lambda fields, name, *limits: fields[name])
+    for name, module in list(sys.modules.items()):
+        if name.startswith("tacit.") and hasattr(module, "read_integer"):
+            monkeypatch.setattr(module, "read_integer", lambda fields, name, *limits: fields[name])
     monkeypatch.setattr("tacit.core.steps.check_fields", lambda fields, kinds: None)
     monkeypatch.setattr(Term, "__post_init__", lambda self: None)
     scene = scene_of(protection, ROWS, min_clients=3, quorum=0.5).begin()

@@ -521,7 +521,7 @@ class TestWatch:
     @pytest.fixture
     def held(self, digits):
         held = split(digits, (100, 100, 100))
-        held.kept = np.array([30, 30, 30])
+        held.holdout_sizes = np.array([30, 30, 30])
         return held
 
     @pytest.mark.parametrize("place", ["coordinator", "clients"])

@@ -221,7 +221,8 @@ def train(table, holdings):
         federation, train.told = LossyFederation(held), []
         federation.lost = lost
         events = Events(lambda _, event: train.told.append(event))
-        train.result = federation.train(method, protect=protection, events=events, min_clients=3)
+        settings = {"min_clients": 3, "min_count": 1}  # 1: no sum that counts small cells comes first
+        train.result = federation.train(method, protect=protection, events=events, **settings)
         opened = [event for event in train.told if isinstance(event, TotalOpened)]
         return [(event.contribution, event.contributors) for event in opened]
 

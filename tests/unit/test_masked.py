@@ -458,7 +458,7 @@ class TestRefusals:
     def test_of_numbers_that_are_none(self, scene_of):
         scene = self.begun(scene_of)
         common, jobs = unmask_ask(scene, 1, "client-1")
-        with pytest.raises(QuorumError, match="agreed was a whole number"):
+        with pytest.raises(QuorumError, match="not a whole number"):
             list(scene.coordinator.ask(MaskedClient.unmask, common | {"survivors": float("nan")}, jobs))
 
     def test_of_a_second_deal_offer_or_upload(self, scene_of):

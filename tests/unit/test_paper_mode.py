@@ -98,7 +98,7 @@ class TestProduct:
         method = Columns()
         coordinator = round_of(coordinator_of, method, protection)
         entry = Message.decode(coordinator.link.briefing.log[0])
-        assert "total/mapped" not in entry
+        assert "total/multiplied" not in entry
         assert np.asarray(entry["clear/seed"]).tolist() == [6.0]
         assert not coordinator.peek()["multiplied"]
 
@@ -131,7 +131,7 @@ class TestProduct:
         coordinator = round_of(coordinator_of, method, protection)
         entry = dict(Message.decode(coordinator.link.briefing.log[0]))
         site = coordinator.link.transport.engine.engine._sites.party("client-2")
-        del entry["total/mapped"]
+        del entry["total/multiplied"]
         with pytest.raises(ProtectionError, match="blob of kind product, expected was columns"):
             open_entry(coordinator.components, protection.at_client(site), coordinator.schema, entry)
 
@@ -156,7 +156,7 @@ class TestWeights:
         )
         to_clients = [raw for receiver, _, _, raw in heard if receiver != "coordinator"]
         assert not any(b"clear/factor" in raw for raw in to_clients)
-        assert any(b"total/mapped" in raw for raw in to_clients)
+        assert any(b"total/multiplied" in raw for raw in to_clients)
         assert {event.at for event in told if isinstance(event, TotalOpened)} == {"clients"}
 
 
@@ -176,7 +176,7 @@ class TestFallback:
             for _, entry in read_log(Message.decode(raw[: raw.rfind(b"TCT\1")] or raw))
         ]
         assert logs
-        assert not any("total/mapped" in Message.decode(entry) for entry in logs)
+        assert not any("total/multiplied" in Message.decode(entry) for entry in logs)
 
     @pytest.mark.parametrize("protect", ["masked", "shares", "paillier"])
     def test_other_protections_sum_m_and_solve_where_it_opens(self, table, protect, keys_once):

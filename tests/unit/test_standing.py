@@ -301,7 +301,7 @@ class TestRefusals:
             other = standing.components.protection.scheme.make_keys()[0]
             tagged = TagKey(self.key.newest())
             monkeypatch.setattr(
-                SharedKey, "cached", lambda _, make: tagged if make is TagKey else make(other)
+                SharedKey, "cached", lambda _, what, make: tagged if make is TagKey else make(other)
             )
             return protect(self, ticket, vector, layout)
 

@@ -305,7 +305,7 @@ class TestWhatCanBeAsked:
             "protection.open",
             "protection.promises",
             "preparation.moments",
-            "preparation.settle",
+            "preparation.apply_moments",
             "preparation.introduce",
             "_asdict.count",
             "__class__.mro",

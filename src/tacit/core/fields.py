@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tacit.core.errors import MessageError, MissingFieldError
+from tacit.core.numbers import MOST_CLIENTS
 from tacit.core.values import Blob
 
 Kind = tuple[str, Callable[[Any], bool]]  # in words, and whether a value is one
@@ -31,6 +32,7 @@ def _is_shape(value: Any) -> bool:
 
 
 INTEGER: Kind = "a whole number", lambda value: type(value) is int
+CLIENTS: Kind = "a number of clients", lambda value: type(value) is int and 0 <= value <= MOST_CLIENTS
 NUMBER: Kind = "a number", lambda value: type(value) in (int, float)
 FLAG: Kind = "yes or no", lambda value: type(value) is bool
 TEXT: Kind = "a text", lambda value: isinstance(value, str)
@@ -82,7 +84,7 @@ KINDS: Mapping[str, Kind] = {
     "id": TEXT,
     "sign": NUMBER,
     "accepted": TEXTS,
-    "clients": INTEGER,
+    "clients": CLIENTS,
     "changed": INTEGER,
     "in_total": BYTES,
     "lines": BYTES,

@@ -8,6 +8,7 @@ from typing import Any
 from tacit.core.errors import MessageError
 
 MOST = 1 << 62  # no counter of a run comes near to it
+MOST_CLIENTS = 1 << 20  # of a federation; what is computed from their number takes memory for each
 MOST_SUMMANDS = 1 << 32  # contributions to one total
 
 

@@ -29,7 +29,7 @@ from math import ceil
 from typing import ClassVar
 
 from tacit.core.errors import ConfigError, ProtectionError
-from tacit.core.fields import BLOB, BYTES, INTEGER, Kind
+from tacit.core.fields import BLOB, BYTES, INTEGER, NAMES, Kind
 from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.party import Party
@@ -85,8 +85,9 @@ class Masked(Protection):
     }
     field_kinds: ClassVar[Mapping[str, Kind]] = {
         **FIELD_KINDS,
-        **dict.fromkeys(("first", "sums", "clients", "slot", "survivors"), INTEGER),
-        **dict.fromkeys(("root", "offers", "proofs", "partners", "dealt", "alive", "members"), BYTES),
+        **dict.fromkeys(("first", "sums", "slot", "survivors"), INTEGER),
+        **dict.fromkeys(("root", "offers", "proofs", "partners", "dealt", "alive"), BYTES),
+        "members": NAMES,
         "shares": BLOB,
     }
 
