@@ -102,8 +102,7 @@ def adversaries(name: str) -> str:
     rows = []
     for protection in PROTECTIONS.classes.values():
         holds, says, test = cells[protection]
-        path, _, function = test.partition("::")
-        rows.append([f"`{protection}`", f"{holds}: {says}", f"[`{function}`]({path})"])
+        rows.append([f"`{protection}`", f"{holds}: {says}", f"`{test.removeprefix('tests/')}`"])
     return table(["`--protect`", "What holds", "Shown by"], rows)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import pkgutil
 import re
 import runpy
@@ -9,9 +10,11 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tacit.protections import PROTECTIONS
 from tests.quick import representatives
 
 ROOT = Path(__file__).parents[2]
@@ -122,6 +125,19 @@ def test_tables_that_follow_from_the_code_are_up_to_date(page: Path) -> None:
     """If this fails, run ``python docs/generate.py``."""
     text = page.read_text(encoding="utf-8")
     assert runpy.run_path(str(ROOT / "docs" / "generate.py"))["generate"](text) == text
+
+
+def test_every_adversary_and_protection_has_a_test() -> None:
+    """And a test that is there: the table of SECURITY.md names one for each pair."""
+    table = tomllib.loads((ROOT / "docs" / "adversaries.toml").read_text(encoding="utf-8"))
+    assert len(table) == 6
+    for adversary, part in table.items():
+        assert part["cells"].keys() == {*PROTECTIONS.classes.values()}, adversary
+        for _, _, test in part["cells"].values():
+            path, *names = test.split("::")
+            inside: Any = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+            for name in names:
+                (inside,) = [node for node in inside.body if getattr(node, "name", "") == name]
 
 
 def test_pages_show_every_promise_and_name_every_component() -> None:

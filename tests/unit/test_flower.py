@@ -287,6 +287,56 @@ class TestSecrets:
             on_grid(sites, job(protect={"name": "masked"}))
 
 
+class TestOperator:
+    """Whoever runs the SuperLink reads all that passes it, and may change it."""
+
+    @pytest.fixture(params=representatives(PROTECTIONS, "masked"))
+    def chosen(self, request, job):
+        method, more = method_for(request.param), {}
+        if request.param == "noised":
+            method, more = {**method, "rounds": 1, "rate": 1e-9}, {"prepare": {"scale": "none"}}
+        run = {"quorum": 0.6, "min_clients": 2}
+        return job(method=method, protect={"name": request.param}, run=run, **more)
+
+    def test_no_secret_passes_it(self, chosen, sites, keys_once):
+        from flwr.common.serde import message_to_proto
+
+        grid = grid_of(sites, chosen)
+        with keys_once():
+            on_grid(sites, chosen, grid)
+        seen = b"".join(message_to_proto(message).SerializeToString() for message in grid.passed)
+        secrets = []
+        for folder in map(SiteFolder, sites.values()):
+            secrets += [folder.secret.reveal(), folder.unlock.reveal()]
+            for run in folder.store.runs():
+                with folder.store.step(run, _empty(folder.name)) as party:
+                    secrets += [secret.reveal() for secret in party.vault.values()]
+        assert len(secrets) > 12
+        assert not any(secret in seen for secret in secrets)
+
+    def test_what_it_changes_is_refused(self, chosen, sites, keys_once):
+        changed = []
+
+        def change(name, message, reply):
+            call, _, _ = unpack(message.content)
+            if name != "client-2" or Message.decode(call)["$step"] != "client.contribute":
+                return reply
+            raw, _, _ = unpack(reply.content)
+            changed.append(raw)
+            return FlowerMessage(pack(raw[:-1] + bytes([raw[-1] ^ 1])), reply_to=message)
+
+        grid = grid_of(sites, chosen)
+        grid.rewrite = change
+        try:
+            with keys_once():
+                told = json.dumps(on_grid(sites, chosen, grid).result["failures"])
+        except TacitError as stopped:  # where all of few clients are needed
+            told = str(stopped)
+        assert changed
+        assert "client-2" in told
+        assert "not authentic" in told or "MessageError" in told  # a bit of the padding, say
+
+
 def _empty(name):
     from tacit.core.party import Party
 
