@@ -1,5 +1,7 @@
 """Every protected sum is the sum: over any vectors, any clients, in any order, whoever vanishes."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ from tacit.core.shared import Total
 from tacit.core.values import Blob
 from tacit.protections.ckks import CKKS
 from tacit.protections.ckks.schemes import scheme
+from tacit.protections.keys.proved_totals import ProvedTotals
 from tacit.protections.plain import Plain
 from tacit.protections.ring import Ring
 from tests.quick import examples, representatives
@@ -139,11 +142,13 @@ def test_ckks_keeps_its_promise_with_twenty_thousand_summands(scene_of, chosen):
     layout, client = scene.components.method._layout(None), protection.at_client(scene.site("client-1"))
     cipher = client.key.cached("sums", scheme(chosen).cipher)
     adder = scheme(chosen).adder(cipher.key_id)
+    slots = protection.slots(layout, 20_000)
     for one, two in zip(narrow, wide, strict=True):
-        slots = protection.slots(layout, 20_000).encode(np.concatenate([one, two]))
-        blob = cipher.encrypt(slots, bound=1.0, summands=20_000)
+        values = slots.to_values(slots.encode(np.concatenate([one, two])))
+        blob = cipher.encrypt(values, bound=1.0, summands=20_000, total=slots.reach)
         for _ in range(10):
             adder.add(blob)
-    vector = client.open({"cipher": Blob("cipher", adder.total())}, layout)
+    with mock.patch.object(ProvedTotals, "check"):  # it is about digits here, not about who contributed
+        vector = client.open({"cipher": Blob("cipher", adder.total())}, layout)
     total = Total(layout.unpack(vector), 20_000)
     assert_sums(protection, total, narrow.repeat(10, axis=0), wide.repeat(10, axis=0))
