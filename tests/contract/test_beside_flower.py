@@ -17,12 +17,14 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from tacit.core.errors import ConfigError, OpeningError, QuorumError
 from tacit.core.secret import Secret
+from tacit.crypto.channel import NONCE
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks, expand, sign_for
 from tacit.protections.masked import Masked
 from tacit.protections.masked import client as masked_client
 from tacit.protections.masked.client import MaskedClient
-from tacit.protections.masked.wire import Encoding, derive_mask_seeds, digest_names, pack_flags
+from tacit.protections.masked.confirming import CONFIRM
+from tacit.protections.masked.wire import TAG, Encoding, derive_mask_seeds, digest_names, pack_flags
 
 STEPS = OFFER, DEAL, CONTRIBUTE, UNMASK = (
     "protection.offer",
@@ -156,8 +158,8 @@ def test_both_kinds_of_shares_for_one_client_are_never_released(scene_of):
     scene.tap.lose = lambda name, party: False
     for party, first, then in (("client-1", (), {"client-2"}), ("client-3", {"client-2"}, ())):
         (reply,) = unmask(scene, party, first).values()
-        # One share for each of five clients, locked: it opens with confirmations of the same list only.
-        assert 5 * 40 < len(reply["shares"].data) < 2 * 5 * 40
+        # One share for each of five clients, sealed, after a part of the lock for each of five holders.
+        assert len(reply["shares"].data) == 5 * CONFIRM + NONCE + 5 * 40 + TAG
         with pytest.raises(QuorumError, match="gave its shares of it already"):
             unmask(scene, party, then)
 

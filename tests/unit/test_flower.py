@@ -334,7 +334,8 @@ class TestOperator:
             told = str(stopped)
         assert changed
         assert "client-2" in told
-        assert "not authentic" in told or "MessageError" in told  # a bit of the padding, say
+        # The last byte may be one that pads a field, which is looked at before the tag is.
+        assert "a message is not authentic" in told or "padding between fields is missing or not zero" in told
 
 
 def _empty(name):
