@@ -32,7 +32,6 @@ from tacit.runs.settings import Settings
 
 MARK = b"tacit checkpoint 2\n"  # then the digest of the message, and the message
 SCORES = ("accuracy", "f1", "loss", "r2", "rmse")
-DIGEST = 32  # bytes of SHA-256
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,7 @@ class Checkpoint:
         """Write the checkpoint into the run's folder."""
         settings, rounds = map(msgspec.json.encode, (self.settings.as_tables(), self.rounds))
         message = Message({"settings": settings, "rounds": rounds, **self.kept.to_message()})
-        raw = message.encode()
-        self.folder.write(CHECKPOINT, MARK + hashlib.sha256(raw).digest() + raw)
+        self.folder.write(CHECKPOINT, _with_digest(message))
 
 
 class CheckpointWriter:
@@ -95,8 +93,7 @@ class CheckpointWriter:
     def announce(self, opened: Message) -> None:
         """Write down who is in a total before it opens, once there is a checkpoint to repeat it from."""
         if (self._folder.path / CHECKPOINT).is_file():
-            raw = opened.encode()
-            self._folder.write(OPENED, hashlib.sha256(raw).digest() + raw)
+            self._folder.write(OPENED, _with_digest(opened))
 
     def finish(self) -> None:
         """Remove the checkpoint of a run that is done."""
@@ -108,7 +105,7 @@ def read_checkpoint(run: str, out: str = "runs") -> Checkpoint:
     """Find a run that was stopped, by id or folder; "latest" is the newest that has a checkpoint."""
     folder = RunFolder(_find_run(run, out))
     try:
-        message = Message.decode(_whole((folder.path / CHECKPOINT).read_bytes()))
+        message = _read(folder.path / CHECKPOINT)
         tables = msgspec.json.decode(message["settings"], type=dict[str, Any])
         rounds = msgspec.json.decode(message["rounds"], type=list[dict[str, Any]])
         settings = Settings.from_tables(tables)
@@ -119,26 +116,31 @@ def read_checkpoint(run: str, out: str = "runs") -> Checkpoint:
     return Checkpoint(folder, settings, kept, rounds)
 
 
-def _whole(raw: bytes) -> bytes:
-    """Return the message of a checkpoint, if nothing of it was changed since it was written."""
+def _with_digest(message: Message) -> bytes:
+    """Return the bytes of a message after its digest, so that any damage is noticed."""
+    raw = message.encode()
+    return MARK + hashlib.sha256(raw).digest() + raw
+
+
+def _read(file: Path) -> Message:
+    """Return the message of a file, if nothing of it was changed since it was written."""
+    raw = file.read_bytes()
     start = len(MARK) + hashlib.sha256().digest_size
     if raw[: len(MARK)] != MARK:
         earlier = "an earlier release wrote it" if raw[:3] == b"TCT" else "it is damaged"
         raise ConfigError(f"{earlier}: start the run again, or go on with the release that began it")
     if hashlib.sha256(raw[start:]).digest() != raw[len(MARK) : start]:
         raise ConfigError("it is damaged, its digest is another: put a copy back, or start the run again")
-    return raw[start:]
+    return Message.decode(raw[start:])
 
 
 def _read_opened(folder: RunFolder) -> Message:
     """Return what was announced since the checkpoint; nothing if no total has opened."""
-    if not (file := folder.path / OPENED).is_file():
-        return Message()
-    content = file.read_bytes()
-    digest, raw = content[:DIGEST], content[DIGEST:]
-    if hashlib.sha256(raw).digest() != digest:
-        raise MessageError(f"{file} is damaged: it says which totals were opened, and must be whole")
-    return Message.decode(raw)
+    file = folder.path / OPENED
+    try:
+        return _read(file) if file.is_file() else Message()
+    except (ConfigError, MessageError) as error:
+        raise ConfigError(f"{file}, which says which totals were opened: {error}") from None
 
 
 def _find_run(run: str, out: str) -> Path:
