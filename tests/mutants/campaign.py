@@ -33,7 +33,9 @@ ROOMS = {  # what is tried, by the name under which it is reported
     "crypto": ("crypto",),
     "standing": ("standing",),
     "scores": ("models/scores.py",),
-    "preparation": ("data/preparation.py", "data/agreement.py", "data/schema.py"),
+    "preparation": tuple(
+        f"data/{name}.py" for name in ("preparation", "agreement", "schema", "cells", "recoding")
+    ),
 }
 SECONDS = 60.0  # of tests that a fault has to survive, as they take without it
 CALM = ("-n", "0", "-p", "no:randomly", "-p", "no:cacheprovider", "-m", "not slow")
@@ -64,14 +66,29 @@ class TestMap:
 
     @classmethod
     def load(cls) -> TestMap:
-        """Return the map of the tests as they are, made by a session of its own if there is none."""
-        lines, times = PLACE / "coverage", PLACE / "times.xml"
-        if not (lines.exists() and times.exists()):
-            _make_map(lines, times)
+        """Return the map of the tests as they are: made by a session of its own, and added to as they change.
+
+        Where the code of the product has changed, lines have moved, and all tests run again.
+        """
+        lines, digests = PLACE / "coverage", PLACE / "digests.json"
+        now = _digests()
+        before = json.loads(digests.read_text()) if digests.exists() and lines.exists() else {}
+        changed = [path for path, digest in now.items() if before.get(path) != digest]
+        if any(path.startswith(SOURCES) for path in changed):
+            for old in PLACE.glob("times*.xml"):
+                old.unlink()
+            lines.unlink(missing_ok=True)
+            _make_map(lines, [])
+        elif chosen := [path for path in changed if Path(path).name.startswith("test_")]:
+            _make_map(lines, chosen)
+        digests.write_text(json.dumps(now))
         data = coverage.CoverageData(str(lines))
         data.read()
-        cases = ElementTree.parse(times).getroot().iter("testcase")  # our own file
-        return cls(data, {f"{c.get('classname')}.{c.get('name')}": float(c.get("time", 0)) for c in cases})
+        seconds = {}
+        for path in sorted(PLACE.glob("times*.xml")):
+            for case in ElementTree.parse(path).getroot().iter("testcase"):  # our own file
+                seconds[f"{case.get('classname')}.{case.get('name')}"] = float(case.get("time", 0))
+        return cls(data, seconds)
 
     @cached_property
     def _contexts(self) -> dict[str, dict[int, list[str]]]:
@@ -99,14 +116,25 @@ class TestMap:
         )
 
 
-def _make_map(lines: Path, times: Path) -> None:
-    command = [sys.executable, "-m", "pytest", "-n", "2", "-m", "not slow", "--cov=src/tacit"]
-    command += ["--cov-context=test", "--cov-report=", f"--junitxml={times}"]
+def _digests() -> dict[str, str]:
+    """Return a digest of every file of the product and of its tests."""
+    paths = sorted([*(ROOT / SOURCES).rglob("*.py"), *(ROOT / "tests").rglob("*.py")])
+    return {str(path.relative_to(ROOT)): sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+def _make_map(lines: Path, chosen: Sequence[str]) -> None:
+    """Note which lines the tests of these files run, of all if none are given, and how long each takes."""
+    times = PLACE / f"times{len(list(PLACE.glob('times*.xml')))}.xml"
+    command = [sys.executable, "-m", "pytest", *chosen, "-n", "2", "-m", "not slow", "--cov=src/tacit"]
+    command += ["--cov-context=test", "--cov-append", "--cov-report=", f"--junitxml={times}"]
     subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "COVERAGE_FILE": str(lines)})
 
 
 class Campaign:
-    """Tries faults in copies of the working tree, and remembers what came of each."""
+    """Tries faults in copies of the working tree, and remembers what came of each.
+
+    What survived is tried again once tests that run its line were added or changed.
+    """
 
     def __init__(self, workers: int) -> None:
         PLACE.mkdir(exist_ok=True)
@@ -116,35 +144,42 @@ class Campaign:
             self._trees.put(_copy_tree(PLACE / f"tree-{number}"))
         self._workers = workers
         self._results = PLACE / "results.jsonl"
+        self._digests = _digests()
         self.known = self._read()
 
-    def _read(self) -> dict[str, str]:
+    def _read(self) -> dict[str, tuple[str, str]]:
         if not self._results.exists():
             return {}
         lines = (json.loads(line) for line in self._results.read_text().splitlines())
-        return {line["id"]: line["outcome"] for line in lines}
+        return {line["id"]: (line["outcome"], line["tests"]) for line in lines}
 
     def run(self, mutants: Sequence[Mutant]) -> Iterator[tuple[Mutant, str]]:
         """Return what came of each fault: killed (by which test), survived, or no test runs its line."""
         with ThreadPoolExecutor(self._workers) as pool:
-            for mutant, outcome in zip(mutants, pool.map(self._outcome, mutants), strict=True):
-                if mutant.id not in self.known:
-                    self.known[mutant.id] = outcome
+            for mutant, found in zip(mutants, pool.map(self._outcome, mutants), strict=True):
+                outcome, tests = found
+                if self.known.get(mutant.id) != found:
+                    self.known[mutant.id] = found
                     with self._results.open("a") as file:
-                        file.write(json.dumps({"id": mutant.id, "outcome": outcome}) + "\n")
+                        file.write(json.dumps({"id": mutant.id, "outcome": outcome, "tests": tests}) + "\n")
                 yield mutant, outcome
 
-    def _outcome(self, mutant: Mutant) -> str:
-        if (known := self.known.get(mutant.id)) is not None:
-            return known
-        if not (tests := self.tests.tests_of(mutant)):
-            return "no test runs this line"
+    def _outcome(self, mutant: Mutant) -> tuple[str, str]:
+        """Return what comes of a fault, and a digest of the tests by which that was found."""
+        tests = self.tests.tests_of(mutant)
+        files = "".join(self._digests.get(path, "") for path in sorted({t.partition("::")[0] for t in tests}))
+        digest = sha256(files.encode()).hexdigest()[:16]
+        known, by = self.known.get(mutant.id, ("", ""))
+        if known.startswith("killed") or (known and by == digest):
+            return known, by
+        if not tests:
+            return "no test runs this line", digest
         tree = self._trees.get()
         path = tree / SOURCES / mutant.path
         source = path.read_text()
         try:
             path.write_text(mutant.apply(source))
-            return _run_tests(tree, tests)
+            return _run_tests(tree, tests), digest
         finally:
             path.write_text(source)
             self._trees.put(tree)
