@@ -262,7 +262,9 @@ def open_entry(
     fields = {**layout.unpack(opened), **strip_prefix("clear/", entry)}
     error = components.protection.error(layout, contributors, total)
     exact = components.protection.promises.precision == 0
-    return Total(fields, contributors, error, claim is None and bool(total.get("multiplied")), exact)
+    multiplied = claim is None and bool(total.get("multiplied"))
+    noise = opener.measure_noise(total, layout, contributors)
+    return Total(fields, contributors, error, multiplied, exact, noise)
 
 
 def layout_of(part: object, contribution: str, schema: Any, cache: dict[Any, Any] | None = None) -> Layout:

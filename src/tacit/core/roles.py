@@ -46,6 +46,10 @@ class LearningMethod(Described, Protocol):
         """How many sums :meth:`train` forms."""
 
     @property
+    def budget_parts(self) -> int:
+        """How many equal parts of a privacy budget they take, if noise is added to them."""
+
+    @property
     def round_sums(self) -> int:
         """How many of them at the most between two marks."""
 
@@ -129,6 +133,9 @@ class DataPreparation(Described, Protocol):
     @property
     def sums(self) -> int:
         """How many sums :meth:`train` forms."""
+
+    def count_sums(self, method: Any, protection: Protection) -> int:
+        """Return how many sums :meth:`train` forms for a method under a protection."""
 
     def is_needless_for(self, method: Any) -> bool:
         """Return whether nothing has to be agreed for a method."""

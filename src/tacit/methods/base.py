@@ -78,6 +78,14 @@ class Method(Component):
     # Whether clients contribute what follows from a model that is sent to them, round after round.
     learns_from_models: ClassVar[bool] = False
 
+    # Names of the contributions that it forms where noise is added to sums; None: all of them.
+    noisy_contributions: ClassVar[tuple[str, ...] | None] = None
+
+    @property
+    def budget_parts(self) -> int:
+        """How many equal parts of a privacy budget :meth:`train` takes; by default one for each sum."""
+        return self.sums
+
     @property
     def standing(self) -> tuple[str, str] | None:
         """Names of contribution and apply if it learns from one sum, which may grow and shrink later."""

@@ -19,6 +19,7 @@ from tacit.protections.noised.grid import (
     accounted_delta,
     choose_grid,
     find_unfit,
+    measure_noise,
     needed_parts,
     noise_multiplier,
     open_total,
@@ -84,10 +85,11 @@ class NoisedCoordinator(CoordinatorHalf):
         self.inner.discard_unused_keys()
 
     def prepare(self, sums: int) -> None:
-        """Size the noise so that this many sums cost the whole budget."""
+        """Size the noise so that this many sums, or parts of the budget, cost the whole of it."""
         settings, link = self._settings, self.link
-        if reason := settings.incompatibility(link.components.method):
-            raise ConfigError(f"{settings.name} cannot protect {link.components.method.name}: {reason}")
+        method = link.components.method
+        if reason := settings.incompatibility(method, link.schema):
+            raise ConfigError(f"{settings.name} cannot protect {method.name}: {reason}")
         if self.budget is not None:
             raise ProtectionError("the noise of this run is sized already: its budget is for the whole run")
         sums, least = max(1, sums), settings.min_contributions(link.manifest.min_clients)
@@ -98,9 +100,11 @@ class NoisedCoordinator(CoordinatorHalf):
             )
         multiplier = noise_multiplier(settings, sums)
         self.budget = Budget(sums, multiplier, settings.epsilon, Accountant(accounted_delta(settings)))
-        deviation, adding = multiplier * settings.clip, link.manifest.quorum * len(link.parties)
-        epsilon = f"epsilon {settings.epsilon:g} in all"
-        text = f"noise of {deviation:.3g} a value in each of {sums} sums, for {epsilon}"
+        adding, epsilon = link.manifest.quorum * len(link.parties), f"epsilon {settings.epsilon:g} in all"
+        text = f"noise of {multiplier * settings.clip:.3g} a value in each of {sums} sums, for {epsilon}"
+        if settings.unit == "row":
+            text = f"noise of {multiplier:.3g} times what a row brings, over √k in a sum that takes k of "
+            text += f"{sums} parts of the budget, for {epsilon} for any row"
         if settings.where == "distributed" and adding >= 2 * least:
             text += (
                 f" if {least} clients add it, and {adding:.0f} will: a larger min_clients means less noise"
@@ -126,15 +130,15 @@ class NoisedCoordinator(CoordinatorHalf):
 
     def gather(self, pending: PendingSum) -> Mapping[str, Any]:
         """Charge the budget, then let the inner protection gather."""
-        if reason := find_unfit(pending.contribution, pending.layout):
-            raise ProtectionError(reason)
         settings, budget = self._settings, self.budget
+        if reason := find_unfit(settings, pending.contribution, pending.layout):
+            raise ProtectionError(reason)
         if budget is None:
             raise ProtectionError("the noise was not sized: prepare the protection before the first sum")
         asked, min_clients = len(pending.parties), self.link.manifest.min_clients
         grid = choose_grid(settings, pending.layout, asked, budget.sums, min_clients)
         told = {ASKED: asked, SUMS: budget.sums}
-        budget.charge()
+        budget.charge(pending.layout.parts)
         total = self.inner.gather(pending.with_fields(grid.layout, told))
         spent = BudgetSpent(pending.number, budget.epsilon, settings.epsilon, settings.delta, budget.left)
         self.link.events.emit(spent)
@@ -149,3 +153,7 @@ class NoisedCoordinator(CoordinatorHalf):
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Open, round to the grid, and add the noise if it is the coordinator's to add."""
         return open_total(self._settings, self.inner, total, layout, self.link.manifest.min_clients)
+
+    def measure_noise(self, total: Mapping[str, Any], layout: Layout, contributions: int) -> float:
+        """Return the standard deviation of the noise in each value."""
+        return measure_noise(self._settings, total, layout, contributions, self.link.manifest.min_clients)
