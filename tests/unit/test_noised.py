@@ -17,6 +17,7 @@ from tacit.crypto.accounting import LARGE_ORDERS, ORDERS, sigma_for
 from tacit.data.preparation import Preparation
 from tacit.federation import Federation
 from tacit.methods.base import Method
+from tacit.methods.ensemble import FedHEONNEnsemble
 from tacit.methods.fedheonn import FedHEONN
 from tacit.protections.noised import Noised
 from tacit.protections.noised import client as module
@@ -318,16 +319,17 @@ class TestRefusals:
             ("sealed", "terms needs 'gram' to about 2^-40 of its bound, and noise of any epsilon"),
         ],
     )
-    def test_fedheonn_whose_terms_bear_no_noise(self, mode, said, chosen, table):
+    def test_an_ensemble_whose_terms_bear_no_noise(self, mode, said, chosen, table):
         federation = Federation.embedded(table, clients=4, test=None)
         with pytest.raises(ConfigError, match=re.escape(said)):
-            federation.train(FedHEONN(mode=mode), protect=Noised(**chosen))
+            federation.train(FedHEONNEnsemble(mode=mode), protect=Noised(**chosen))
 
     def test_a_layout_that_hid_its_clear_field(self, coordinator_of):
+        told = []
+
         class Sly(Method):
             def _layout(self, schema):
-                beside = [] if schema.features == 1 else [Field("beside", (1,), clear=True)]
-                return Layout(Field("vector", (1,)), *beside)
+                return Layout(Field("vector", (1,)), *told)
 
             @contribution(_layout, revealed=True)
             def vector(self, party, shared):
@@ -337,6 +339,7 @@ class TestRefusals:
         coordinator = coordinator_of(method, protection, subscriber=lambda number, event: seen.append(event))
         coordinator.enrol()
         coordinator.protection.prepare(1)
+        told.append(Field("beside", (1,), clear=True))
         with pytest.raises(ProtectionError, match="vector sends 'beside' in the clear"):
             coordinator.reveal(method.vector)
         party = coordinator.link.transport.engine.engine._sites.party("client-1")

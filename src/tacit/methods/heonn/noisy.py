@@ -10,13 +10,14 @@ noise on them is all the noise there is, in one round. What a row x, of length a
 
 Every target of a classifier is one of two numbers, so that XᵀFFX, m and the column of the bias follow from
 these: nothing is released twice. If f' differs between the two, xxᵀ travels for each class, and again a row
-is in one only. In a regression, which must be linear here, 1 and the target stand for the class. The three are
-weighted by 1, 1.5 and ½ (measured), and divided so that all that a row brings has a norm of at most 1: this
-is what the protection adds noise to.
+is in one only. In a regression, which must be linear here, 1 and the target stand for the class. The three
+are weighted by 1, 1.5 and ½ (measured), and divided so that all that a row brings has a norm of at most 1:
+this is what the protection adds noise to.
 
 Whoever opens the total takes off the mean, sets negative eigenvalues of XᵀX to zero, and raises all by λ:
-half of the norm that a symmetric matrix of such noise has, or ``lam`` if that is more. AdaSSP spends a third
-of its budget on the least eigenvalue, for a λ that a proof can rest on; this one follows from the noise alone.
+half of the norm that a symmetric matrix of such noise has, or ``lam`` if that is more. AdaSSP spends a
+third of its budget on the least eigenvalue, for a λ that a proof can rest on; this one follows from the
+noise alone.
 """
 
 from __future__ import annotations
