@@ -64,6 +64,9 @@ class LearningMethod(Described, Protocol):
     def check(self, schema: Any) -> None:
         """Refuse a task that cannot be learnt."""
 
+    def check_noisy(self, schema: Any) -> None:
+        """Refuse a task that cannot be learnt where noise is added to sums."""
+
     def train(self, coordinator: Coordinator) -> None:
         """Train the method: form its sums and apply their totals."""
 

@@ -99,6 +99,9 @@ class Method(Component):
         """Refuse a schema that this method cannot learn."""
         self.check_task(schema.task)
 
+    def check_noisy(self, schema: Schema) -> None:
+        """Refuse a schema that this method cannot learn where noise is added to sums."""
+
     def check_task(self, task: str) -> None:
         """Refuse a task that this method cannot learn."""
         if task not in self.tasks:

@@ -57,13 +57,16 @@ class NoisySums:
         if not 0 < self.row_norm < inf:
             raise ConfigError(f"row_norm is {self.row_norm}: the longest norm of a row is a number above 0")
 
-    def layout(self, schema: Schema, features: int, grams: int) -> Layout:
-        """Return the layout of a client's sums; refuse what cannot be learnt from them."""
+    def check(self, schema: Schema) -> None:
+        """Refuse what cannot be learnt from such sums."""
         if schema.task == "regression" and self.activation != "linear":
             raise ConfigError(
-                f"activation = '{self.activation}' weights each row of a regression by its target, and what "
-                "a row brings has no bound then: set activation = 'linear' to learn with noise"
+                f"activation = '{self.activation}' weights each row of a regression by its target, and sums "
+                "with noise hold no such weights: set activation = 'linear' to learn with noise"
             )
+
+    def layout(self, schema: Schema, features: int, grams: int) -> Layout:
+        """Return the layout of a client's sums."""
         groups = _count_groups(schema)
         return Layout(
             Field("gram", (grams, features * (features + 1) // 2)),

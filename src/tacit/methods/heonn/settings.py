@@ -78,6 +78,10 @@ class Settings(Method):
         """What travels where noise is added, and how it is solved."""
         return NoisySums(self.lam, self.activation, self.row_norm)
 
+    def check_noisy(self, schema: Schema) -> None:
+        """Refuse a regression that is not linear."""
+        self.noisy_sums.check(schema)
+
     @property
     def budget_parts(self) -> int:
         """Most of a privacy budget: the preparation needs less."""

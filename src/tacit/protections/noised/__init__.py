@@ -154,7 +154,7 @@ class Noised(Protection):
             warnings=warnings,
         )
 
-    def incompatibility(self, method: Described, schema: Schema | None = None) -> str | None:
+    def incompatibility(self, method: Described) -> str | None:
         """Refuse central noise where clients open, fields that cannot have noise, and what ``inner`` does."""
         if self.where == "central" and self.opens == "clients":
             return (
@@ -162,12 +162,12 @@ class Noised(Protection):
                 "would have to draw its own and replicas would differ: set where = 'distributed'"
             )
         # Which fields there are does not depend on the data, so the smallest schema shows them.
-        known = schema or Schema((Column("x"),), method.tasks[0], ("no", "yes"), ("y",))  # type: ignore[attr-defined]
+        schema = Schema((Column("x"),), method.tasks[0], ("no", "yes"), ("y",))  # type: ignore[attr-defined]
         for name in getattr(method, "noisy_contributions", None) or dir(type(method)):
             mark = getattr(getattr(type(method), name, None), "tacit", None)
             if not isinstance(mark, Mark) or mark.kind != "contribution" or not mark.layout:
                 continue
-            if reason := find_unfit(self, name, mark.layout(method, known)):
+            if reason := find_unfit(self, name, mark.layout(method, schema)):
                 return reason
         return self.inner_protection.incompatibility(method)
 

@@ -88,8 +88,9 @@ class NoisedCoordinator(CoordinatorHalf):
         """Size the noise so that this many sums, or parts of the budget, cost the whole of it."""
         settings, link = self._settings, self.link
         method = link.components.method
-        if reason := settings.incompatibility(method, link.schema):
+        if reason := settings.incompatibility(method):
             raise ConfigError(f"{settings.name} cannot protect {method.name}: {reason}")
+        method.check_noisy(link.schema)
         if self.budget is not None:
             raise ProtectionError("the noise of this run is sized already: its budget is for the whole run")
         sums, least = max(1, sums), settings.min_contributions(link.manifest.min_clients)
