@@ -268,12 +268,13 @@ class TestBudget:
             ("row", PARTS, 10),
         ]
 
-    def test_a_client_gives_no_more_parts_than_were_announced(self, many: Federation) -> None:
+    def test_a_client_gives_no_more_parts_than_were_announced(self) -> None:
         party = party_of(table_of())
         party.state["noised"] = (10, 3, 1)
         half = Noised(unit="row", where="central").at_client(party)
         layout = Layout(Field("vector", (1,)), row_norm=1.0, parts=8)
-        party.state["manifest"] = {}
+        with pytest.raises(ProtectionError, match="nothing bounds what a single row brings to contribution"):
+            half.protect({}, np.zeros(1), Layout(Field("vector", (1,))))
         with pytest.raises(ProtectionError, match="the privacy budget is spent"):
             half._count_sum(2, 10, layout.parts)
         assert half._count_sum(2, 10, 7) is None
@@ -368,8 +369,17 @@ class TestRefusals:
         federation = Federation.embedded(table, clients=4, test=None)
         opened: list[object] = []
         events = Events(lambda n, event: opened.append(event) if isinstance(event, TotalOpened) else None)
-        with pytest.raises(ConfigError, match="set activation = 'linear' to learn with noise"):
+        with pytest.raises(ConfigError, match="noised cannot protect fedheonn: activation = 'softplus'"):
             federation.train(FedHEONN(activation="softplus"), protect=Noised(unit="row"), events=events)
+        assert not opened
+
+    def test_to_hide_one_of_few_clients(self, many: Federation) -> None:
+        opened: list[object] = []
+        events = Events(lambda n, event: opened.append(event) if isinstance(event, TotalOpened) else None)
+        with pytest.raises(
+            ConfigError, match="the noise that hides a client exceeds what 12 of them bring, "
+        ):
+            many.train(FedHEONN(), protect=Noised(epsilon=1.0), events=events)
         assert not opened
 
     @pytest.mark.parametrize("norm", [0.0, -1.0, float("nan"), float("inf")])

@@ -64,8 +64,8 @@ class LearningMethod(Described, Protocol):
     def check(self, schema: Any) -> None:
         """Refuse a task that cannot be learnt."""
 
-    def check_noisy(self, schema: Any) -> None:
-        """Refuse a task that cannot be learnt where noise is added to sums."""
+    def find_hopeless(self, schema: Any, clients: float, noise: float) -> str | None:
+        """Return why nothing can be learnt from sums with noise, if that is known beforehand."""
 
     def train(self, coordinator: Coordinator) -> None:
         """Train the method: form its sums and apply their totals."""

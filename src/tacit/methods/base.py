@@ -99,8 +99,13 @@ class Method(Component):
         """Refuse a schema that this method cannot learn."""
         self.check_task(schema.task)
 
-    def check_noisy(self, schema: Schema) -> None:
-        """Refuse a schema that this method cannot learn where noise is added to sums."""
+    def find_hopeless(self, schema: Schema, clients: float, noise: float) -> str | None:
+        """Return why nothing can be learnt from sums with noise, if that is known beforehand.
+
+        ``clients`` bring at most 1 each, or any amount if single rows are hidden (infinite); ``noise`` is the
+        deviation in a sum that takes one part of the budget.
+        """
+        return None
 
     def check_task(self, task: str) -> None:
         """Refuse a task that this method cannot learn."""

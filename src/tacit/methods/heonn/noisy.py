@@ -57,13 +57,21 @@ class NoisySums:
         if not 0 < self.row_norm < inf:
             raise ConfigError(f"row_norm is {self.row_norm}: the longest norm of a row is a number above 0")
 
-    def check(self, schema: Schema) -> None:
-        """Refuse what cannot be learnt from such sums."""
+    def find_hopeless(self, schema: Schema, clients: float, noise: float) -> str | None:
+        """Return why nothing can be learnt from such sums, if that is known beforehand."""
         if schema.task == "regression" and self.activation != "linear":
-            raise ConfigError(
+            return (
                 f"activation = '{self.activation}' weights each row of a regression by its target, and sums "
-                "with noise hold no such weights: set activation = 'linear' to learn with noise"
+                "with noise hold no such weights: set activation = 'linear'"
             )
+        squares, _ = self._coefficients(schema)
+        needed = max(_least_rows(square, noise / np.sqrt(PARTS)) for square in squares)
+        if clients < needed:
+            return (
+                f"the noise that hides a client exceeds what {clients:.0f} of them bring, {needed:.0f} are "
+                "needed: raise epsilon, or hide single rows with unit = 'row'"
+            )
+        return None
 
     def layout(self, schema: Schema, features: int, grams: int) -> Layout:
         """Return the layout of a client's sums."""
@@ -102,8 +110,8 @@ class NoisySums:
         noise, weights = total.noise / PRODUCTS, []
         for square, target in zip(squares, targets, strict=True):
             share = square if len(gram) > 1 else np.ones(1)
-            rows, certain = counts @ square, CERTAIN * np.linalg.norm(square) * total.noise / COUNTS
-            if not rows > certain:
+            rows = counts @ square
+            if not rows > _least_rows(square, total.noise):
                 raise DataError(
                     "the noise is larger than what all clients bring together, and nothing can be learnt: "
                     "raise epsilon, or have more rows; to hide whole clients (unit = 'client'), more clients"
@@ -151,6 +159,11 @@ def group_rows(table: Table, shared: Shared) -> Matrix:
         targets = (targets - shared["target_centre"]) / shared["target_spread"]
     cut = np.clip(targets, -LARGEST_TARGET, LARGEST_TARGET)
     return np.concatenate([np.ones((len(cut), 1)), cut], axis=1) / _target_scale(schema)
+
+
+def _least_rows(square: Matrix, noise: float) -> float:
+    """Return how many rows an output needs, so that they are more than noise."""
+    return float(CERTAIN * np.linalg.norm(square) * noise / COUNTS)
 
 
 def _count_groups(schema: Schema) -> int:

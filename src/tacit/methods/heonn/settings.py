@@ -78,9 +78,9 @@ class Settings(Method):
         """What travels where noise is added, and how it is solved."""
         return NoisySums(self.lam, self.activation, self.row_norm)
 
-    def check_noisy(self, schema: Schema) -> None:
-        """Refuse a regression that is not linear."""
-        self.noisy_sums.check(schema)
+    def find_hopeless(self, schema: Schema, clients: float, noise: float) -> str | None:
+        """Refuse a regression that is not linear, and to hide one of few clients."""
+        return self.noisy_sums.find_hopeless(schema, clients, noise)
 
     @property
     def budget_parts(self) -> int:

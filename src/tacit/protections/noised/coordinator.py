@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf, sqrt
 from typing import TYPE_CHECKING, Any
 
 from tacit.core.errors import ConfigError, ProtectionError
@@ -88,20 +89,24 @@ class NoisedCoordinator(CoordinatorHalf):
         """Size the noise so that this many sums, or parts of the budget, cost the whole of it."""
         settings, link = self._settings, self.link
         method = link.components.method
+        refused = f"{settings.name} cannot protect {method.name}: "
         if reason := settings.incompatibility(method):
-            raise ConfigError(f"{settings.name} cannot protect {method.name}: {reason}")
-        method.check_noisy(link.schema)
+            raise ConfigError(refused + reason)
         if self.budget is not None:
             raise ProtectionError("the noise of this run is sized already: its budget is for the whole run")
         sums, least = max(1, sums), settings.min_contributions(link.manifest.min_clients)
-        if needed_parts(settings, least) < 1:
+        if (needed := needed_parts(settings, least)) < 1:
             raise ConfigError(
                 f"totals open over {least} clients, of which {settings.colluding} may know their parts of "
                 f"the noise: set min_clients to {settings.colluding + 1} or more, the more the less noise"
             )
-        multiplier = noise_multiplier(settings, sums)
+        multiplier, clients = noise_multiplier(settings, sums), len(link.parties)
+        noise = multiplier * sqrt(clients / needed if settings.where == "distributed" else 1)
+        brought = clients if settings.unit == "client" else inf
+        if reason := method.find_hopeless(link.schema, brought, noise):
+            raise ConfigError(refused + reason)
         self.budget = Budget(sums, multiplier, settings.epsilon, Accountant(accounted_delta(settings)))
-        adding, epsilon = link.manifest.quorum * len(link.parties), f"epsilon {settings.epsilon:g} in all"
+        adding, epsilon = link.manifest.quorum * clients, f"epsilon {settings.epsilon:g} in all"
         text = f"noise of {multiplier * settings.clip:.3g} a value in each of {sums} sums, for {epsilon}"
         if settings.unit == "row":
             text = f"noise of {multiplier:.3g} times what a row brings, over √k in a sum that takes k of "
