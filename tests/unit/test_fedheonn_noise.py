@@ -24,6 +24,8 @@ from tacit.data.table import Column
 from tacit.methods.fedavg import FedAvg
 from tacit.methods.heonn.exchange import invert_targets
 from tacit.methods.heonn.noisy import PARTS, NoisySums, group_rows
+from tacit.models.files import load_model
+from tacit.models.onnx_export import to_onnx
 from tacit.protections.noised import Noised
 from tacit.protections.noised.grid import TAIL_SHARE, choose_grid
 
@@ -59,6 +61,12 @@ def schema_of(table: Table) -> Schema:
 
 def party_of(table: Table) -> Party:
     return Party("client-1", lambda: table, Secret(b"s" * 32))
+
+
+def rows_of(federation: Federation, values: np.ndarray) -> np.ndarray:
+    """The same rows with words in place of their codes."""
+    words = np.array(federation.test.columns[3].categories)
+    return np.column_stack([values[:, :3].astype(object), words[values[:, 3].astype(int)]])
 
 
 @pytest.fixture(scope="module")
@@ -301,6 +309,19 @@ class TestLearning:
         method = FedHEONN(activation="linear", row_norm=3.0)
         protection = Noised(epsilon=2.0, unit="row")
         assert federation.train(method, protect=protection).model.scores(federation.test)["r2"] > 0.75
+
+    def test_rows_are_shortened_wherever_the_model_predicts(self, many: Federation, tmp_path) -> None:
+        model = many.train(FedHEONN(row_norm=0.7), protect=Noised(epsilon=8.0, unit="row")).model
+        rows = np.array(many.test.values[:50])
+        rows[0, :3] *= 1e6
+        expected = model.predict_proba(rows_of(many, rows))
+        prepared = model.inputs.matrix(model.inputs.table_of(rows_of(many, rows)))
+        assert np.linalg.norm(prepared, axis=1) == pytest.approx(0.7)
+        saved = load_model(model.save(tmp_path / "model.safetensors"))
+        assert (saved.predict_proba(rows_of(many, rows)) == expected).all()
+        runtime = pytest.importorskip("onnxruntime")
+        (found,) = runtime.InferenceSession(to_onnx(model)).run(["probabilities"], {"rows": rows})
+        assert found == pytest.approx(expected, abs=1e-9)
 
     def test_a_random_layer(self, many: Federation) -> None:
         method = FedHEONN(hidden=10, folds=0)

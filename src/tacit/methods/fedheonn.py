@@ -83,8 +83,8 @@ class FedHEONN(Settings):
     finalists : int
         Let the best of these decide by accuracy on the first fold: one more protected sum.
     row_norm : float
-        Under noise, the longest norm of a prepared row; longer ones are shortened. The noise does not depend
-        on it: what a row brings is divided by it.
+        Under noise, the longest norm of a prepared row; longer ones are shortened, and those to predict for,
+        too. The noise does not grow with it: what a row brings is divided by it.
 
     Examples
     --------
@@ -202,8 +202,9 @@ class FedHEONN(Settings):
 
     @apply
     def solve_noisy(self, total: Total, shared: Shared) -> Shared:
-        """Return the weights from sums with noise."""
-        return shared | self.noisy_sums.solve(total, shared)
+        """Return the weights from sums with noise; rows that are predicted for are shortened as well."""
+        longest = {} if self.hidden else {"longest": np.array([self.row_norm])}
+        return shared | self.noisy_sums.solve(total, shared) | longest
 
     @apply
     def choose(self, total: Total, shared: Shared) -> Shared:

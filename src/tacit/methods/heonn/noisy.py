@@ -14,10 +14,10 @@ is in one only. In a regression, which must be linear here, 1 and the target sta
 are weighted by 1, 1.5 and ½ (measured), and divided so that all that a row brings has a norm of at most 1:
 this is what the protection adds noise to.
 
-Whoever opens the total takes off the mean, sets negative eigenvalues of XᵀX to zero, and raises all by λ:
-half of the norm that a symmetric matrix of such noise has, or ``lam`` if that is more. AdaSSP spends a
-third of its budget on the least eigenvalue, for a λ that a proof can rest on; this one follows from the
-noise alone.
+Whoever opens the total takes off the mean, sets negative eigenvalues of XᵀX to zero, and raises all by λ: a
+third of the norm that a symmetric matrix of such noise has, or ``lam`` if that is more. AdaSSP spends a
+third of its budget on the least eigenvalue, for a λ that a proof can rest on; this one costs nothing. The
+model shortens rows in the same way before it predicts: it was learnt from such.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import numpy as np
 from tacit.core.errors import ConfigError, DataError
 from tacit.core.layout import Field, Layout
 from tacit.core.shared import Shared, Total
+from tacit.data.inputs import shorten_rows
 from tacit.data.schema import Schema
 from tacit.data.table import Table
 from tacit.methods.heonn.exchange import invert_class_targets
@@ -41,7 +42,7 @@ WEIGHTS = np.array([1.0, 1.5, 0.5])  # of products, sums and counts
 NORM = float(np.linalg.norm(WEIGHTS))
 PRODUCTS, SUMS, COUNTS = WEIGHTS / NORM
 LARGEST_TARGET = 2.0  # of a regression, in spreads: larger ones are cut
-RIDGE = 0.7  # λ over deviation × √features: the norm of such noise is √2 times that
+RIDGE = 0.5  # λ over deviation × √features; the norm of such noise is √2 of that
 CERTAIN = 3.0  # standard deviations of the noise that the number of rows must exceed
 
 
@@ -88,9 +89,7 @@ class NoisySums:
 
     def terms(self, X: Matrix, groups: Matrix, grams: int) -> dict[str, Any]:
         """Return the sums over a client's rows."""
-        with np.errstate(over="ignore"):  # a row of infinite length becomes one of zeros
-            lengths = np.linalg.norm(X, axis=1, keepdims=True) / self.row_norm
-        X = X / (self.row_norm * np.maximum(lengths, 1.0))
+        X = shorten_rows(X, self.row_norm) / self.row_norm
         members = [groups[:, which] > 0 for which in range(grams)] if grams > 1 else [slice(None)]
         gram = np.stack([upper(X[rows].T @ X[rows]) for rows in members])
         return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
+from math import inf, sqrt
 from typing import Literal
 
 import numpy as np
@@ -40,7 +40,7 @@ class Settings(Method):
     lams: tuple[float, ...] = ()
     folds: int | None = None
     finalists: int = 0
-    row_norm: float = 1.0
+    row_norm: float = 2.0
 
     def __post_init__(self) -> None:
         for lam in (self.lam, *self.lams):
@@ -62,7 +62,7 @@ class Settings(Method):
             raise ConfigError("lams are to be chosen from by cross-validation: set folds to 3, say")
         if self.finalists < 0 or (self.finalists and not self.selection.folds):
             raise ConfigError(f"finalists is {self.finalists}: they come out of cross-validation, set folds")
-        self.noisy_sums  # noqa: B018  # refuses a norm that is none
+        NoisySums(self.lam, self.activation, self.row_norm)  # refuses a norm that is none
 
     @property
     def exchange(self) -> Exchange:
@@ -75,8 +75,8 @@ class Settings(Method):
 
     @property
     def noisy_sums(self) -> NoisySums:
-        """What travels where noise is added, and how it is solved."""
-        return NoisySums(self.lam, self.activation, self.row_norm)
+        """What travels where noise is added, and how it is solved; a random layer's values are at most 1."""
+        return NoisySums(self.lam, self.activation, sqrt(self.hidden) if self.hidden else self.row_norm)
 
     def find_hopeless(self, schema: Schema, clients: float, noise: float) -> str | None:
         """Refuse a regression that is not linear, and to hide one of few clients."""
