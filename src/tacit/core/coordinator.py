@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.core.client import layout_of, open_entry, strip_prefix, view_of
-from tacit.core.differencing import subjects_of
+from tacit.core.differencing import ROWS, subjects_of
 from tacit.core.enrolment import Enrolment
 from tacit.core.errors import DifferencingError, FederationError
 from tacit.core.events import Noted, TotalOpened
@@ -182,7 +182,8 @@ class Coordinator:
         """Return a gathered sum with the fields of its total; in a second or third attempt if need be.
 
         A total that lacks a few clients of an earlier one never opens. So they are asked once more, and if
-        they do not answer, so many others are left out that the difference hides them all.
+        they do not answer, so many others are left out that the difference hides them all; small cells
+        of those that stay are counted anew.
         """
         pending = self.begin_sum(contribution, parties, state)
         try:
@@ -204,6 +205,8 @@ class Coordinator:
             absent = [name for name in again.parties if name not in kept]
             text = f"{abbreviate(absent)} are left out, so that the total hides who is missing"
             self.events.emit(Noted("differencing", f"{again.contribution}: {text}", "warning"))
+        if again.subjects == ROWS and not self.link.opened_totals.is_counted(kept):
+            self.components.preparation.count_cells(self, kept, continued=True)
         last = self.begin_sum(contribution, kept, state)
         return last, self.gather(last)
 

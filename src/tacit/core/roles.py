@@ -136,7 +136,9 @@ class DataPreparation(Described, Protocol):
     def check_clients(self, protection: Protection, clients: int) -> None:
         """Refuse a scale that would show single ones of so few clients."""
 
-    def count_cells(self, coordinator: Coordinator, *, continued: bool = False) -> tuple[str, ...]:
+    def count_cells(
+        self, coordinator: Coordinator, parties: Sequence[str] | None = None, *, continued: bool = False
+    ) -> tuple[str, ...]:
         """Count the rows of every class and category; return the parties that took part."""
 
     def train(self, coordinator: Coordinator) -> tuple[str, ...]:

@@ -189,7 +189,7 @@ class Cells:
         return np.concatenate([features, unseen, gaps]) if changed else None
 
     def check_again(self, schema: Schema, recoding: Counts | None) -> None:
-        """Refuse clients that join with a cell which only few of their rows have."""
+        """Refuse clients that continue with a cell which only few of their rows have."""
         known = Recoding(schema, recoding)
         varies, hints = self._varies(), self.marks.min(axis=2).max(axis=1, initial=0) > 0
         place = 0
@@ -202,8 +202,8 @@ class Cells:
                 flaw = bool(self._is_rare(known.merged(index, first, counts)).any())
             if flaw:
                 raise DataError(
-                    f"fewer than min_count = {self.least} rows of the clients that join differ from the rest "
-                    f"in column '{name}', and their total would show them: let more clients join at once"
+                    f"fewer than min_count = {self.least} rows of these clients differ from the rest in "
+                    f"column '{name}', and their total would show them: let more clients take part at once"
                 )
 
     def _by_column(self, schema: Schema) -> Iterator[tuple[int, int, Counts | None]]:

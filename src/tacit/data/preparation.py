@@ -17,7 +17,7 @@ Treatment of the awkward cases, the same at every client:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -102,11 +102,16 @@ class Preparation(Component):
 
     # -- small cells -------------------------------------------------------------------------------
 
-    def count_cells(self, coordinator: Coordinator, *, continued: bool = False) -> tuple[str, ...]:
-        """Count the rows of every class and category, before anything else opens; gives who took part."""
-        return coordinator.round(self.cell_counts, self.recheck if continued else self.recode)
+    def count_cells(
+        self, coordinator: Coordinator, parties: Sequence[str] | None = None, *, continued: bool = False
+    ) -> tuple[str, ...]:
+        """Count the rows of every class and category, before anything else opens; return who took part.
 
-    @contribution(lambda self, schema: cells.layout(schema))
+        ``continued``: it was done before, over other clients or rows, and what counts as "other" stays.
+        """
+        return coordinator.round(self.cell_counts, self.recheck if continued else self.recode, parties)
+
+    @contribution(lambda self, schema: cells.layout(schema), family="cells")
     def cell_counts(self, party: Party, shared: Shared) -> dict[str, Any]:
         """How many of this party's rows have each class and category, at most the least count."""
         return cells.count(party.data, shared.schema, manifest_of(party).min_count)
@@ -121,7 +126,7 @@ class Preparation(Component):
 
     @apply
     def recheck(self, total: Total, shared: Shared) -> Shared:
-        """Stop if clients that continue a training have small cells of their own: it knows no other ones."""
+        """Stop if clients that continue, with others or other rows, have small cells of their own."""
         found = cells.Cells.of(total)
         found.check(shared.schema)
         found.check_again(shared.schema, shared.get("cells"))
