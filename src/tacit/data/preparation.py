@@ -114,7 +114,7 @@ class Preparation(Component):
     @contribution(lambda self, schema: cells.layout(schema), family="cells")
     def cell_counts(self, party: Party, shared: Shared) -> dict[str, Any]:
         """How many of this party's rows have each class and category, at most the least count."""
-        return cells.count(party.data, shared.schema, manifest_of(party).min_count)
+        return cells.count(party.data, shared.schema, manifest_of(party).min_count, party.holdout.rows)
 
     @apply
     def recode(self, total: Total, shared: Shared) -> Shared:
@@ -166,7 +166,7 @@ class Preparation(Component):
             found["count"] = present.sum(axis=0)
             X[~present] = 0.0
         # Numbers so large that a square is infinite are refused by name when the contribution is packed.
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             if self.missing == "mean" or self.scale == "standard":
                 found["sum"] = np.ones(len(X)) @ X
             if self.scale != "minmax":
