@@ -50,6 +50,10 @@ class LearningMethod(Described, Protocol):
         """How many of them at the most between two marks."""
 
     @property
+    def divides_rows(self) -> bool:
+        """Whether sums over parts of each client's rows open by themselves."""
+
+    @property
     def standing(self) -> tuple[str, str] | None:
         """Names of the contribution and the apply by which it learns from one sum, if it does."""
 

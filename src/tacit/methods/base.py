@@ -79,6 +79,11 @@ class Method(Component):
     learns_from_models: ClassVar[bool] = False
 
     @property
+    def divides_rows(self) -> bool:
+        """Whether sums over parts of each client's rows open by themselves."""
+        return False
+
+    @property
     def standing(self) -> tuple[str, str] | None:
         """Names of contribution and apply if it learns from one sum, which may grow and shrink later."""
         return None

@@ -22,6 +22,11 @@ MODEL_SENT = (
     "total shows rows of clients, whatever hides the contributions. Where clients open totals they compute "
     "the model themselves: protect with ckks, shares or committee, or paillier with holder = 'clients'"
 )
+PARTS_SUMMED = (
+    "sums over folds, or over rows drawn for each network, open by themselves, and small cells are counted "
+    "over all rows: a part may hold a single row of a class or category, and shows it to whoever opens "
+    "totals. Set folds = 0, or samples = 1, unless all classes and categories are large"
+)
 
 
 def min_clients_of(protection: Protection, agreed: int | None = None) -> int:
@@ -86,8 +91,10 @@ def check_compatibility(
 
 def warnings_for_pair(method: LearningMethod, protection: Protection) -> Sequence[str]:
     """Return what to know of a method and a protection together before a run begins."""
-    sends = protection.opens == "coordinator" and not protection.shows_contributions
-    return (MODEL_SENT,) if sends and method.learns_from_models else ()
+    if protection.shows_contributions:
+        return ()
+    sends = protection.opens == "coordinator" and method.learns_from_models
+    return ((MODEL_SENT,) if sends else ()) + ((PARTS_SUMMED,) if method.divides_rows else ())
 
 
 def check_summands(protection: Protection, clients: int) -> None:
