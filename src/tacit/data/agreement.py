@@ -21,6 +21,7 @@ from tacit.data.table import Column, Table, Task
 # What a party may introduce: a feature that one party invents is one more for all of them.
 MOST_COLUMNS = 100_000
 MOST_WORDS = 1_000  # categories of all columns together, or classes, that are not declared
+MANY_WORDS = 20  # of one column: beyond, they must recur
 MOST_AGREED = 2_000  # the same of all parties together
 LONGEST_WORD = 1_000  # characters of a name, a category or a class
 MOST_BYTES = 4 << 20  # of an introduction
@@ -70,6 +71,12 @@ def introduce(table: Table, declared: Mapping[str, Any]) -> Message:
             fixed = declared.get("categories", {}).get(column.name)
             if fixed is not None:
                 _check_declared(used, fixed, f"category of column '{column.name}'")
+            elif MANY_WORDS < len(used) > table.rows / 2:
+                raise DataError(
+                    f"column '{column.name}' holds a different text in most rows, as names do, or numbers "
+                    "with a stray word among them, and the coordinator would be told all of it: leave the "
+                    "column out, correct it, or declare its categories"
+                )
             else:
                 words.setdefault("categories", {})[column.name] = used
     introduction = Message(signature=_signature(table), vocabulary=msgspec.json.encode(words))
