@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tacit.core.errors import ConfigError
+from tacit.core.method import Method
 from tacit.core.protection import Protection
-from tacit.core.roles import LearningMethod
 from tacit.crypto.fixedpoint import FixedPoint
 
 MIN_CLIENTS = 3  # contributions in a total that hides them, unless agreed otherwise
@@ -66,7 +66,7 @@ def min_count_of(protection: Protection, agreed: int | None = None) -> int:
 
 
 def check_compatibility(
-    method: LearningMethod,
+    method: Method,
     protection: Protection,
     clients: int | None = None,
     *,
@@ -89,7 +89,7 @@ def check_compatibility(
     return least
 
 
-def warnings_for_pair(method: LearningMethod, protection: Protection) -> Sequence[str]:
+def warnings_for_pair(method: Method, protection: Protection) -> Sequence[str]:
     """Return what to know of a method and a protection together before a run begins."""
     if protection.shows_contributions:
         return ()
@@ -103,7 +103,7 @@ def check_summands(protection: Protection, clients: int) -> None:
         FixedPoint(np.ones(1), bits, clients)
 
 
-def _check_standing(method: LearningMethod, protection: Protection) -> None:
+def _check_standing(method: Method, protection: Protection) -> None:
     """Refuse what cannot be summed today and go on next year."""
     if method.standing is None:
         raise ConfigError(
