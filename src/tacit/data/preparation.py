@@ -140,6 +140,8 @@ class Preparation(Component):
             return coordinator.parties
         parties = coordinator.round(self.moments, self.apply_moments)
         if self.scale == "minmax":
+            # Fewer may have come than were invited; a total over them must not open in the first place.
+            self.check_clients(coordinator.components.protection, len(parties))
             for _ in range(DIGITS):
                 parties = coordinator.round(self.probe, self.narrow, parties)
         return parties
