@@ -23,7 +23,7 @@ from tacit.core.enrolment import Enrolment
 from tacit.core.errors import DifferencingError, FederationError
 from tacit.core.events import Noted, TotalOpened
 from tacit.core.link import Link
-from tacit.core.marks import Mark, find_marked
+from tacit.core.marks import find_marked
 from tacit.core.message import Message
 from tacit.core.pending_sum import PendingSum
 from tacit.core.roles import Agreement
@@ -129,12 +129,13 @@ class Coordinator:
 
     def reveal(self, contribution: Callable[..., Any], parties: Sequence[str] | None = None) -> Total:
         """Sum a contribution whose total is meant for the coordinator: counts, histograms, scores."""
-        _check_revealed(contribution)
-        layout = layout_of(
-            getattr(self.components, self.link.kind_of(contribution)), contribution.__name__, self.schema
-        )
+        name = contribution.__name__
+        part = getattr(self.components, self.link.kind_of(contribution))
+        if not find_marked(part, name, "contribution")[1].revealed:
+            raise TypeError(f"{name} is not marked revealed=True: clients do not hand over its totals")
+        layout = layout_of(part, name, self.schema)
         if any(field.columns for field in layout.fields):
-            raise TypeError(f"{contribution.__name__} may be multiplied unopened: no proof covers its total")
+            raise TypeError(f"{name} may be multiplied unopened: no proof covers its total")
         pending, entry = self._form_total(contribution, parties)
         if self.shared is not None:
             return self._open(pending, entry)
@@ -256,11 +257,3 @@ class Coordinator:
                 self.keep(make_checkpoint(self, self.progress, shared))
             return shared
         raise FederationError(f"no replica can be read: {self.failures[self.parties[0]]}")
-
-
-def _check_revealed(contribution: Callable[..., Any]) -> None:
-    mark = getattr(contribution, "tacit", None)
-    if not isinstance(mark, Mark) or not mark.revealed:
-        raise TypeError(
-            f"{contribution.__name__} is not marked revealed=True: clients do not hand over its totals"
-        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tacit.core.message import Message
 from tacit.core.party import Party
@@ -31,8 +31,6 @@ class Agreement(Protocol):
 
 class DataPreparation(Protocol):
     """How the federation agrees on schema and scale: see :class:`tacit.data.preparation.Preparation`."""
-
-    counts: ClassVar[str]  # name of the contribution by which small cells are counted, before any other
 
     @classmethod
     def registered_name(cls) -> str:

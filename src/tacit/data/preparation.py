@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +61,6 @@ class Preparation(Component):
     """
 
     name = "preparation"
-    counts: ClassVar[str] = "cell_counts"
 
     scale: Literal["standard", "minmax", "none"] = "standard"
     missing: Literal["refuse", "mean"] = "refuse"
@@ -212,10 +211,7 @@ class Preparation(Component):
                 f"(below {LEAST:g} in all): use larger units, or drop it"
             )
 
-    def _probe_layout(self, schema: Schema) -> Layout:
-        return Layout(Field("reached", (2, schema.features, 15), bound=1.0))
-
-    @contribution(_probe_layout)
+    @contribution(lambda self, schema: Layout(Field("reached", (2, schema.features, 15), bound=1.0)))
     def probe(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Tell whether this party holds a value at or beyond each probe: largest first, then smallest."""
         X = Inputs.of(shared).encode(party.data)
