@@ -232,18 +232,15 @@ class Agreement:
             Column(name, kind, categories=tuple(declared.get(name) or sorted(categories.get(name, ()))))
             for name, kind in reference["columns"]
         )
-        ordered = tuple(self._declared.get("classes") or _sorted_labels(classes))
+        # Numbers by size, then text: the order that NumPy gives a pooled column of one type.
+        by_kind = sorted(classes, key=lambda label: (isinstance(label, str), label))
+        ordered = tuple(self._declared.get("classes") or by_kind)
         if reference["task"] == "classification" and len(ordered) < 2:
             raise SchemaError(
                 f"the federation holds the single class {ordered}: a classifier needs two. "
                 "Check the target column, or declare the classes"
             )
         return Schema(columns, reference["task"], ordered, tuple(reference["targets"]))
-
-
-def _sorted_labels(labels: set[Any]) -> list[Any]:
-    """Sort numbers by size, then text; the order that NumPy gives a pooled column of one type."""
-    return sorted(labels, key=lambda label: (isinstance(label, str), label))
 
 
 def _difference(parties: list[str], found: Any, reference: Any) -> str:

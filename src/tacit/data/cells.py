@@ -45,7 +45,8 @@ def layout(schema: Schema) -> Layout:
         fields.append(Field("classes", (len(schema.classes),), bound=1.0))
     if words := sum(len(column.categories) + 1 for column in schema.columns if column.kind == "category"):
         fields.append(Field("categories", (words,), bound=1.0))
-    if numbers := len(_number_names(schema)):
+    numbers = sum(column.kind == "number" for column in schema.columns)
+    if numbers := numbers + len(schema.target_names) * (schema.task == "regression"):
         fields.append(Field("marks", (numbers, 1 + BITS, 2), bound=1.0))
     return Layout(*fields)
 
@@ -249,9 +250,3 @@ class Cells:
         frequent = np.flatnonzero(counts >= self.least)
         missing = len(counts) - 1
         return np.sort(np.append(pool, missing if missing in frequent else frequent[0]))
-
-
-def _number_names(schema: Schema) -> list[str]:
-    """Return the names of the columns of numbers, and of the targets that are numbers."""
-    names = [column.name for column in schema.columns if column.kind == "number"]
-    return names + (list(schema.target_names) if schema.task == "regression" else [])
