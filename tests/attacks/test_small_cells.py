@@ -204,6 +204,12 @@ def test_cells_of_those_who_stay_are_counted_anew(opened, vanishing, protect, re
     assert not opened.seen
 
 
+@pytest.mark.parametrize("protect", PROTECTIONS)
+def test_if_their_cells_are_large_enough_the_run_goes_on(vanishing, protect):
+    _, told = vanishing(protect, ("site-05",))
+    assert told == ["cell_counts", "cell_counts", "moments", "terms"]
+
+
 def test_a_client_opens_no_total_over_others_than_were_counted(opened, vanishing, monkeypatch):
     monkeypatch.setattr(OpenedTotals, "is_counted", lambda *_: True)
     monkeypatch.setattr(differencing, "check_cells", lambda *_: None)
