@@ -25,9 +25,9 @@ from tacit.core.party import Party
 from tacit.core.promises import Place, Promises
 
 if TYPE_CHECKING:
+    from tacit.core.component import Component
     from tacit.core.link import Link
     from tacit.core.pending_sum import PendingSum
-    from tacit.core.roles import Described
 
 Vector = NDArray[np.float64]
 FINE = 2.0**-40  # of its bound: how exact a total of a fine field is, with any protection
@@ -117,7 +117,7 @@ class Protection(Component):
         bounded = np.isfinite(layout.bounds)
         return min(rounding, FINE) if layout.fine[bounded].all() else rounding
 
-    def incompatibility(self, method: Described) -> str | None:
+    def incompatibility(self, method: Component) -> str | None:
         """Return why this protection cannot serve a method, if so; asked before anything is sent."""
         return None
 

@@ -95,9 +95,8 @@ class Policy:
         self._check_protection(site, components.protection)
         if manifest.min_clients < self.min_clients:
             raise _refused(site, "min_clients", manifest.min_clients, f"at least {self.min_clients}")
-        count = getattr(manifest, "min_count", self.min_count)
-        if count < self.min_count:
-            raise _refused(site, "min_count", count, f"at least {self.min_count}")
+        if manifest.min_count < self.min_count:
+            raise _refused(site, "min_count", manifest.min_count, f"at least {self.min_count}")
 
     def _check_protection(self, site: str, protection: Protection) -> None:
         """Refuse a protection that is not named, and one around it likewise."""

@@ -66,7 +66,8 @@ class ProvedTotals:
         place = self._place(claim, layout, summands)
 
         def pads() -> int:
-            digests = recent(cache, "labels", claim.source, lambda: _digests_of(claim))
+            labels, source = claim.labels, claim.source
+            digests = recent(cache, "labels", source, lambda: label_digests([*map(str.encode, labels)]))
             return add_pads(key.pads(place, digests), claim.counts)
 
         expected = recent(cache, "pads", (key.id, place, claim.source), pads)
@@ -102,10 +103,6 @@ class ProvedTotals:
                 f"{term.number}"
             )
         own.state[TAGGED] = (term.number, tag)
-
-
-def _digests_of(claim: Claim) -> bytes:
-    return label_digests([label.encode() for label in claim.labels])
 
 
 def read_tag(fields: Mapping[str, Any]) -> int:
