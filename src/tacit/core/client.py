@@ -259,7 +259,10 @@ def open_entry(
     layout = layout_of(getattr(components, entry["component"]), entry["contribution"], schema, cache)
     total, contributors = strip_prefix("total/", entry), entry["contributors"]
     opened = opener.open({**total, "claim": claim} if claim else total, layout)
-    fields = {**layout.unpack(opened), **strip_prefix("clear/", entry)}
+    # No tag covers what travels in the clear: a sum must not be replaced by it.
+    clear = {field.name for field in layout.clear}
+    beside = {name: value for name, value in strip_prefix("clear/", entry).items() if name in clear}
+    fields = {**layout.unpack(opened), **beside}
     error = components.protection.error(layout, contributors, total)
     exact = components.protection.promises.precision == 0
     return Total(fields, contributors, error, claim is None and bool(total.get("multiplied")), exact)
