@@ -18,6 +18,7 @@ from tacit.core.claims import Claim, Term, recent
 from tacit.core.errors import ConfigError, ProtectionError, ReplayError
 from tacit.core.layout import Layout
 from tacit.core.party import Party
+from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import bound
 from tacit.crypto.field import PRIME, Integers
@@ -42,18 +43,36 @@ class ProvedTotals:
     def __init__(self, party: Party, key: SharedKey) -> None:
         self._party, self._key = party, key
 
-    def tag(self, ticket: Mapping[str, Any], layout: Layout, integers: Integers) -> Blob:
-        """Return the tag of this client's vector, and refuse to tag another one for the same term."""
+    def seed(self, ticket: Mapping[str, Any], layout: Layout, integers: Integers) -> Secret:
+        """Return randomness for encrypting this client's vector: a term that is sent again is the same."""
+        term: Term = ticket["term"]
+        place = self._place(term, layout, ticket["summands"])
+        return self._key.cached("tags", TagKey).seed(place, term.label, integers)
+
+    def tag(
+        self, ticket: Mapping[str, Any], layout: Layout, integers: Integers, noise: Integers | None = None
+    ) -> Blob:
+        """Return the tag of this client's vector, and refuse to tag another one for the same term.
+
+        With the ``noise`` of its ciphertext, a total proves to be the sum of the very ciphertexts: whether
+        one that was shifted a little still opens would tell of the key.
+        """
         term: Term = ticket["term"]
         key = self._key.cached("tags", TagKey)
         place = self._place(term, layout, ticket["summands"])
         pad = add_pads(key.pads(place, label_digests([term.label.encode()])))
-        tag = (self._weights(key, place, integers).product(integers) + pad) % PRIME
+        tag = (self._product(key, place, integers, noise) + pad) % PRIME
         self._remember(term, tag)
         return Blob("public", tag.to_bytes(TAG_BYTES, "little"))
 
     def check(
-        self, total: Mapping[str, Any], layout: Layout, summands: int, integers: Integers, age: int = 0
+        self,
+        total: Mapping[str, Any],
+        layout: Layout,
+        summands: int,
+        integers: Integers,
+        age: int = 0,
+        noise: Integers | None = None,
     ) -> None:
         """Refuse an opened total whose tag is not that of the contributions it claims.
 
@@ -70,7 +89,7 @@ class ProvedTotals:
             return add_pads(key.pads(place, digests), claim.counts)
 
         expected = recent(cache, "pads", (key.id, place, claim.source), pads)
-        product = self._weights(key, place, integers).product(integers)
+        product = self._product(key, place, integers, noise)
         if (product + expected - read_tag(total)) % PRIME:
             raise ProtectionError("a total is not the sum of what its named contributors sent")
 
@@ -80,6 +99,12 @@ class ProvedTotals:
         return bound(
             manifest_digest_of(self._party), what.contribution, number, str(summands), repr(layout.fields)
         )
+
+    def _product(self, key: TagKey, place: bytes, integers: Integers, noise: Integers | None) -> int:
+        product = self._weights(key, place, integers).product(integers)
+        if noise is None:
+            return product
+        return product + key.factor(place) * self._weights(key, place, noise).product(noise)
 
     def _weights(self, key: TagKey, place: bytes, integers: Integers) -> Weights:
         size = integers.size
