@@ -1,4 +1,4 @@
-"""A list of clients that is told anew, in another order: which clients were in earlier totals is then forgotten.
+"""A list of clients that is told anew, in another order: who was in earlier totals is then forgotten.
 
 A client remembers one bit for each name on the list of every total that it opened. With strangers' names in
 those places, a total over all clients but one differs from it by all of them.

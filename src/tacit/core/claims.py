@@ -18,9 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import MessageError, OpeningError
+from tacit.core.message import Message
 
 ROLL = "log/names/"  # fields that carry a stretch of the roll, by the place of its first name
 MOST_BYTES = 1 << 26  # of a stretch of the roll
+HISTORY = "history"  # in a party's state: a digest of the totals that it has applied, in order
+_IN_HISTORY = ("sum", "component", "contribution", "apply", "total/tag")
 RECENT = 8  # claims that are kept in memory: a client opens few totals at a time
 
 Made = TypeVar("Made")
@@ -165,6 +168,12 @@ def recent(cache: dict[Any, Any], kind: str, key: Hashable, make: Callable[[], M
             found.pop(next(iter(found)), None)
         found[key] = made
     return made
+
+
+def note_applied(state: MutableMapping[str, Any], entry: Mapping[str, Any]) -> None:
+    """Add a total to a party's history: contributions of parties whose histories differ make no total."""
+    noted = {name: entry[name] for name in entry if name in _IN_HISTORY or name.startswith("clear/")}
+    state[HISTORY] = Message({**noted, "before": state.get(HISTORY, "")}).digest()
 
 
 def name_of(entry: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tacit.core.briefing import read_log
+from tacit.core.claims import HISTORY
 from tacit.core.client import add_prefix, attempts, keep_replica, manifest_of, replica_at, strip_prefix
 from tacit.core.differencing import OpenedTotals
 from tacit.core.errors import ConfigError, DataError, StepError
@@ -233,7 +234,7 @@ def restore_replica(party: Party, message: Message, components: Components, shar
         replica = Shared(shared.schema, strip_prefix("shared/", message))
     else:
         raise ConfigError(f"{party.id} takes a model that it did not learn in experiments only")
-    party.state["position"] = 0
+    party.state["position"], party.state[HISTORY] = 0, replica.digest()
     keep_replica(party, replica)
     return Message(digest=replica.digest())
 

@@ -11,10 +11,11 @@ stops the run.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from tacit.core.claims import Claim, Term, recent
+from tacit.core.claims import HISTORY, Claim, Term, recent
 from tacit.core.errors import ConfigError, ProtectionError, ReplayError
 from tacit.core.layout import Layout
 from tacit.core.party import Party
@@ -94,11 +95,16 @@ class ProvedTotals:
             raise ProtectionError("a total is not the sum of what its named contributors sent")
 
     def _place(self, what: Term | Claim, layout: Layout, summands: int) -> bytes:
-        """Return all that a tag is bound to, but for whose it is."""
-        number = "standing" if what.number is None else str(what.number)
-        return bound(
-            manifest_digest_of(self._party), what.contribution, number, str(summands), repr(layout.fields)
+        """Return all that a tag is bound to, but for whose it is.
+
+        Schema and history are those of the party itself: all in a total have computed from the same.
+        """
+        run, state = manifest_digest_of(self._party), self._party.state
+        number, history = (
+            ("standing", "") if what.number is None else (str(what.number), state.get(HISTORY, ""))
         )
+        schema = hashlib.sha256(state["schema"]).digest()
+        return bound(run, what.contribution, number, str(summands), repr(layout.fields), schema, history)
 
     def _product(self, key: TagKey, place: bytes, integers: Integers, noise: Integers | None) -> int:
         product = self._weights(key, place, integers).product(integers)
