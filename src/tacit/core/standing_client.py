@@ -25,6 +25,7 @@ from tacit.core.client import (
     protection_half,
     strip_prefix,
 )
+from tacit.core.disclosure import told_digest
 from tacit.core.errors import DataError, MessageError, OpeningError, ReplayError, SchemaError, StepError
 from tacit.core.layout import Layout
 from tacit.core.manifest import Components
@@ -133,7 +134,7 @@ def open_standing_total(party: Party, message: Message, components: Components, 
     )
     result = apply_standing_total(components, message, total, shared)
     shown = add_prefix("shared/", result) if manifest_of(party).experiment else {}
-    return Message(digest=result.digest(), **shown)
+    return Message(digest=told_digest(party, components, result), **shown)
 
 
 def apply_standing_total(
