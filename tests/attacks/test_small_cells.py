@@ -19,6 +19,7 @@ from tacit.methods.heonn.exchange import Units
 from tacit.methods.heonn.sealed import Sealed
 from tacit.models.activations import ACTIVATIONS, HIGH, LOW
 from tacit.models.leastsquares import symmetric
+from tacit.protections.ckks import CKKS
 
 PROTECTIONS = ("ckks", "masked")
 WARDS = ("east", "south", "west")
@@ -147,3 +148,18 @@ def test_a_category_that_occurs_once_becomes_part_of_other(opened, protect):
 def test_a_flag_that_is_set_once_is_left_out(opened, protect):
     federation_of(patients(rare_flag=True)).train(FedHEONN(), protect=protect)
     np.testing.assert_allclose(opened.row_of_feature(2), 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("least", [1, 5])
+def test_nor_to_a_total_that_stands(coordinator_of, least):
+    """Control: without a least count the client contributes. Sums of raw rows need nothing else."""
+    coordinator = coordinator_of(FedHEONN(), CKKS(), min_count=least)
+    coordinator.enrol()
+    coordinator.protection.prepare(1)
+    asked = {"component": "method", "contribution": "raw_terms", "id": "all", "sign": 1.0, "accepted": ()}
+    call, failures = {**asked, "sum": 1, "ticket/summands": 8}, dict[str, str]()
+    wave = coordinator.link.wave("client.change_contribution", ("client-1",), call, failures=failures)
+    replies = list(wave)
+    assert bool(replies) == (least == 1)
+    if least > 1:
+        assert "'raw_terms' is asked for before the federation has counted" in failures["client-1"]
