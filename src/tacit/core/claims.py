@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from tacit.core.errors import MessageError, OpeningError
 from tacit.core.message import Message
+from tacit.core.numbers import MOST_CLIENTS
 
 ROLL = "log/names/"  # fields that carry a stretch of the roll, by the place of its first name
 MOST_BYTES = 1 << 26  # of a stretch of the roll
@@ -141,7 +142,9 @@ def read_roll(fields: Mapping[str, bytes]) -> tuple[str, ...]:
     for place, raw in sorted((_place(name), raw) for name, raw in fields.items()):
         if place > len(names):
             raise MessageError(f"names of clients from place {place} on, but only {len(names)} are known")
-        names[place:] = _unpacked(raw).decode().split("\n")
+        if (more := _unpacked(raw)).count(b"\n") >= MOST_CLIENTS:
+            raise MessageError(f"a list of more than {MOST_CLIENTS:,} clients: that is no federation")
+        names[place:] = more.decode().split("\n")
     if len(set(names)) < len(names):
         raise OpeningError("a client is twice on the list of clients: its contribution would count double")
     return tuple(names)
