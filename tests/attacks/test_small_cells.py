@@ -22,6 +22,7 @@ from tacit.methods.heonn.exchange import Units
 from tacit.methods.heonn.sealed import Sealed
 from tacit.models.activations import ACTIVATIONS, HIGH, LOW
 from tacit.models.leastsquares import symmetric
+from tacit.protections.ckks import CKKS
 from tests.conftest import Tap
 
 PROTECTIONS = ("ckks", "masked")
@@ -239,3 +240,18 @@ def common_ward() -> Table:
     table = patients()
     table.values[:6, 3] = 2
     return table
+
+
+@pytest.mark.parametrize("least", [1, 5])
+def test_nor_to_a_total_that_stands(coordinator_of, least):
+    """Control: without a least count the client contributes. Sums of raw rows need nothing else."""
+    coordinator = coordinator_of(FedHEONN(), CKKS(), min_count=least)
+    coordinator.enrol()
+    coordinator.protection.prepare(1)
+    asked = {"component": "method", "contribution": "raw_terms", "id": "all", "sign": 1.0, "accepted": ()}
+    call, failures = {**asked, "sum": 1, "ticket/summands": 8}, dict[str, str]()
+    wave = coordinator.link.wave("client.change_contribution", ("client-1",), call, failures=failures)
+    replies = list(wave)
+    assert bool(replies) == (least == 1)
+    if least > 1:
+        assert "'raw_terms' is asked for before the federation has counted" in failures["client-1"]

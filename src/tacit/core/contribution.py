@@ -31,7 +31,7 @@ def contribute(party: Party, message: Message, components: Components, shared: S
     part = getattr(components, message["component"])
     function, mark = find_marked(part, message["contribution"], "contribution")
     if mark.family != "cells":
-        _check_counted(manifest_of(party), message["contribution"], shared)
+        check_counted(manifest_of(party), message["contribution"], shared)
     layout = layout_of(part, message["contribution"], shared.schema, party.cache)
     number = read_integer(message, "sum", 1)
     clear: Mapping[str, Any]
@@ -51,7 +51,7 @@ def contribute(party: Party, message: Message, components: Components, shared: S
     return Message({**protected, **add_prefix("clear/", clear)}) if clear else protected
 
 
-def _check_counted(manifest: Manifest, contribution: str, shared: Shared) -> None:
+def check_counted(manifest: Manifest, contribution: str, shared: Shared) -> None:
     """Refuse a contribution before it is known which cells few rows have, if that was agreed.
 
     Where clients open totals, each has found that out itself.
@@ -90,7 +90,13 @@ def adopt_model(party: Party, message: Message, components: Components, shared: 
     """Keep what was learnt, and say by digest which replica this is; unused secrets go."""
     keep_replica(party, shared)
     protection_half(party, components).discard_unused_keys()
-    return Message(digest=view_of(components, shared).digest())
+    return Message(digest=told_digest(party, components, view_of(components, shared)))
+
+
+def told_digest(party: Party, components: Components, values: Shared) -> str:
+    """Return the digest of values that this party holds, as the coordinator may compare it with others'."""
+    digest = values.digest()
+    return digest if manifest_of(party).experiment else protection_half(party, components).conceal(digest)
 
 
 def show_model(party: Party, message: Message, components: Components, shared: Shared) -> Message:
