@@ -113,8 +113,8 @@ def check_opening(party: Party, protection: Protection, contributions: int) -> N
 
 def follow(party: Party, components: Components, message: Message) -> Shared | None:
     """Catch up: take the agreed schema, then the shared values or the totals to open."""
-    if "schema" in message:
-        party.state["schema"] = message["schema"]
+    if "schema" in message and party.state.setdefault("schema", message["schema"]) != message["schema"]:
+        raise StepError(f"{party.id} was told another schema before: a federation agrees on one")
     raw = party.state.get("schema")
     if raw is None:
         return None

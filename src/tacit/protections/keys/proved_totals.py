@@ -12,6 +12,7 @@ stops the run.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 
 from tacit.core.claims import Claim, Term, recent
@@ -77,9 +78,9 @@ class ProvedTotals:
     def _place(self, what: Term | Claim, layout: Layout, summands: int) -> bytes:
         """Return all that a tag is bound to, but for whose it is."""
         number = "standing" if what.number is None else str(what.number)
-        return bound(
-            manifest_digest_of(self._party), what.contribution, number, str(summands), repr(layout.fields)
-        )
+        # Under a schema of its own a client's classes and categories would stand apart in the total.
+        terms = manifest_digest_of(self._party), sha256(self._party.state["schema"]).hexdigest()
+        return bound(*terms, what.contribution, number, str(summands), repr(layout.fields))
 
     def _weights(self, key: TagKey, place: bytes, integers: Integers) -> Weights:
         size = integers.size
