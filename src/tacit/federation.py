@@ -267,7 +267,7 @@ class Federation:
         method.check(coordinator.schema)
         preparation = coordinator.components.preparation
         evaluated, protection = self._has_holdouts, coordinator.components.protection
-        counted = resume is None and cells_are_counted(coordinator, start)
+        counted = resume is None and cells_are_counted(coordinator)
         sums = (method.budget_parts if protection.adds_noise else method.sums) + evaluated + counted
         sums += 0 if start else preparation.count_sums(method, protection)
         coordinator.protection.prepare(sums)

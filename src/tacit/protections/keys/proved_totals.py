@@ -11,13 +11,15 @@ stops the run.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from tacit.core.claims import Claim, Term, recent
+from tacit.core.claims import HISTORY, Claim, Term, recent
 from tacit.core.errors import ConfigError, ProtectionError, ReplayError
 from tacit.core.layout import Layout
 from tacit.core.party import Party
+from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import bound
 from tacit.crypto.field import PRIME, Integers
@@ -42,18 +44,36 @@ class ProvedTotals:
     def __init__(self, party: Party, key: SharedKey) -> None:
         self._party, self._key = party, key
 
-    def tag(self, ticket: Mapping[str, Any], layout: Layout, integers: Integers) -> Blob:
-        """Return the tag of this client's vector, and refuse to tag another one for the same term."""
+    def seed(self, ticket: Mapping[str, Any], layout: Layout, integers: Integers) -> Secret:
+        """Return randomness for encrypting this client's vector: a term that is sent again is the same."""
+        term: Term = ticket["term"]
+        place = self._place(term, layout, ticket["summands"])
+        return self._key.cached("tags", TagKey).seed(place, term.label, integers)
+
+    def tag(
+        self, ticket: Mapping[str, Any], layout: Layout, integers: Integers, noise: Integers | None = None
+    ) -> Blob:
+        """Return the tag of this client's vector, and refuse to tag another one for the same term.
+
+        With the ``noise`` of its ciphertext, a total proves to be the sum of the very ciphertexts: whether
+        one that was shifted a little still opens would tell of the key.
+        """
         term: Term = ticket["term"]
         key = self._key.cached("tags", TagKey)
         place = self._place(term, layout, ticket["summands"])
         pad = add_pads(key.pads(place, label_digests([term.label.encode()])))
-        tag = (self._weights(key, place, integers).product(integers) + pad) % PRIME
+        tag = (self._product(key, place, integers, noise) + pad) % PRIME
         self._remember(term, tag)
         return Blob("public", tag.to_bytes(TAG_BYTES, "little"))
 
     def check(
-        self, total: Mapping[str, Any], layout: Layout, summands: int, integers: Integers, age: int = 0
+        self,
+        total: Mapping[str, Any],
+        layout: Layout,
+        summands: int,
+        integers: Integers,
+        age: int = 0,
+        noise: Integers | None = None,
     ) -> None:
         """Refuse an opened total whose tag is not that of the contributions it claims.
 
@@ -66,20 +86,32 @@ class ProvedTotals:
         place = self._place(claim, layout, summands)
 
         def pads() -> int:
-            digests = recent(cache, "labels", claim.source, lambda: _digests_of(claim))
+            labels, source = claim.labels, claim.source
+            digests = recent(cache, "labels", source, lambda: label_digests([*map(str.encode, labels)]))
             return add_pads(key.pads(place, digests), claim.counts)
 
         expected = recent(cache, "pads", (key.id, place, claim.source), pads)
-        product = self._weights(key, place, integers).product(integers)
+        product = self._product(key, place, integers, noise)
         if (product + expected - read_tag(total)) % PRIME:
             raise ProtectionError("a total is not the sum of what its named contributors sent")
 
     def _place(self, what: Term | Claim, layout: Layout, summands: int) -> bytes:
-        """Return all that a tag is bound to, but for whose it is."""
-        number = "standing" if what.number is None else str(what.number)
-        return bound(
-            manifest_digest_of(self._party), what.contribution, number, str(summands), repr(layout.fields)
+        """Return all that a tag is bound to, but for whose it is.
+
+        Schema and history are those of the party itself: all in a total have computed from the same.
+        """
+        run, state = manifest_digest_of(self._party), self._party.state
+        number, history = (
+            ("standing", "") if what.number is None else (str(what.number), state.get(HISTORY, ""))
         )
+        schema = hashlib.sha256(state["schema"]).digest()
+        return bound(run, what.contribution, number, str(summands), repr(layout.fields), schema, history)
+
+    def _product(self, key: TagKey, place: bytes, integers: Integers, noise: Integers | None) -> int:
+        product = self._weights(key, place, integers).product(integers)
+        if noise is None:
+            return product
+        return product + key.factor(place) * self._weights(key, place, noise).product(noise)
 
     def _weights(self, key: TagKey, place: bytes, integers: Integers) -> Weights:
         size = integers.size
@@ -102,10 +134,6 @@ class ProvedTotals:
                 f"{term.number}"
             )
         own.state[TAGGED] = (term.number, tag)
-
-
-def _digests_of(claim: Claim) -> bytes:
-    return label_digests([label.encode() for label in claim.labels])
 
 
 def read_tag(fields: Mapping[str, Any]) -> int:
