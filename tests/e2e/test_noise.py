@@ -109,3 +109,39 @@ def test_the_command_shows_epsilon_and_writes_it_down(tacit, descent, shown):
         assert json.loads(said.out)["privacy"] == written["privacy"]
     (page,) = result.parent.glob("*.html")
     assert "at delta 1e-05" in page.read_text()
+
+
+def test_the_command_hides_single_rows(tacit):
+    words = (
+        "run",
+        "--data",
+        "digits",
+        "--clients",
+        6,
+        "--protect",
+        "noised",
+        "--unit",
+        "row",
+        "--epsilon",
+        8,
+    )
+    words += (
+        "--where",
+        "distributed",
+        "--inner",
+        "masked",
+        "--min-clients",
+        6,
+        "--no-baselines",
+        "--json",
+        "-q",
+    )
+    found = tacit(*words).json
+    assert 7.9 < found["privacy"]["epsilon"] <= found["privacy"]["budget"] == 8.0
+    assert found["accuracy"] > 0.8
+    opened = {seen["what"] for seen in found["exposure"] if seen["class"] == "aggregate"}
+    assert {what for what in opened if "total" in what} == {
+        "magnitudes: total",
+        "noisy_moments: total",
+        "noisy_terms: total",
+    }
