@@ -126,7 +126,7 @@ def _reply(party: Party, serial: int, reply: Message, started: float) -> bytes:
 def _merge(call: Message, job: Message | None) -> Message:
     if not job:
         return call
-    if doubled := call.keys() & job.keys():
+    if doubled := (call.keys() | {"component", "contribution"}) & job.keys():
         raise MessageError(f"a job may not replace what all were asked: {sorted(doubled)}")
     return call | job
 

@@ -108,7 +108,14 @@ def _check_invitation(folder: SiteFolder, party: Party, message: Message, settin
     components = assemble(manifest)
     policy.check(folder.name, manifest, components)
     if not experiment:
-        policy.check_epsilon(folder.name, components, folder.ledger.total(but=_terms(manifest)))
+        # Nobody signs settings: whoever relays them could choose the rows that are learnt from.
+        if (holdout := settings.data.holdout) != (agreed := manifest.declared.get("holdout", 0.0)):
+            raise ProtectionError(
+                f"run {manifest.run} keeps {holdout} of the rows aside by its settings and {agreed} by its "
+                "manifest: the settings were changed on their way"
+            )
+        spent = folder.ledger.total(but=_terms(manifest))
+        policy.check_epsilon(folder.name, components, spent, bool(holdout))
         if folder.settings.data is not None:
             policy.check_rows(folder.name, party.data.rows)
 
