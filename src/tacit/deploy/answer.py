@@ -39,6 +39,7 @@ from tacit.runs.tables import DataSettings
 log = logging.getLogger("tacit.site")
 
 ASKER = "asker"  # in a party's state: identity of whoever signed the manifest
+STANDING = ("client.change_contribution", "client.open_standing_total")  # steps that no deployed run takes
 SETTINGS = "settings"  # in a party's state: digest of the run's settings when it enrolled
 
 
@@ -123,6 +124,10 @@ def _check_invitation(folder: SiteFolder, party: Party, message: Message, settin
 def _check_enrolled(folder: SiteFolder, party: Party, message: Message, settings: Settings) -> None:
     """Refuse an ask that is not bound to what this site enrolled under."""
     _check_channel(party)
+    if message["$step"] in STANDING:  # two totals of rows that the coordinator chooses differ by a row
+        raise ProtectionError(
+            f"{folder.name} is part of no standing federation: it contributes all its rows, or none"
+        )
     if party.state.get(SETTINGS) != _digest(settings):
         # They say which rows are kept aside: two sums over other rows would show the difference.
         raise ProtectionError(f"{folder.name} enrolled under other settings of this run: they were changed")
