@@ -87,12 +87,12 @@ OVERSTEPS = {
     "layers in the clear": (
         Policy(),
         PARTS._replace(method=METHODS.build("fedavg", {"protect_layers": 1})),
-        "protect_layers = 1, by which a part of its contribution is seen",
+        "protect_layers = 1, by which a part of its contribution is seen: set it to 'all'",
     ),
     "weights in the clear": (
         Policy(protections=("masked",)),
         PARTS._replace(method=METHODS.build("hwfedavg", {"expose_weights": True})),
-        "expose_weights = True, by which a part of its contribution is seen",
+        "expose_weights = True, by which a part of its contribution is seen: set it to False",
     ),
     "min_clients": (Policy(min_clients=4), PARTS, "min_clients = 3, but at least 4"),
     "rows": (Policy(rows=ROWS + 1), PARTS, f"it has fewer than the {ROWS + 1} rows"),
@@ -106,7 +106,7 @@ OVERSTEPS = {
     "sums without noise": (
         Policy(epsilon=8.0),
         DP._replace(preparation=Preparation()),
-        "the sums of this run's preparation bear no noise",
+        "the sums of this run's preparation and of scores on rows kept aside bear no noise",
     ),
 }
 
@@ -217,4 +217,4 @@ class TestStanding:
     def test_a_deployed_site_has_no_part_in_them(self, tmp_path):
         found, _, failures = self.one_row(tmp_path)
         assert not found
-        assert "north takes part in no standing federation" in failures["north"]
+        assert "north is part of no standing federation" in failures["north"]
