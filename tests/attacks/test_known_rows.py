@@ -27,7 +27,7 @@ from tacit.protections.noised import Noised
 
 RAW = Preparation(scale="none")
 CLIENTS, VICTIM = 4, 23
-TRIALS = 60
+TRIALS = 100
 EPSILON = 1.0
 METHOD = FedHEONN(row_norm=1.0)
 

@@ -329,9 +329,9 @@ class TestLearning:
         assert model.scores(many.test)["accuracy"] > 0.6
 
     def test_whole_clients_if_there_are_many(self) -> None:
-        federation = Federation.embedded(table_of(rows=2000), clients=300, seed=1)
-        protection = Noised(epsilon=8.0, unit="client", where="distributed")
-        model = federation.train(FedHEONN(), protect=protection, min_clients=280).model
+        federation = Federation.embedded(table_of(rows=1500), clients=150, seed=1)
+        protection = Noised(epsilon=20.0, unit="client", where="distributed")
+        model = federation.train(FedHEONN(), protect=protection, min_clients=140).model
         assert model.scores(federation.test)["accuracy"] > 0.7
 
     def test_a_client_counts_once_however_many_rows_it_has(self) -> None:
