@@ -160,12 +160,12 @@ class Noised(Protection):
                 f"the coordinator adds the noise, but {self.inner} opens totals at the clients, where each "
                 "would have to draw its own and replicas would differ: set where = 'distributed'"
             )
-        # Which fields there are does not depend on the data, so the smallest schema shows them.
-        schema = Schema((Column("x"),), method.tasks[0], ("no", "yes"), ("y",))  # type: ignore[attr-defined]
         for name in getattr(method, "noisy_contributions", None) or dir(type(method)):
             mark = getattr(getattr(type(method), name, None), "tacit", None)
             if not isinstance(mark, Mark) or mark.kind != "contribution" or not mark.layout:
                 continue
+            # Which fields there are does not depend on the data, so the smallest schema shows them.
+            schema = Schema((Column("x"),), method.tasks[0], ("no", "yes"), ("y",))  # type: ignore[attr-defined]
             if reason := find_unfit(self, name, mark.layout(method, schema)):
                 return reason
         return self.inner_protection.incompatibility(method)
