@@ -9,19 +9,21 @@ s_uv; if it arrived, shares of its self-mask b_u; never both, or x_u lies open.
 
 **Which key is shared.** Bonawitz et al. share the private key from which all s_uv follow. If that key
 served several sums, recovering it for a client that vanishes in sum 9 would unmask the same client in
-sums 1 to 8, whose self-masks were opened long ago. A ratchet of symmetric keys does not help, because
-what is revealed must give all pair seeds of *one* sum and those of no other, earlier or later. So every
-sum has **its own X25519 pair** (:func:`tacit.crypto.channel.new_exchange`): the private half is shared by
-Shamir, lives for that sum and is then forgotten; the public half of the next sum may ride on the last
-reply of this one. It costs 32 bytes per sum, and per neighbour about 80 µs. On top of that
-:func:`pair_seed` binds run, sum and both names, so that no seed is ever used for two vectors: only
-because of that may the PRG, AES-256 in counter mode keyed by the seed, start at counter zero.
+sums 1 to 8, whose self-masks were opened long ago. What is revealed must give all pair seeds of *one* sum and
+those of no other. So two neighbours agree once, by X25519, on a *chain* of keys (:func:`advance_chains`): each
+step gives the seed of one sum and the next link, from which no earlier one follows. And for each sum a client
+draws a key of its own, deposits its pair seeds with the coordinator, encrypted under that key
+(:func:`cover`), and shares the key by Shamir. A key that is recovered opens the deposit of its sum: 32 bytes
+a neighbour and sum instead of a public key each and a multiplication on the curve. Seeds are then bound to
+what was asked (:func:`bind_seeds`), and no seed is ever used for two vectors: only because of that may the
+PRG, AES-256 in counter mode keyed by the seed, start at counter zero.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -30,7 +32,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from tacit.core.errors import ConfigError
 from tacit.core.secret import Secret
-from tacit.crypto.channel import bound, derive_key
 
 SEED = 32
 CHUNK = 1 << 16  # bytes of mask at a time: mask, zeros and the stretch of the vector stay in the L2 cache
@@ -46,22 +47,38 @@ def new_seed() -> Secret:
     return Secret(os.urandom(SEED))
 
 
-def pair_seed(shared: Secret, run: str, number: int, one: str, other: str) -> Secret:
-    """Derive the seed of the mask between two clients in one sum; both derive the same, in either order.
+def advance_chains(links: bytes) -> tuple[bytes, bytes]:
+    """Return the next links of chains, one of each neighbour, and what this step of them gives.
 
-    ``shared`` is what the two clients' keys *of this sum* give by X25519 (see the module's first lines).
+    A link and what it gives follow from the link before, and nothing leads back.
 
-    >>> key = Secret(bytes(32))
-    >>> pair_seed(key, "run", 1, "ann", "bob") == pair_seed(key, "run", 1, "bob", "ann")
-    True
-    >>> pair_seed(key, "run", 1, "ann", "bob") == pair_seed(key, "run", 2, "ann", "bob")
-    False
+    >>> links, given = advance_chains(bytes(2 * SEED))
+    >>> len(links), len(given), links[:SEED] == given[:SEED]
+    (64, 64, False)
     """
-    if one == other:
-        raise ConfigError(f"'{one}' was paired with itself: a pair mask is between two clients")
-    low, high = sorted((one, other))
-    info = bound("mask", run, str(number), low, high)
-    return Secret(derive_key(shared.reveal(), info))
+    found = [
+        blake2b(b"", key=links[at : at + SEED], digest_size=2 * SEED, person=b"tacit chain").digest()
+        for at in range(0, len(links), SEED)
+    ]
+    return b"".join([pair[:SEED] for pair in found]), b"".join([pair[SEED:] for pair in found])
+
+
+def bind_seeds(given: bytes, call: bytes) -> list[Secret]:
+    """Return the seeds of pair masks, bound to what was asked: whoever was told something else has others."""
+    return [
+        Secret(blake2b(call, key=given[at : at + SEED], digest_size=SEED, person=b"tacit mask").digest())
+        for at in range(0, len(given), SEED)
+    ]
+
+
+def cover(key: Secret, raw: bytes) -> bytes:
+    """Encrypt bytes under a key that serves for nothing else, or decrypt them again.
+
+    >>> key = new_seed()
+    >>> cover(key, cover(key, b"seeds"))
+    b'seeds'
+    """
+    return _stream(key).update(raw)
 
 
 def sign_for(own: str, other: str) -> int:
