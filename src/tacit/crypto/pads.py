@@ -1,23 +1,23 @@
-"""Pads on a total that one party adds and others open: none to the adder, one key at the others.
+"""Pads on a total that one party adds and others open: they have a key, and the adder has not.
 
 Who holds the key gives each vector x_u of a sum, beside all masks, some of the pads P_1 … P_d of that sum,
 
     x_u · 2^s + Σ_j a_uj P_j    modulo 2^w,
 
 where pads and choices a_uj follow from the key and from all that tells one sum from another (its *place*).
-The adder, without the key, gets totals T = X · 2^s + Σ_j N_j P_j with N_j = Σ_u a_uj, and learns nothing of X:
+The adder gets totals T = X · 2^s + Σ_j N_j P_j with N_j = Σ_u a_uj, and learns nothing of X:
 
-**One total of a place** can be had at the most: then d = 1, every a_u = 1, and N is the number n of vectors.
-Write n = 2^v m with m odd, and take s ≥ v. T is a multiple of 2^v, and T / 2^v = X · 2^(s-v) + m P modulo
-2^(w-v). As m is odd, m P is uniform modulo 2^(w-v) if P is: the low bits that a pad leaves alone hold nothing.
-n is at most the number of clients c, so s = ⌊log2 c⌋ suffices, and s bits more travel.
+**If one total of a place can be had**, then d = 1, every a_u = 1, and N is the number n of vectors. Write
+n = 2^v m with m odd, and take s ≥ v. T is a multiple of 2^v, and T / 2^v = X · 2^(s-v) + m P modulo 2^(w-v).
+As m is odd, m P is uniform modulo 2^(w-v) if P is: the low bits that a pad leaves alone hold nothing. n is at
+most the number of clients c, so s = ⌊log2 c⌋ suffices, and s bits more travel.
 
-**Up to q totals** of a place, over disjoint sets of vectors: then d = 64, s = 0, and the a_uj are secret coins,
-64 of them for each u and place. Modulo 2 the rows N of these totals are independent and uniform to whoever
-does not have the key, so all of them together have rank q but with a probability below 2^(q-64). If they have,
-N has q columns whose determinant is odd, thus invertible modulo 2^w, and N P is uniform: the totals together
-say nothing of X_1 … X_q, nor of any combination of them. Which sets they are over may be chosen one after the
-other, since nothing that was seen before tells of the coins.
+**If up to q totals can be had**, over disjoint sets of vectors, then d = 64, s = 0, and the a_uj are secret
+coins, 64 of them for each u and place. Modulo 2 the rows N of these totals are independent and uniform to
+whoever does not have the key, so together they have rank q but with a probability below 2^(q-64). If they
+have, N has q columns whose determinant is odd, thus invertible modulo 2^w, and N P is uniform: the totals
+together say nothing of X_1 … X_q, nor of any combination of them. Sets may be chosen one after the other,
+since nothing that was seen before tells of the coins.
 
 Who opens a total knows whose vectors are in it, and so N. No pad may ever serve two places.
 """
@@ -27,18 +27,20 @@ from __future__ import annotations
 import hmac
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from tacit.core.secret import Secret
 from tacit.crypto.channel import bound
 from tacit.crypto.linear_tag import label_words
-from tacit.crypto.masking import SEED, Words, add_masks, expand
+from tacit.crypto.masking import Words, expand
 
 COINS = 64  # pads of a place of which several totals can be had
 SECURITY_BITS = 40
 MOST_TOTALS = COINS - SECURITY_BITS  # q: more of them might not be hidden
 
 Counts = NDArray[np.uint64]
+
+_WORDS = 1 << 15  # of pads that are expanded at a time
 
 
 class PadKey:
@@ -53,7 +55,7 @@ class PadKey:
     ...     vector = np.full(3, value, np.uint64)
     ...     key.add(vector, place, key.choose(place, label_digests([label])))
     ...     total += vector
-    >>> key.subtract(total, place, key.choose(place, label_digests(labels)))
+    >>> total -= key.combine(place, key.choose(place, label_digests(labels)), 3, np.uint64)
     >>> total.tolist()
     [7, 7, 7]
     """
@@ -66,22 +68,22 @@ class PadKey:
         """Return how often each pad is in a total over these labels, given by their digests."""
         coins = label_words(self._derive("coins", place), labels)
         tossed = np.unpackbits(coins.astype("<u8").view(np.uint8), bitorder="little")
-        return tossed.reshape(len(coins), COINS).sum(axis=0, dtype=np.uint64)
+        counts: Counts = tossed.reshape(len(coins), COINS).sum(axis=0, dtype=np.uint64)
+        return counts
 
-    def add(self, vector: Words, place: bytes, chosen: Counts) -> None:
-        """Add the chosen pads to one client's vector, in place."""
-        pads = self._pads(place, chosen)
-        add_masks(vector, [(pad, 1) for pad, count in zip(pads, chosen.tolist(), strict=True) if count])
+    def add(self, vector: Words, place: bytes, counts: Counts) -> None:
+        """Add pads to a vector, in place, each as often as ``counts`` says."""
+        vector += self.combine(place, counts, len(vector), vector.dtype)
 
-    def subtract(self, total: Words, place: bytes, counts: Counts) -> None:
-        """Take pads off a total, in place, each as often as it is in there."""
-        for pad, count in zip(self._pads(place, counts), counts, strict=True):
-            total -= expand(pad, len(total), total.dtype) * total.dtype.type(count)
-
-    def _pads(self, place: bytes, counts: Counts) -> list[Secret]:
-        words = expand(Secret(self._derive("pads", place)), len(counts) * SEED // 8)
-        raw = words.astype("<u8").tobytes()
-        return [Secret(raw[at : at + SEED]) for at in range(0, len(raw), SEED)]
+    def combine(self, place: bytes, counts: Counts, length: int, dtype: DTypeLike) -> Words:
+        """Return the sum of pads for vectors of that length, each pad as often as ``counts`` says."""
+        found, weights = np.empty(length, dtype), counts.astype(dtype)
+        # All pads of a value stand side by side in one stream.
+        for start in range(0, length, step := _WORDS // len(counts)):
+            seed = Secret(self._derive("pads", bound(place, str(start))))
+            part = found[start : start + step]
+            np.matmul(expand(seed, part.size * len(counts), dtype).reshape(part.size, -1), weights, out=part)
+        return found
 
     def _derive(self, purpose: str, place: bytes) -> bytes:
         return hmac.digest(self._key, bound(purpose, place), "sha256")

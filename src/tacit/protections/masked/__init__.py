@@ -135,7 +135,9 @@ class Masked(Protection):
     @property
     def terms(self) -> KeyTerms:
         """The key from which pads follow, where totals open at the clients."""
-        return KeyTerms(self.name, lambda key_request: (Secret(os.urandom(32)), {"public": b""}), at_enrolment=True)
+        return KeyTerms(
+            self.name, lambda key_request: (Secret(os.urandom(32)), {"public": b""}), at_enrolment=True
+        )
 
     def proves(self, layout: Layout) -> bool:
         """Where clients open totals."""
@@ -159,7 +161,8 @@ class Masked(Protection):
             sees={
                 "coordinator": "vectors of uniform noise, and "
                 + ("totals under pads that it cannot take off" if clients else "the total"),
-                "client": ("the total, and " if clients else "") + "what is made of "
+                "client": ("the total, and " if clients else "")
+                + "what is made of "
                 + ("it" if clients else "the total"),
                 "outsider": "nothing",
             },
@@ -202,6 +205,10 @@ class Masked(Protection):
             "vanishes once it knows the graph can cut it into parts, and have a total of each (neighbours as "
             "large as the federation: none can)"
         )
+
+    def min_contributions(self, agreed: int) -> int:
+        """Return the least number of contributions for a total to open: one alone hides nothing."""
+        return max(agreed, 2)
 
     def rules(self, clients: int) -> Rules:
         """Return what each client insists on in a federation of so many."""
@@ -259,7 +266,7 @@ class Masked(Protection):
             code = FixedPoint(layout.bounds, min(FINE_WORD, room), clients, self.clip)
         if padded and code.bits > room:
             raise ConfigError(
-                f"bits is {self.bits}: with {clients:,} summands and pads words have room for {room}; use fewer"
+                f"bits is {self.bits}: pads and {clients:,} summands leave {room} of a word: use fewer"
             )
         return Encoding(code, shift, padded)
 

@@ -7,7 +7,6 @@ or given is deleted in the same step, so that a repeated or altered ask finds no
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,7 +74,11 @@ class MaskedClient(SharedKeyClient):
         around = Neighbourhood.of(party, state["mask/names"])
         self._receive_shares(ticket, around)
         partners = self._check_partners(ticket["partners"], around)
-        encoding, run, call = self.settings.encoding(layout, around.clients), manifest_digest_of(party), party.asked
+        encoding, run, call = (
+            self.settings.encoding(layout, around.clients),
+            manifest_digest_of(party),
+            party.asked,
+        )
         integers = encoding.code.encode(vector)
         if self.settings.opens == "clients":
             where = {"root": around.root, "slot": slot, "summands": around.clients, "call": call}
@@ -96,7 +99,7 @@ class MaskedClient(SharedKeyClient):
         return Message(masked=Blob("masked", encoding.write(words, run, slot, call)))
 
     def _advance(self, slot: int) -> bytes:
-        """Return what the chain with each neighbour gives for a sum; for no earlier one it can be had again."""
+        """Return what the chain with each neighbour gives for a sum; that of an earlier one is gone."""
         links, given = self.party.vault["mask/links"].reveal(), b""
         for _ in range(self.party.state["mask/next"], slot + 1):
             links, given = advance_chains(links)

@@ -1,9 +1,10 @@
 """Confirmations: what a client gives can be read only if enough others gave theirs for the same list.
 
-Each two neighbours have a chain of keys (``tacit.crypto.masking``). When a client gives its shares, it also hands the
-coordinator, for every neighbour that it takes to have arrived, a value that only the two can compute from
-its newest link and from what is confirmed. The shares are encrypted under a fresh key, that key is cut into Shamir's
-shares, one for each holder, and each of these is padded with the value by which that holder would confirm.
+Each two neighbours have a chain of keys (``tacit.crypto.masking``). When a client gives its shares, it also
+hands the coordinator, for every neighbour that it takes to have arrived, a value that only the two can
+compute from the newest link and from what is confirmed. The shares are encrypted under a fresh key, that key
+is cut into Shamir's shares, one for each holder, and each of these is padded with the value by which that
+holder would confirm.
 So the coordinator reads the shares if, and only if, t holders have confirmed, the client itself among them.
 This is the consistency round of Bonawitz et al. without signatures, and without a wave of its own.
 """

@@ -95,7 +95,9 @@ class Batch:
         start = KEY * len(others) * (slot - self.first)
         given = cover(key, self.deposits[owner][start : start + KEY * len(others)])
         return {
-            name: given[KEY * index : KEY * (index + 1)] for index, name in enumerate(others) if name in around
+            name: given[KEY * index : KEY * (index + 1)]
+            for index, name in enumerate(others)
+            if name in around
         }
 
 

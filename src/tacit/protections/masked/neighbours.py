@@ -197,7 +197,10 @@ def check_neighbours(
         offers[name] = offer = Offer.from_bytes(content, around.root, around.first, around.sums)
         if not sparse:
             continue
-        leaf, proof = commit("draw", run, name, 0, offer.number), proofs[length * index : length * (index + 1)]
+        leaf, proof = (
+            commit("draw", run, name, 0, offer.number),
+            proofs[length * index : length * (index + 1)],
+        )
         if not verify_proof(around.root, around.clients, name, leaf, proof):
             raise ProtectionError(f"{name} took no part in the draw with the number that it shows")
     if sparse:

@@ -73,10 +73,10 @@ class Rules:
     def most_totals(self, clients: int, longest_arc: float) -> int:
         """Return how many totals of one sum a coordinator can have that has no client on its side.
 
-        They are over disjoint sets. By 3 above, each client of such a set masked with f = t + m - (k + 1) of it,
-        itself included. At most k / 2 of these sit behind it on the circle, so e = f - k / 2 - 1 sit ahead of
-        it, no further than ``longest_arc``, or it had not dealt shares. If e > 0, the set goes all around: in
-        every two such arcs it has e + 1 clients.
+        They are over disjoint sets. By 3 above, each client of such a set masked with f = t + m - (k + 1) of
+        it, itself included. At most k / 2 of these sit behind it on the circle, so e = f - k / 2 - 1 sit
+        ahead of it, no further than ``longest_arc``, or it had not dealt shares. If e > 0, the set goes all
+        around: any two such arcs in a row hold e + 1 of it.
         """
         if self.complete:
             return 1

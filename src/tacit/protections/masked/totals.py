@@ -24,10 +24,10 @@ from tacit.core.party import Party
 from tacit.core.protection import Vector
 from tacit.core.values import Blob
 from tacit.crypto.channel import bound
-from tacit.crypto.linear_tag import TAG_BYTES, label_digests
 from tacit.crypto.field import PRIME, Integers
+from tacit.crypto.linear_tag import TAG_BYTES, label_digests
 from tacit.crypto.masking import Words
-from tacit.crypto.pads import Counts, PadKey
+from tacit.crypto.pads import PadKey
 from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.keys.proved_totals import TAG, ProvedTotals, read_tag
 from tacit.protections.keys.shared_key import SharedKey
@@ -45,7 +45,12 @@ class PaddedTotals:
         self._proved = ProvedTotals(party, key)
 
     def write_words(
-        self, ticket: Mapping[str, Any], integers: Integers, encoding: Encoding, layout: Layout, where: Mapping[str, Any]
+        self,
+        ticket: Mapping[str, Any],
+        integers: Integers,
+        encoding: Encoding,
+        layout: Layout,
+        where: Mapping[str, Any],
     ) -> Words:
         """Return the words of this client's vector with their tag, under the pads of ``where``."""
         term: Term = ticket["term"]
@@ -68,23 +73,24 @@ class PaddedTotals:
         check_opening(self._party, self._settings, contributions)
         summands = read_integer(total, "summands", 2, MOST_CLIENTS)
         encoding = self._settings.encoding(layout, summands)
-        words = encoding.unpack(total["padded"].data, encoding.code.slots).copy()
-        self._key.cached("pads", PadKey).subtract(words, *self._pads_of(claim, total, summands))
-        integers = encoding.read_integers(words, contributions)
+        words = encoding.unpack(total["padded"].data, encoding.code.slots)
+        integers = encoding.read_integers(words - self._pads_of(claim, total, encoding), contributions)
         self._proved.check(total, layout, summands, integers)
         return encoding.code.decode(integers)
 
-    def _pads_of(self, claim: Claim, total: Mapping[str, Any], summands: int) -> tuple[bytes, Counts]:
-        """Return where the pads of a total belong, and how often each of them is in it."""
+    def _pads_of(self, claim: Claim, total: Mapping[str, Any], encoding: Encoding) -> Words:
+        """Return all pads that are in a total."""
         key, place = self._key.cached("pads", PadKey), self._place(claim, total)
-        if self._settings.rules(summands).complete:
-            return place, np.array([claim.counts.sum()], np.uint64)
+        size, kind = encoding.code.slots, encoding.kind
+        if self._settings.rules(encoding.code.summands).complete:
+            return key.combine(place, claim.counts.sum(keepdims=True), size, kind)
 
-        def count() -> Counts:
+        def combine() -> Words:
             names = compress(claim.labels, claim.counts.tolist())
-            return key.choose(place, label_digests([name.encode() for name in names]))
+            counts = key.choose(place, label_digests([name.encode() for name in names]))
+            return key.combine(place, counts, size, kind)
 
-        return place, recent(self._party.cache, "coins", (key.id, place, claim.source), count)
+        return recent(self._party.cache, "padded", (key.id, place, claim.source), combine)
 
     def _place(self, what: Term | Claim, where: Mapping[str, Any]) -> bytes:
         """Return all by which one sum's pads differ from another's, an attempt at the same sum included."""
@@ -94,7 +100,9 @@ class PaddedTotals:
         )
 
 
-def write_total(encoding: Encoding, words: Words, contributions: int, where: Mapping[str, Any]) -> dict[str, Any]:
+def write_total(
+    encoding: Encoding, words: Words, contributions: int, where: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return what clients open: a total without masks, under pads, with its tag and where it belongs."""
     values, tag = encoding.read_total(words, contributions)
     written = (tag % PRIME).to_bytes(TAG_BYTES, "little")
