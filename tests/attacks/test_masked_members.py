@@ -11,7 +11,7 @@ import pytest
 from tacit.core.errors import QuorumError
 from tacit.core.message import Message
 from tacit.protections.masked import Masked, client
-from tacit.protections.masked.client import MaskedClient
+from tacit.protections.masked.dealing import Dealer
 from tests.helpers.lying import forged
 
 OFFER, DEAL = "protection.offer", "protection.deal"
@@ -68,7 +68,7 @@ def test_a_list_that_is_none_is_refused(scene_of, members):
     scene.coordinator.enrol()
     common = {"first": 1, "sums": 1, "clients": 5, "root": bytes(32), "members": "\n".join(members).encode()}
     with pytest.raises(QuorumError, match="each stands there once, in order"):
-        list(scene.coordinator.ask(MaskedClient.offer, common, None, [VICTIM]))
+        list(scene.coordinator.ask(Dealer.offer, common, None, [VICTIM]))
 
 
 @pytest.mark.parametrize(
