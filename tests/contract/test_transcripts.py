@@ -20,7 +20,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from gmpy2 import invert
 
-from tacit.core.client import protection_half, read_log
+from tacit.core.client import layout_of, protection_half, read_log
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import TacitError
 from tacit.core.layout import Field, Layout
@@ -228,7 +228,7 @@ def read_by(world, entries, keys):
     if isinstance(world.protection, Masked):
         words, opened = unmasked(world, entries, keys)
         raws += [word.tobytes() for word in words]
-        numbers += opened
+        numbers += [*opened, *opened_pads(world, entries, keys)]
     return raws, numbers
 
 
@@ -407,6 +407,27 @@ def known_pairs(order, batches, keys):
                 for at, other in enumerate(others):
                     found[slot, frozenset({own, other})] = given[KEY * at : KEY * (at + 1)]
     return found
+
+
+def opened_pads(world, entries, keys):
+    """Totals under pads, as they are logged, for whoever has the clients' key."""
+    run, tried = world.coordinator.manifest.digest, [PadKey(key) for _, key in named(keys, "federation")]
+    for message in (message for *_, raw in entries for piece in pieces(raw) for message in messages(piece)):
+        total = {name[6:]: value for name, value in message.items() if name.startswith("total/")}
+        if "padded" not in total:
+            continue
+        name, clients = f"{message['component']}.{message['contribution']}", total["summands"]
+        where = bound(run, name, f"{message['sum']} {total['slot']} {clients}", total["root"], total["call"])
+        for key in tried:
+            layout = layout_of(
+                getattr(world.coordinator.components, message["component"]),
+                message["contribution"],
+                world.coordinator.schema,
+            )
+            encoding = world.protection.encoding(layout, clients)
+            words = encoding.unpack(total["padded"].data, encoding.code.slots)
+            pads = key.combine(where, np.array([clients], np.uint64), len(words), words.dtype)
+            yield encoding.read_integers(words - pads, clients)
 
 
 class PadsKnown:

@@ -44,26 +44,37 @@ class ProvedTotals:
 
     def tag(self, ticket: Mapping[str, Any], layout: Layout, integers: Integers) -> Blob:
         """Return the tag of this client's vector, and refuse to tag another one for the same term."""
-        term: Term = ticket["term"]
-        key = self._key.cached("tags", TagKey)
-        place = self._place(term, layout, ticket["summands"])
-        pad = add_pads(key.pads(place, label_digests([term.label.encode()])))
-        tag = (self._weights(key, place, integers).product(integers) + pad) % PRIME
-        self._remember(term, tag)
+        tag = self.tag_once(ticket["term"], layout, ticket["summands"], integers)
+        self._remember(ticket["term"], tag)
         return Blob("public", tag.to_bytes(TAG_BYTES, "little"))
 
+    def tag_once(
+        self, term: Term, layout: Layout, summands: int, integers: Integers, attempt: bytes = b""
+    ) -> int:
+        """Return the tag of a vector for an attempt at its sum, which no other vector of this client has."""
+        key, place = self._key.cached("tags", TagKey), self._place(term, layout, summands, attempt)
+        pad = add_pads(key.pads(place, label_digests([term.label.encode()])))
+        return (self._weights(key, place, integers).product(integers) + pad) % PRIME
+
     def check(
-        self, total: Mapping[str, Any], layout: Layout, summands: int, integers: Integers, age: int = 0
+        self,
+        total: Mapping[str, Any],
+        layout: Layout,
+        summands: int,
+        integers: Integers,
+        age: int = 0,
+        attempt: bytes = b"",
     ) -> None:
         """Refuse an opened total whose tag is not that of the contributions it claims.
 
-        ``age`` is that of the key under which it was formed, 0 for the newest.
+        ``age`` is that of the key under which it was formed, 0 for the newest; ``attempt`` at the sum as
+        :meth:`tag_once` had it.
         """
         claim = total.get("claim")
         if not isinstance(claim, Claim):
             raise ProtectionError("a total that does not say whose contributions it is the sum of")
         key, cache = self._key.cached("tags", TagKey, age), self._party.cache
-        place = self._place(claim, layout, summands)
+        place = self._place(claim, layout, summands, attempt)
 
         def pads() -> int:
             digests = recent(cache, "labels", claim.source, lambda: _digests_of(claim))
@@ -74,12 +85,10 @@ class ProvedTotals:
         if (product + expected - read_tag(total)) % PRIME:
             raise ProtectionError("a total is not the sum of what its named contributors sent")
 
-    def _place(self, what: Term | Claim, layout: Layout, summands: int) -> bytes:
+    def _place(self, what: Term | Claim, layout: Layout, summands: int, attempt: bytes) -> bytes:
         """Return all that a tag is bound to, but for whose it is."""
-        number = "standing" if what.number is None else str(what.number)
-        return bound(
-            manifest_digest_of(self._party), what.contribution, number, str(summands), repr(layout.fields)
-        )
+        number, run = "standing" if what.number is None else str(what.number), manifest_digest_of(self._party)
+        return bound(run, what.contribution, number, str(summands), repr(layout.fields), attempt)
 
     def _weights(self, key: TagKey, place: bytes, integers: Integers) -> Weights:
         size = integers.size

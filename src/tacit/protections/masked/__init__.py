@@ -121,8 +121,6 @@ class Masked(Protection):
         for name, share in (("corrupt_share", self.corrupt_share), ("dropout_share", self.dropout_share)):
             if not 0 <= share < 1:
                 raise ConfigError(f"{name} is {share}: it is a part of all clients, from 0 to below 1")
-        # A tag is of one vector: a sum that starts again has the same.
-        object.__setattr__(self, "restarts", self.opens == "clients")
 
     def at_coordinator(self, link: Link) -> MaskedCoordinator:
         """Return the coordinator half, which adds uploads and removes the masks from their sum."""

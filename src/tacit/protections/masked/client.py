@@ -82,7 +82,7 @@ class MaskedClient(SharedKeyClient):
         integers = encoding.code.encode(vector)
         if self.settings.opens == "clients":
             where = {"root": around.root, "slot": slot, "summands": around.clients, "call": call}
-            words = self.totals.write_words(ticket, integers, encoding, layout, where)
+            words = self.totals.write_words(ticket["term"], integers, layout, encoding, where)
         else:
             words = encoding.write_words(integers)
         seeds = bind_seeds(self._advance(slot), call)

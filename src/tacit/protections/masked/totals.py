@@ -29,7 +29,7 @@ from tacit.crypto.linear_tag import TAG_BYTES, label_digests
 from tacit.crypto.masking import Words
 from tacit.crypto.pads import PadKey
 from tacit.protections.keys.authenticated import manifest_digest_of
-from tacit.protections.keys.proved_totals import TAG, ProvedTotals, read_tag
+from tacit.protections.keys.proved_totals import TAG, ProvedTotals
 from tacit.protections.keys.shared_key import SharedKey
 from tacit.protections.masked.wire import Encoding
 
@@ -45,20 +45,14 @@ class PaddedTotals:
         self._proved = ProvedTotals(party, key)
 
     def write_words(
-        self,
-        ticket: Mapping[str, Any],
-        integers: Integers,
-        encoding: Encoding,
-        layout: Layout,
-        where: Mapping[str, Any],
+        self, term: Term, integers: Integers, layout: Layout, encoding: Encoding, where: Mapping[str, Any]
     ) -> Words:
         """Return the words of this client's vector with their tag, under the pads of ``where``."""
-        term: Term = ticket["term"]
-        summands = where["summands"]
-        tag = read_tag({TAG: self._proved.tag({**ticket, "summands": summands}, layout, integers)})
-        words = encoding.write_words(integers, tag)
-        key, place = self._key.cached("pads", PadKey), self._place(term, where)
-        chosen = np.ones(1, np.uint64)
+        place, summands = self._place(term, where), where["summands"]
+        words = encoding.write_words(
+            integers, self._proved.tag_once(term, layout, summands, integers, attempt=place)
+        )
+        key, chosen = self._key.cached("pads", PadKey), np.ones(1, np.uint64)
         if not self._settings.rules(summands).complete:
             chosen = key.choose(place, label_digests([term.label.encode()]))
         key.add(words[: encoding.code.slots], place, chosen)
@@ -74,13 +68,14 @@ class PaddedTotals:
         summands = read_integer(total, "summands", 2, MOST_CLIENTS)
         encoding = self._settings.encoding(layout, summands)
         words = encoding.unpack(total["padded"].data, encoding.code.slots)
-        integers = encoding.read_integers(words - self._pads_of(claim, total, encoding), contributions)
-        self._proved.check(total, layout, summands, integers)
+        place = self._place(claim, total)
+        integers = encoding.read_integers(words - self._pads_of(claim, place, encoding), contributions)
+        self._proved.check(total, layout, summands, integers, 0, place)
         return encoding.code.decode(integers)
 
-    def _pads_of(self, claim: Claim, total: Mapping[str, Any], encoding: Encoding) -> Words:
+    def _pads_of(self, claim: Claim, place: bytes, encoding: Encoding) -> Words:
         """Return all pads that are in a total."""
-        key, place = self._key.cached("pads", PadKey), self._place(claim, total)
+        key = self._key.cached("pads", PadKey)
         size, kind = encoding.code.slots, encoding.kind
         if self._settings.rules(encoding.code.summands).complete:
             return key.combine(place, claim.counts.sum(keepdims=True), size, kind)
@@ -93,7 +88,7 @@ class PaddedTotals:
         return recent(self._party.cache, "padded", (key.id, place, claim.source), combine)
 
     def _place(self, what: Term | Claim, where: Mapping[str, Any]) -> bytes:
-        """Return all by which one sum's pads differ from another's, an attempt at the same sum included."""
+        """Return all by which one sum differs from another, and each attempt at it: masks serve one alone."""
         numbers = f"{what.number} {where['slot']} {where['summands']}"
         return bound(
             manifest_digest_of(self._party), what.contribution, numbers, where["root"], where["call"]
