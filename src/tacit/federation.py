@@ -267,7 +267,7 @@ class Federation:
         preparation = coordinator.components.preparation
         evaluated = self._has_holdouts
         agreed = start or preparation.is_needless_for(method)
-        counted = resume is None and cells_are_counted(coordinator, start)
+        counted = resume is None and cells_are_counted(coordinator)
         sums = method.sums + evaluated + counted + (0 if agreed else preparation.sums)
         coordinator.protection.prepare(sums)
         coordinator.reserved = int(evaluated)

@@ -47,7 +47,9 @@ def tell_of_few(scene):
 
 
 def test_control_without_the_list(scene_of, monkeypatch):
-    monkeypatch.setattr(dealing, "check_members", lambda settings, party, message, clients: message["members"])
+    monkeypatch.setattr(
+        dealing, "check_members", lambda settings, party, message, clients: message["members"]
+    )
     scene = scene_of(Masked(), rows_of(9), quorum=0.5)
     tell_of_few(scene)
     scene.begin()

@@ -59,12 +59,15 @@ def test_nor_for_an_earlier_one(malicious, protection):
     assert "contributed to sum 2, and is asked for another contribution to sum 1" in failure
 
 
-def test_the_same_vector_again_has_the_same_tag(malicious):
+def test_the_same_vector_again_has_the_same_tag_and_noise(malicious):
+    """Two ciphertexts of one vector: their difference, with that of their tags, could be added to a total."""
     attack = malicious(CKKS())
     _, sent = attack.gathered("scores")
     reply, _ = asked_again(attack, 1)
     assert reply["tag"] == sent[VICTIM]["tag"]
-    assert reply["cipher"] != sent[VICTIM]["cipher"]
+    assert reply["cipher"] == sent[VICTIM]["cipher"]
+    later, _ = asked_again(attack, 2)
+    assert later["cipher"] != sent[VICTIM]["cipher"]
 
 
 @every_key

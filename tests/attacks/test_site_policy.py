@@ -84,6 +84,16 @@ OVERSTEPS = {
         ),
         "protections = plain, but noised",
     ),
+    "layers in the clear": (
+        Policy(),
+        PARTS._replace(method=METHODS.build("fedavg", {"protect_layers": 1})),
+        "protect_layers = 1, by which a part of its contribution is seen",
+    ),
+    "weights in the clear": (
+        Policy(protections=("masked",)),
+        PARTS._replace(method=METHODS.build("hwfedavg", {"expose_weights": True})),
+        "expose_weights = True, by which a part of its contribution is seen",
+    ),
     "min_clients": (Policy(min_clients=4), PARTS, "min_clients = 3, but at least 4"),
     "rows": (Policy(rows=ROWS + 1), PARTS, f"it has fewer than the {ROWS + 1} rows"),
     "epsilon of a run": (Policy(epsilon=0.1), DP, r"epsilon = \d.*, but at most 0.1"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from tacit.core.claims import Claim, recent
-from tacit.core.differencing import Subject, Subjects, check_totals
+from tacit.core.differencing import CELLS, ROWS, Subject, Subjects, check_cells, check_totals
 from tacit.core.party import Party
 
 OPENED = "opened/"  # fields of a party's state: by subject, then by number
@@ -24,6 +24,8 @@ def check_own(party: Party, what: str, subjects: Subjects, claim: Claim, least: 
         known = list(_known(party, subject).values())
         if now not in known:
             check_totals(what, [_names(claim, bits) for bits in known], _names(claim, now), least)
+    if subjects == ROWS and now not in (counted := list(_known(party, CELLS).values())):
+        check_cells(what, [_names(claim, bits) for bits in counted], _names(claim, now))
 
 
 def remember_own(party: Party, subjects: Subjects, claim: Claim) -> None:

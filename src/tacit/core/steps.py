@@ -21,8 +21,7 @@ from tacit.core.client import (
     follow,
     protection_half,
 )
-from tacit.core.contribution import contribute
-from tacit.core.disclosure import adopt_model, disclose_total, show_model
+from tacit.core.contribution import adopt_model, contribute, disclose_total, show_model
 from tacit.core.errors import MessageError, ReplayError, StepError, TacitError, nearest
 from tacit.core.fields import Kind, check_fields
 from tacit.core.marks import find_marked
@@ -75,7 +74,10 @@ def perform(
             own = _job(party, call, job, limit)
             message = _merge(call, own)
             serial = read_integer(message, "$serial")
-            _check_serial(party, serial)
+            if serial <= (last := party.state.get("$serial", -1)):
+                raise ReplayError(
+                    f"{party.id} answered ask {last} already and refuses ask {serial}: it is a replay"
+                )
             reply = _run_step(party, call, own, message, assemble)
             party.state["$serial"] = serial
             raw = _reply(party, serial, reply, started)
@@ -129,12 +131,6 @@ def _merge(call: Message, job: Message | None) -> Message:
     if doubled := call.keys() & job.keys():
         raise MessageError(f"a job may not replace what all were asked: {sorted(doubled)}")
     return call | job
-
-
-def _check_serial(party: Party, serial: int) -> None:
-    last = party.state.get("$serial", -1)
-    if serial <= last:
-        raise ReplayError(f"{party.id} answered ask {last} already and refuses ask {serial}: it is a replay")
 
 
 def _run_step(

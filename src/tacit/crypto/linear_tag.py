@@ -14,7 +14,8 @@ never get the same pad.
 
 β is an outer product: value number 256 i + j of a vector has the weight u_i v_j, with u and v uniform. That
 costs the second p in 2/p (⟨β, X⟩ is a polynomial of degree two in them) and makes tagging a matrix product
-with v, which BLAS does.
+with v, which BLAS does. A second vector of the same length, such as the noise of an encryption, goes into the
+same tag as f ⟨β, e⟩, with f uniform; that makes it 3/p, below 2^-59.
 """
 
 from __future__ import annotations
@@ -116,6 +117,14 @@ class TagKey:
     def weights(self, place: bytes, size: int) -> Weights:
         """Return the weights of a place for vectors of that length."""
         return Weights(Secret(self._derive("weights", place)), size)
+
+    def factor(self, place: bytes) -> int:
+        """Return by what the product of a second vector counts, so that one tag is that of both."""
+        return int.from_bytes(self._derive("factor", place), "little") % PRIME
+
+    def seed(self, place: bytes, label: str, integers: Integers) -> Secret:
+        """Return randomness that is the same for the same vector under a label, and for no other."""
+        return Secret(self._derive("seed", bound(place, label, hashlib.sha256(integers.data).digest())))
 
     def pads(self, place: bytes, labels: bytes) -> Ring:
         """Return the pads of many labels, given by their digests."""

@@ -19,6 +19,7 @@ from tacit.core.protection import Protection
 from tacit.methods import METHODS
 from tacit.protections import PROTECTIONS
 
+HIDDEN = {"protect_layers": "all", "expose_weights": False}  # settings of methods; others show a part
 IDENTITY = 64  # hexadecimal digits of an identity
 
 
@@ -35,7 +36,8 @@ class Policy:
         values in the clear.
     protections : tuple of str, optional
         Protections under which the site takes part; for ``noised`` the inner one must be named, too. Left
-        out: all that hide a single client's contribution, so not ``plain``.
+        out: all that hide a single client's contribution, so not ``plain``. Layers and weights in the clear
+        are accepted where ``plain`` is.
     min_clients : int
         Fewest contributions over which a run may open a total.
     rows : int
@@ -93,11 +95,17 @@ class Policy:
         if mode is not None:
             _check_word(site, "modes", str(mode), self.modes)
         self._check_protection(site, components.protection)
+        for name, hidden in HIDDEN.items():
+            value = components.method.config().get(name, hidden)
+            if value != hidden and "plain" not in (self.protections or ()):
+                raise ConfigError(
+                    f"{site} does not accept {name} = {value}, by which a part of its contribution is seen: "
+                    "leave it out, or let its owner name plain in [accept] protections"
+                )
         if manifest.min_clients < self.min_clients:
             raise _refused(site, "min_clients", manifest.min_clients, f"at least {self.min_clients}")
-        count = getattr(manifest, "min_count", self.min_count)
-        if count < self.min_count:
-            raise _refused(site, "min_count", count, f"at least {self.min_count}")
+        if manifest.min_count < self.min_count:
+            raise _refused(site, "min_count", manifest.min_count, f"at least {self.min_count}")
 
     def _check_protection(self, site: str, protection: Protection) -> None:
         """Refuse a protection that is not named, and one around it likewise."""

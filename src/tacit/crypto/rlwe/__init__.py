@@ -27,7 +27,7 @@ Lyubashevsky, Peikert, Regev, "On ideal lattices and learning with errors over r
 from __future__ import annotations
 
 import hashlib
-import os
+import hmac
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -58,6 +58,7 @@ __all__ = ["Adder", "Cipher", "Header", "key_of", "make_key", "read", "rounding_
 LIMIT = (1 << TOTAL_BITS) + (1 << 52)  # of honest totals and their noise; nonsense is larger by far
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 
 def make_key() -> tuple[Secret, bytes]:
@@ -93,6 +94,15 @@ class Cipher:
 
         ``total`` is the largest absolute value of their sum, from ``bound`` to ``bound * summands``.
         """
+        return self.encrypt_noisily(vector, new_seed(), bound=bound, summands=summands, total=total)[0]
+
+    def encrypt_noisily(
+        self, vector: ArrayLike, seed: Secret, *, bound: float, summands: int, total: float | None = None
+    ) -> tuple[bytes, Integers]:
+        """Encrypt as :meth:`encrypt` does, by a seed of this vector alone; return the noise, too.
+
+        Noise adds up as the values do. Who knows that of a total notices any change of the ciphertext.
+        """
         values = np.asarray(vector, dtype=np.float64)
         reach = bound * summands if total is None else total
         noise_bits(summands)
@@ -100,22 +110,28 @@ class Cipher:
             raise ConfigError(f"values of shape {values.shape} and totals of up to {reach:g} for {bound:g}")
         check_values(values, bound)
         header = Header(True, self.key_id, values.size, 1, summands, float(reach / summands))
-        seed = os.urandom(SEED)
+        public, private = (hmac.digest(seed.reveal(), what, "sha256")[:SEED] for what in (b"a", b"e"))
         b = np.rint(np.ldexp(values, power(header.bound * summands))).astype(np.int64)
-        b += noise(values.size)
-        masks = self._times_secret(expand(Secret(seed), header.masks, np.uint64))
-        return header.write(b.view(np.uint64) - masks[: values.size], seed)
+        b += (drawn := noise(values.size, Secret(private)))
+        masks = self._times_secret(expand(Secret(public), header.masks, np.uint64))
+        return header.write(b.view(np.uint64) - masks[: values.size], public), drawn
 
     def decrypt(self, blob: bytes) -> Floats:
         """Decrypt a sum, rounded to the unit that its bound and summands allow."""
+        header = read(self.key_id, blob)
+        noisy, places = noise_bits(header.summands), power(header.bound * header.summands)
+        return np.ldexp(self.decrypt_noisily(blob, noisy - places)[0].astype(np.float64), noisy - places)
+
+    def decrypt_noisily(self, blob: bytes, unit_bits: int) -> tuple[Integers, Integers]:
+        """Decrypt a sum to whole numbers of a unit, two to ``unit_bits``, and the noise beside them."""
         header = read(self.key_id, blob)
         b, a = words_of(header, blob)
         whole = (b + self._times_secret(a)[: header.rows]).view(np.int64)
         if not (whole.max() <= LIMIT and whole.min() >= -LIMIT):
             refuse_overrun(header.summands, header.bound)
-        noisy = noise_bits(header.summands)
+        noisy = unit_bits + power(header.bound * header.summands)
         rounded = (whole + (1 << (noisy - 1))) >> noisy
-        return np.ldexp(rounded.astype(np.float64), noisy - power(header.bound * header.summands))
+        return rounded, whole - (rounded << noisy)
 
     def _times_secret(self, a: Words) -> Words:
         """Return a·s modulo X^DEGREE + 1 and 2⁶⁴, for each stretch of DEGREE coefficients."""

@@ -49,9 +49,9 @@ def secret_polynomial(secret: Secret, label: bytes) -> Transformed:
     return transform((fair % 3).astype(np.float64) - 1.0)
 
 
-def noise(count: int) -> NDArray[np.int64]:
-    """Draw fresh centred binomial noise."""
-    words = expand(new_seed(), 2 * count, np.uint32)
+def noise(count: int, seed: Secret | None = None) -> NDArray[np.int64]:
+    """Draw centred binomial noise: fresh, or what follows from a seed."""
+    words = expand(new_seed() if seed is None else seed, 2 * count, np.uint32)
     coins = np.bitwise_count(words & np.uint32((1 << NOISE_BITS) - 1)).astype(np.int64)
     found: NDArray[np.int64] = coins[:count] - coins[count:]
     return found

@@ -93,7 +93,13 @@ class CKKS(Protection):
             precision=self.scheme.rounding_unit(1.0, 20_000),
             bytes_per_value=SLOT_BYTES.get(self.parameter_set, 8.1),
             warnings=(SHARED_KEY,),
-            proof=f"{PROVED}; products of totals, as in mode paper, prove nothing",
+            proof=PROVED
+            + (
+                ""
+                if self.parameter_set == "coefficients"
+                else "; not of the noise in it, which tells of the key"
+            )
+            + "; products of totals, as in mode paper, prove nothing",
         )
 
     @property

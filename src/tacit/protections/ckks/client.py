@@ -45,9 +45,9 @@ class CKKSClient(SharedKeyClient):
             return Message(cipher=Blob("cipher", blob))
         slots, cipher = settings.slots(layout, summands), self.key.cached(SUMS, settings.scheme.cipher)
         integers = slots.encode(vector)
-        values = slots.to_values(integers)
-        blob = cipher.encrypt(values, bound=1.0, summands=summands, total=slots.reach)
-        return Message(cipher=Blob("cipher", blob), tag=self._proved.tag(ticket, layout, integers))
+        seed = self._proved.seed(ticket, layout, integers)
+        blob, noise = settings.scheme.encrypt(cipher, slots, integers, seed, summands)
+        return Message(cipher=Blob("cipher", blob), tag=self._proved.tag(ticket, layout, integers, noise))
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Decrypt, rounded to the digits that mean something, and check whose contributions it is of."""
@@ -61,8 +61,9 @@ class CKKSClient(SharedKeyClient):
         slots = settings.slots(layout, header.summands)
         if header.bound != slots.reach / header.summands:
             raise ProtectionError(f"a total of values up to {header.bound:g}, agreed was {slots.reach:g}")
-        integers = slots.to_integers(self.key.cached(SUMS, settings.scheme.cipher, age).decrypt(blob))
-        self._proved.check(total, layout, header.summands, integers, age)
+        cipher = self.key.cached(SUMS, settings.scheme.cipher, age)
+        integers, noise = settings.scheme.decrypt(cipher, slots, blob)
+        self._proved.check(total, layout, header.summands, integers, age, noise)
         return slots.decode(integers)
 
     def _open_columns(self, total: Mapping[str, Any], layout: Layout) -> Vector:

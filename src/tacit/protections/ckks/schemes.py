@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tacit.core.secret import Secret
 from tacit.crypto import rlwe
+from tacit.crypto.fixedpoint import Integers
 from tacit.crypto.rlwe import columns
+
+if TYPE_CHECKING:
+    from tacit.protections.ckks.slots import Slots
 
 Kind = Literal["sum", "columns", "product"]
 MOST_PIECES = 32  # polynomials of a product by coefficients: 786 kB for each client
@@ -30,6 +34,17 @@ class Coefficients:
     def cipher(self, secret: Secret) -> rlwe.Cipher:
         """Return what key holders encrypt and decrypt with."""
         return rlwe.Cipher(secret)
+
+    def encrypt(
+        self, cipher: rlwe.Cipher, slots: Slots, integers: Integers, seed: Secret, summands: int
+    ) -> tuple[bytes, Integers]:
+        """Encrypt slots; return the noise, too."""
+        values = slots.to_values(integers)
+        return cipher.encrypt_noisily(values, seed, bound=1.0, summands=summands, total=slots.reach)
+
+    def decrypt(self, cipher: rlwe.Cipher, slots: Slots, blob: bytes) -> tuple[Integers, Integers]:
+        """Decrypt slots, in units, and the noise beside them."""
+        return cipher.decrypt_noisily(blob, slots.unit_bits)
 
     def adder(self, key_id: bytes) -> rlwe.Adder:
         """Return what adds ciphertexts without the key."""
@@ -75,6 +90,17 @@ class Slotted:
         from tacit.crypto.ckks import Cipher
 
         return Cipher(self.parameters, secret)
+
+    def encrypt(
+        self, cipher: Any, slots: Slots, integers: Integers, seed: Secret, summands: int
+    ) -> tuple[bytes, None]:
+        """Encrypt slots; SEAL keeps the noise to itself, and draws its own randomness."""
+        blob = cipher.encrypt(slots.to_values(integers), bound=1.0, summands=summands, total=slots.reach)
+        return blob, None
+
+    def decrypt(self, cipher: Any, slots: Slots, blob: bytes) -> tuple[Integers, None]:
+        """Decrypt slots, in units."""
+        return slots.to_integers(cipher.decrypt(blob)), None
 
     def adder(self, key_id: bytes) -> Any:
         """Return what adds ciphertexts without the key."""

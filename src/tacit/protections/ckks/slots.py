@@ -72,16 +72,17 @@ class Slots:
         return self._cuts[-1]
 
     @property
-    def _unit_bits(self) -> int:
+    def unit_bits(self) -> int:
+        """The power of two that the unit is."""
         return round(log2(self.unit))
 
     def to_values(self, integers: Integers) -> Vector:
         """Return slots as they are encrypted, from whole numbers of units."""
-        return np.ldexp(integers.astype(np.float64), self._unit_bits)
+        return np.ldexp(integers.astype(np.float64), self.unit_bits)
 
     def to_integers(self, slots: Vector) -> Integers:
         """Return slots in units; no total has more than 2^52 of them."""
-        return np.rint(np.ldexp(slots, -self._unit_bits)).astype(np.int64)
+        return np.rint(np.ldexp(slots, -self.unit_bits)).astype(np.int64)
 
     def encode(self, vector: Vector) -> Integers:
         """Return slots of a client's vector, in units."""
@@ -97,7 +98,7 @@ class Slots:
             wide_digits(vector[wide], self.digit_bits).reshape(-1),
         ]
         # A digit is a whole number of units: they are finer than its lowest bit.
-        whole = np.concatenate(digits).astype(np.int64) << (-self._unit_bits - self.digit_bits)
+        whole = np.concatenate(digits).astype(np.int64) << (-self.unit_bits - self.digit_bits)
         return np.concatenate([self.to_integers(slots), whole])
 
     def decode(self, integers: Integers) -> Vector:

@@ -11,13 +11,15 @@ stops the run.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from tacit.core.claims import Claim, Term, recent
+from tacit.core.claims import HISTORY, Claim, Term, recent
 from tacit.core.errors import ConfigError, ProtectionError, ReplayError
 from tacit.core.layout import Layout
 from tacit.core.party import Party
+from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import bound
 from tacit.crypto.field import PRIME, Integers
@@ -42,19 +44,37 @@ class ProvedTotals:
     def __init__(self, party: Party, key: SharedKey) -> None:
         self._party, self._key = party, key
 
-    def tag(self, ticket: Mapping[str, Any], layout: Layout, integers: Integers) -> Blob:
-        """Return the tag of this client's vector, and refuse to tag another one for the same term."""
-        tag = self.tag_once(ticket["term"], layout, ticket["summands"], integers)
+    def seed(self, ticket: Mapping[str, Any], layout: Layout, integers: Integers) -> Secret:
+        """Return randomness for encrypting this client's vector: a term that is sent again is the same."""
+        term: Term = ticket["term"]
+        place = self._place(term, layout, ticket["summands"])
+        return self._key.cached("tags", TagKey).seed(place, term.label, integers)
+
+    def tag(
+        self, ticket: Mapping[str, Any], layout: Layout, integers: Integers, noise: Integers | None = None
+    ) -> Blob:
+        """Return the tag of this client's vector, and refuse to tag another one for the same term.
+
+        With the ``noise`` of its ciphertext, a total proves to be the sum of the very ciphertexts: whether
+        one that was shifted a little still opens would tell of the key.
+        """
+        tag = self.tag_once(ticket["term"], layout, ticket["summands"], integers, noise)
         self._remember(ticket["term"], tag)
         return Blob("public", tag.to_bytes(TAG_BYTES, "little"))
 
     def tag_once(
-        self, term: Term, layout: Layout, summands: int, integers: Integers, attempt: bytes = b""
+        self,
+        term: Term,
+        layout: Layout,
+        summands: int,
+        integers: Integers,
+        noise: Integers | None = None,
+        attempt: bytes = b"",
     ) -> int:
         """Return the tag of a vector for an attempt at its sum, which no other vector of this client has."""
         key, place = self._key.cached("tags", TagKey), self._place(term, layout, summands, attempt)
         pad = add_pads(key.pads(place, label_digests([term.label.encode()])))
-        return (self._weights(key, place, integers).product(integers) + pad) % PRIME
+        return (self._product(key, place, integers, noise) + pad) % PRIME
 
     def check(
         self,
@@ -63,6 +83,7 @@ class ProvedTotals:
         summands: int,
         integers: Integers,
         age: int = 0,
+        noise: Integers | None = None,
         attempt: bytes = b"",
     ) -> None:
         """Refuse an opened total whose tag is not that of the contributions it claims.
@@ -77,18 +98,32 @@ class ProvedTotals:
         place = self._place(claim, layout, summands, attempt)
 
         def pads() -> int:
-            digests = recent(cache, "labels", claim.source, lambda: _digests_of(claim))
+            labels, source = claim.labels, claim.source
+            digests = recent(cache, "labels", source, lambda: label_digests([*map(str.encode, labels)]))
             return add_pads(key.pads(place, digests), claim.counts)
 
         expected = recent(cache, "pads", (key.id, place, claim.source), pads)
-        product = self._weights(key, place, integers).product(integers)
+        product = self._product(key, place, integers, noise)
         if (product + expected - read_tag(total)) % PRIME:
             raise ProtectionError("a total is not the sum of what its named contributors sent")
 
-    def _place(self, what: Term | Claim, layout: Layout, summands: int, attempt: bytes) -> bytes:
-        """Return all that a tag is bound to, but for whose it is."""
-        number, run = "standing" if what.number is None else str(what.number), manifest_digest_of(self._party)
-        return bound(run, what.contribution, number, str(summands), repr(layout.fields), attempt)
+    def _place(self, what: Term | Claim, layout: Layout, summands: int, attempt: bytes = b"") -> bytes:
+        """Return all that a tag is bound to, but for whose it is.
+
+        Schema and history are those of the party itself: all in a total have computed from the same.
+        """
+        run, state = manifest_digest_of(self._party), self._party.state
+        number, history = (
+            ("standing", "") if what.number is None else (str(what.number), state.get(HISTORY, ""))
+        )
+        agreed = hashlib.sha256(state["schema"]).digest(), history, attempt
+        return bound(run, what.contribution, number, str(summands), repr(layout.fields), *agreed)
+
+    def _product(self, key: TagKey, place: bytes, integers: Integers, noise: Integers | None) -> int:
+        product = self._weights(key, place, integers).product(integers)
+        if noise is None:
+            return product
+        return product + key.factor(place) * self._weights(key, place, noise).product(noise)
 
     def _weights(self, key: TagKey, place: bytes, integers: Integers) -> Weights:
         size = integers.size
@@ -111,10 +146,6 @@ class ProvedTotals:
                 f"{term.number}"
             )
         own.state[TAGGED] = (term.number, tag)
-
-
-def _digests_of(claim: Claim) -> bytes:
-    return label_digests([label.encode() for label in claim.labels])
 
 
 def read_tag(fields: Mapping[str, Any]) -> int:
