@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tacit.core import steps
 from tacit.core.charge import Charge
 from tacit.core.errors import ProtectionError, QuorumError, UnavailableError
 from tacit.core.manifest import Components
@@ -126,6 +127,26 @@ def test_no_sum_without_noise_is_had_beside_it(tmp_path):
     coordinator = begin(sites_of(tmp_path, epsilon=8.0))
     with pytest.raises(QuorumError, match="limits epsilon: it contributes to no sum of the preparation"):
         coordinator.round(PARTS.preparation.moments, PARTS.preparation.apply_moments)
+
+
+class TestToldToOneAlone:
+    """The site judges by what all are asked, and runs what it finds in both parts of an ask."""
+
+    def moments(self, sites):
+        coordinator, failures = begin(sites), {}
+        call, job = {"contribution": "moments", "sum": 1}, {"component": "preparation"}
+        ask = coordinator.link.wave("client.contribute", ("north",), call, {"north": job}, failures=failures)
+        return [reply.message["vector"] for reply in ask], failures
+
+    def test_control(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(steps, "_merge", lambda call, job: call | job)
+        found, _ = self.moments(sites_of(tmp_path, epsilon=8.0))
+        assert found[0][0] == 20  # rows, and then the sums of their squares
+
+    def test_it_is_refused(self, tmp_path):
+        found, failures = self.moments(sites_of(tmp_path, epsilon=8.0))
+        assert not found
+        assert "a job may not replace what all were asked: ['component']" in failures["north"]
 
 
 def killed_within_the_step(path, call, job, config):

@@ -40,9 +40,9 @@ class TestRoll:
     def test_names_are_told_once_and_later_ones_follow(self):
         roll, state = Roll(), {}
         first = roll.mark(["bob", "ann"])
-        keep_roll(state, roll.write(), {})
+        keep_roll(state, roll.write())
         second = roll.mark(["eve", "ann"])
-        keep_roll(state, roll.write(2), {})
+        keep_roll(state, roll.write(2))
         assert read_roll(state) == ("ann", "bob", "eve")
         cache = {}
         assert read_claim(state, entry_of(first, 2), cache).counts.tolist() == [1, 1, 0]
@@ -53,9 +53,9 @@ class TestRoll:
         for name in ("ann", "bob", "eve"):
             first = len(roll.names)
             roll.mark([name])
-            keep_roll(state, roll.write(first), {})
+            keep_roll(state, roll.write(first))
         roll.mark(["joe"])
-        keep_roll(state, roll.write(1), {})
+        keep_roll(state, roll.write(1))
         assert sorted(state) == [f"{ROLL}0", f"{ROLL}1"]
         assert read_roll(state) == ("ann", "bob", "eve", "joe")
 
@@ -78,7 +78,7 @@ class TestRoll:
         with pytest.raises(MessageError, match="more than 1,048,576 clients"):  # 1 kB, else 10 MB
             read_roll({f"{ROLL}0": zlib.compress(b"\n" * (1 << 20))})
         with pytest.raises(MessageError, match="is no list of clients"):
-            keep_roll({f"{ROLL}0": b""}, {f"{ROLL}x": b""}, {})
+            keep_roll({f"{ROLL}0": b""}, {f"{ROLL}x": b""})
 
 
 class TestClaims:

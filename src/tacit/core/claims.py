@@ -97,26 +97,12 @@ def roll_fields(fields: Mapping[str, Any]) -> dict[str, bytes]:
     return {name: value for name, value in fields.items() if name.startswith(ROLL)}
 
 
-def keep_roll(state: MutableMapping[str, Any], message: Mapping[str, Any], cache: dict[Any, Any]) -> None:
-    """Let a party remember names that it was told; those that it knows stay where they are."""
-    known = roll_fields(state)
+def keep_roll(state: MutableMapping[str, Any], message: Mapping[str, Any]) -> None:
+    """Let a party remember names that it was told; they replace those that it knew from that place on."""
     for name, raw in roll_fields(message).items():
-        for old in [earlier for earlier in roll_fields(state) if _place(earlier) >= _place(name)]:
+        for old in [known for known in roll_fields(state) if _place(known) >= _place(name)]:
             del state[old]
         state[name] = raw
-    if known and (told := roll_fields(state)) != known:
-        before, now = _names_of(known, cache), _names_of(told, cache)
-        _check_known(before, now)
-        if len(now) < len(before):
-            for name in told:
-                del state[name]
-            state.update(known)
-
-
-def _check_known(before: Sequence[str], now: Sequence[str]) -> None:
-    """Refuse a roll that names others in known places: by these a party remembers who was in which total."""
-    if odd := [name for name, other in zip(before, now, strict=False) if name != other]:
-        raise OpeningError(f"in the place of {odd[0]} on the list of clients is not who was told to be there")
 
 
 def _names_of(roll: Mapping[str, bytes], cache: dict[Any, Any]) -> tuple[str, ...]:

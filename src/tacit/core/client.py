@@ -136,7 +136,7 @@ def follow(party: Party, components: Components, message: Message) -> Shared | N
 
 def open_log(party: Party, components: Components, schema: Any, message: Message) -> Shared:
     """Open and apply, in order, every total that this replica has not seen yet."""
-    keep_roll(party.state, message, party.cache)
+    keep_roll(party.state, message)
     entries = read_log(message)
     position: int = party.state.get("position", 0)
     if "position" in party.state:

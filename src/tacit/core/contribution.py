@@ -17,7 +17,7 @@ from tacit.core.client import (
     strip_prefix,
     view_of,
 )
-from tacit.core.errors import ConfigError, OpeningError
+from tacit.core.errors import ConfigError, OpeningError, ReplayError
 from tacit.core.manifest import Components, Manifest
 from tacit.core.marks import find_marked
 from tacit.core.message import Message
@@ -33,22 +33,35 @@ def contribute(party: Party, message: Message, components: Components, shared: S
     if mark.family != "cells":
         check_counted(manifest_of(party), message["contribution"], shared)
     layout = layout_of(part, message["contribution"], shared.schema, party.cache)
-    number = read_integer(message, "sum", 1)
+    number, protection = read_integer(message, "sum", 1), components.protection
+    again = (protection.restarts or protection.adds_noise) and _is_again(party, message, number, shared)
     clear: Mapping[str, Any]
-    if components.protection.restarts and party.state.get("sum") == number:
+    if protection.restarts and again:
         vector, clear = party.state["vector"], strip_prefix("clear/", party.state)
     else:
         named = function(party, shared)
         vector = layout.pack(named)
         clear = {field.name: named[field.name] for field in layout.clear}
-        if components.protection.restarts:
-            party.state.update({"sum": number, "vector": vector, **add_prefix("clear/", clear)})
+        if protection.restarts:
+            party.state.update({"vector": vector, **add_prefix("clear/", clear)})
     term = Term(name_of(message), number, party.id)
     ticket = strip_prefix("ticket/", message)
     ticket |= {"sum": number, "term": term}
     half = protection_half(party, components)
     protected = half.protect(ticket, vector, layout)
     return Message({**protected, **add_prefix("clear/", clear)}) if clear else protected
+
+
+def _is_again(party: Party, message: Message, number: int, shared: Shared) -> bool:
+    """Return whether this sum was asked for before; what was kept of it must not stand for something else."""
+    asked = (number, name_of(message), shared.digest())
+    before: tuple[Any, ...] = party.state.get("sum", (0,))
+    party.state["sum"] = asked
+    if before[0] == number and before != asked:
+        raise ReplayError(
+            f"{party.id} was asked for another contribution, or of other values, in sum {number}"
+        )
+    return before == asked
 
 
 def check_counted(manifest: Manifest, contribution: str, shared: Shared) -> None:

@@ -57,6 +57,9 @@ class Protection(Component):
     key_fields: ClassVar[Collection[str]] = ()
     field_names: ClassVar[Mapping[str, str]] = {}
 
+    # Fields of asks that differ from client to client, where what a client gives is bound to all others.
+    own_fields: ClassVar[Collection[str]] = ()
+
     # What the fields of its asks hold; checked before any of its steps.
     field_kinds: ClassVar[Mapping[str, Kind]] = {}
 

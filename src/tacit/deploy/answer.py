@@ -39,6 +39,7 @@ from tacit.runs.tables import DataSettings
 log = logging.getLogger("tacit.site")
 
 ASKER = "asker"  # in a party's state: identity of whoever signed the manifest
+STANDING = ("client.change_contribution", "client.open_standing_total")  # their parties are on one machine
 SETTINGS = "settings"  # in a party's state: digest of the run's settings when it enrolled
 
 
@@ -119,6 +120,8 @@ def _check_enrolled(folder: SiteFolder, party: Party, message: Message, settings
     if party.state.get(SETTINGS) != _digest(settings):
         # They say which rows are kept aside: two sums over other rows would show the difference.
         raise ProtectionError(f"{folder.name} enrolled under other settings of this run: they were changed")
+    if message["$step"] in STANDING:  # they take rows of the coordinator's choice
+        raise ProtectionError(f"{folder.name} takes part in no standing federation: run it on one machine")
     noiseless = message.get("component") == "preparation"
     if folder.policy.limits_epsilon and noiseless and not manifest_of(party).experiment:
         raise ProtectionError(f"{folder.name} limits epsilon: it contributes to no sum of the preparation")

@@ -89,6 +89,9 @@ class Masked(Protection):
     name = "masked"
     authenticated: ClassVar[bool] = True
     key_fields: ClassVar[Collection[str]] = KEY_FIELDS
+    own_fields: ClassVar[Collection[str]] = tuple(
+        f"ticket/{name}" for name in ("partners", "dealt", "shares", "wrap", "maker", "exchange", "preshared")
+    )
     field_names: ClassVar[Mapping[str, str]] = {
         **FIELD_NAMES,
         **TAG_NAMES,

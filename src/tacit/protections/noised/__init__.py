@@ -93,7 +93,7 @@ class Noised(Protection):
                 f"inner is '{inner.name}': two noises have no one budget; name what is to be noised"
             )
         # Fixed for every other protection; here they follow from the settings.
-        for name in ("restarts", "authenticated", "key_fields", "field_names", "field_kinds"):
+        for name in ("restarts", "authenticated", "key_fields", "own_fields", "field_names", "field_kinds"):
             object.__setattr__(self, name, getattr(inner, name))
 
     @cached_property
