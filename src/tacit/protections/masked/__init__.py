@@ -172,7 +172,7 @@ class Masked(Protection):
             "that hold shares of one client do before the upload, it starts again with fresh keys, down to "
             "the quorum; if as many do between upload and unmasking, it stays shut",
             precision=2.0 ** -(self.bits - 1),
-            bytes_per_value=float(ceil((self.bits + 8) / 8)),
+            bytes_per_value=float(ceil((self.bits + (11 if clients else 8)) / 8)),
             warnings=() if self.neighbours is None else (by_hand,),
             proof=PROVED if clients else "",
         )
