@@ -229,7 +229,7 @@ class Federation:
             quorum=self.quorum,
             experiment=self.experiment,
             attempt=resume.following if resume else 0,
-            declared=self.declared if start is None else vocabulary(start.schema),
+            declared=self.declared | ({} if start is None else vocabulary(start.schema)),
         )
         ledger = CostLedger()
         events = events or Events()

@@ -16,6 +16,8 @@ from tacit.core import differencing, own_record
 from tacit.core.differencing import OpenedTotals
 from tacit.core.errors import DataError, QuorumError
 from tacit.core.events import Events, Noted, TotalOpened
+from tacit.core.shared import Total
+from tacit.data import cells
 from tacit.data.table import Column
 from tacit.engines.embedded import EmbeddedEngine
 from tacit.methods.heonn.exchange import Units
@@ -255,3 +257,42 @@ def test_nor_to_a_total_that_stands(coordinator_of, least):
     assert bool(replies) == (least == 1)
     if least > 1:
         assert "'raw_terms' is asked for before the federation has counted" in failures["client-1"]
+
+
+# -- a client that does not count as agreed ------------------------------------------------------------
+
+
+@pytest.fixture
+def claims(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Let the first client that counts say something else."""
+
+    def lie(**told: Any) -> None:
+        honest, counted = cells.count, []
+
+        def count(*given: Any) -> dict[str, Any]:
+            counted.append(given)
+            return honest(*given) | (told if len(counted) == 1 else {})
+
+        monkeypatch.setattr(cells, "count", count)
+
+    return lie
+
+
+def test_what_is_not_covered_a_client_that_claims_rows_reads_the_row_of_another(opened, claims):
+    """Nobody can check its counts: SECURITY.md says so."""
+    claims(classes=np.ones(3))
+    table = patients(rare_class=True)
+    federation_of(table).train(FedHEONN(), protect="ckks")
+    np.testing.assert_allclose(opened.row_of_class(1)[:4], alice(table), atol=0.01)
+
+
+def test_counts_from_which_no_least_one_follows_stop_the_run_with_an_error_of_ours(claims):
+    claims(unit=-1.0)  # five others say 0.2 each
+    with pytest.raises(DataError, match=r"min_count would be 1 / .*: one of them does not count as agreed"):
+        federation_of(patients()).train(FedHEONN(), protect="plain", min_count=5)
+
+
+def test_units_that_cancel_are_no_division_by_zero():
+    assert cells.Cells.of(Total({"unit": 1.0, "rows": 5.0}, 5)).least == 5  # the control
+    with pytest.raises(DataError, match="min_count would be 1 / 0: one of them does not count"):
+        cells.Cells.of(Total({"unit": 0.0, "rows": 5.0}, 5))

@@ -194,8 +194,8 @@ FAULTS = [
     Fault(
         "protections",
         "protections/keys/proved_totals.py",
-        "manifest_digest_of(self._party), what.contribution, number, str(summands), repr(layout.fields)",
-        "manifest_digest_of(self._party), number, str(summands), repr(layout.fields)",
+        "return bound(run, what.contribution, number, str(summands), repr(layout.fields), schema, history)",
+        "return bound(run, number, str(summands), repr(layout.fields), schema, history)",
         "tags not bound to the name of the contribution",
     ),
     Fault(

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from tacit.core.errors import DataError
 from tacit.core.layout import Field, Layout
+from tacit.core.manifest import MOST_COUNT
 from tacit.core.shared import Total
 from tacit.data.recoding import Recoding, some
 from tacit.data.schema import ABSENT, Schema
@@ -139,7 +140,13 @@ class Cells:
     @classmethod
     def of(cls, total: Total) -> Cells:
         """Read an opened total."""
-        least = int(np.rint(total.contributors / float(total["unit"])))
+        unit = float(total["unit"]) / total.contributors  # as each client says it, 1 / min_count
+        if not 0.5 / MOST_COUNT < unit < 2:
+            raise DataError(
+                f"by the clients' counts min_count would be 1 / {unit:g}: one of them does not count as "
+                "agreed. Find out which, and run again without it"
+            )
+        least = int(np.rint(1 / unit))
 
         def whole(name: str, shape: tuple[int, ...]) -> Counts:
             found: Counts = np.rint(np.asarray(total.get(name, np.zeros(shape))) * least).astype(np.int64)
