@@ -12,6 +12,7 @@ fewer than min_clients), and may let chosen clients vanish once it knows the gra
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from functools import lru_cache
 from hashlib import sha256
 from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
@@ -56,7 +57,7 @@ class MerkleTree:
         while len(level) > 1:
             level = [sha256(b"node" + level[i] + level[i + 1]).digest() for i in range(0, len(level), 2)]
             self._levels.append(level)
-        self.root = hash_pieces(b"root", len(leaves).to_bytes(8, "little"), level[0])
+        self.root = _root_of(len(leaves), level[0])
 
     def prove(self, name: str) -> bytes:
         """Return position and siblings of a leaf, from the bottom up."""
@@ -74,7 +75,13 @@ def verify_proof(root: bytes, size: int, name: str, leaf: bytes, proof: bytes) -
         sibling = proof[start : start + HASH]
         node = sha256(b"node" + (sibling + node if index & 1 else node + sibling)).digest()
         index >>= 1
-    return index == 0 and hash_pieces(b"root", size.to_bytes(8, "little"), node) == root
+    return index == 0 and _root_of(size, node) == root
+
+
+@lru_cache(maxsize=8)
+def _root_of(size: int, top: bytes) -> bytes:
+    """Return the root of a tree, which its size is bound to; proofs of one tree all lead to one top."""
+    return hash_pieces(b"root", size.to_bytes(8, "little"), top)
 
 
 def proof_length(size: int) -> int:
