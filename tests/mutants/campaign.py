@@ -34,7 +34,8 @@ ROOMS = {  # what is tried, by the name under which it is reported
     "standing": ("standing",),
     "scores": ("models/scores.py",),
     "preparation": tuple(
-        f"data/{name}.py" for name in ("preparation", "agreement", "schema", "cells", "recoding")
+        f"data/{name}.py"
+        for name in ("preparation", "agreement", "schema", "cells", "recoding", "noisy_scale")
     ),
 }
 SECONDS = 60.0  # of tests that a fault has to survive, as they take without it

@@ -264,9 +264,23 @@ FAULTS = [
     Fault(
         "protections",
         "protections/noised/client.py",
-        'self.party.charge(Charge("client", multiplier, 1.0, delta, 1, announced))',
+        "self.party.charge(Charge(self._settings.unit, multiplier, 1.0, delta, parts, announced))",
         "pass",
         "epsilon not charged",
+    ),
+    Fault(
+        "protections",
+        "protections/noised/grid.py",
+        " + rows * 1.5 * sqrt(values)",
+        "",
+        "a row's rounding counted as a client's",
+    ),
+    Fault(
+        "preparation",
+        "data/noisy_scale.py",
+        "np.clip((values - middle) / np.where(half > 0, half, np.inf), -1.0, 1.0)",
+        "(values - middle) / np.where(half > 0, half, np.inf)",
+        "values beyond their bounds not cut, so that noise does not hide them",
     ),
     Fault(
         "standing",
