@@ -36,7 +36,7 @@ from tacit.crypto.field import PRIME, Integers, Ring, add_rows, multiply
 from tacit.crypto.masking import expand
 
 VALUE_BITS = 60  # of a tagged integer, its sign apart: what differs, differs modulo p
-TAG_BYTES = 8
+TAG_BITS, TAG_BYTES = 61, 8
 LABEL_BYTES = 16
 
 _WIDTH = 256  # values of a row, which share one u
@@ -127,16 +127,22 @@ class TagKey:
         return Secret(self._derive("seed", bound(place, label, hashlib.sha256(integers.data).digest())))
 
     def pads(self, place: bytes, labels: bytes) -> Ring:
-        """Return the pads of many labels, given by their digests: AES of these under the place's key."""
-        aes = algorithms.AES(self._derive("pads", place))
-        # Blocks are digests, each of which occurs once: a pseudorandom function, not encryption of a text.
-        blocks = Cipher(aes, modes.ECB()).encryptor().update(labels)
-        return np.frombuffer(blocks, "<u8")[::2].astype(np.uint64) >> _3
+        """Return the pads of many labels, given by their digests."""
+        return label_words(self._derive("pads", place), labels) >> _3
 
 
 def label_digests(labels: Iterable[bytes]) -> bytes:
     """Return what stands for labels when pads are made: a digest of each, one after the other."""
     return b"".join([hashlib.sha256(label).digest()[:LABEL_BYTES] for label in labels])
+
+
+def label_words(key: bytes, labels: bytes) -> Ring:
+    """Return 64 bits for each of many labels, given by their digests: AES of these under the key.
+
+    Each digest occurs once: this is a pseudorandom function, not the encryption of a text.
+    """
+    blocks = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(labels)
+    return np.frombuffer(blocks, "<u8")[::2].astype(np.uint64)
 
 
 def add_pads(pads: Ring, counts: NDArray[np.uint64] | None = None) -> int:

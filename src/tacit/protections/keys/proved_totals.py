@@ -58,13 +58,23 @@ class ProvedTotals:
         With the ``noise`` of its ciphertext, a total proves to be the sum of the very ciphertexts: whether
         one that was shifted a little still opens would tell of the key.
         """
-        term: Term = ticket["term"]
-        key = self._key.cached("tags", TagKey)
-        place = self._place(term, layout, ticket["summands"])
-        pad = add_pads(key.pads(place, label_digests([term.label.encode()])))
-        tag = (self._product(key, place, integers, noise) + pad) % PRIME
-        self._remember(term, tag)
+        tag = self.tag_once(ticket["term"], layout, ticket["summands"], integers, noise)
+        self._remember(ticket["term"], tag)
         return Blob("public", tag.to_bytes(TAG_BYTES, "little"))
+
+    def tag_once(
+        self,
+        term: Term,
+        layout: Layout,
+        summands: int,
+        integers: Integers,
+        noise: Integers | None = None,
+        attempt: bytes = b"",
+    ) -> int:
+        """Return the tag of a vector for an attempt at its sum, which no other vector of this client has."""
+        key, place = self._key.cached("tags", TagKey), self._place(term, layout, summands, attempt)
+        pad = add_pads(key.pads(place, label_digests([term.label.encode()])))
+        return (self._product(key, place, integers, noise) + pad) % PRIME
 
     def check(
         self,
@@ -74,16 +84,18 @@ class ProvedTotals:
         integers: Integers,
         age: int = 0,
         noise: Integers | None = None,
+        attempt: bytes = b"",
     ) -> None:
         """Refuse an opened total whose tag is not that of the contributions it claims.
 
-        ``age`` is that of the key under which it was formed, 0 for the newest.
+        ``age`` is that of the key under which it was formed, 0 for the newest; ``attempt`` at the sum as
+        :meth:`tag_once` had it.
         """
         claim = total.get("claim")
         if not isinstance(claim, Claim):
             raise ProtectionError("a total that does not say whose contributions it is the sum of")
         key, cache = self._key.cached("tags", TagKey, age), self._party.cache
-        place = self._place(claim, layout, summands)
+        place = self._place(claim, layout, summands, attempt)
 
         def pads() -> int:
             labels, source = claim.labels, claim.source
@@ -95,7 +107,7 @@ class ProvedTotals:
         if (product + expected - read_tag(total)) % PRIME:
             raise ProtectionError("a total is not the sum of what its named contributors sent")
 
-    def _place(self, what: Term | Claim, layout: Layout, summands: int) -> bytes:
+    def _place(self, what: Term | Claim, layout: Layout, summands: int, attempt: bytes = b"") -> bytes:
         """Return all that a tag is bound to, but for whose it is.
 
         Schema and history are those of the party itself: all in a total have computed from the same.
@@ -104,8 +116,8 @@ class ProvedTotals:
         number, history = (
             ("standing", "") if what.number is None else (str(what.number), state.get(HISTORY, ""))
         )
-        schema = hashlib.sha256(state["schema"]).digest()
-        return bound(run, what.contribution, number, str(summands), repr(layout.fields), schema, history)
+        agreed = hashlib.sha256(state["schema"]).digest(), history, attempt
+        return bound(run, what.contribution, number, str(summands), repr(layout.fields), *agreed)
 
     def _product(self, key: TagKey, place: bytes, integers: Integers, noise: Integers | None) -> int:
         product = self._weights(key, place, integers).product(integers)
