@@ -194,8 +194,8 @@ FAULTS = [
     Fault(
         "protections",
         "protections/keys/proved_totals.py",
-        "return bound(run, what.contribution, number, str(summands), repr(layout.fields), schema, history)",
-        "return bound(run, number, str(summands), repr(layout.fields), schema, history)",
+        "return bound(run, what.contribution, number, str(summands), repr(layout.fields), *agreed)",
+        "return bound(run, number, str(summands), repr(layout.fields), *agreed)",
         "tags not bound to the name of the contribution",
     ),
     Fault(
@@ -222,9 +222,9 @@ FAULTS = [
     Fault(
         "protections",
         "protections/masked/confirming.py",
-        'blake2b(slot.to_bytes(8, "little") + way + text,',
-        "blake2b(way + text,",
-        "confirmations not bound to their sum",
+        "mine, theirs = (first, second) if own < name else (second, first)",
+        "mine = theirs = first",
+        "one confirmation for both ways: a client's own opens its lock",
     ),
     Fault(
         "protections",

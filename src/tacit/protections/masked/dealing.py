@@ -111,7 +111,7 @@ class Dealer:
         return Message(
             shares=Blob("sealed", b"".join(sealed)),
             commits=Blob("public", b"".join(commits)),
-            deposits=Blob("cipher", b"".join(deposits)),
+            deposits=Blob("sealed", b"".join(deposits)),
         )
 
     def _derive_channels(self, offers: Mapping[str, Offer]) -> list[Secret]:

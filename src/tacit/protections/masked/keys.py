@@ -178,7 +178,7 @@ def _read_deals(batch: Batch, replies: Replies, refuse: Refuse) -> None:
         others = batch.neighbours(party)
         agreed = [length * len(others), 2 * HASH * batch.count, KEY * len(others) * batch.count]
         try:
-            kinds = (("shares", "sealed"), ("commits", "public"), ("deposits", "cipher"))
+            kinds = (("shares", "sealed"), ("commits", "public"), ("deposits", "sealed"))
             shares, commits, deposits = found = [read_blob(reply, *kind) for kind in kinds]
             if [len(raw) for raw in found] != agreed:
                 raise ProtectionError("its shares have another length than agreed")
