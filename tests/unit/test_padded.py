@@ -5,30 +5,14 @@ import pytest
 
 from tacit.core.errors import ConfigError
 from tacit.core.layout import Field, Layout
-from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.pads import PadKey
 from tacit.federation import Federation
 from tacit.methods.fedavg import FedAvg
 from tacit.protections.masked import Masked
 from tacit.protections.noised import Noised
+from tests.helpers.masked_sums import assert_exact, rows_of, some
 
 PADDED = Masked(opens="clients")
-
-
-def rows_of(clients, size=5):
-    rows = np.random.default_rng(clients).uniform(-1, 1, size=(clients, size))
-    return {f"client-{index + 1}": row for index, row in enumerate(rows)}
-
-
-def some(*numbers):
-    return {f"client-{number}" for number in numbers}
-
-
-def assert_exact(scene, total, without=()):
-    rows = [row for name, row in scene.rows.items() if name not in without]
-    code = FixedPoint(np.ones(len(rows[0])), scene.protection.bits, len(scene.rows))
-    assert total.contributors == len(rows)
-    assert total["vector"].tobytes() == code.decode(sum(map(code.encode, rows))).tobytes()
 
 
 @pytest.fixture
