@@ -6,10 +6,12 @@ One federation is started for all of them; ``make test`` makes one run on it, ``
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,7 @@ from tacit.core.errors import QuorumError
 from tacit.core.events import TotalOpened
 from tacit.core.party import Party
 from tacit.core.secret import Secret
+from tacit.deploy import local
 from tacit.deploy.launch import launch
 from tacit.deploy.local import LocalFederation, processes_of
 from tacit.deploy.site import learnt
@@ -42,10 +45,17 @@ QUICK = {"paillier": {"key_bits": 2048}, "ring": {"key_bits": 2048}}
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory):
-    """A SuperLink, three sites and a key server; nothing of them is left afterwards."""
+    """A SuperLink, three sites and a key server; nothing of them is left afterwards.
+
+    Another program takes the first port that is meant for a site: its SuperNode starts on another one.
+    """
     home = tmp_path_factory.mktemp("federation")
-    with LocalFederation(home, CLIENTS, ["key-server"], policy=WIDE) as found:
-        yield found
+    with socket.socket() as other, pytest.MonkeyPatch.context() as patch:
+        other.bind(("127.0.0.1", local.free_port()))
+        ports = chain([local.free_port(), other.getsockname()[1]], iter(local.free_port, None))
+        patch.setattr(local, "free_port", ports.__next__)
+        with LocalFederation(home, CLIENTS, ["key-server"], policy=WIDE) as found:
+            yield found
     assert processes_of(home) == []
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -27,7 +28,9 @@ from tacit.engines.policy import Policy
 from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, new_unlock, write_private
 
 NAME = "local"  # of the connection in Flower's configuration
-START = 120.0  # seconds for a SuperLink to answer
+START = 120.0  # seconds for a SuperLink or a SuperNode to answer
+ATTEMPTS = 3  # at starting a SuperNode, each on another port
+PORTS = range(20_000, 32_000)  # below those that systems give to outgoing connections
 FAREWELL = 10.0  # seconds between asking a process to end and ending it
 
 
@@ -54,6 +57,7 @@ class LocalFederation:
         self.exchanges, self.policy = exchanges, policy
         self.port = 0
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._ports: dict[str, int] = {}
         self._files: list[IO[bytes]] = []
 
     @property
@@ -112,6 +116,8 @@ class LocalFederation:
                 said = done.stderr.strip() or done.stdout.strip()
                 raise UnavailableError(f"{name} cannot be registered: {said}")
             self.start_node(name)
+        for name in (*self.clients, *self.services):
+            self._wait_for_node(name)
 
     def _write_sites(self) -> None:
         """Write a folder for each party: secrets under a key of its own, and everybody's identity pinned."""
@@ -133,12 +139,13 @@ class LocalFederation:
 
     def start_node(self, name: str) -> None:
         """Start a site's SuperNode."""
+        self._ports[name] = free_port()
         self._spawn(
             name,
             ["flwr.supernode.cli.flower_supernode", "flower_supernode"],
             ["--superlink", f"{HOST}:{self.port}", "--root-certificates", self.home / "ca.crt"],
             ["--auth-supernode-private-key", self.home / f"{name}.node"],
-            ["--host", HOST, "--port", free_port(), "--node-config", f'site="{self.site(name)}"'],
+            ["--host", HOST, "--port", self._ports[name], "--node-config", f'site="{self.site(name)}"'],
         )
 
     def _spawn(self, log: str, program: Sequence[str], *words: Sequence[object]) -> None:
@@ -158,15 +165,30 @@ class LocalFederation:
         )
         self._processes[log] = process
 
+    def _wait_for_node(self, name: str) -> None:
+        """Wait until a site's SuperNode listens; one that ended, since its port was taken, starts again."""
+        until, attempts = time.monotonic() + START, 1
+        while not _listens(self._ports[name]):
+            if self._processes[name].poll() is not None:
+                if attempts == ATTEMPTS:
+                    raise UnavailableError(f"the SuperNode of {name} ended: {self._last_lines(name)}")
+                attempts += 1
+                self.start_node(name)
+            elif time.monotonic() > until:
+                raise UnavailableError(f"the SuperNode of {name} does not answer: {self._last_lines(name)}")
+            time.sleep(0.1)
+
+    def _last_lines(self, log: str) -> str:
+        text = (self.home / f"{log}.log").read_text(encoding="utf-8", errors="replace")
+        return " / ".join(line.strip() for line in text.splitlines()[-5:])
+
     def _answering(self) -> None:
         """Wait until the SuperLink answers."""
         connection = Connection(NAME, HOST, self.port, self.home / "ca.crt")
         until = time.monotonic() + START
         while True:
             if self._processes["superlink"].poll() is not None:
-                text = (self.home / "superlink.log").read_text(encoding="utf-8", errors="replace")
-                last = " / ".join(line.strip() for line in text.splitlines()[-5:])
-                raise UnavailableError(f"the SuperLink ended at once: {last}")
+                raise UnavailableError(f"the SuperLink ended at once: {self._last_lines('superlink')}")
             try:
                 return probe(connection)
             except TacitError:
@@ -224,7 +246,14 @@ def processes_of(home: Path) -> list[int]:
 
 
 def free_port() -> int:
-    """Find a port of the loopback interface that nobody uses now."""
+    """Find a port of the loopback interface that nobody uses now, and that no connection will be given."""
+    while True:
+        port = random.choice(PORTS)
+        with socket.socket() as found, suppress(OSError):
+            found.bind((HOST, port))
+            return port
+
+
+def _listens(port: int) -> bool:
     with socket.socket() as found:
-        found.bind((HOST, 0))
-        return int(found.getsockname()[1])
+        return found.connect_ex((HOST, port)) == 0
