@@ -110,6 +110,14 @@ class Table:
             groups={key: value[rows] for key, value in self.groups.items()},
         )
 
+    def arranged(self, names: Sequence[str]) -> Table:
+        """Put the columns into the order of some names; with other names the table stays as it is."""
+        own = [column.name for column in self.columns]
+        if own == names or sorted(own) != sorted(names):
+            return self
+        order = [own.index(name) for name in names]
+        return replace(self, columns=tuple(self.columns[i] for i in order), values=self.values[:, order])
+
     def group(self, name: str) -> NDArray[Any]:
         """Return the values of a column that may divide rows: a group, a category or a numeric feature."""
         if name in self.groups:
