@@ -7,7 +7,7 @@ from typing import Any
 
 from tacit.core.component import Option
 from tacit.core.errors import ConfigError, nearest
-from tacit.data.files import is_data
+from tacit.data.sources import is_data
 from tacit.runs.keys import NAMES, flag_of, options_in
 
 

@@ -84,6 +84,15 @@ def introduce(table: Table, declared: Mapping[str, Any]) -> Message:
     return introduction
 
 
+def check_columns(tables: Mapping[str, Table]) -> None:
+    """Refuse tables of which one has other columns or targets than most, and say in what it differs."""
+    agreement = Agreement({})
+    for name, table in tables.items():
+        agreement.add(name, {"signature": _signature(table), "vocabulary": b"{}"})
+    for difference in agreement.outvoted().values():
+        raise SchemaError(difference)
+
+
 def _signature(described: Table | Schema) -> bytes:
     """Encode columns, task and targets, for comparison."""
     columns = [(column.name, column.kind) for column in described.columns]

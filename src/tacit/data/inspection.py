@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from tacit.core.errors import DataError
 from tacit.data import synthetic
-from tacit.data.arrow import column_names
 from tacit.data.catalog import DataSet, catalog, content_digest
 from tacit.data.download import file_digest, pinned_digest
 from tacit.data.files import BUILT_IN, available, is_path, load, locate
+from tacit.data.reading import Reading
+from tacit.data.sources import read_source
 from tacit.data.table import Table, Task
 
 _BLOCK = 65_536
@@ -126,7 +127,7 @@ def check(name_or_path: str | Path, *, target: str | None = None, task: Task | N
     path = None if name in BUILT_IN or size else locate(name_or_path)
     try:
         if path is not None:
-            times = Counter(column_names(path))
+            times = Counter(read_source(path, Reading())[0].column_names)
             result["duplicates"] = sorted(word for word in times if times[word] > 1)
         table = load(name_or_path, target=target, task=task, rows=size)
     except DataError as error:

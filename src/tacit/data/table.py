@@ -45,6 +45,8 @@ class Table:
         The labels that the codes stand for; empty for regression.
     groups : mapping of str to ndarray
         Columns that are neither feature nor target, such as ``split`` or ``subject``.
+    notes : tuple of str
+        What whoever brought the rows should know of how they were read.
 
     Examples
     --------
@@ -61,6 +63,7 @@ class Table:
     classes: tuple[Label, ...] = ()
     target_names: tuple[str, ...] = ("target",)
     groups: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or self.values.shape[1] != len(self.columns):
@@ -156,5 +159,13 @@ def joined(tables: Sequence[Table]) -> Table:
     target = np.concatenate(
         [np.array([classes.index(c) for c in t.classes])[t.target] if classes else t.target for t in tables]
     )
-    pooled = np.concatenate(values)
-    return replace(first, columns=tuple(columns), values=pooled, target=target, classes=classes, groups={})
+    common = [name for name in first.groups if all(name in table.groups for table in tables)]
+    return replace(
+        first,
+        columns=tuple(columns),
+        values=np.concatenate(values),
+        target=target,
+        classes=classes,
+        groups={name: np.concatenate([table.groups[name] for table in tables]) for name in common},
+        notes=tuple(note for table in tables for note in table.notes),
+    )

@@ -16,7 +16,7 @@ from tacit.core.component import from_plain
 from tacit.core.errors import ConfigError, nearest
 from tacit.core.manifest import MOST_COUNT
 from tacit.core.protection import Protection
-from tacit.data.files import is_data
+from tacit.data.sources import is_data
 from tacit.data.partition import CLIENTS, options_of
 from tacit.data.preparation import Preparation
 from tacit.methods import METHODS
