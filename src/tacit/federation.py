@@ -25,8 +25,10 @@ from tacit.core.snapshot import Snapshot
 from tacit.core.snapshot import resume as resume_run
 from tacit.core.transport import Transcript
 from tacit.data.files import load
+from tacit.data.partition import BY_FILE, BY_VALUE
 from tacit.data.partition import partition as divide
 from tacit.data.preparation import Preparation
+from tacit.data.reading import Reading
 from tacit.data.schema import Schema, vocabulary
 from tacit.data.split import split
 from tacit.data.table import Table
@@ -90,10 +92,10 @@ class Federation:
     @classmethod
     def embedded(
         cls,
-        data: str | Path | Table,
+        data: str | Path | Table | Sequence[str | Path],
         *,
-        clients: int | None = 10,
-        partition: str = "iid",
+        clients: int | None = None,
+        partition: str | None = None,
         test: float | str | None = 0.3,
         holdout: float = 0.0,
         seed: int = 0,
@@ -112,10 +114,13 @@ class Federation:
         Parameters
         ----------
         data : str, path or Table
-            A known data set, a CSV or parquet file, or a table.
-        clients : int
-        partition : str
-            How rows are divided; its options (``alpha``, ``share``, ``column``) are keywords.
+            A known data set, a file, a database or a table; or several files, or a folder of them: each is
+            a client under its name.
+        clients : int, optional
+            10, unless the partition says how many there are.
+        partition : str, optional
+            How rows are divided: ``iid``, or ``by-file`` for several files. Options (``alpha``, ``share``,
+            ``column``) are keywords, as are choices of columns (:class:`~tacit.data.reading.Reading`).
         test : float, "split" or None
             Share of the rows, drawn by class as scikit-learn does, that the experimenter keeps for a
             central test; "split" takes the data set's own division.
@@ -135,10 +140,15 @@ class Federation:
         """
         table = data
         if not isinstance(table, Table):
-            table = load(table, target=target, task=task, repeat=repeat, rows=rows, seed=seed)
+            choices = {name: options.pop(name) for name in [*options] if hasattr(Reading, name)}
+            table = load(table, target=target, task=task, repeat=repeat, rows=rows, seed=seed, **choices)
+        table = table.set_apart(options.get("column"))
+        partition = partition or ("by-file" if BY_FILE in table.groups else "iid")
+        clients = 10 if clients is None and partition not in BY_VALUE else clients
         training, testing = split(table, test, seed)
         owner = divide(training, partition, clients, seed=generator(b"public", seed, "partition"), **options)
-        held = holdings_of(training, owner, holdout, seed)
+        names = np.unique(training.group(BY_FILE)).tolist() if partition == "by-file" else None
+        held = holdings_of(training, owner, holdout, seed, names)
         declared = {} if classes is None else {"classes": list(classes)}
         return cls(
             held, test=testing, seed=seed, workers=workers, timeout=timeout, quorum=quorum, declared=declared

@@ -22,7 +22,8 @@ from tacit.data import synthetic
 from tacit.data.agreement import check_columns
 from tacit.data.arrow import to_table
 from tacit.data.catalog import catalog
-from tacit.data.database import is_database, title_of
+from tacit.data.database import is_database
+from tacit.data.partition import BY_FILE
 from tacit.data.reading import Reading
 from tacit.data.sources import ONE_OF, is_data, read_source, stem_of
 from tacit.data.table import Column, Table, Task, joined
@@ -33,7 +34,6 @@ BUILT_IN = {
     "iris": "Iris flowers",
     "wine": "Wine recognition",
 }
-BY_FILE = "file"  # the group that says from which file a row is
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ def load(
     Parameters
     ----------
     name_or_path : str, Path or list of them
-        A path ends in ``.csv``, ``.tsv``, ``.csv.gz``, ``.xlsx`` or ``.parquet``, or holds a path separator. A
-        database is ``postgresql://…``, ``sqlite:///…`` or ``duckdb:///…``. Of several files, or of a folder of
-        files, all rows are loaded, and the group ``file`` says from which each is.
+        A path ends in ``.csv``, ``.tsv``, ``.csv.gz``, ``.xlsx`` or ``.parquet``, or holds a path separator;
+        a database is ``postgresql://…``, ``sqlite:///…`` or ``duckdb:///…``. Of several files, or of a folder
+        of files, all rows are loaded, and the group ``file`` says from which each is.
     target : str or list of str, optional
         The column to predict ("a,b,c" for several quantities), unless it is called ``target``.
     task : {"classification", "regression"}, optional
@@ -112,16 +112,12 @@ def _load_one(source: str | Path, said: Mapping[str, Any]) -> Table:
     if (name := str(source)) in BUILT_IN:
         _check_known(name, said)
         return _built_in(name)
-    if is_database(source):
-        place, title = source, title_of(name)
-    else:
-        place = locate(source)
-        title = stem_of(place)
+    place = source if is_database(source) else locate(source)
     words = ("target", "task", "groups")
     reading = from_plain(Reading, {key: said[key] for key in said if key not in words}, "load", "argument")
     target = catalog()[name].targets if said["target"] is None and name in catalog() else said["target"]
     data, notes = read_source(place, reading)
-    return to_table(data, title, **{**said, "target": target}, notes=notes)
+    return to_table(data, stem_of(place), **{**said, "target": target}, notes=notes)
 
 
 def _check_known(name: str, said: Mapping[str, Any]) -> None:
@@ -148,7 +144,7 @@ def list_parts(source: str | Path | Sequence[str | Path]) -> dict[str, str | Pat
             raise ConfigError(f"{folder} is a directory without data: put in {ONE_OF} for each client")
     else:
         paths = source
-    names = [title_of(str(path)) if is_database(path) else stem_of(path) for path in paths]
+    names = [stem_of(path) for path in paths]
     if len(set(names)) < len(names):  # one folder for each site, perhaps
         names = [f"{Path(path).parent.name}-{name}" for path, name in zip(paths, names, strict=True)]
     if len(set(names)) < len(names) or not names:
@@ -188,6 +184,14 @@ def locate(name_or_path: str | Path) -> Path:
             f"TACIT_DATA names (looked in {', '.join(str(folder) for folder in folders())})"
         )
     raise ConfigError(f"no data set '{name}': {nearest(name, [known.name for known in available()])}")
+
+
+def absolute(source: str, folder: Path = Path()) -> str:
+    """Return the place of a file or a database so that it holds from every folder."""
+    scheme, slashes, path = source.partition(":///")
+    if slashes:
+        return f"{scheme}:///{(folder / path).absolute()}"
+    return source if is_database(source) else str((folder / source).expanduser().absolute())
 
 
 def is_path(name_or_path: str | Path) -> bool:

@@ -12,7 +12,7 @@ from tacit.core.errors import ConfigError, DataError, nearest
 from tacit.data.table import Task
 
 PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}  # in days
-_DATES = ("%d.%m.%Y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%Y/%m/%d")  # beside ISO: none that has two readings
+_DATES = ("%d.%m.%Y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%Y/%m/%d")  # none that can be read in two ways
 THOUSANDS = r"^[+-]?[1-9]\d{0,2},\d{3}$"  # 1,234 may be a thousand and more, or one and a little
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
@@ -38,7 +38,7 @@ class Reading:
     date : list, optional
         Columns that hold dates or times: they become numbers of days.
     cyclic : list, optional
-        Parts of these dates that come round, each as sine and cosine beside the days: ``year``, ``week``, ``day``.
+        What comes round in these dates, as sine and cosine beside the days: ``year``, ``week``, ``day``.
     date_format : str, optional
         How dates are written, such as ``%m/%d/%Y``, where it is neither ISO nor ``31.12.2026``.
     na_values : list, optional
@@ -48,7 +48,7 @@ class Reading:
     decimal : str, optional
         Decimal sign of a CSV file, ``.`` or ``,``; else detected.
     encoding : str, optional
-        Encoding of a CSV file, such as ``cp1250``; else UTF-8 or UTF-16, and Windows-1252 for what is neither.
+        Encoding of a CSV file, such as ``cp1250``; else UTF-8 or UTF-16, or Windows-1252 if it is neither.
     sheet : str, optional
         Sheet of an Excel file; else the first.
     query : str, optional
@@ -77,79 +77,57 @@ class Reading:
         return {name: value for name, value in said.items() if value is not None}
 
     def kinds(self) -> dict[str, str]:
-        """Return the kind of each column that was said."""
-        found: dict[str, str] = {}
-        for kind in ("categorical", "numeric", "date"):
-            for name in getattr(self, kind) or ():
-                if found.setdefault(name, kind) != kind:
-                    raise ConfigError(f"column '{name}' is named as {found[name]} and as {kind}: choose one")
+        """Return the kinds of columns that were said; no column can be of two."""
+        kinds = ("categorical", "numeric", "date")
+        found = [(name, kind) for kind in kinds for name in getattr(self, kind) or ()]
         if self.cyclic and not self.date:
             raise ConfigError("cyclic parts are of dates, and no column is named as one: name it with date")
-        return found
+        if len(dict(found)) < len(found):
+            raise ConfigError("a column is named as two of categorical, numeric and date: choose one")
+        return dict(found)
 
     def choose(self, names: Sequence[str], kept: Sequence[str], table: str) -> list[str]:
         """Return the columns to learn from, in the order of the file; ``kept`` are targets and groups."""
-        for word in (*(self.features or ()), *(self.drop or ()), *self.kinds()):
+        features, out = self.features or (), {*kept, *(self.drop or ())}
+        for word in (*features, *(self.drop or ()), *self.kinds()):
             if word not in names:
                 raise ConfigError(f"{table} has no column '{word}': {nearest(word, names)}")
-        out = {*kept, *(self.drop or ())}
-        for word in self.features or ():
-            if word in out:
-                raise ConfigError(f"{table}: column '{word}' is to be a feature and to be left out: choose one")
-        return [word for word in names if word not in out and (self.features is None or word in self.features)]
+            if word in features and word in out:
+                raise ConfigError(f"{table}: column '{word}' is a feature and left out as well: choose one")
+        return [word for word in names if word not in out and (not features or word in features)]
 
 
 def convert(data: Any, reading: Reading, table: str) -> Any:
     """Return an Arrow table whose columns have the kinds that were said; dates may become several columns."""
     import pyarrow as pa
-
-    kinds, absent = reading.kinds(), reading.na_values or ()
-    columns: list[tuple[str, Any]] = []
-    for name, column in zip(data.column_names, data.columns, strict=True):
-        column, kind = _without(column, absent), kinds.get(name)
-        if kind == "date":
-            columns += _date_columns(column, name, reading, table)
-        elif kind == "categorical":
-            columns.append((name, _as_text(column)))
-        else:
-            number = kind == "numeric"
-            columns.append((name, _as_number(column, name, reading, table) if number else column))
-    return pa.Table.from_arrays([column for _, column in columns], names=[name for name, _ in columns])
-
-
-def _without(column: Any, absent: Sequence[str]) -> Any:
-    """Return a column without the values that mean a missing one."""
-    import pyarrow as pa
     from pyarrow import compute as pc
 
-    if not absent or not (pa.types.is_string(column.type) or _is_number(column.type)):
-        return column
-    words: list[Any] = list(absent)
-    if _is_number(column.type):
-        words = [float(word) for word in absent if _is_float(word)]
-    hit = pc.is_in(column.cast(pa.float64()) if _is_number(column.type) else column, pa.array(words))
-    return pc.if_else(hit, pa.scalar(None, column.type), column) if words else column
-
-
-def _as_text(column: Any) -> Any:
-    """Write a column as text; a whole number reads the same whether its column has gaps or not."""
-    import pyarrow as pa
-
-    return column if pa.types.is_dictionary(column.type) else column.cast(pa.string())
+    columns: dict[str, Any] = {}
+    for name, column in zip(data.column_names, data.columns, strict=True):
+        kind = reading.kinds().get(name)
+        if kind is not None and pa.types.is_dictionary(column.type):
+            column = column.cast(pa.string())
+        if reading.na_values and not pa.types.is_dictionary(column.type):
+            absent = pc.is_in(column.cast(pa.string()), pa.array(reading.na_values))
+            column = pc.if_else(absent, pa.scalar(None, column.type), column)
+        if kind == "date":
+            columns |= _date_columns(column, name, reading, table)
+        elif kind == "categorical":
+            columns[name] = column.cast(pa.string())
+        else:
+            columns[name] = _as_number(column, name, reading, table) if kind == "numeric" else column
+    return pa.table(columns)
 
 
 def _as_number(column: Any, name: str, reading: Reading, table: str) -> Any:
     import pyarrow as pa
     from pyarrow import compute as pc
 
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(pa.string())
     if not pa.types.is_string(column.type):
         return column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column
     text = pc.utf8_trim_whitespace(column)
-    text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
     with_comma = text.filter(pc.match_substring(text, ","))
-    if reading.decimal is None and pc.all(pc.match_substring_regex(with_comma, THOUSANDS)).as_py() is True:
+    if reading.decimal is None and pc.all(pc.match_substring_regex(with_comma, THOUSANDS)).as_py():
         raise ConfigError(
             f"{table}: column '{name}' may hold thousands or fractions, as in 1,234: say which with decimal"
         )
@@ -170,50 +148,36 @@ def _date_columns(column: Any, name: str, reading: Reading, table: str) -> Itera
     """Yield the days since the start of 1970, and sine and cosine of what comes round."""
     import pyarrow as pa
 
-    times = _times(column, name, reading, table).cast(pa.int64()).to_numpy().astype(np.float64)
-    missing = column.is_null().to_numpy()
-    days = np.where(missing, np.nan, times / 86_400e6)
-    yield name, pa.chunked_array([pa.array(days, mask=missing)])
+    times, missing = _times(column, name, reading, table).cast(pa.int64()), column.is_null().to_numpy()
+    days = times.fill_null(0).to_numpy() / 86_400e6
+    yield name, pa.array(days, mask=missing)
     for part in reading.cyclic or ():
         angle = 2 * np.pi * days / PERIODS[part]
-        for word, wave in (("sine", np.sin(angle)), ("cosine", np.cos(angle))):
-            yield f"{name} ({part}, {word})", pa.chunked_array([pa.array(wave, mask=missing)])
+        yield f"{name} ({part}, sine)", pa.array(np.sin(angle), mask=missing)
+        yield f"{name} ({part}, cosine)", pa.array(np.cos(angle), mask=missing)
 
 
 def _times(column: Any, name: str, reading: Reading, table: str) -> Any:
-    """Read dates as times in microseconds; what is missing counts as the first one."""
+    """Read dates as times in microseconds."""
     import pyarrow as pa
     from pyarrow import compute as pc
 
-    kind, first = pa.timestamp("us"), pa.scalar(0, pa.int64()).cast(pa.timestamp("us"))
     if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
-        return column.cast(kind, safe=False).fill_null(first)
+        return column.cast(pa.timestamp("us"), safe=False)
     text = column.cast(pa.string())
-    for form in (None, *_DATES) if reading.date_format is None else (reading.date_format,):
+    for form in (reading.date_format,) if reading.date_format else ("", *_DATES):
         try:
-            if form is None:
-                return text.cast(kind).fill_null(first)
-            parsed = pc.strptime(text, format=form, unit="us", error_is_null=True)
-        except pa.ArrowInvalid:
+            parsed = (
+                pc.strptime(text, format=form, unit="us", error_is_null=True)
+                if form
+                else text.cast(pa.timestamp("us"))
+            )
+        except pa.ArrowInvalid:  # not ISO
             continue
         if parsed.null_count == column.null_count:
-            return parsed.fill_null(first)
+            return parsed
+    known = reading.date_format or "ISO or 31.12.2026"
     raise DataError(
-        f"{table}: column '{name}' holds dates in another form than "
-        + (f"{reading.date_format}: correct them" if reading.date_format else "ISO or 31.12.2026")
-        + ("" if reading.date_format else ": say how they are written with date_format, such as %m/%d/%Y")
+        f"{table}: column '{name}' holds dates that are not written as {known}: say how they are with "
+        "date_format, such as %m/%d/%Y"
     )
-
-
-def _is_number(kind: Any) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_integer(kind) or types.is_floating(kind))
-
-
-def _is_float(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True

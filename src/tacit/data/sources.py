@@ -6,20 +6,18 @@ import codecs
 import csv
 import io
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from tacit.core.errors import ConfigError, DataError, UnavailableError, nearest
 from tacit.data.database import is_database, read_query
 from tacit.data.reading import THOUSANDS, Reading
 
-_TEXT = (".csv", ".tsv")
-ENDINGS = (*_TEXT, *(f"{ending}.gz" for ending in _TEXT), ".xlsx", ".parquet")
+ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".xlsx", ".parquet")
 ONE_OF = "a .csv, .tsv, .csv.gz, .xlsx or .parquet file"
 _MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null"]
 _SAMPLE = 1 << 18  # bytes from which the dialect of a CSV file is guessed
-_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _COMMA, _POINT = r"[+-]?\d+,\d+([eE][+-]?\d+)?", r"[+-]?\d*\.\d+([eE][+-]?\d+)?"
 
 
@@ -33,13 +31,13 @@ def is_data(source: str | Path) -> bool:
 
 
 def stem_of(source: str | Path) -> str:
-    """Return the name of a file without its ending.
+    """Return the name of a file without its ending, or of a database.
 
-    >>> stem_of("wards/north.csv.gz")
-    'north'
+    >>> stem_of("wards/north.csv.gz"), stem_of("postgresql://host/north?sslmode=require")
+    ('north', 'north')
     """
-    name = Path(source).name
-    ending = next((end for end in ENDINGS if name.lower().endswith(end)), "")
+    name = Path(urlsplit(str(source)).path if is_database(source) else source).name
+    ending = next((end for end in (*ENDINGS, ".db", ".duckdb") if name.lower().endswith(end)), "")
     return name[: len(name) - len(ending)]
 
 
@@ -47,16 +45,16 @@ def read_source(source: str | Path, reading: Reading) -> tuple[Any, list[str]]:
     """Read a file or a query, and return also what of its dialect was guessed and is not the usual."""
     if is_database(source):
         return read_query(str(source), reading.query), []
-    path = Path(source)
-    for name, endings in (("query", ()), ("sheet", (".xlsx",))):
-        if getattr(reading, name) is not None and path.suffix.lower() not in endings:
-            raise ConfigError(f"{path.name} takes no {name}: leave it out, or give other data")
-    if path.suffix.lower() == ".parquet":
-        return _read_parquet(path), []
-    return _read_excel(path, reading.sheet) if path.suffix.lower() == ".xlsx" else _read_csv(path, reading)
+    path, ending = Path(source), Path(source).suffix.lower()
+    if reading.query is not None or (reading.sheet is not None and ending != ".xlsx"):
+        raise ConfigError(f"{path.name}: a query is for a database, a sheet for an .xlsx file: leave it out")
+    if ending == ".parquet":
+        return read_parquet(path), []
+    return _read_excel(path, reading.sheet) if ending == ".xlsx" else _read_csv(path, reading)
 
 
-def _read_parquet(path: Path) -> Any:
+def read_parquet(path: Path) -> Any:
+    """Read a parquet file whole."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -69,7 +67,7 @@ def _read_parquet(path: Path) -> Any:
 
 
 def _read_excel(path: Path, sheet: str | None) -> tuple[Any, list[str]]:
-    """Read a sheet whose first row has the names of the columns."""
+    """Read a sheet whose first row has the names of the columns; a column of mixed kinds becomes text."""
     import pyarrow as pa
 
     try:
@@ -78,29 +76,23 @@ def _read_excel(path: Path, sheet: str | None) -> tuple[Any, list[str]]:
         raise UnavailableError(f"reading {path.name} needs pip install 'tacit-fl[excel]'") from None
     try:
         with CalamineWorkbook.from_path(str(path)) as book:
-            if sheet is not None and sheet not in book.sheet_names:
-                raise ConfigError(f"{path.name} has no sheet '{sheet}': {nearest(sheet, book.sheet_names)}")
-            chosen = sheet or book.sheet_names[0]
-            header, *rows = book.get_sheet_by_name(chosen).to_python() or [[]]
+            names = book.sheet_names
+            if sheet is not None and sheet not in names:
+                raise ConfigError(f"{path.name} has no sheet '{sheet}': {nearest(sheet, names)}")
+            header, *rows = book.get_sheet_by_name(sheet or names[0]).to_python() or [[]]
     except (CalamineError, OSError) as error:
         raise DataError(f"{path.name} cannot be read as an Excel file: save it again, or as CSV") from error
-    cells = [[None if cell in _MISSING else cell for cell in row] for row in rows]
-    columns = [_excel_column(list(column)) for column in zip(*cells, strict=True)]
-    columns = columns or [pa.nulls(0)] * len(header)
-    others = len(book.sheet_names) > 1 and sheet is None
-    notes = [f"{path.name}: sheet '{chosen}', the first of {len(book.sheet_names)}"] if others else []
+    columns = []
+    for index in range(len(header)):
+        cells = [None if row[index] in _MISSING else row[index] for row in rows]
+        kinds = {type(cell) for cell in cells if cell is not None}
+        if len(kinds) > 1 and not kinds <= {int, float}:
+            words = (f"{cell:g}" if isinstance(cell, float) else cell for cell in cells)
+            cells = [None if word is None else str(word) for word in words]
+        columns.append(pa.array(cells))
+    guessed = len(names) > 1 and sheet is None
+    notes = [f"{path.name}: sheet '{names[0]}', the first of {len(names)}"] if guessed else []
     return pa.Table.from_arrays(columns, names=[str(word) for word in header]), notes
-
-
-def _excel_column(cells: list[Any]) -> Any:
-    """Return cells of one kind as they are, and mixed ones as text."""
-    import pyarrow as pa
-
-    kinds = {type(cell) for cell in cells if cell is not None}
-    if kinds <= {int, float} or len(kinds) == 1:
-        return pa.array(cells)
-    words = [f"{cell:g}" if isinstance(cell, float) else cell for cell in cells]
-    return pa.array([None if word is None else str(word) for word in words])
 
 
 class Dialect(NamedTuple):
@@ -120,25 +112,19 @@ def _read_csv(path: Path, reading: Reading) -> tuple[Any, list[str]]:
 
     try:
         with pa.input_stream(str(path), compression="detect") as file:
-            sample = file.read(_SAMPLE)
-        dialect = detect(sample, reading, tabs=".tsv" in path.suffixes)
+            dialect = detect(file.read(_SAMPLE), reading, tabs=".tsv" in path.suffixes)
         data = _parse(path, dialect, reading)
-        odd = any(pa.types.is_binary(kind) for kind in data.schema.types)  # not UTF-8 further down
-        if odd and reading.encoding is None:
-            dialect = dialect._replace(encoding="cp1252")
+        if reading.encoding is None and any(map(pa.types.is_binary, data.schema.types)):
+            dialect = dialect._replace(encoding="cp1252")  # further down than the sample it is not UTF-8
             data = _parse(path, dialect, reading)
     except (UnicodeError, LookupError) as error:
         text = f"{path.name} is not written in {reading.encoding or 'UTF-8, UTF-16 or Windows-1252'}"
         raise DataError(f"{text}: name its encoding (--encoding), or save it as UTF-8") from error
     except (pa.ArrowException, OSError) as error:  # which may quote a row
         raise DataError(f"{path.name} cannot be read as CSV: correct the file", private=str(error)) from error
-    usual, given = Dialect(), (reading.separator, reading.decimal, reading.encoding)
-    guessed = [
-        f"{name} {value!r}"
-        for name, value, normal, said in zip(Dialect._fields, dialect, usual, given, strict=True)
-        if value != normal and said is None
-    ]
-    return data, [f"{path.name}: read with {', '.join(guessed)}"] if guessed else []
+    found = zip(Dialect._fields, dialect, Dialect(), strict=True)
+    odd = [f"{key} {value!r}" for key, value, usual in found if value != usual and not getattr(reading, key)]
+    return data, [f"{path.name}: read with {', '.join(odd)}"] if odd else []
 
 
 def _parse(path: Path, dialect: Dialect, reading: Reading) -> Any:
@@ -164,23 +150,21 @@ def detect(sample: bytes, reading: Reading, *, tabs: bool = False) -> Dialect:
     Dialect(separator=';', decimal=',', encoding='utf-8')
     """
     encoding = reading.encoding or _encoding(sample)
-    text = codecs.getincrementaldecoder(encoding)(errors="strict").decode(sample).removeprefix("\ufeff")
-    separator = {"tab": "\t"}.get(str(reading.separator), reading.separator) or ("\t" if tabs else None)
+    text = codecs.getincrementaldecoder(encoding)().decode(sample).removeprefix("\ufeff")
+    separator = "\t" if reading.separator == "tab" else reading.separator or ("\t" if tabs else None)
     if separator is not None and len(separator) != 1:
         raise ConfigError(f"separator is {separator!r}: give one character, or tab")
-    rows = {each: _rows(text, each) for each in ([separator] if separator else "\t;|,")}
-    chosen = max(rows, key=lambda each: _fit(rows[each]))
+    rows = {one: list(csv.reader(io.StringIO(text), delimiter=one)) for one in separator or "\t;|,"}
+    chosen = max(rows, key=lambda one: _fit([len(row) for row in rows[one] if row]))
     cells = [cell.strip() for row in rows[chosen][1:] for cell in row]
     commas = [cell for cell in cells if re.fullmatch(_COMMA, cell)]
-    points = any(re.fullmatch(_POINT, cell) for cell in cells)
-    clear = not points and not all(re.fullmatch(THOUSANDS, cell) for cell in commas)
-    return Dialect(chosen, reading.decimal or ("," if clear else "."), encoding)
+    unclear = any(re.fullmatch(_POINT, cell) for cell in cells) or all(re.match(THOUSANDS, c) for c in commas)
+    return Dialect(chosen, reading.decimal or ("." if unclear else ","), encoding)
 
 
 def _encoding(sample: bytes) -> str:
-    for mark, encoding in _MARKS:
-        if sample.startswith(mark):
-            return encoding
+    if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
     try:
         codecs.getincrementaldecoder("utf-8")().decode(sample)
     except UnicodeDecodeError:
@@ -188,12 +172,6 @@ def _encoding(sample: bytes) -> str:
     return "utf-8"
 
 
-def _rows(text: str, separator: str) -> list[list[str]]:
-    rows = list(csv.reader(io.StringIO(text), delimiter=separator))
-    return [row for row in rows[: -1 if len(rows) > 2 else None] if row]  # the last may be cut short
-
-
-def _fit(rows: list[list[str]]) -> tuple[float, int]:
+def _fit(widths: list[int]) -> tuple[float, int]:
     """Return how well a separator fits: the share of rows as wide as the header, then that width."""
-    width = len(rows[0]) if rows else 1
-    return (Counter(map(len, rows))[width] / len(rows), width) if width > 1 else (0.0, 1)
+    return (widths.count(widths[0]) / len(widths), widths[0]) if widths and widths[0] > 1 else (0.0, 1)

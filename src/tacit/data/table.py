@@ -121,6 +121,15 @@ class Table:
         order = [own.index(name) for name in names]
         return replace(self, columns=tuple(self.columns[i] for i in order), values=self.values[:, order])
 
+    def set_apart(self, name: str | None) -> Table:
+        """Make a feature a group, by which rows may be divided; any other name changes nothing."""
+        chosen = [index for index, column in enumerate(self.columns) if column.name == name]
+        if not chosen or len(self.columns) == 1:
+            return self
+        columns = tuple(column for column in self.columns if column.name != name)
+        groups = {**self.groups, str(name): self.values[:, chosen[0]]}
+        return replace(self, columns=columns, values=np.delete(self.values, chosen, axis=1), groups=groups)
+
     def group(self, name: str) -> NDArray[Any]:
         """Return the values of a column that may divide rows: a group, a category or a numeric feature."""
         if name in self.groups:

@@ -27,7 +27,7 @@ from tacit.core.manifest import Manifest
 from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.party import Party, identity_of
 from tacit.core.transport import ENROLMENT
-from tacit.data.files import load
+from tacit.data.files import absolute, load
 from tacit.engines.assembly import assemble
 from tacit.engines.holdings import Holdings, holdings_of
 from tacit.engines.sitefolder import SiteFolder
@@ -229,6 +229,6 @@ def _own(folder: SiteFolder, settings: Settings) -> Holdings:
     known = folder.settings
     if known.data is None:
         raise ConfigError(f"{folder.name} has no rows: name their file as `data` in its site.toml")
-    table = load(folder.path / known.data, target=known.target, task=known.task)
+    table = load(absolute(known.data, folder.path), **known.choices())
     seed = int.from_bytes(folder.secret.reveal()[:7], "little")
     return holdings_of(table, np.zeros(table.rows, dtype=np.int64), settings.data.holdout, seed)

@@ -162,7 +162,7 @@ def _header(settings: Settings, run: str, folder: RunFolder) -> dict[str, Any]:
         "version": tacit.__version__,
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "method": settings.method["name"],
-        "data": settings.data.name,
+        "data": settings.data.title,
         "partition": settings.partition["name"],
         "protect": settings.protect["name"],
         "seed": settings.run.seed,
