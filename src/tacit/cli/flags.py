@@ -58,6 +58,24 @@ class SettingsCommand(TyperCommand):
         return rest
 
 
+class ReadingCommand(SettingsCommand):
+    """A command about one source of rows, with the flags that say how it is read."""
+
+    @cached_property
+    def settings(self) -> dict[str, tuple[Key, TyperOption]]:
+        """Keys and flags that say how rows are read."""
+        from tacit.data.reading import Reading
+
+        found = super().settings.items()
+        return {name: pair for name, pair in found if hasattr(Reading, name.removeprefix("data_"))}
+
+
+def reading_choices(context: typer.Context) -> dict[str, Any]:
+    """Return what the flags of a :class:`ReadingCommand` say."""
+    choices: dict[str, Any] = context.meta[GIVEN].get("data", {})
+    return choices
+
+
 def _flag(key: Key) -> TyperOption:
     """Return the flag of a setting, with its description as help."""
     from tacit.runs.keys import choices, describe

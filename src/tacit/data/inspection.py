@@ -16,17 +16,17 @@ from tacit.data.catalog import DataSet, catalog, content_digest
 from tacit.data.download import file_digest, pinned_digest
 from tacit.data.files import BUILT_IN, available, is_path, load, locate
 from tacit.data.reading import Reading
-from tacit.data.sources import read_source
+from tacit.data.sources import read_source, stem_of
 from tacit.data.table import Table, Task
 
 _BLOCK = 65_536
 _SAMPLE = 100_000  # rows of a synthetic set that are generated to look at it
 
 
-def describe(
-    name_or_path: str | Path, *, target: str | None = None, task: Task | None = None
-) -> dict[str, Any]:
+def describe(name_or_path: str | Path, **choices: Any) -> dict[str, Any]:
     """Tell what is known of a data set; one that is not on this machine is described by the catalogue.
+
+    ``choices`` say how an own file is read, as for :func:`~tacit.data.files.load`.
 
     Returns
     -------
@@ -44,7 +44,7 @@ def describe(
     name = str(name_or_path)
     facts = dict.fromkeys(("licence", "citation", "source", "notes", "caution"), "")
     if is_path(name_or_path):
-        own = {"name": Path(name).stem, "kind": "file", "where": name, "title": ""}
+        own = {"name": stem_of(name), "kind": "file", "where": name, "title": ""}
     else:
         listed = [asdict(known) for known in available() if known.name == name]
         if not listed:
@@ -59,7 +59,7 @@ def describe(
         return found | _of_shape(synthetic.SHAPES[name])
     if found["kind"] in ("downloadable", "absent"):
         return found | _of_entry(catalog()[name])
-    return found | _of_table(load(name_or_path, target=target, task=task))
+    return found | _of_table(load(name_or_path, **choices))
 
 
 def _of_table(table: Table) -> dict[str, Any]:

@@ -30,7 +30,7 @@ SHARE = "give a share from 0 up to, but below, 1"
 SECONDS = "give the seconds a client may take, above 0, or leave it out"
 METHOD = "fedheonn"  # unless another is named
 OWN_ROWS = "sites"  # as the data's name: every site brings its own rows
-OWN_CLIENTS = 10  # among which the rows of an own file are divided
+OWN_FILE = {"name": "iid", "clients": 10}  # how the rows of an own file are divided
 WORKERS = 64  # starting one costs a second of CPU: more help nobody, and a typing error hangs the machine
 
 
@@ -165,17 +165,11 @@ def usual_partition(tables: Mapping[str, Any]) -> dict[str, Any]:
     {'name': 'by-file'}
     """
     data = table_of(tables, "data").get("name", DataSettings.name)
-    named, own = table_of(tables, "partition").get("name"), is_path(data) if isinstance(data, str) else True
-    usual = (
-        {"name": "iid", "clients": OWN_CLIENTS}
-        if own
-        else {"name": "label-sorted", "clients": CLIENTS.default}
-    )
-    if list_parts(data) is not None:
-        usual |= {"name": "by-file"}
-    if (named or usual["name"]) in BY_VALUE:
-        del usual["clients"]
-    return usual
+    own = not isinstance(data, str) or is_path(data)
+    usual = "by-file" if list_parts(data) is not None else "iid" if own else "label-sorted"
+    clients = OWN_FILE["clients"] if own else CLIENTS.default
+    named = table_of(tables, "partition").get("name", usual)
+    return {"name": usual} | ({} if named in BY_VALUE else {"clients": clients})
 
 
 def usual_protection(method: Mapping[str, Any]) -> dict[str, Any]:
