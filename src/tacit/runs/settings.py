@@ -164,7 +164,8 @@ def usual_partition(tables: Mapping[str, Any]) -> dict[str, Any]:
     >>> usual_partition({"data": {"name": ["north.csv", "south.csv"]}})
     {'name': 'by-file'}
     """
-    data = table_of(tables, "data").get("name", DataSettings.name)
+    given = table_of(tables, "data").get("name", DataSettings.name)
+    data = from_plain(DataSettings, {"name": given}, "[data]").name
     own = not isinstance(data, str) or is_path(data)
     usual = "by-file" if list_parts(data) is not None else "iid" if own else "label-sorted"
     clients = OWN_FILE["clients"] if own else CLIENTS.default
