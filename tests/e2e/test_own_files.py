@@ -1,4 +1,4 @@
-"""The command on files of one's own: one for each client, columns chosen by flags, and what the output says."""
+"""The command on files of one's own: a client for each, columns chosen by flags, and what is said of it."""
 
 from __future__ import annotations
 
