@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tacit.core.errors import MessageError
+from tacit.protections.bfv import BFV
 from tacit.protections.ckks import CKKS
 from tacit.protections.keys.proved_totals import ProvedTotals
 from tacit.protections.paillier import Paillier
@@ -20,7 +21,7 @@ from tests.conftest import quick_keys
 
 VICTIM = "client-2"
 every_key = pytest.mark.parametrize(
-    "protection", [CKKS(), Paillier(holder="clients", key_bits=2048)], ids=["ckks", "paillier"]
+    "protection", [BFV(), CKKS(), Paillier(holder="clients", key_bits=2048)], ids=["bfv", "ckks", "paillier"]
 )
 
 
@@ -60,7 +61,7 @@ def test_nor_for_an_earlier_one(malicious, protection):
 
 
 def test_the_same_vector_again_has_the_same_tag(malicious):
-    attack = malicious(CKKS())
+    attack = malicious(BFV())
     _, sent = attack.gathered("scores")
     reply, _ = asked_again(attack, 1)
     assert reply["tag"] == sent[VICTIM]["tag"]
@@ -82,7 +83,7 @@ def test_control_without_the_refusal_the_pads_cancel(malicious, protection):
 
 @pytest.mark.parametrize("number", [float("nan"), 1.5, "1", True])
 def test_a_sum_has_a_whole_number(malicious, number):
-    attack = malicious(CKKS())
+    attack = malicious(BFV())
     attack.gathered("scores")
     _, failure = asked_again(attack, number)
     assert MessageError.__name__ in failure

@@ -8,6 +8,7 @@ import pytest
 
 from tacit.core.errors import QuorumError
 from tacit.core.values import Blob
+from tacit.protections.bfv import BFV
 from tacit.protections.ckks import CKKS
 from tacit.protections.keys.proved_totals import ProvedTotals
 from tacit.protections.paillier import Paillier
@@ -18,8 +19,8 @@ from tests.conftest import quick_keys
 LIAR = "client-2"
 every_shared_key = pytest.mark.parametrize(
     "protection",
-    [CKKS(), Paillier(holder="clients", key_bits=2048), Shares()],
-    ids=["ckks", "paillier", "shares"],
+    [BFV(), CKKS(), Paillier(holder="clients", key_bits=2048), Shares()],
+    ids=["bfv", "ckks", "paillier", "shares"],
 )
 
 

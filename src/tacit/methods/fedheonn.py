@@ -90,7 +90,7 @@ class FedHEONN(Settings):
 
     name = "fedheonn"
     closed_form = True
-    default_protection = "ckks"
+    default_protection = "bfv"  # of the ensemble and of standing federations, too
     paper = (
         "Fontenla-Romero, Guijarro-Berdiñas, Hernández-Pereira and Pérez-Sánchez, FedHEONN: Federated and "
         "homomorphically encrypted learning method for one-layer neural networks, 2023"

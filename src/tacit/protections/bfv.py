@@ -57,8 +57,8 @@ class BFV(Encrypted):
 
     @property
     def promises(self) -> Promises:
-        """What is promised; bytes are those of 20,000 clients."""
-        size = Parameters.holding(1 << 20, _plain_bits(20_000 << (self.bits - 1)), 20_000)
+        """What is promised; bytes are those of 100 clients."""
+        size = Parameters.holding(1 << 20, _plain_bits(100 << (self.bits - 1)), 100)
         return self.promised(2.0 ** (1 - self.bits), size.bytes_per_value + 0.1)
 
 
@@ -80,6 +80,10 @@ class ExactScheme:
         cut = bounded if cuts_all else fine & cuts_fine
         return Slots(layout.bounds, cut, reach, 2.0**-unit_bits, digit_bits, summands)
 
+    def ring(self, slots: Slots) -> Parameters:
+        """Return the ring that holds the totals of such slots."""
+        return Parameters.holding(slots.count, _plain_bits(slots.largest_total), slots.summands)
+
     def make_keys(self) -> tuple[Secret, bytes]:
         """Draw a key: the secret, and its id."""
         return bfv.make_key()
@@ -90,12 +94,12 @@ class ExactScheme:
 
     def encrypt(self, cipher: Any, slots: Slots, integers: Integers) -> bytes:
         """Encrypt the integers of a vector."""
-        encrypted: bytes = cipher.encrypt(integers, _ring_for(slots), slots.summands)
+        encrypted: bytes = cipher.encrypt(integers, self.ring(slots), slots.summands)
         return encrypted
 
     def decrypt(self, cipher: Any, slots: Slots, blob: bytes) -> Integers:
         """Decrypt a total."""
-        integers: Integers = cipher.decrypt(blob, _ring_for(slots))
+        integers: Integers = cipher.decrypt(blob, self.ring(slots))
         return integers
 
     def adder(self, key_id: bytes, blob: bytes) -> Adder:
@@ -104,15 +108,11 @@ class ExactScheme:
 
     def header(self, key_id: bytes, blob: bytes, slots: Slots, whole: bool = True) -> Header:
         """Check a blob, and return its header; ``whole``: its checksum, too, unless who adds it checks it."""
-        return bfv.read(_ring_for(slots), key_id, blob, whole)
+        return bfv.read(self.ring(slots), key_id, blob, whole)
 
     def bound(self, slots: Slots) -> float:
         """Return the bound that blobs declare: none, since the ring itself says it."""
         return 1.0
-
-
-def _ring_for(slots: Slots) -> Parameters:
-    return Parameters.holding(slots.count, _plain_bits(slots.largest_total), slots.summands)
 
 
 def _plain_bits(largest: int) -> int:

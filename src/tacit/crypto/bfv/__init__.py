@@ -42,7 +42,6 @@ def _sound(ring: Ring, header: Header) -> bool:
 
 INTEGERS = Form(
     code=4,
-    name="integers",
     chunks=lambda ring, header: -(-header.rows // ring.degree),
     kept=lambda ring, header: -(-header.rows // 8) * 8,
     sound=_sound,

@@ -47,10 +47,9 @@ def _fits_product(ring: Ring, header: Header) -> bool:
     return fits and header.matrices > 0 and header.outputs % header.matrices == 0
 
 
-COLUMNS = Form(5, "columns by coefficients", lambda *_: 1, lambda *_: DEGREE, _fits)
+COLUMNS = Form(5, lambda *_: 1, lambda *_: DEGREE, _fits)
 PRODUCT = Form(
     6,
-    "product by coefficients",
     lambda ring, header: pieces(header.rows, header.outputs, header.matrices) or 0,
     lambda ring, header: -(-header.rows * header.outputs // 8) * 8,
     _fits_product,

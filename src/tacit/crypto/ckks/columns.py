@@ -125,7 +125,7 @@ class Cipher:
         header = read(self.key_id, encrypted, COLUMNS, PRODUCT)
         whole = self._product(header, encrypted) if header.form is PRODUCT else self._sum(header, encrypted)
         noisy = noise_bits(header)
-        if np.abs(whole).max() > (1 << VALUE_BITS) + (1 << noisy):  # nonsense is larger by far
+        if np.abs(whole).max() > 1.001 * 2.0**VALUE_BITS:  # a test for nonsense, which is larger by far
             refuse_overrun(header.summands, header.bound)
         rounded = ((whole + (1 << (noisy - 1))) >> noisy) << noisy
         return np.asarray(rounded.reshape(header.outputs, header.rows).T * scale(header))

@@ -31,10 +31,8 @@ def _sound_matrix(ring: CKKSRing, header: Header) -> bool:
     return fits and header.summands <= parameters.product_headroom
 
 
-SUM = Form(1, "sum", _vectors, _all, _sound_sum)
-COLUMNS = Form(
-    2, "columns", _matrices, _all, lambda ring, header: _sound_matrix(ring, header) and header.factor == 1
-)
+SUM = Form(1, _vectors, _all, _sound_sum)
+COLUMNS = Form(2, _matrices, _all, lambda ring, header: _sound_matrix(ring, header) and header.factor == 1)
 PRODUCT = Form(
-    3, "product", _matrices, _all, lambda ring, header: _sound_matrix(ring, header) and not header.seeded, 1
+    3, _matrices, _all, lambda ring, header: _sound_matrix(ring, header) and not header.seeded, spent=1
 )

@@ -205,8 +205,8 @@ def ring_of(parameters: ParameterSet) -> CKKSRing:
 
     if parameters.multiplies and len(parameters.data_bits) != 2:
         raise ConfigError(
-            f"parameter set '{parameters.name}' has {len(parameters.data_bits)} primes beside the special "
-            "one: a product takes exactly two"
+            f"parameter set '{parameters.name}' is refused: it has {len(parameters.data_bits)} primes beside "
+            "the special one, and a product takes exactly two"
         )
     made = make_ring(RingParameters("CKKS", parameters.name, parameters.degree, parameters.prime_bits))
     # The scale is part of what blobs are bound to.

@@ -32,6 +32,7 @@ MOST_BYTES = 1 << 31  # what one checksum may cover; some 50 million values
 LEAST, MOST = 1e-100, 1e100  # public constants lie between: far from what float64 cannot hold
 _HEADER = struct.Struct("<4sBBBB16s16s16sIIIIIIdd")
 _MAGIC = b"TSE1"
+KINDS = {1: "sum", 2: "columns", 3: "product", 4: "integers", 5: "columns", 6: "product"}  # by code of a form
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,16 @@ class Form:
     """
 
     code: int
-    name: str
     chunks: Callable[[Any, Header], int]
     kept: Callable[[Any, Header], int]
     sound: Callable[[Any, Header], bool]
     spent: int = 0
     many: bool = False
+
+    @property
+    def name(self) -> str:
+        """A word for it in messages."""
+        return KINDS[self.code]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +181,8 @@ def _parse(ring: Ring, key_id: bytes, start: bytes, forms: tuple[Form, ...]) -> 
         )
     form = next((form for form in forms if form.code == code), None)
     if form is None:
-        wanted = " or ".join(form.name for form in forms)
-        raise ProtectionError(f"blob of kind {code}, expected was {wanted}")
+        wanted = " or ".join(dict.fromkeys(form.name for form in forms))
+        raise ProtectionError(f"blob of kind {KINDS.get(code, code)}, expected was {wanted}")
     header = Header(form, bool(seeded), key, rows, outputs, count, summands, bound, factor, matrices)
     sound = (
         header.rows

@@ -12,10 +12,10 @@ import math
 import os
 import struct
 import tempfile
+import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -92,35 +92,55 @@ def unpack(blob: bytes, offset: int, count: int, width: int, room: Residues | No
     return found
 
 
+class _Memory(threading.local):
+    """A file in memory for each thread and process: a new one at each use would cost as much as the rest."""
+
+    process: int = -1
+    descriptor: int = -1
+
+    def open(self) -> int:
+        if self.process != os.getpid():
+            self.process, self.descriptor = os.getpid(), os.memfd_create("tacit-seal")
+        return self.descriptor
+
+
+_memory = _Memory()
+
+
 @contextmanager
-def scratch() -> Iterator[Path]:
-    """Yield the path of an empty file that only this process can read: in memory where the system can."""
+def scratch() -> Iterator[tuple[int, str]]:
+    """Yield an empty file that only this process can read, in memory where the system can: to us and SEAL."""
     if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("tacit-seal")
+        descriptor = _memory.open()
         try:
-            yield Path(f"/proc/self/fd/{descriptor}")
+            yield descriptor, f"/proc/self/fd/{descriptor}"
+        finally:
+            os.ftruncate(descriptor, 0)
+        return
+    with tempfile.TemporaryDirectory(prefix="tacit-") as folder:  # mode 0700
+        path = f"{folder}/seal"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            yield descriptor, path
         finally:
             os.close(descriptor)
-    else:
-        with tempfile.TemporaryDirectory(prefix="tacit-") as folder:  # mode 0700
-            yield Path(folder) / "seal"
 
 
 def save(item: Any) -> bytes:
     """Return the bytes that SEAL writes for one of its objects."""
-    with scratch() as path:
-        item.save(str(path))
-        return path.read_bytes()
+    with scratch() as (descriptor, path):
+        item.save(path)
+        return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
 
 
 def load(item: Any, ring: Ring, *pieces: bytes | memoryview) -> None:
     """Let one of SEAL's objects read and check a stream."""
     try:
-        with scratch() as path:
-            with path.open("wb", buffering=0) as file:
-                for piece in pieces:
-                    file.write(piece)
-            item.load(ring.context, str(path))
+        with scratch() as (descriptor, path):
+            written = os.pwritev(descriptor, [piece for piece in pieces if len(piece)], 0)
+            if written != sum(memoryview(piece).nbytes for piece in pieces):
+                raise UnavailableError("no room in memory for a file of SEAL's: free some, and run again")
+            item.load(ring.context, path)
     except (RuntimeError, ValueError, IndexError) as error:
         raise MessageError(f"SEAL refuses what was sent: {error}") from None
 
@@ -226,5 +246,6 @@ def _decompress(stream: bytes, size: int) -> bytes:
     if compression == 2:
         import pyarrow
 
-        return bytes(pyarrow.decompress(body, size, codec="zstd", asbytes=True))
+        content: bytes = pyarrow.decompress(body, size, codec="zstd", asbytes=True)
+        return content
     return zlib.decompress(body) if compression == 1 else bytes(body)

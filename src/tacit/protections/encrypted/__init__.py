@@ -8,7 +8,7 @@ become integers. How integers are encrypted is the business of a :class:`Scheme`
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from tacit.core.errors import ConfigError
@@ -84,8 +84,8 @@ class Encrypted(Protection):
     field_names: ClassVar[Mapping[str, str]] = {**FIELD_NAMES, **TAG_NAMES}
     field_kinds: ClassVar[Mapping[str, Kind]] = KeyTerms.field_kinds
 
-    maker: str = ""
-    rotate_every: int = 0
+    maker: str = field(default="", kw_only=True)
+    rotate_every: int = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.rotate_every < 0:

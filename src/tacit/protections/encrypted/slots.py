@@ -91,6 +91,13 @@ class Slots:
         """Return the integers of a client's vector."""
         if not np.isfinite(vector).all():
             raise DataError("NaN or infinite values cannot be encrypted: look for them in the data")
+        if (beyond := np.abs(vector) > self.bounds).any():
+            first = int(np.argmax(beyond))
+            raise DataError(
+                f"value {first} of the vector exceeds its bound of {self.bounds[first]:g}: scale it, or "
+                "declare a wider bound",
+                private=f"it is {vector[first]:g}",
+            )
         narrow, wide = self._groups
         bounds = self.bounds[narrow]
         shares = np.divide(vector[narrow], bounds, out=np.zeros(bounds.shape), where=bounds > 0)
