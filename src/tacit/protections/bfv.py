@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -73,11 +74,11 @@ class ExactScheme:
 
         Refuses values that no ring has room for.
         """
-        bounded, fine = np.isfinite(layout.bounds), layout.fine
-        counts = (int((bounded & ~fine).sum()), int(fine.sum()), int((~bounded).sum()))
-        reach = layout.reach(summands)
-        cuts_fine, cuts_all, unit_bits, digit_bits = _choose(counts, reach, summands, self.bits)
-        cut = bounded if cuts_all else fine & cuts_fine
+        counts, reach = [0, 0, 0], layout.reach(summands)
+        for each in layout.fields:
+            counts[2 if each.bound is None else int(each.fine)] += prod(each.shape or ())
+        cuts_fine, cuts_all, unit_bits, digit_bits = _choose(tuple(counts), reach, summands, self.bits)
+        cut = np.isfinite(layout.bounds) if cuts_all else layout.fine & cuts_fine
         return Slots(layout.bounds, cut, reach, 2.0**-unit_bits, digit_bits, summands)
 
     def ring(self, slots: Slots) -> Parameters:
@@ -121,9 +122,7 @@ def _plain_bits(largest: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _choose(
-    counts: tuple[int, int, int], reach: float, summands: int, bits: int
-) -> tuple[bool, bool, int, int]:
+def _choose(counts: tuple[int, ...], reach: float, summands: int, bits: int) -> tuple[bool, bool, int, int]:
     """Choose what is cut into digits, by numbers of ordinary, fine and unbounded values.
 
     Return whether fine values are cut, and all bounded ones, the bits of the unit, and those of a digit. A
