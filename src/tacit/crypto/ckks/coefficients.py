@@ -80,7 +80,10 @@ def noise_bits(header: Header) -> int:
     noise = NOISE * math.sqrt(header.summands)
     if header.form is PRODUCT:
         lost = PARAMETERS.prime_bits[1]
-        carried = math.ldexp(noise * math.sqrt(together(header.rows, header.outputs)), MATRIX_BITS - lost)
+        held = min(
+            header.rows, together(header.rows, header.outputs)
+        )  # rows of the matrix that meet the noise
+        carried = math.ldexp(noise * math.sqrt(held), MATRIX_BITS - lost)
         rounding = math.ldexp(math.sqrt(header.rows / 12), VALUE_BITS - lost)  # of the matrix
         noise = math.hypot(carried, SWITCHED, rounding)
     return math.ceil(math.log2(CLEARANCE * noise))

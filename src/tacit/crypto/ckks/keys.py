@@ -56,7 +56,7 @@ def make_keys(parameters: ParameterSet, rotations: Iterable[int] = (), secret: S
         raise ConfigError(
             f"rotations {steps[0]} to {steps[-1]}: steps are from 1 to {parameters.slots - 1:,}"
         )
-    secret = secret or new_secret()
+    secret = new_secret() if secret is None else secret
     expanded = expand(ring, secret)
     stream = b""
     if steps:
