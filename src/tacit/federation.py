@@ -229,7 +229,7 @@ class Federation:
             quorum=self.quorum,
             experiment=self.experiment,
             attempt=resume.following if resume else 0,
-            declared=self.declared if start is None else vocabulary(start.schema),
+            declared=self.declared | ({} if start is None else vocabulary(start.schema)),
         )
         ledger = CostLedger()
         events = events or Events()
@@ -267,7 +267,7 @@ class Federation:
         preparation = coordinator.components.preparation
         evaluated = self._has_holdouts
         agreed = start or preparation.is_needless_for(method)
-        counted = resume is None and cells_are_counted(coordinator, start)
+        counted = resume is None and cells_are_counted(coordinator)
         sums = method.sums + evaluated + counted + (0 if agreed else preparation.sums)
         coordinator.protection.prepare(sums)
         coordinator.reserved = int(evaluated)

@@ -60,17 +60,13 @@ class Training:
         return coordinator.shared | self.outcome.shared
 
 
-def cells_are_counted(coordinator: Coordinator, start: Training | None) -> bool:
-    """Return whether small cells are to be counted: not if that is off, or was done over the same clients."""
+def cells_are_counted(coordinator: Coordinator) -> bool:
+    """Return whether small cells are to be counted; if not, say what that shows."""
     least, protection = coordinator.manifest.min_count, coordinator.components.protection
-    if least == 1:
-        if not (protection.promises.single or protection.adds_noise):
-            text = "min_count is 1: a class or category that occurs once gives its row to who opens totals"
-            coordinator.events.emit(Noted("privacy", text, "warning"))
-        return False
-    if start is None or start.outcome.shared is None or start.outcome.shared.get("min_count") != least:
-        return True
-    return not set(coordinator.parties) <= set(start.outcome.holders)
+    if least == 1 and not (protection.promises.single or protection.adds_noise):
+        text = "min_count is 1: a class or category that occurs once gives its row to who opens totals"
+        coordinator.events.emit(Noted("privacy", text, "warning"))
+    return least > 1
 
 
 def federated_scores(coordinator: Coordinator) -> dict[str, Any] | None:

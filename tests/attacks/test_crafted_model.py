@@ -14,6 +14,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from tacit.core.message import Message
 from tacit.core.shared import Shared
 from tacit.data.preparation import Preparation
 from tacit.data.table import Table
@@ -40,7 +41,7 @@ def federation(coordinator_of):
     )
     options = {"data": divide(table, CLIENTS), "preparation": Preparation(scale="none"), "min_clients": 3}
 
-    def make(protection):
+    def make(protection, method=method):
         made = coordinator_of(method, protection, **options)
         made.enrol()
         made.protection.prepare(2)
@@ -96,6 +97,21 @@ def outcome(coordinator, attacks):
 def test_where_clients_open_totals_they_take_no_model_from_it(federation):
     honest, attacked = (outcome(federation(BFV())[0], attacks) for attacks in (False, True))
     assert honest == attacked
+
+
+@pytest.mark.parametrize("visible", [False, True], ids=["summed", "in the clear"])
+def test_a_field_beside_the_total_replaces_no_sum(federation, visible):
+    """Control: a layer that travels in the clear is added up by the coordinator, and so its to choose."""
+    layers = "layer2" if visible else "all"
+    method = FedAvg.from_config({"hidden": (8,), "rounds": 1, "weighting": "equal", "protect_layers": layers})
+    coordinator, _ = federation(CKKS(), method)
+    coordinator.round(method.update, method.step)
+    log, chosen = coordinator.link.briefing.log, np.full((FEATURES, 8), 0.5)
+    log[0] = Message({**Message.decode(log[0]), "clear/delta/layer1.weight": 6 * chosen}).encode()
+    coordinator.finish()
+    start = method.init(coordinator.schema, coordinator.manifest.rng("init"))
+    party = coordinator.link.transport.engine.engine._sites.party("client-1")
+    assert np.allclose(party.state[f"shared/{WEIGHT}"], start[WEIGHT] + chosen) == visible
 
 
 def test_the_coordinators_choice_of_the_model_is_said_aloud():

@@ -19,6 +19,7 @@ from tacit.methods import METHODS
 from tacit.models.files import load_model
 from tests.quick import Mode, representatives
 
+SCHEMA = '{"columns":[{"name":"a"}],"task":"classification","classes":["n","y"],"target_names":["t"]}'
 MODELS = {
     "one layer": FedHEONN(),
     "random layer": FedHEONN(hidden=2),
@@ -86,8 +87,24 @@ def test_a_file_that_was_cut_is_refused(saved):
 )
 def test_a_file_without_what_a_model_needs_is_refused(tmp_path, tensors, words):
     """A file of an earlier release has no digest: what is missing in it was a KeyError."""
-    schema = '{"columns":[{"name":"a"}],"task":"classification","classes":["n","y"],"target_names":["t"]}'
-    said = {"format": "tacit-one-layer-1", "schema": schema, **words}
+    said = {"format": "tacit-one-layer-1", "schema": SCHEMA, **words}
     save_file(tensors, tmp_path / "model", {"tacit": msgspec.json.encode(said).decode()})
     with pytest.raises(DataError, match=r"damaged|has shape"):
+        load_model(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("words", "tensor", "reason"),
+    [
+        ({"format": "tacit-one-layer-1"}, "F8_E4M3", "is not a model that can be read: module 'numpy'"),
+        ({"format": "tacit-network-1", "network": '{"hidden": 2}'}, "U8", "is damaged: KeyError: 'network'"),
+    ],
+)
+def test_a_crafted_file_is_refused(tmp_path, words, tensor, reason):
+    """Of a type that numpy does not have, or of a network without its name."""
+    tacit = msgspec.json.encode({"schema": SCHEMA, **words}).decode()
+    tensors = {"weights": {"dtype": tensor, "shape": [8], "data_offsets": [0, 8]}}
+    header = msgspec.json.encode({"__metadata__": {"tacit": tacit}, **tensors})
+    (tmp_path / "model").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    with pytest.raises(DataError, match=reason):
         load_model(tmp_path / "model")

@@ -18,6 +18,7 @@ from tacit.core.errors import ProtectionError, QuorumError, UnavailableError
 from tacit.core.manifest import Components
 from tacit.crypto.accounting import Accountant, Release
 from tacit.data.preparation import Preparation
+from tacit.deploy.launch import encode_settings
 from tacit.engines.epsilon import EpsilonLedger
 from tacit.engines.policy import Policy
 from tacit.engines.sitefolder import SiteFolder
@@ -26,7 +27,8 @@ from tacit.methods.averaging import example_privacy
 from tacit.models.neural import PREFIX
 from tacit.protections.noised import Noised
 from tacit.protections.plain import Plain
-from tests.helpers.deployed import coordinator_at, make_sites
+from tacit.runs.settings import OWN_ROWS, Settings
+from tests.helpers.deployed import coordinator_at, engine_of, make_sites, open_sum
 
 SETTINGS = {
     "rounds": 2,
@@ -126,6 +128,53 @@ def test_no_sum_without_noise_is_had_beside_it(tmp_path):
     coordinator = begin(sites_of(tmp_path, epsilon=8.0))
     with pytest.raises(QuorumError, match="limits epsilon: it contributes to no sum of the preparation"):
         coordinator.round(PARTS.preparation.moments, PARTS.preparation.apply_moments)
+
+
+def moments_by_a_job(coordinator):
+    """Ask for a sum of the preparation in words that only the site's own part of the ask has."""
+    failures, job = {}, {"component": "preparation", "contribution": "moments"}
+    link = coordinator.link
+    heard = list(link.wave("client.contribute", ("north",), {"sum": 50}, {"north": job}, failures=failures))
+    return heard, failures
+
+
+def test_control_the_rule_on_asks_is_what_refuses_such_a_job(tmp_path, monkeypatch):
+    monkeypatch.setattr("tacit.core.steps._merge", lambda call, job: call | job)
+    (reply,), _ = moments_by_a_job(begin(sites_of(tmp_path, epsilon=8.0)))
+    assert reply.message["vector"][0] == 20  # the site's rows, without noise
+
+
+def test_nor_by_a_job_that_says_which_sum_it_is(tmp_path):
+    heard, failures = moments_by_a_job(begin(sites_of(tmp_path, epsilon=8.0)))
+    assert not heard
+    assert "a job may not replace what all were asked: ['component', 'contribution']" in failures["north"]
+
+
+class TestScores:
+    """Scores of a model that the coordinator sends, on rows that the site keeps aside, bear no noise."""
+
+    def begin(self, sites, parts=PARTS):
+        settings = Settings.from_tables({"data": {"name": OWN_ROWS, "holdout": 0.5}})
+        engine = replace(engine_of(sites), config={"settings": encode_settings(settings)})
+        return begin(sites, parts, engine=engine, declared={"classes": ["no", "yes"], "holdout": 0.5})
+
+    def test_control_without_a_limit_they_are_told(self, tmp_path):
+        sites = sites_of(tmp_path)
+        assert open_sum(self.begin(sites), METHOD.hold_out)["rows"] == 10
+        assert not ledger_of(sites).list()
+
+    def test_with_a_limit_no_rows_are_kept_aside(self, tmp_path):
+        with pytest.raises(QuorumError, match=r"scores on rows kept aside bear no noise: .* holdout = 0"):
+            self.begin(sites_of(tmp_path, epsilon=8.0))
+
+    def test_unless_the_protection_adds_noise_to_every_sum(self, tmp_path):
+        method = METHODS.build("fedavg", {**SETTINGS, "example_noise": 0.0})
+        noised = Noised(where="distributed", epsilon=1.0, colluding=0)
+        sites = sites_of(tmp_path, epsilon=8.0)
+        coordinator = self.begin(sites, Components(method, noised, Preparation(scale="none")))
+        coordinator.protection.prepare(1)
+        open_sum(coordinator, method.hold_out)
+        assert [each.releases for each in ledger_of(sites).list()] == [1]
 
 
 def killed_within_the_step(path, call, job, config):

@@ -120,9 +120,9 @@ def test_many_clients_together_cannot_do_it_either():
 
 def test_a_client_says_itself_that_its_vocabulary_is_too_large():
     categories = tuple(map(str, range(1500)))
-    values = np.arange(1500.0)[:, None]
+    values = np.tile(np.arange(1500.0), 2)[:, None]  # each twice: else they would pass for names
     table = Table(
-        "t", (Column("zip", "category", categories=categories),), values, np.arange(1500) % 2, classes=(0, 1)
+        "t", (Column("zip", "category", categories=categories),), values, np.arange(3000) % 2, classes=(0, 1)
     )
     with pytest.raises(
         SchemaError, match=r"1,500 categories that are not declared, .* declare them beforehand"

@@ -78,6 +78,14 @@ def test_with_few_clients_it_is_refused_before_anything_is_asked(probes, protect
     assert not probes
 
 
+def test_if_fewer_come_than_were_invited_no_probe_is_opened(probes):
+    federation = federation_of(np.linspace(60, 95, 20))
+    federation.holdings.rows(0).values[0] = np.nan  # so that this client is refused at enrolment
+    with pytest.raises(ConfigError, match=r"'minmax' needs at least 20 clients under masked, there are 19"):
+        federation.train(FedHEONN(), protect="masked", preparation=MINMAX)
+    assert not probes
+
+
 def test_whoever_opens_such_a_total_refuses_it_too():
     schema = Schema(federation_of(OLDEST).holdings.rows(0).columns, "classification", (0, 1), ("target",))
     total = Total({"reached": np.zeros((2, 1, 15))}, 5)

@@ -13,7 +13,7 @@ import pytest
 
 from tacit.core.errors import OpeningError
 from tacit.core.events import Refused
-from tacit.core.layout import Layout
+from tacit.core.layout import Field, Layout
 from tacit.core.message import Message
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.ledger.cost import CostLedger
@@ -53,6 +53,21 @@ def test_a_coordinator_without_the_check_adds_it(scene_of, monkeypatch):
         message | {"vector": huge} if (step, party) == ("client.contribute", MALLORY) else None
     )
     assert scene.total()["weight"][0] == pytest.approx(1e9 + 2.5)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int64])
+def test_the_least_integer_whose_absolute_value_is_within_any_bound_is_refused(scene_of, kind):
+    least = np.full(3, np.iinfo(kind).min, kind)
+    assert (np.abs(least) < 0).all()  # the control: this is what a check of absolute values sees
+    scene = scene_of(PROTECTIONS.build("plain"), ROWS, bound=BOUNDS).begin()
+    scene.tap.rewrite = lambda step, party, message: (
+        message | {"vector": least} if (step, party) == ("client.contribute", MALLORY) else None
+    )
+    assert scene.total()["weight"][0] == pytest.approx(2.5)
+    assert scene.coordinator.failures == {MALLORY: "no vector of 3 values"}
+    assert (
+        Field("change", (3,), clear=True).flaw(least) == f"'change' holds {least.dtype}, agreed was float64"
+    )
 
 
 def greedy(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:

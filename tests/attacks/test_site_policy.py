@@ -84,6 +84,16 @@ OVERSTEPS = {
         ),
         "protections = plain, but noised",
     ),
+    "layers in the clear": (
+        Policy(),
+        PARTS._replace(method=METHODS.build("fedavg", {"protect_layers": 1})),
+        "protect_layers = 1, by which a part of its contribution is seen: set it to 'all'",
+    ),
+    "weights in the clear": (
+        Policy(protections=("masked",)),
+        PARTS._replace(method=METHODS.build("hwfedavg", {"expose_weights": True})),
+        "expose_weights = True, by which a part of its contribution is seen: set it to False",
+    ),
     "min_clients": (Policy(min_clients=4), PARTS, "min_clients = 3, but at least 4"),
     "rows": (Policy(rows=ROWS + 1), PARTS, f"it has fewer than the {ROWS + 1} rows"),
     "epsilon of a run": (Policy(epsilon=0.1), DP, r"epsilon = \d.*, but at most 0.1"),
@@ -96,7 +106,7 @@ OVERSTEPS = {
     "sums without noise": (
         Policy(epsilon=8.0),
         DP._replace(preparation=Preparation()),
-        "the sums of this run's preparation bear no noise",
+        "the sums of this run's preparation and of scores on rows kept aside bear no noise",
     ),
 }
 
@@ -177,3 +187,34 @@ class TestWords:
     @pytest.mark.parametrize("policy", [Policy(), WIDE, Policy(methods=(), epsilon=2.0, epsilon_total=9.0)])
     def test_a_policy_that_is_written_is_read_back(self, tmp_path: Path, policy):
         assert make_folder(tmp_path / "north", policy).policy == policy
+
+
+class TestStanding:
+    """A step of standing federations takes rows of the coordinator's choice, before anything is counted."""
+
+    def one_row(self, home, min_count=5):
+        rows = np.random.default_rng(0).normal(size=(ROWS, 2)).round(3), ["yes", "no"] * (ROWS // 2)
+        held = make_sites(
+            home, {"north": rows}, policy=Policy(protections=("plain",), min_clients=1, min_count=1)
+        )
+        parts = PARTS._replace(protection=PROTECTIONS.build("plain"), preparation=UNSCALED)
+        coordinator = coordinator_at(
+            held, parts, min_clients=1, min_count=min_count, link={"authenticated": True}
+        )
+        coordinator.enrol()
+        coordinator.shared = coordinator.shared | {"norms": np.full(3, 4.0)}
+        call = {"component": "method", "contribution": "terms", "sum": 1, "rows": (3, 4)}
+        call |= {"id": "a", "sign": 1.0, "accepted": ()}
+        failures, north = {}, ("north",)
+        wave = coordinator.link.wave("client.change_contribution", north, call, failures=failures)
+        return [reply.message["vector"] for reply in wave], rows[0][3], failures
+
+    def test_control(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("tacit.deploy.answer.STANDING", ())
+        (gram,), row, _ = self.one_row(tmp_path, min_count=1)  # or the client asks for the count first
+        np.testing.assert_allclose(gram[1:3] / gram[0], row)
+
+    def test_a_deployed_site_has_no_part_in_them(self, tmp_path):
+        found, _, failures = self.one_row(tmp_path)
+        assert not found
+        assert "north is part of no standing federation" in failures["north"]

@@ -12,13 +12,20 @@ import numpy as np
 import pytest
 
 from tacit import Federation, FedHEONN, Table
+from tacit.core import differencing, own_record
+from tacit.core.differencing import OpenedTotals
 from tacit.core.errors import DataError, QuorumError
-from tacit.core.events import Events, Noted
+from tacit.core.events import Events, Noted, TotalOpened
+from tacit.core.shared import Total
+from tacit.data import cells
 from tacit.data.table import Column
+from tacit.engines.embedded import EmbeddedEngine
 from tacit.methods.heonn.exchange import Units
 from tacit.methods.heonn.sealed import Sealed
 from tacit.models.activations import ACTIVATIONS, HIGH, LOW
 from tacit.models.leastsquares import symmetric
+from tacit.protections.ckks import CKKS
+from tests.conftest import Tap
 
 PROTECTIONS = ("ckks", "masked")
 WARDS = ("east", "south", "west")
@@ -147,3 +154,145 @@ def test_a_category_that_occurs_once_becomes_part_of_other(opened, protect):
 def test_a_flag_that_is_set_once_is_left_out(opened, protect):
     federation_of(patients(rare_flag=True)).train(FedHEONN(), protect=protect)
     np.testing.assert_allclose(opened.row_of_feature(2), 0.0, atol=1e-9)
+
+
+# -- cells that were counted over other clients, or other rows ---------------------------------------
+
+
+MANY = 15  # so many that others can be left out as well
+
+
+@pytest.fixture
+def vanishing(monkeypatch):
+    """Lose a client that has four of the five patients of the west ward, once cells are counted."""
+
+    def train(protect: str, lost: tuple[str, ...] = ("site-00",)) -> tuple[Table, list[str]]:
+        table, told = patients(), []
+        table.values[[0, MANY, 2 * MANY, 3 * MANY, ALICE], 3] = 2  # all but Alice are at site-00
+        federation = Federation.of(
+            {f"site-{index:02}": table.take(slice(index, None, MANY)) for index in range(MANY)},
+            declared={"classes": ["no", "rare", "yes"]},
+        )
+
+        def make(*arguments: Any, **settings: Any) -> Tap:
+            tap = Tap(EmbeddedEngine(*arguments, **settings))
+            tap.lose = lambda step, party: bool(told) and step == "client.contribute" and party in lost
+            return tap
+
+        monkeypatch.setattr("tacit.federation.EmbeddedEngine", make)
+        events = Events(lambda _, e: told.append(e.contribution) if isinstance(e, TotalOpened) else None)
+        federation.train(FedHEONN(), protect=protect, events=events)
+        return table, told
+
+    return train
+
+
+@pytest.mark.parametrize("lost", [("site-00",), ("site-00", "site-01", "site-03")], ids=["one", "three"])
+@pytest.mark.parametrize("protect", PROTECTIONS)
+def test_if_the_count_of_those_who_vanished_stands_the_row_is_read(
+    opened, vanishing, protect, lost, monkeypatch
+):
+    monkeypatch.setattr(OpenedTotals, "is_counted", lambda *_: True)
+    for module in (differencing, own_record):
+        monkeypatch.setattr(module, "check_cells", lambda *_: None)
+    table, _ = vanishing(protect, lost)
+    np.testing.assert_allclose(opened.row_of_feature(5)[:4], alice(table), atol=0.01)
+
+
+@pytest.mark.parametrize("lost", [("site-00",), ("site-00", "site-01", "site-03")], ids=["one", "three"])
+@pytest.mark.parametrize(("protect", "refusal"), [("ckks", QuorumError), ("masked", DataError)])
+def test_cells_of_those_who_stay_are_counted_anew(opened, vanishing, protect, refusal, lost):
+    with pytest.raises(refusal, match=r"min_count = 5 rows of these clients differ .* in column 'ward'"):
+        vanishing(protect, lost)
+    assert not opened.seen
+
+
+@pytest.mark.parametrize("protect", PROTECTIONS)
+def test_if_their_cells_are_large_enough_the_run_goes_on(vanishing, protect):
+    _, told = vanishing(protect, ("site-05",))
+    assert told == ["cell_counts", "cell_counts", "moments", "terms"]
+
+
+def test_a_client_opens_no_total_over_others_than_were_counted(opened, vanishing, monkeypatch):
+    monkeypatch.setattr(OpenedTotals, "is_counted", lambda *_: True)
+    monkeypatch.setattr(differencing, "check_cells", lambda *_: None)
+    with pytest.raises(QuorumError, match="DifferencingError: moments: small cells were counted over other"):
+        vanishing("ckks")
+    assert not opened.seen
+
+
+def test_without_a_count_of_the_new_rows_a_second_batch_shows_the_row(opened, monkeypatch):
+    first = federation_of(common_ward()).train(FedHEONN(), protect="masked")
+    monkeypatch.setattr("tacit.federation.cells_are_counted", lambda _: False)
+    table = patients(rare_ward=True)
+    federation_of(table).train(FedHEONN(), protect="masked", start=first)
+    np.testing.assert_allclose(opened.row_of_feature(5)[:4], alice(table), atol=0.01)
+
+
+def test_rows_that_the_same_clients_bring_later_are_counted(opened):
+    first = federation_of(common_ward()).train(FedHEONN(), protect="masked")
+    opened.seen.clear()
+    with pytest.raises(DataError, match=r"min_count = 5 rows of these clients differ .* in column 'ward'"):
+        federation_of(patients(rare_ward=True)).train(FedHEONN(), protect="masked", start=first)
+    assert not opened.seen
+
+
+def common_ward() -> Table:
+    """As the others, but that the west ward has six patients."""
+    table = patients()
+    table.values[:6, 3] = 2
+    return table
+
+
+@pytest.mark.parametrize("least", [1, 5])
+def test_nor_to_a_total_that_stands(coordinator_of, least):
+    """Control: without a least count the client contributes. Sums of raw rows need nothing else."""
+    coordinator = coordinator_of(FedHEONN(), CKKS(), min_count=least)
+    coordinator.enrol()
+    coordinator.protection.prepare(1)
+    asked = {"component": "method", "contribution": "raw_terms", "id": "all", "sign": 1.0, "accepted": ()}
+    call, failures = {**asked, "sum": 1, "ticket/summands": 8}, dict[str, str]()
+    wave = coordinator.link.wave("client.change_contribution", ("client-1",), call, failures=failures)
+    replies = list(wave)
+    assert bool(replies) == (least == 1)
+    if least > 1:
+        assert "'raw_terms' is asked for before the federation has counted" in failures["client-1"]
+
+
+# -- a client that does not count as agreed ------------------------------------------------------------
+
+
+@pytest.fixture
+def claims(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Let the first client that counts say something else."""
+
+    def lie(**told: Any) -> None:
+        honest, counted = cells.count, []
+
+        def count(*given: Any) -> dict[str, Any]:
+            counted.append(given)
+            return honest(*given) | (told if len(counted) == 1 else {})
+
+        monkeypatch.setattr(cells, "count", count)
+
+    return lie
+
+
+def test_what_is_not_covered_a_client_that_claims_rows_reads_the_row_of_another(opened, claims):
+    """Nobody can check its counts: SECURITY.md says so."""
+    claims(classes=np.ones(3))
+    table = patients(rare_class=True)
+    federation_of(table).train(FedHEONN(), protect="ckks")
+    np.testing.assert_allclose(opened.row_of_class(1)[:4], alice(table), atol=0.01)
+
+
+def test_counts_from_which_no_least_one_follows_stop_the_run_with_an_error_of_ours(claims):
+    claims(unit=-1.0)  # five others say 0.2 each
+    with pytest.raises(DataError, match=r"min_count would be 1 / .*: one of them does not count as agreed"):
+        federation_of(patients()).train(FedHEONN(), protect="plain", min_count=5)
+
+
+def test_units_that_cancel_are_no_division_by_zero():
+    assert cells.Cells.of(Total({"unit": 1.0, "rows": 5.0}, 5)).least == 5  # the control
+    with pytest.raises(DataError, match="min_count would be 1 / 0: one of them does not count"):
+        cells.Cells.of(Total({"unit": 0.0, "rows": 5.0}, 5))

@@ -151,13 +151,35 @@ class TestWhoeverReachesTheSite:
         )
 
 
+class TestRowsKeptAside:
+    """Whoever relays a run's settings has a site keep nearly all of its rows out of the training."""
+
+    def enrol(self, sites, **manifest):
+        settings = Settings.from_tables({"data": {"name": OWN_ROWS, "holdout": 0.9}})
+        engine = replace(engine_of(sites), config={"settings": encode_settings(settings)})
+        declared = {"classes": ["no", "yes"], **manifest}
+        ask(sites, PARTS, engine=engine, link=SIGNED, declared=declared).enrol()
+
+    def test_control_the_coordinator_has_signed_that_share(self, sites):
+        self.enrol(sites, holdout=0.9)
+
+    @pytest.mark.parametrize("manifest", [{}, {"holdout": 0.2}])
+    def test_another_share_is_refused(self, sites, manifest):
+        reason = r"keeps 0\.9 of the rows aside by its settings and 0\.[02] by its manifest"
+        with pytest.raises(QuorumError, match=reason):
+            self.enrol(sites, **manifest)
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
         ("", "carries no settings"),
         ("[]", "carries no settings"),
         ('{"data": 3}', r"\[data\] is 3: write it as a table"),
-        ('{"data": {"name": "sites", "holdout": 1.0}}', "holdout is 1.0"),
+        (
+            '{"data": {"name": "sites", "holdout": 1.0}}',
+            "keeps 1.0 of the rows aside by its settings and 0.0",
+        ),
         ('{"data": {"name": "/etc/passwd"}}', "takes part in no experiments: run it with data = 'sites'"),
         # No code is looked for that an unsigned text names.
         ('{"data": {"name": "sites"}, "method": {"name": "a.module:Class"}}', None),

@@ -95,7 +95,7 @@ FAULTS = [
     ),
     Fault(
         "core",
-        "core/disclosure.py",
+        "core/contribution.py",
         "if not manifest_of(party).experiment:",
         "if False:",
         "a deployed site shows its replica",
@@ -137,23 +137,23 @@ FAULTS = [
     ),
     Fault(
         "core",
-        "core/disclosure.py",
+        "core/contribution.py",
         "if number < last or (number == last and among != before):",
         "if number < last:",
         "two totals of one sum disclosed",
     ),
     Fault(
         "core",
-        "core/disclosure.py",
+        "core/contribution.py",
         "if not mark.revealed or any(field.columns for field in layout.fields):",
         "if any(field.columns for field in layout.fields):",
         "a client discloses totals that are not for the coordinator",
     ),
     Fault(
         "core",
-        "core/counting.py",
-        'if shared.get("min_count") != manifest.min_count:',
-        'if "min_count" not in shared:',
+        "core/contribution.py",
+        'if manifest.min_count > 1 and shared.get("min_count") != manifest.min_count:',
+        'if manifest.min_count > 1 and "min_count" not in shared:',
         "another least count taken for the agreed one",
     ),
     Fault(
@@ -194,8 +194,8 @@ FAULTS = [
     Fault(
         "protections",
         "protections/keys/proved_totals.py",
-        "manifest_digest_of(self._party), what.contribution, number, str(summands), repr(layout.fields)",
-        "manifest_digest_of(self._party), number, str(summands), repr(layout.fields)",
+        "return bound(run, what.contribution, number, str(summands), repr(layout.fields), schema, history)",
+        "return bound(run, number, str(summands), repr(layout.fields), schema, history)",
         "tags not bound to the name of the contribution",
     ),
     Fault(

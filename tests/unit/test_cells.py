@@ -199,9 +199,7 @@ def test_clients_that_join_later_are_counted_by_themselves():
     few = mixed([0] * 20 + [1], np.append(NUMBERS[:20], 0))
     tables = {f"late-{i}": few.take(slice(i, None, 3)) for i in range(3)}
     later = Federation.of(tables)
-    with pytest.raises(
-        DataError, match="rows of the clients that join differ from the rest in column 'word'"
-    ):
+    with pytest.raises(DataError, match="rows of these clients differ from the rest in column 'word'"):
         later.train(FedHEONN(), protect="masked", start=first)
     enough = {f"late-{i}": mixed(COMMON, NUMBERS).take(slice(i, None, 3)) for i in range(3)}
     Federation.of(enough).train(FedHEONN(), protect="masked", start=first)

@@ -75,6 +75,8 @@ class TestRoll:
         for raw in (b"nonsense", zlib.compress(b"ann")[:-2]):
             with pytest.raises(MessageError, match="damaged"):
                 read_roll({f"{ROLL}0": raw})
+        with pytest.raises(MessageError, match="more than 1,048,576 clients"):  # 1 kB, else 10 MB
+            read_roll({f"{ROLL}0": zlib.compress(b"\n" * (1 << 20))})
         with pytest.raises(MessageError, match="is no list of clients"):
             keep_roll({f"{ROLL}0": b""}, {f"{ROLL}x": b""})
 

@@ -375,7 +375,7 @@ class TestWrapping:
         # A standing federation refuses noise.
         standing = {"incremental", "accepted", "add", "snapshot", "party_snapshot", "restore", "same_keys"}
         # Set for each instance.
-        declared = ("restarts", "authenticated", "key_fields", "field_names", "field_kinds")
+        declared = ("restarts", "authenticated", "key_fields", "own_fields", "field_names", "field_kinds")
         other = {*declared, "step_owners"}  # asked by find_step only
         pairs = ((Protection, Noised), (CoordinatorHalf, NoisedCoordinator), (ClientHalf, NoisedClient))
         for base, own in pairs:

@@ -9,8 +9,7 @@ import typer
 from rich.text import Text
 
 import tacit
-from tacit.cli import names
-from tacit.cli.common import Json, Quiet
+from tacit.cli.common import Json, Quiet, complete_bench, complete_paper
 from tacit.cli.datasets import data_app
 from tacit.cli.federations import federation_app, new, site_app
 from tacit.cli.flags import EXTRA, SettingsCommand
@@ -56,7 +55,7 @@ for command in (new, methods, protections, resume, show, exposure, export):
 @exit_with_error_code
 def reproduce(
     name: Annotated[
-        str, typer.Argument(help="Which paper; 'all' for every one.", autocompletion=names.papers)
+        str, typer.Argument(help="Which paper; 'all' for every one.", autocompletion=complete_paper)
     ] = "all",
     seeds: Annotated[int | None, typer.Option(help="Seeds per cell; fewer is quicker.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One seed, and no rows that take long.")] = False,
@@ -86,7 +85,7 @@ def reproduce(
 @exit_with_error_code
 def bench(
     name: Annotated[
-        str, typer.Argument(help="Which bench; 'all' for every one.", autocompletion=names.benches)
+        str, typer.Argument(help="Which bench; 'all' for every one.", autocompletion=complete_bench)
     ] = "all",
     as_json: Json = False,
     quiet: Quiet = False,

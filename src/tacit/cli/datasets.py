@@ -8,8 +8,7 @@ import msgspec
 import typer
 from rich.text import Text
 
-from tacit.cli import names
-from tacit.cli.common import Json, Quiet
+from tacit.cli.common import Json, Quiet, complete_data
 from tacit.cli.output import exit_with_error_code, say, say_json, stdout
 from tacit.core.errors import ConfigError
 
@@ -35,7 +34,7 @@ def data_list(context: typer.Context, as_json: Json = False) -> None:
 @data_app.command("describe")
 @exit_with_error_code
 def data_describe(
-    name: Annotated[str, typer.Argument(help="Data set, or path of a file.", autocompletion=names.data)],
+    name: Annotated[str, typer.Argument(help="Data set, or path of a file.", autocompletion=complete_data)],
     target: Annotated[str | None, typer.Option(help="Target column of an own file.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -53,7 +52,7 @@ def data_describe(
 def data_check(
     name: Annotated[
         str | None,
-        typer.Argument(help="Data set or path; all that are here if left out.", autocompletion=names.data),
+        typer.Argument(help="Data set or path; all that are here if left out.", autocompletion=complete_data),
     ] = None,
     target: Annotated[str | None, typer.Option(help="Target column of an own file.")] = None,
     as_json: Json = False,
@@ -83,7 +82,7 @@ def data_check(
 @data_app.command("fetch")
 @exit_with_error_code
 def data_fetch(
-    name: Annotated[str, typer.Argument(help="Data set of the catalogue.", autocompletion=names.data)],
+    name: Annotated[str, typer.Argument(help="Data set of the catalogue.", autocompletion=complete_data)],
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from tacit.cli import names
+from tacit.cli.common import complete_data
 
 if TYPE_CHECKING:
     from tacit.runs.keys import Key
@@ -73,7 +73,7 @@ def _flag(key: Key) -> TyperOption:
         is_flag=kind is bool,
         help=describe(option).replace("``", ""),
         show_default=False if option.default is None else toml_value(option.default).strip('"'),
-        autocompletion=lambda ctx, args, typed: names.data(typed) if key.flag == "data" else words,
+        autocompletion=lambda ctx, args, typed: complete_data(typed) if key.flag == "data" else words,
         rich_help_panel=f"\\[{key.table}]",
     )
 

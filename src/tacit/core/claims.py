@@ -18,9 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import MessageError, OpeningError
+from tacit.core.message import Message
+from tacit.core.numbers import MOST_CLIENTS
 
 ROLL = "log/names/"  # fields that carry a stretch of the roll, by the place of its first name
 MOST_BYTES = 1 << 26  # of a stretch of the roll
+HISTORY = "history"  # in a party's state: a digest of the totals that it has applied, in order
+_IN_HISTORY = ("sum", "component", "contribution", "apply", "total/tag")
 RECENT = 8  # claims that are kept in memory: a client opens few totals at a time
 
 Made = TypeVar("Made")
@@ -101,6 +105,10 @@ def keep_roll(state: MutableMapping[str, Any], message: Mapping[str, Any]) -> No
         state[name] = raw
 
 
+def _names_of(roll: Mapping[str, bytes], cache: dict[Any, Any]) -> tuple[str, ...]:
+    return recent(cache, "roll", tuple(roll.items()), lambda: read_roll(roll))
+
+
 def _place(name: str) -> int:
     try:
         return int(name[len(ROLL) :])
@@ -120,7 +128,9 @@ def read_roll(fields: Mapping[str, bytes]) -> tuple[str, ...]:
     for place, raw in sorted((_place(name), raw) for name, raw in fields.items()):
         if place > len(names):
             raise MessageError(f"names of clients from place {place} on, but only {len(names)} are known")
-        names[place:] = _unpacked(raw).decode().split("\n")
+        if (more := _unpacked(raw)).count(b"\n") >= MOST_CLIENTS:
+            raise MessageError(f"a list of more than {MOST_CLIENTS:,} clients: that is no federation")
+        names[place:] = more.decode().split("\n")
     if len(set(names)) < len(names):
         raise OpeningError("a client is twice on the list of clients: its contribution would count double")
     return tuple(names)
@@ -149,6 +159,12 @@ def recent(cache: dict[Any, Any], kind: str, key: Hashable, make: Callable[[], M
     return made
 
 
+def note_applied(state: MutableMapping[str, Any], entry: Mapping[str, Any]) -> None:
+    """Add a total to a party's history: contributions of parties whose histories differ make no total."""
+    noted = {name: entry[name] for name in entry if name in _IN_HISTORY or name.startswith("clear/")}
+    state[HISTORY] = Message({**noted, "before": state.get(HISTORY, "")}).digest()
+
+
 def name_of(entry: Mapping[str, Any]) -> str:
     """Return the contribution that an ask or a total names, with its component."""
     return f"{entry['component']}.{entry['contribution']}"
@@ -166,7 +182,7 @@ def read_claim(known: Mapping[str, Any], entry: Mapping[str, Any], cache: dict[A
     source = (*roll.items(), bits)
 
     def make() -> tuple[tuple[str, ...], NDArray[np.uint64]]:
-        names = recent(cache, "roll", tuple(roll.items()), lambda: read_roll(roll))
+        names = _names_of(roll, cache)
         marks = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")
         if len(marks) > (len(names) + 7) // 8 * 8 or marks[len(names) :].any():
             raise OpeningError(f"a total over clients of whom only {len(names)} are known by name")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from tacit.core.briefing import read_log
-from tacit.core.claims import Claim, keep_roll, read_claim
+from tacit.core.claims import HISTORY, Claim, keep_roll, note_applied, read_claim
 from tacit.core.differencing import ROWS, subjects_of
 from tacit.core.errors import DifferencingError, OpeningError, StepError
 from tacit.core.fields import Fields, check_fields
@@ -113,8 +113,8 @@ def check_opening(party: Party, protection: Protection, contributions: int) -> N
 
 def follow(party: Party, components: Components, message: Message) -> Shared | None:
     """Catch up: take the agreed schema, then the shared values or the totals to open."""
-    if "schema" in message:
-        party.state["schema"] = message["schema"]
+    if "schema" in message and party.state.setdefault("schema", message["schema"]) != message["schema"]:
+        raise StepError(f"{party.id} was told another schema before: what was agreed on does not change")
     raw = party.state.get("schema")
     if raw is None:
         return None
@@ -166,8 +166,9 @@ def _keep_before(party: Party, position: int, shared: Shared) -> None:
     """Keep the replica from before some totals: a coordinator that is stopped may not know of them later."""
     for name in [name for name in party.state if name.startswith(BEFORE)]:
         del party.state[name]
-    counted = {"position": position, "applied": party.state.get("applied", 0)}
-    party.state.update(add_prefix(BEFORE, {**counted, **add_prefix("shared/", shared)}))
+    counted = {name: party.state[name] for name in ("applied", HISTORY) if name in party.state}
+    counted |= {"position": position, **add_prefix("shared/", shared)}
+    party.state.update(add_prefix(BEFORE, counted))
 
 
 def replica_at(party: Party, components: Components, schema: Any, log: Message, end: int) -> Shared:
@@ -175,7 +176,7 @@ def replica_at(party: Party, components: Components, schema: Any, log: Message, 
     if party.state.get("position", 0) > end:
         before = strip_prefix(BEFORE, party.state)
         party.state["position"] = before.pop("position", end + 1)
-        party.state["applied"] = before.pop("applied", 0)
+        party.state["applied"], party.state[HISTORY] = before.pop("applied", 0), before.pop(HISTORY, "")
         keep_replica(party, Shared(schema, strip_prefix("shared/", before)))
     if party.state.get("position", 0) > end:
         raise StepError(f"{party.id} has opened more than the {end} totals that the coordinator knows of")
@@ -201,6 +202,7 @@ def _applied(party: Party, components: Components, shared: Shared, entry: Messag
         raise OpeningError(f"total of sum {number}, and {party.id} has applied that of sum {last}: a replay")
     party.state["applied"] = number
     total = open_at_client(party, components, shared.schema, entry)
+    note_applied(party.state, entry)
     function, _ = find_marked(getattr(components, entry["component"]), entry["apply"], "apply")
     result: Shared = function(total, shared)
     return result
@@ -259,7 +261,9 @@ def open_entry(
     layout = layout_of(getattr(components, entry["component"]), entry["contribution"], schema, cache)
     total, contributors = strip_prefix("total/", entry), entry["contributors"]
     opened = opener.open({**total, "claim": claim} if claim else total, layout)
-    fields = {**layout.unpack(opened), **strip_prefix("clear/", entry)}
+    # No tag covers what travels in the clear: a sum must not be replaced by it.
+    beside = {f.name: entry[f"clear/{f.name}"] for f in layout.clear if f"clear/{f.name}" in entry}
+    fields = {**layout.unpack(opened), **beside}
     error = components.protection.error(layout, contributors, total)
     exact = components.protection.promises.precision == 0
     return Total(fields, contributors, error, claim is None and bool(total.get("multiplied")), exact)

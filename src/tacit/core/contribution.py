@@ -1,14 +1,24 @@
-"""How a client contributes to a sum."""
+"""How a client contributes to a sum, and what it shows of what it has opened."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from tacit.core.claims import Term, name_of
-from tacit.core.client import add_prefix, layout_of, manifest_of, protection_half, strip_prefix
-from tacit.core.counting import check_counted
-from tacit.core.manifest import Components
+from tacit.core.claims import Term, name_of, roll_fields
+from tacit.core.client import (
+    add_prefix,
+    keep_replica,
+    layout_of,
+    manifest_of,
+    open_at_client,
+    protection_half,
+    strip_prefix,
+    view_of,
+)
+from tacit.core.errors import ConfigError, OpeningError, ReplayError
+from tacit.core.manifest import Components, Manifest
 from tacit.core.marks import find_marked
 from tacit.core.message import Message
 from tacit.core.numbers import read_integer
@@ -19,22 +29,91 @@ from tacit.core.shared import Shared
 def contribute(party: Party, message: Message, components: Components, shared: Shared) -> Message:
     """Compute this party's term of a sum, and protect it."""
     part = getattr(components, message["component"])
-    function, _ = find_marked(part, message["contribution"], "contribution")
-    check_counted(manifest_of(party), components.preparation.counts, message["contribution"], shared)
+    function, mark = find_marked(part, message["contribution"], "contribution")
+    if mark.family != "cells":
+        check_counted(manifest_of(party), message["contribution"], shared)
     layout = layout_of(part, message["contribution"], shared.schema, party.cache)
-    number = read_integer(message, "sum", 1)
+    number, protection = read_integer(message, "sum", 1), components.protection
+    again = (protection.restarts or protection.adds_noise) and _is_again(party, message, number, shared)
     clear: Mapping[str, Any]
-    if components.protection.restarts and party.state.get("sum") == number:
+    if protection.restarts and again:
         vector, clear = party.state["vector"], strip_prefix("clear/", party.state)
     else:
         named = function(party, shared)
         vector = layout.pack(named)
         clear = {field.name: named[field.name] for field in layout.clear}
-        if components.protection.restarts:
-            party.state.update({"sum": number, "vector": vector, **add_prefix("clear/", clear)})
+        if protection.restarts:
+            party.state.update({"vector": vector, **add_prefix("clear/", clear)})
     term = Term(name_of(message), number, party.id)
     ticket = strip_prefix("ticket/", message)
     ticket |= {"sum": number, "term": term}
     half = protection_half(party, components)
     protected = half.protect(ticket, vector, layout)
     return Message({**protected, **add_prefix("clear/", clear)}) if clear else protected
+
+
+def _is_again(party: Party, message: Message, number: int, shared: Shared) -> bool:
+    """Return whether this sum was asked for before; what was kept of it must not stand for something else."""
+    asked = (number, name_of(message), shared.digest())
+    before: tuple[Any, ...] = party.state.get("sum", (0,))
+    party.state["sum"] = asked
+    if before[0] == number and before != asked:
+        raise ReplayError(
+            f"{party.id} was asked for another contribution, or of other values, in sum {number}"
+        )
+    return before == asked
+
+
+def check_counted(manifest: Manifest, contribution: str, shared: Shared) -> None:
+    """Refuse a contribution before it is known which cells few rows have, if that was agreed.
+
+    Where clients open totals, each has found that out itself.
+    """
+    if manifest.min_count > 1 and shared.get("min_count") != manifest.min_count:
+        raise OpeningError(
+            f"'{contribution}' is asked for before the federation has counted which classes and categories "
+            f"occur in fewer than min_count = {manifest.min_count} rows: nothing is contributed"
+        )
+
+
+def disclose_total(party: Party, message: Message, components: Components, shared: Shared) -> Message:
+    """Open a total that is meant for the coordinator, and hand it over; others are refused by name."""
+    part, name = getattr(components, message["component"]), message["contribution"]
+    _, mark = find_marked(part, name, "contribution")
+    layout = layout_of(part, name, shared.schema, party.cache)
+    if not mark.revealed or any(field.columns for field in layout.fields):
+        raise OpeningError(f"totals of {name} are not for the coordinator: {party.id} does not disclose them")
+    _disclose_once(party, message)
+    # Opening rounds to the digits that mean something: the rest of a decryption tells of the key.
+    return Message(dict(open_at_client(party, components, shared.schema, message)))
+
+
+def _disclose_once(party: Party, message: Message) -> None:
+    """Hand over one total of a sum: a second one, over other clients, would show those in between."""
+    number = read_integer(message, "sum", 1)
+    roll = sorted(roll_fields(party.state).items())
+    among = hashlib.sha256(repr((roll, message.get("in_total"))).encode()).hexdigest()
+    last, before = party.state.get("disclosed", (0, among))
+    if number < last or (number == last and among != before):
+        raise OpeningError(f"{party.id} disclosed a total of sum {last} already, over other clients or later")
+    party.state["disclosed"] = (number, among)
+
+
+def adopt_model(party: Party, message: Message, components: Components, shared: Shared) -> Message:
+    """Keep what was learnt, and say by digest which replica this is; unused secrets go."""
+    keep_replica(party, shared)
+    protection_half(party, components).discard_unused_keys()
+    return Message(digest=told_digest(party, components, view_of(components, shared)))
+
+
+def told_digest(party: Party, components: Components, values: Shared) -> str:
+    """Return the digest of values that this party holds, as the coordinator may compare it with others'."""
+    digest = values.digest()
+    return digest if manifest_of(party).experiment else protection_half(party, components).conceal(digest)
+
+
+def show_model(party: Party, message: Message, components: Components, shared: Shared) -> Message:
+    """Show the experimenter this party's replica; no deployed site does."""
+    if not manifest_of(party).experiment:
+        raise ConfigError(f"{party.id} shows its replica in experiments only: export the model at the site")
+    return Message(add_prefix("shared/", shared))

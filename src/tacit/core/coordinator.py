@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.core.client import layout_of, open_entry, strip_prefix, view_of
-from tacit.core.differencing import subjects_of
+from tacit.core.differencing import ROWS, subjects_of
 from tacit.core.enrolment import Enrolment
 from tacit.core.errors import DifferencingError, FederationError
 from tacit.core.events import Noted, TotalOpened
 from tacit.core.link import Link
-from tacit.core.marks import Mark, find_marked
+from tacit.core.marks import find_marked
 from tacit.core.message import Message
 from tacit.core.pending_sum import PendingSum
 from tacit.core.roles import Agreement
@@ -129,12 +129,13 @@ class Coordinator:
 
     def reveal(self, contribution: Callable[..., Any], parties: Sequence[str] | None = None) -> Total:
         """Sum a contribution whose total is meant for the coordinator: counts, histograms, scores."""
-        _check_revealed(contribution)
-        layout = layout_of(
-            getattr(self.components, self.link.kind_of(contribution)), contribution.__name__, self.schema
-        )
+        name = contribution.__name__
+        part = getattr(self.components, self.link.kind_of(contribution))
+        if not find_marked(part, name, "contribution")[1].revealed:
+            raise TypeError(f"{name} is not marked revealed=True: clients do not hand over its totals")
+        layout = layout_of(part, name, self.schema)
         if any(field.columns for field in layout.fields):
-            raise TypeError(f"{contribution.__name__} may be multiplied unopened: no proof covers its total")
+            raise TypeError(f"{name} may be multiplied unopened: no proof covers its total")
         pending, entry = self._form_total(contribution, parties)
         if self.shared is not None:
             return self._open(pending, entry)
@@ -182,7 +183,8 @@ class Coordinator:
         """Return a gathered sum with the fields of its total; in a second or third attempt if need be.
 
         A total that lacks a few clients of an earlier one never opens. So they are asked once more, and if
-        they do not answer, so many others are left out that the difference hides them all.
+        they do not answer, so many others are left out that the difference hides them all; small cells
+        of those that stay are counted anew.
         """
         pending = self.begin_sum(contribution, parties, state)
         try:
@@ -204,6 +206,8 @@ class Coordinator:
             absent = [name for name in again.parties if name not in kept]
             text = f"{abbreviate(absent)} are left out, so that the total hides who is missing"
             self.events.emit(Noted("differencing", f"{again.contribution}: {text}", "warning"))
+        if again.subjects == ROWS and not self.link.opened_totals.is_counted(kept):
+            self.components.preparation.count_cells(self, kept, continued=True)
         last = self.begin_sum(contribution, kept, state)
         return last, self.gather(last)
 
@@ -253,11 +257,3 @@ class Coordinator:
                 self.keep(make_checkpoint(self, self.progress, shared))
             return shared
         raise FederationError(f"no replica can be read: {self.failures[self.parties[0]]}")
-
-
-def _check_revealed(contribution: Callable[..., Any]) -> None:
-    mark = getattr(contribution, "tacit", None)
-    if not isinstance(mark, Mark) or not mark.revealed:
-        raise TypeError(
-            f"{contribution.__name__} is not marked revealed=True: clients do not hand over its totals"
-        )

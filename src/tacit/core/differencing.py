@@ -37,6 +37,7 @@ class Subject(NamedTuple):
 
 Subjects = tuple[Subject, ...]
 ROWS: Subjects = (Subject("rows"),)
+CELLS = Subject("cells")
 
 
 def subjects_of(family: Family | None, contribution: str, state: str) -> Subjects:
@@ -47,8 +48,8 @@ def subjects_of(family: Family | None, contribution: str, state: str) -> Subject
     >>> subjects_of(None, "update", "5f2a")
     (Subject(name='update', state='5f2a'),)
     """
-    if family == "rows":
-        return ROWS
+    if family in ("rows", "cells"):
+        return ROWS if family == "rows" else (*ROWS, CELLS)
     scores = Subject("scores", state)
     if family == "holdout":  # holds the scores of the present model, and counts that are those of any model
         return Subject("holdout"), scores
@@ -82,6 +83,8 @@ class OpenedTotals:
         for subject in subjects if least > 1 else ():
             if now not in (before := self._opened.get(subject, [])):
                 check_totals(what, before, now, least)
+        if subjects == ROWS:
+            check_cells(what, self._opened.get(CELLS, []), now)
 
     def announce(self, subjects: Subjects, parties: Iterable[str]) -> bool:
         """Note that the total of the present sum is about to open; return whether that was not known yet.
@@ -128,7 +131,7 @@ class OpenedTotals:
         """Return parties of these over whom a total may open, at least ``fewest``; None if there are none.
 
         They are the clients of an earlier total, or all but a few that are drawn, so that at least ``least``
-        differ.
+        differ. Small cells may have to be counted over them before (:meth:`is_counted`).
 
         >>> opened = OpenedTotals()
         >>> opened.add(ROWS, "abcdefgh")
@@ -136,18 +139,23 @@ class OpenedTotals:
         5
         """
         present = frozenset(parties)
+        subjects = (*ROWS, CELLS) if subjects == ROWS else subjects
         known = {one for subject in subjects for one in self._opened.get(subject, ()) if one <= present}
         for earlier in sorted(known, key=len, reverse=True):
             if fewest <= len(earlier) and self.opens(subjects, earlier, least):
                 return earlier
         order = sorted(present)
-        for leaving in range(1, min(least, len(order) - max(fewest, least)) + 1):
+        for leaving in range(min(least, len(order) - max(fewest, least)) + 1):
             for _ in range(DRAWS):
                 drawn = rng.choice(len(order), size=leaving, replace=False)
                 found = present.difference(order[place] for place in drawn.tolist())
                 if self.opens(subjects, found, least):
                     return found
         return None
+
+    def is_counted(self, parties: Iterable[str]) -> bool:
+        """Return whether small cells were counted over these parties, or over none at all."""
+        return frozenset(parties) in self._opened.get(CELLS, [frozenset(parties)])
 
     def opens(self, subjects: Subjects, parties: Iterable[str], least: int) -> bool:
         """Return whether a total over these parties would pass :meth:`check`."""
@@ -205,6 +213,16 @@ def check_totals(what: str, before: Sequence[Clients], now: Clients, least: int)
             f"{what}: added to and subtracted from those opened before, this total would show "
             f"{' and '.join(sorted(few))}: at least {least} must stay together "
             f"{_describe(before[-1], now)}",
+            now,
+        )
+
+
+def check_cells(what: str, counted: Sequence[Clients], now: Clients) -> None:
+    """Refuse a total of rows over other clients than those whose small cells were counted, if any were."""
+    if counted and now not in counted:
+        raise DifferencingError(
+            f"{what}: small cells were counted over other clients, and those of this total may have smaller "
+            f"ones {_describe(counted[-1], now)}",
             now,
         )
 

@@ -53,6 +53,8 @@ class Field:
         """Say what is wrong with a value that came from another party, if anything is."""
         if not isinstance(value, np.ndarray) or not np.isfinite(value).all():
             return f"'{self.name}' is missing or holds NaN or infinite values"
+        if value.dtype != np.float64:  # the least integer is its own absolute value, below any bound
+            return f"'{self.name}' holds {value.dtype}, agreed was float64"
         if self.shape is not None and value.shape != self.shape:
             return f"'{self.name}' has shape {value.shape}, agreed was {self.shape}"
         return None

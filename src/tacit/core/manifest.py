@@ -19,8 +19,9 @@ from tacit.core.random import generator
 from tacit.core.values import thawed
 
 if TYPE_CHECKING:
+    from tacit.core.method import Method
     from tacit.core.protection import Protection
-    from tacit.core.roles import DataPreparation, LearningMethod
+    from tacit.core.roles import DataPreparation
 
 MOST_ATTEMPTS = 1000
 MOST_COUNT = 1000  # the largest least count: protected sums resolve thousandths with ease
@@ -29,7 +30,7 @@ MOST_COUNT = 1000  # the largest least count: protected sums resolve thousandths
 class Components(NamedTuple):
     """The parts that a manifest names, built at this party."""
 
-    method: LearningMethod
+    method: Method
     protection: Protection
     preparation: DataPreparation
 

@@ -20,8 +20,9 @@ from typing import Any, Literal, TypeVar, overload
 from tacit.core.errors import ConfigError, nearest
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-# Statistics of a client's rows, statistics of those that it keeps aside, and scores of a model on the latter.
-Family = Literal["rows", "holdout", "scores"]
+# Statistics of a client's rows; the count of its small cells, which is one too; statistics of those that it
+# keeps aside, and scores of a model on the latter.
+Family = Literal["rows", "cells", "holdout", "scores"]
 
 
 @dataclass(frozen=True)

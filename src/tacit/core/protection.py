@@ -25,9 +25,9 @@ from tacit.core.party import Party
 from tacit.core.promises import Place, Promises
 
 if TYPE_CHECKING:
+    from tacit.core.component import Component
     from tacit.core.link import Link
     from tacit.core.pending_sum import PendingSum
-    from tacit.core.roles import Described
 
 Vector = NDArray[np.float64]
 FINE = 2.0**-40  # of its bound: how exact a total of a fine field is, with any protection
@@ -56,6 +56,9 @@ class Protection(Component):
     # show for a field instead of its name.
     key_fields: ClassVar[Collection[str]] = ()
     field_names: ClassVar[Mapping[str, str]] = {}
+
+    # Fields of asks that differ from client to client, where what a client gives is bound to all others.
+    own_fields: ClassVar[Collection[str]] = ()
 
     # What the fields of its asks hold; checked before any of its steps.
     field_kinds: ClassVar[Mapping[str, Kind]] = {}
@@ -117,7 +120,7 @@ class Protection(Component):
         bounded = np.isfinite(layout.bounds)
         return min(rounding, FINE) if layout.fine[bounded].all() else rounding
 
-    def incompatibility(self, method: Described) -> str | None:
+    def incompatibility(self, method: Component) -> str | None:
         """Return why this protection cannot serve a method, if so; asked before anything is sent."""
         return None
 
@@ -241,6 +244,10 @@ class ClientHalf:
         Where the protection ``proves`` totals of this layout, ``claim`` in it says what it is the sum of.
         """
         raise TypeError(f"{type(self).__name__} does not open totals at the clients")
+
+    def conceal(self, digest: str) -> str:
+        """Return what the coordinator is told in place of a replica's digest, the same by all clients."""
+        return digest
 
     def discard_unused_keys(self) -> None:
         """Forget what was prepared for sums that never came: the run is over."""

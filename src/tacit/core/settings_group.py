@@ -71,7 +71,9 @@ def _inspect(kind: type) -> tuple[dict[str, Setting], dict[str, SettingsGroup]]:
     settings: dict[str, Setting] = {}
     groups: dict[str, SettingsGroup] = {}
     for field in dataclasses.fields(kind):
-        default = _default(field)
+        default = None if field.default is dataclasses.MISSING else field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
         found = {field.name: Setting(field, kind, default, "")}
         if isinstance(default, SettingsGroup):
             groups[field.name] = default
@@ -85,12 +87,6 @@ def _inspect(kind: type) -> tuple[dict[str, Setting], dict[str, SettingsGroup]]:
             raise TypeError(f"{kind.__name__} has two settings called {sorted(twice)}: names must be unique")
         settings |= found
     return settings, groups
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return None if field.default is dataclasses.MISSING else field.default
 
 
 def check_rules(part: object, rules: Iterable[Rule], prefix: str = "") -> None:

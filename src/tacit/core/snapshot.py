@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tacit.core.briefing import read_log
+from tacit.core.claims import HISTORY
 from tacit.core.client import add_prefix, attempts, keep_replica, manifest_of, replica_at, strip_prefix
+from tacit.core.contribution import told_digest
 from tacit.core.differencing import OpenedTotals
 from tacit.core.errors import ConfigError, DataError, StepError
 from tacit.core.events import Noted
@@ -228,23 +230,29 @@ def resume(coordinator: Coordinator, snapshot: Snapshot, sums: int) -> None:
 def restore_replica(party: Party, message: Message, components: Components, shared: Shared) -> Message:
     """Take up, at a client, its own replica from before the run was stopped; in experiments a given one."""
     if EARLIER + "attempt" in message:
-        replica = _own_replica(party, strip_prefix(EARLIER, message), components, shared.schema)
+        owner = _earlier_self(party, message[EARLIER + "attempt"])
+        replica = _own_replica(owner, strip_prefix(EARLIER, message), components, shared.schema)
     elif manifest_of(party).experiment:
-        replica = Shared(shared.schema, strip_prefix("shared/", message))
+        owner, replica = party, Shared(shared.schema, strip_prefix("shared/", message))
     else:
         raise ConfigError(f"{party.id} takes a model that it did not learn in experiments only")
-    party.state["position"] = 0
+    party.state["position"], party.state[HISTORY] = 0, replica.digest()
     keep_replica(party, replica)
-    return Message(digest=replica.digest())
+    # All have the key of the attempt in which they learnt this, and not yet that of the new one.
+    return Message(digest=told_digest(owner, components, replica))
 
 
-def _own_replica(party: Party, earlier: Mapping[str, Any], components: Components, schema: Any) -> Shared:
-    """Return this site's own replica, brought to where the earlier attempt stood."""
-    manifest, attempt = manifest_of(party), earlier["attempt"]
-    known = attempts(party).get(attempt)
+def _earlier_self(party: Party, attempt: int) -> Party:
+    """Return this site as it was in an earlier attempt, on the same schema."""
+    run, known = manifest_of(party).run, attempts(party).get(attempt)
     if known is None:
-        raise StepError(f"{party.id} remembers nothing of attempt {attempt} at run {manifest.run}")
+        raise StepError(f"{party.id} remembers nothing of attempt {attempt} at run {run}")
     if known.state.get("schema") != party.state["schema"]:
-        raise DataError(f"{party.id} learnt under another schema in attempt {attempt} at run {manifest.run}")
+        raise DataError(f"{party.id} learnt under another schema in attempt {attempt} at run {run}")
+    return known
+
+
+def _own_replica(known: Party, earlier: Mapping[str, Any], components: Components, schema: Any) -> Shared:
+    """Return this site's own replica, brought to where the earlier attempt stood."""
     log = Message(earlier)
     return replica_at(known, components, schema, log, log["log/first"] + len(log["log/lengths"]) - 1)

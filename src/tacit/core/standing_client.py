@@ -25,6 +25,7 @@ from tacit.core.client import (
     protection_half,
     strip_prefix,
 )
+from tacit.core.contribution import check_counted, told_digest
 from tacit.core.errors import DataError, MessageError, OpeningError, ReplayError, SchemaError, StepError
 from tacit.core.layout import Layout
 from tacit.core.manifest import Components
@@ -54,6 +55,7 @@ def change_contribution(party: Party, message: Message, components: Components, 
     # "All" are those that it brought, if it did: a client may have more rows by now.
     start, stop = _read_rows(message) or (known[:2] if known else (0, party.data.rows))
     _check_rows(party, name, (start, stop), ledger)
+    check_counted(manifest_of(party), message["contribution"], shared)
     with party.only_rows(start, stop):
         function, _ = find_marked(components.method, message["contribution"], "contribution")
         layout: Layout = layout_of(components.method, message["contribution"], shared.schema)
@@ -133,7 +135,7 @@ def open_standing_total(party: Party, message: Message, components: Components, 
     )
     result = apply_standing_total(components, message, total, shared)
     shown = add_prefix("shared/", result) if manifest_of(party).experiment else {}
-    return Message(digest=result.digest(), **shown)
+    return Message(digest=told_digest(party, components, result), **shown)
 
 
 def apply_standing_total(

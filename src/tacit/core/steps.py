@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from tacit.core.client import (
@@ -21,8 +21,7 @@ from tacit.core.client import (
     follow,
     protection_half,
 )
-from tacit.core.contribution import contribute
-from tacit.core.disclosure import adopt_model, disclose_total, show_model
+from tacit.core.contribution import adopt_model, contribute, disclose_total, show_model
 from tacit.core.errors import MessageError, ReplayError, StepError, TacitError, nearest
 from tacit.core.fields import Kind, check_fields
 from tacit.core.marks import find_marked
@@ -45,6 +44,7 @@ STEPS = {  # what every party can be asked, once it has enrolled
     "change_contribution": change_contribution,
     "open_standing_total": open_standing_total,
 }
+OWN_FIELDS = frozenset(("schema", "id", "rows", "accepted", "sign"))  # of a job, whatever the protection
 LONGEST_FAILURE = 4096  # characters of a failure's text that travel
 
 
@@ -75,7 +75,10 @@ def perform(
             own = _job(party, call, job, limit)
             message = _merge(call, own)
             serial = read_integer(message, "$serial")
-            _check_serial(party, serial)
+            if serial <= (last := party.state.get("$serial", -1)):
+                raise ReplayError(
+                    f"{party.id} answered ask {last} already and refuses ask {serial}: it is a replay"
+                )
             reply = _run_step(party, call, own, message, assemble)
             party.state["$serial"] = serial
             raw = _reply(party, serial, reply, started)
@@ -126,15 +129,10 @@ def _reply(party: Party, serial: int, reply: Message, started: float) -> bytes:
 def _merge(call: Message, job: Message | None) -> Message:
     if not job:
         return call
-    if doubled := call.keys() & job.keys():
+    # A site looks at the call alone when it judges what it is asked for.
+    if doubled := {*call, "component", "contribution"} & job.keys():
         raise MessageError(f"a job may not replace what all were asked: {sorted(doubled)}")
     return call | job
-
-
-def _check_serial(party: Party, serial: int) -> None:
-    last = party.state.get("$serial", -1)
-    if serial <= last:
-        raise ReplayError(f"{party.id} answered ask {last} already and refuses ask {serial}: it is a replay")
 
 
 def _run_step(
@@ -155,12 +153,20 @@ def _run_step(
             raise StepError(f"{party.id} has not been told the agreed schema")
         if name not in STEPS:
             raise StepError(f"clients have no step '{name}': {nearest(name, STEPS)}")
+        if own_fields := components.protection.own_fields:
+            party.asked = _bind_asked(party, job or {}, own_fields)
         return STEPS[name](party, message, components, shared)
     if kind == "protection":
         return protection_half(party, components).find_step(name)(message)
     function, _ = find_marked(getattr(components, kind, None), name, "step")
     reply: Message = function(party, message, shared)
     return reply
+
+
+def _bind_asked(party: Party, job: Mapping[str, Any], own_fields: Collection[str]) -> bytes:
+    """Return the digest of all that this party is told but for its own: a model may also come in its job."""
+    told = {name: value for name, value in job.items() if name not in OWN_FIELDS and name not in own_fields}
+    return hashlib.sha256(party.asked + Message({**told, "schema": party.state["schema"]}).encode()).digest()
 
 
 def _check_fields(party: Party, call: Message, job: Message | None, kinds: Mapping[str, Kind]) -> None:

@@ -18,13 +18,10 @@ def visible(text: str, keep: str = "") -> str:
     """
     if text.isprintable():
         return text
-    return "".join(c if c in keep or not _is_hidden(c) else MARK for c in text)
+    kept = keep + JOINERS
+    return "".join(MARK if c not in kept and unicodedata.category(c) in HIDDEN else c for c in text)
 
 
 def foreign(text: str) -> str:
     """Return what a party wrote for people to read, on one line and not too long."""
     return visible(text[:LONGEST])
-
-
-def _is_hidden(character: str) -> bool:
-    return character not in JOINERS and unicodedata.category(character) in HIDDEN

@@ -5,8 +5,9 @@ Bell et al., "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead" 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import ceil, inf, log
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from tacit.core.errors import ConfigError
 
 COMPLETE_BELOW = 64  # with fewer clients a sparse graph saves little and costs certainty
+MOST_NEIGHBOURS = 2048  # on a sparse graph; what is tried beyond takes time, and saves little
 SECURITY_BITS, CORRECTNESS_BITS = 40, 20  # s and q below
 FALSE_ALARM_BITS = 20  # an honest draw looks suspicious to any of the clients at most once in 2^20
 
@@ -68,28 +70,55 @@ def neighbours_for(
         raise ConfigError(f"{clients} clients: masks need at least two")
     corrupt, vanishing = (ceil(share * clients - 1e-9) for share in (corrupt_share, dropout_share))
     logs = _log_factorials(clients)
-    secure, correct = -(SECURITY_BITS + 1) * log(2), -CORRECTNESS_BITS * log(2)
-    sparse = range(2, clients - 1, 2) if clients >= COMPLETE_BELOW else ()
-    for count in (*sparse, clients - 1):
-        apart = _log_apart(logs, clients, min(corrupt + vanishing, clients), count)
-        if apart > secure:
-            continue
-        held = _log_held(logs, clients, corrupt, count, dropout_share, active)
-        most = min(int(np.argmax(held <= secure)) - 1, count)  # P[more corrupt neighbours] is small enough
-        threshold = (count + 1 + most) // 2 + 1 if active else max(most + 1, (count + 1) // 2 + 1)
-        # A survivor keeps a share of its own; one that vanished is not among those who may vanish.
-        spare = count + 1 - threshold
-        stuck = log(clients) + max(
-            _log_tails(logs, clients - 1, min(vanishing, clients - 1), count)[max(spare + 1, 0)],
-            _log_tails(logs, clients - 1, vanishing - 1, count)[max(spare, 0)] if vanishing else -inf,
-        )
-        if stuck <= correct:
-            leak = float(np.logaddexp(held[most + 1] if most + 1 < len(held) else -inf, apart))
-            return Sizing(count, threshold, -leak / log(2), -float(stuck) / log(2))
+    fit = partial(_fit, logs, clients, corrupt, vanishing, dropout_share, active)
+    for count in (*_sparse_counts(clients, fit), clients - 1):
+        if (found := fit(count)) is not None:
+            return found
     raise ConfigError(
         f"{clients} clients of which {corrupt} may be corrupt and {vanishing} may vanish: too few stay to "
         "open the sum; lower corrupt_share or dropout_share, or take more clients"
     )
+
+
+def _sparse_counts(clients: int, fit: Callable[[int], Sizing | None]) -> range:
+    """Return numbers of neighbours to try, one of which fits: those up to the first doubling that does."""
+    most = min(clients - 2, MOST_NEIGHBOURS) // 2 * 2
+    before = 2
+    while clients >= COMPLETE_BELOW and before < most:
+        count = min(2 * before, most)
+        if fit(count) is not None:
+            return range(before, count + 1, 2)
+        before = count
+    return range(0)
+
+
+def _fit(
+    logs: NDArray[np.float64],
+    clients: int,
+    corrupt: int,
+    vanishing: int,
+    missing: float,
+    active: bool,
+    count: int,
+) -> Sizing | None:
+    """Return the sizing for so many neighbours; None if they are too few, or if no threshold will do."""
+    secure, correct = -(SECURITY_BITS + 1) * log(2), -CORRECTNESS_BITS * log(2)
+    apart = _log_apart(logs, clients, min(corrupt + vanishing, clients), count)
+    if apart > secure:
+        return None
+    held = _log_held(logs, clients, corrupt, count, missing, active)
+    most = min(int(np.argmax(held <= secure)) - 1, count)  # P[more corrupt neighbours] is small enough
+    threshold = (count + 1 + most) // 2 + 1 if active else max(most + 1, (count + 1) // 2 + 1)
+    # A survivor keeps a share of its own; one that vanished is not among those who may vanish.
+    spare = count + 1 - threshold
+    stuck = log(clients) + max(
+        _log_tails(logs, clients - 1, min(vanishing, clients - 1), count)[max(spare + 1, 0)],
+        _log_tails(logs, clients - 1, vanishing - 1, count)[max(spare, 0)] if vanishing else -inf,
+    )
+    if stuck > correct:
+        return None
+    leak = float(np.logaddexp(held[most + 1] if most + 1 < len(held) else -inf, apart))
+    return Sizing(count, threshold, -leak / log(2), -float(stuck) / log(2))
 
 
 @lru_cache(maxsize=256)

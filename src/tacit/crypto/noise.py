@@ -81,7 +81,8 @@ def integer_sensitivity(bound: float, scale: float, values: int) -> float:
 
 def flip_coins(probability: float, size: int, rng: np.random.Generator | None = None) -> NDArray[np.bool_]:
     """Return for each of ``size`` units whether it is drawn (Poisson sampling)."""
-    drawn: NDArray[np.bool_] = _uniform(_source(rng)(size)) < probability
+    # Words as numbers between 0 and 1, neither included.
+    drawn: NDArray[np.bool_] = ((_source(rng)(size) >> np.uint64(12)) + 0.5) * 2.0**-52 < probability
     return drawn
 
 
@@ -227,11 +228,6 @@ def _source(rng: np.random.Generator | None) -> Source:
     if rng is None:
         return lambda count: expand(new_seed(), count)
     return lambda count: rng.integers(0, 1 << 64, count, dtype=np.uint64)
-
-
-def _uniform(words: Words) -> Vector:
-    """Turn words into numbers between 0 and 1, neither included."""
-    return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
 def _positive(name: str, value: Any) -> float:

@@ -21,6 +21,7 @@ from tacit.data.table import Column, Table, Task
 # What a party may introduce: a feature that one party invents is one more for all of them.
 MOST_COLUMNS = 100_000
 MOST_WORDS = 1_000  # categories of all columns together, or classes, that are not declared
+MANY_WORDS = 20  # of one column: beyond, they must recur
 MOST_AGREED = 2_000  # the same of all parties together
 LONGEST_WORD = 1_000  # characters of a name, a category or a class
 MOST_BYTES = 4 << 20  # of an introduction
@@ -70,6 +71,12 @@ def introduce(table: Table, declared: Mapping[str, Any]) -> Message:
             fixed = declared.get("categories", {}).get(column.name)
             if fixed is not None:
                 _check_declared(used, fixed, f"category of column '{column.name}'")
+            elif MANY_WORDS < len(used) > table.rows / 2:
+                raise DataError(
+                    f"column '{column.name}' holds a different text in most rows, as names do, or numbers "
+                    "with a stray word among them, and the coordinator would be told all of it: leave the "
+                    "column out, correct it, or declare its categories"
+                )
             else:
                 words.setdefault("categories", {})[column.name] = used
     introduction = Message(signature=_signature(table), vocabulary=msgspec.json.encode(words))
@@ -225,18 +232,15 @@ class Agreement:
             Column(name, kind, categories=tuple(declared.get(name) or sorted(categories.get(name, ()))))
             for name, kind in reference["columns"]
         )
-        ordered = tuple(self._declared.get("classes") or _sorted_labels(classes))
+        # Numbers by size, then text: the order that NumPy gives a pooled column of one type.
+        by_kind = sorted(classes, key=lambda label: (isinstance(label, str), label))
+        ordered = tuple(self._declared.get("classes") or by_kind)
         if reference["task"] == "classification" and len(ordered) < 2:
             raise SchemaError(
                 f"the federation holds the single class {ordered}: a classifier needs two. "
                 "Check the target column, or declare the classes"
             )
         return Schema(columns, reference["task"], ordered, tuple(reference["targets"]))
-
-
-def _sorted_labels(labels: set[Any]) -> list[Any]:
-    """Sort numbers by size, then text; the order that NumPy gives a pooled column of one type."""
-    return sorted(labels, key=lambda label: (isinstance(label, str), label))
 
 
 def _difference(parties: list[str], found: Any, reference: Any) -> str:

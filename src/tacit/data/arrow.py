@@ -32,9 +32,8 @@ def read_parquet(path: Path) -> Any:
         with pq.ParquetFile(path, memory_map=True) as file:
             return file.read()
     except (pa.ArrowException, OSError) as error:
-        raise DataError(
-            f"{path} cannot be read as parquet ({error}): write it again, or give a CSV"
-        ) from error
+        text = f"{path.name} cannot be read as parquet: write it again, or give a CSV"
+        raise DataError(text, private=str(error)) from error
 
 
 def read_csv(path: Path) -> Any:
@@ -57,9 +56,10 @@ def read_csv(path: Path) -> Any:
             ),
         )
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text ({error}): save it as UTF-8") from error
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} cannot be read as CSV ({error}): correct the file") from error
+        raise DataError(f"{path.name} is not UTF-8 text: save it as UTF-8", private=str(error)) from error
+    except (pa.ArrowException, OSError) as error:  # which may quote a row
+        text = f"{path.name} cannot be read as CSV: correct the file"
+        raise DataError(text, private=str(error)) from error
 
 
 def column_names(path: Path) -> list[str]:
@@ -72,7 +72,8 @@ def column_names(path: Path) -> list[str]:
             pq.read_schema(path).names if path.suffix.lower() == ".parquet" else read_csv(path).column_names
         )
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} cannot be read as parquet ({error}): write it again") from error
+        text = f"{path.name} cannot be read as parquet: write it again"
+        raise DataError(text, private=str(error)) from error
     return names
 
 
@@ -241,6 +242,6 @@ def _target(
 def _complete(missing: NDArray[np.bool_], name: str, table: str) -> None:
     if missing.any():
         raise DataError(
-            f"{table}: target '{name}' is missing or not finite in {int(missing.sum())} of {len(missing)} "
-            f"rows, first in row {int(missing.argmax()) + 1}: fill them in or leave these rows out"
+            f"{table}: target '{name}' is missing or not finite: fill it in, or leave such rows out",
+            private=f"{int(missing.sum())} of {len(missing)} rows, first in row {int(missing.argmax()) + 1}",
         )

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from tacit.core.errors import DataError
 from tacit.core.layout import Field, Layout
+from tacit.core.manifest import MOST_COUNT
 from tacit.core.shared import Total
 from tacit.data.recoding import Recoding, some
 from tacit.data.schema import ABSENT, Schema
@@ -40,22 +41,25 @@ FIRST_CHUNK, LARGEST_CHUNK = 256, 1 << 16  # rows that are looked at together
 
 def layout(schema: Schema) -> Layout:
     """Return the layout of a client's counts."""
-    fields = [Field("unit", (), bound=1.0), Field("rows", (), bound=1.0)]
+    fields = [Field(name, (), bound=1.0) for name in ("unit", "rows", "aside")]
     if schema.task == "classification":
         fields.append(Field("classes", (len(schema.classes),), bound=1.0))
     if words := sum(len(column.categories) + 1 for column in schema.columns if column.kind == "category"):
         fields.append(Field("categories", (words,), bound=1.0))
-    if numbers := len(_number_names(schema)):
+    numbers = sum(column.kind == "number" for column in schema.columns)
+    if numbers := numbers + len(schema.target_names) * (schema.task == "regression"):
         fields.append(Field("marks", (numbers, 1 + BITS, 2), bound=1.0))
     return Layout(*fields)
 
 
-def count(table: Table, schema: Schema, least: int) -> dict[str, Any]:
+def count(table: Table, schema: Schema, least: int, aside: int = 0) -> dict[str, Any]:
     """Return a client's counts, each as a share of the least count and at most 1.
 
-    The least number of rows is twice the least count: with fewer no column can be told from a constant one.
+    It keeps so many rows ``aside``. The least number of rows is twice the least count: with fewer no column
+    can be told from a constant one.
     """
     found: dict[str, Any] = {"unit": 1 / least, "rows": min(table.rows, 2 * least) / (2 * least)}
+    found["aside"] = min(aside, least) / least
     if schema.task == "classification":
         classes = np.bincount(schema.labels(table), minlength=len(schema.classes))
         found["classes"] = np.minimum(classes, least) / least
@@ -128,6 +132,7 @@ class Cells:
 
     least: int
     rows: int
+    aside: Counts
     classes: Counts
     categories: Counts
     marks: Counts
@@ -135,23 +140,35 @@ class Cells:
     @classmethod
     def of(cls, total: Total) -> Cells:
         """Read an opened total."""
-        least = int(np.rint(total.contributors / float(total["unit"])))
+        unit = float(total["unit"]) / total.contributors  # as each client says it, 1 / min_count
+        if not 0.5 / MOST_COUNT < unit < 2:
+            raise DataError(
+                f"by the clients' counts min_count would be 1 / {unit:g}: one of them does not count as "
+                "agreed. Find out which, and run again without it"
+            )
+        least = int(np.rint(1 / unit))
 
         def whole(name: str, shape: tuple[int, ...]) -> Counts:
             found: Counts = np.rint(np.asarray(total.get(name, np.zeros(shape))) * least).astype(np.int64)
             return found
 
         rows = int(np.rint(float(total["rows"]) * 2 * least))
-        return cls(least, rows, whole("classes", (0,)), whole("categories", (0,)), whole("marks", (0, 1, 2)))
+        shapes = {"aside": (), "classes": (0,), "categories": (0,), "marks": (0, 1, 2)}
+        return cls(least, rows, *(whole(name, shape) for name, shape in shapes.items()))
 
     def check(self, schema: Schema) -> None:
-        """Refuse too few rows, a class that few have, and a target that is constant but for few."""
+        """Refuse too few rows, also kept aside, a rare class, and a target that is constant but for few."""
         least = self.least
         way_out = "or set min_count = 1 and say what that shows"
         if self.rows < 2 * least:
             raise DataError(
                 f"all clients together have fewer than {2 * least} rows, twice min_count = {least}: a total "
                 f"over so few shows single rows. Have more rows, {way_out}"
+            )
+        if self._is_rare(self.aside):
+            raise DataError(
+                f"all clients together keep fewer than min_count = {least} rows aside, and scores on so few "
+                f"show them: raise holdout, set it to 0, {way_out}"
             )
         if rare := [schema.classes[place] for place in np.flatnonzero(self._is_rare(self.classes))]:
             raise DataError(
@@ -189,7 +206,7 @@ class Cells:
         return np.concatenate([features, unseen, gaps]) if changed else None
 
     def check_again(self, schema: Schema, recoding: Counts | None) -> None:
-        """Refuse clients that join with a cell which only few of their rows have."""
+        """Refuse clients that continue with a cell which only few of their rows have."""
         known = Recoding(schema, recoding)
         varies, hints = self._varies(), self.marks.min(axis=2).max(axis=1, initial=0) > 0
         place = 0
@@ -202,8 +219,8 @@ class Cells:
                 flaw = bool(self._is_rare(known.merged(index, first, counts)).any())
             if flaw:
                 raise DataError(
-                    f"fewer than min_count = {self.least} rows of the clients that join differ from the rest "
-                    f"in column '{name}', and their total would show them: let more clients join at once"
+                    f"fewer than min_count = {self.least} rows of these clients differ from the rest in "
+                    f"column '{name}', and their total would show them: let more clients take part at once"
                 )
 
     def _by_column(self, schema: Schema) -> Iterator[tuple[int, int, Counts | None]]:
@@ -240,9 +257,3 @@ class Cells:
         frequent = np.flatnonzero(counts >= self.least)
         missing = len(counts) - 1
         return np.sort(np.append(pool, missing if missing in frequent else frequent[0]))
-
-
-def _number_names(schema: Schema) -> list[str]:
-    """Return the names of the columns of numbers, and of the targets that are numbers."""
-    names = [column.name for column in schema.columns if column.kind == "number"]
-    return names + (list(schema.target_names) if schema.task == "regression" else [])

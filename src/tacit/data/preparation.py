@@ -17,9 +17,9 @@ Treatment of the awkward cases, the same at every client:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +61,6 @@ class Preparation(Component):
     """
 
     name = "preparation"
-    counts: ClassVar[str] = "cell_counts"
 
     scale: Literal["standard", "minmax", "none"] = "standard"
     missing: Literal["refuse", "mean"] = "refuse"
@@ -102,14 +101,19 @@ class Preparation(Component):
 
     # -- small cells -------------------------------------------------------------------------------
 
-    def count_cells(self, coordinator: Coordinator, *, continued: bool = False) -> tuple[str, ...]:
-        """Count the rows of every class and category, before anything else opens; gives who took part."""
-        return coordinator.round(self.cell_counts, self.recheck if continued else self.recode)
+    def count_cells(
+        self, coordinator: Coordinator, parties: Sequence[str] | None = None, *, continued: bool = False
+    ) -> tuple[str, ...]:
+        """Count the rows of every class and category, before anything else opens; return who took part.
 
-    @contribution(lambda self, schema: cells.layout(schema))
+        ``continued``: it was done before, over other clients or rows, and what counts as "other" stays.
+        """
+        return coordinator.round(self.cell_counts, self.recheck if continued else self.recode, parties)
+
+    @contribution(lambda self, schema: cells.layout(schema), family="cells")
     def cell_counts(self, party: Party, shared: Shared) -> dict[str, Any]:
         """How many of this party's rows have each class and category, at most the least count."""
-        return cells.count(party.data, shared.schema, manifest_of(party).min_count)
+        return cells.count(party.data, shared.schema, manifest_of(party).min_count, party.holdout.rows)
 
     @apply
     def recode(self, total: Total, shared: Shared) -> Shared:
@@ -121,7 +125,7 @@ class Preparation(Component):
 
     @apply
     def recheck(self, total: Total, shared: Shared) -> Shared:
-        """Stop if clients that continue a training have small cells of their own: it knows no other ones."""
+        """Stop if clients that continue, with others or other rows, have small cells of their own."""
         found = cells.Cells.of(total)
         found.check(shared.schema)
         found.check_again(shared.schema, shared.get("cells"))
@@ -135,6 +139,8 @@ class Preparation(Component):
             return coordinator.parties
         parties = coordinator.round(self.moments, self.apply_moments)
         if self.scale == "minmax":
+            # Fewer may have come than were invited; a total over them must not open in the first place.
+            self.check_clients(coordinator.components.protection, len(parties))
             for _ in range(DIGITS):
                 parties = coordinator.round(self.probe, self.narrow, parties)
         return parties
@@ -161,7 +167,7 @@ class Preparation(Component):
             found["count"] = present.sum(axis=0)
             X[~present] = 0.0
         # Numbers so large that a square is infinite are refused by name when the contribution is packed.
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             if self.missing == "mean" or self.scale == "standard":
                 found["sum"] = np.ones(len(X)) @ X
             if self.scale != "minmax":
@@ -205,10 +211,7 @@ class Preparation(Component):
                 f"(below {LEAST:g} in all): use larger units, or drop it"
             )
 
-    def _probe_layout(self, schema: Schema) -> Layout:
-        return Layout(Field("reached", (2, schema.features, 15), bound=1.0))
-
-    @contribution(_probe_layout)
+    @contribution(lambda self, schema: Layout(Field("reached", (2, schema.features, 15), bound=1.0)))
     def probe(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Tell whether this party holds a value at or beyond each probe: largest first, then smallest."""
         X = Inputs.of(shared).encode(party.data)

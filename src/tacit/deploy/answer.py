@@ -39,6 +39,7 @@ from tacit.runs.tables import DataSettings
 log = logging.getLogger("tacit.site")
 
 ASKER = "asker"  # in a party's state: identity of whoever signed the manifest
+STANDING = ("client.change_contribution", "client.open_standing_total")  # steps that no deployed run takes
 SETTINGS = "settings"  # in a party's state: digest of the run's settings when it enrolled
 
 
@@ -108,7 +109,14 @@ def _check_invitation(folder: SiteFolder, party: Party, message: Message, settin
     components = assemble(manifest)
     policy.check(folder.name, manifest, components)
     if not experiment:
-        policy.check_epsilon(folder.name, components, folder.ledger.total(but=_terms(manifest)))
+        # Nobody signs settings: whoever relays them could choose the rows that are learnt from.
+        if (holdout := settings.data.holdout) != (agreed := manifest.declared.get("holdout", 0.0)):
+            raise ProtectionError(
+                f"run {manifest.run} keeps {holdout} of the rows aside by its settings and {agreed} by its "
+                "manifest: the settings were changed on their way"
+            )
+        spent = folder.ledger.total(but=_terms(manifest))
+        policy.check_epsilon(folder.name, components, spent, bool(holdout))
         if folder.settings.data is not None:
             policy.check_rows(folder.name, party.data.rows)
 
@@ -116,6 +124,10 @@ def _check_invitation(folder: SiteFolder, party: Party, message: Message, settin
 def _check_enrolled(folder: SiteFolder, party: Party, message: Message, settings: Settings) -> None:
     """Refuse an ask that is not bound to what this site enrolled under."""
     _check_channel(party)
+    if message["$step"] in STANDING:  # two totals of rows that the coordinator chooses differ by a row
+        raise ProtectionError(
+            f"{folder.name} is part of no standing federation: it contributes all its rows, or none"
+        )
     if party.state.get(SETTINGS) != _digest(settings):
         # They say which rows are kept aside: two sums over other rows would show the difference.
         raise ProtectionError(f"{folder.name} enrolled under other settings of this run: they were changed")

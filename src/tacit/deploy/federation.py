@@ -41,7 +41,8 @@ class DeployedFederation(Federation):
             holdings, test, declared = local.holdings, local.test, local.declared
             roster = _in_order(roster, holdings.names)
         else:
-            # The coordinator knows the holders only.
+            # The coordinator knows the holders only, and signs what share of their rows they keep aside.
+            declared["holdout"] = settings.data.holdout
             nothing = Table.of(np.empty((0, 1)), np.empty(0, dtype=str))
             holdings = Holdings(nothing, np.zeros(len(roster.clients) + 1, dtype=np.int64), [*roster.clients])
         super().__init__(

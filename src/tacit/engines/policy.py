@@ -20,6 +20,7 @@ from tacit.methods import METHODS
 from tacit.protections import PROTECTIONS
 
 IDENTITY = 64  # hexadecimal digits of an identity
+HIDDEN = {"protect_layers": "all", "expose_weights": False}  # settings of methods that else show a part
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class Policy:
         values in the clear.
     protections : tuple of str, optional
         Protections under which the site takes part; for ``noised`` the inner one must be named, too. Left
-        out: all that hide a single client's contribution, so not ``plain``.
+        out: all that hide a single client's contribution, so not ``plain``. Unless that is named, methods
+        must leave no part in the clear either (``protect_layers``, ``expose_weights``).
     min_clients : int
         Fewest contributions over which a run may open a total.
     rows : int
@@ -89,15 +91,20 @@ class Policy:
     def check(self, site: str, manifest: Manifest, components: Components) -> None:
         """Refuse a run that the site's owner does not accept."""
         _check_word(site, "methods", manifest.components["method"]["name"], self.methods)
-        mode = components.method.config().get("mode")
-        if mode is not None:
+        config = components.method.config()
+        if (mode := config.get("mode")) is not None:
             _check_word(site, "modes", str(mode), self.modes)
+        for name, hidden in HIDDEN.items():
+            if config.get(name, hidden) != hidden and "plain" not in (self.protections or ()):
+                raise ConfigError(
+                    f"{site} does not accept {name} = {config[name]!r}, by which a part of its contribution "
+                    f"is seen: set it to {hidden!r}, or let its owner name plain in [accept] protections"
+                )
         self._check_protection(site, components.protection)
         if manifest.min_clients < self.min_clients:
             raise _refused(site, "min_clients", manifest.min_clients, f"at least {self.min_clients}")
-        count = getattr(manifest, "min_count", self.min_count)
-        if count < self.min_count:
-            raise _refused(site, "min_count", count, f"at least {self.min_count}")
+        if manifest.min_count < self.min_count:
+            raise _refused(site, "min_count", manifest.min_count, f"at least {self.min_count}")
 
     def _check_protection(self, site: str, protection: Protection) -> None:
         """Refuse a protection that is not named, and one around it likewise."""
@@ -122,8 +129,8 @@ class Policy:
                 private=f"it has {rows}",
             )
 
-    def check_epsilon(self, site: str, components: Components, spent: float) -> None:
-        """Refuse a run that costs too much, after ``spent`` in others."""
+    def check_epsilon(self, site: str, components: Components, spent: float, scores: bool) -> None:
+        """Refuse a run that costs too much, after ``spent`` in others, or shows ``scores`` without noise."""
         if not self.limits_epsilon:
             return
         method, protection, preparation = components
@@ -133,10 +140,10 @@ class Policy:
                 f"{site} limits epsilon, and this run adds no noise at its clients: set example_noise, or "
                 "protect by noised with where = 'distributed'"
             )
-        if not isfinite(protection.own_epsilon) and not preparation.is_needless_for(method):
+        if not isfinite(protection.own_epsilon) and (scores or not preparation.is_needless_for(method)):
             raise ConfigError(
-                f"{site} limits epsilon, and the sums of this run's preparation bear no noise: set "
-                "scale = 'none' and missing = 'refuse'"
+                f"{site} limits epsilon, and the sums of this run's preparation and of scores on rows kept "
+                "aside bear no noise: set scale = 'none', missing = 'refuse' and holdout = 0"
             )
         cost = sum(costs)
         if self.epsilon is not None and cost > self.epsilon:

@@ -119,8 +119,10 @@ class ExposureLedger:
     def _received(self, event: Received) -> None:
         if event.receiver not in (COORDINATOR, CLIENT, EXPERIMENTER):
             self._services[event.receiver] = None
-        if event.kind == "aggregate" and _told_by_opening(event):
-            return
+        handed_over = event.step == "client.disclose_total" and event.what == "total"
+        shown = event.receiver != EXPERIMENTER or event.step == "client.show_model"
+        if event.kind == "aggregate" and (handed_over if event.receiver == CLIENT else shown):
+            return  # part of an opening, which other events tell
         if event.what == VOCABULARY and event.bytes == EMPTY * event.times:
             return
         if (event.receiver, event.kind) == (COORDINATOR, "cipher"):
@@ -191,13 +193,6 @@ class ExposureLedger:
         from tacit.ledger.sentences import sentences
 
         return sentences(self.summary())
-
-
-def _told_by_opening(event: Received) -> bool:
-    """Return whether an aggregate is part of an opening, which other events tell."""
-    if event.receiver == CLIENT:
-        return event.step == "client.disclose_total" and event.what == "total"
-    return event.receiver != EXPERIMENTER or event.step == "client.show_model"
 
 
 def _words(name: str, contribution: str) -> str:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tacit.core.errors import ConfigError
+from tacit.core.method import Method
 from tacit.core.protection import Protection
-from tacit.core.roles import LearningMethod
 from tacit.crypto.fixedpoint import FixedPoint
 
 MIN_CLIENTS = 3  # contributions in a total that hides them, unless agreed otherwise
@@ -21,6 +21,11 @@ MODEL_SENT = (
     "the coordinator sends the model: one that does not follow the protocol can craft weights by which one "
     "total shows rows of clients, whatever hides the contributions. Where clients open totals they compute "
     "the model themselves: protect with bfv, shares or committee, or paillier with holder = 'clients'"
+)
+PARTS_SUMMED = (
+    "sums over folds, or over rows drawn for each network, open by themselves, and small cells are counted "
+    "over all rows: a part may hold a single row of a class or category, and shows it to whoever opens "
+    "totals. Set folds = 0, or samples = 1, unless all classes and categories are large"
 )
 
 
@@ -61,7 +66,7 @@ def min_count_of(protection: Protection, agreed: int | None = None) -> int:
 
 
 def check_compatibility(
-    method: LearningMethod,
+    method: Method,
     protection: Protection,
     clients: int | None = None,
     *,
@@ -84,10 +89,12 @@ def check_compatibility(
     return least
 
 
-def warnings_for_pair(method: LearningMethod, protection: Protection) -> Sequence[str]:
+def warnings_for_pair(method: Method, protection: Protection) -> Sequence[str]:
     """Return what to know of a method and a protection together before a run begins."""
-    sends = protection.opens == "coordinator" and not protection.shows_contributions
-    return (MODEL_SENT,) if sends and method.learns_from_models else ()
+    if protection.shows_contributions:
+        return ()
+    sends = protection.opens == "coordinator" and method.learns_from_models
+    return ((MODEL_SENT,) if sends else ()) + ((PARTS_SUMMED,) if method.divides_rows else ())
 
 
 def check_summands(protection: Protection, clients: int) -> None:
@@ -96,7 +103,7 @@ def check_summands(protection: Protection, clients: int) -> None:
         FixedPoint(np.ones(1), bits, clients)
 
 
-def _check_standing(method: LearningMethod, protection: Protection) -> None:
+def _check_standing(method: Method, protection: Protection) -> None:
     """Refuse what cannot be summed today and go on next year."""
     if method.standing is None:
         raise ConfigError(

@@ -140,6 +140,11 @@ class FedHEONNEnsemble(Method):
             )
 
     @property
+    def divides_rows(self) -> bool:
+        """Every network has sums of its own, of the rows that were drawn for it."""
+        return self.samples < 1 or self.replace_samples
+
+    @property
     def standing(self) -> tuple[str, str] | None:
         """As the base model; a client draws the same rows whenever it computes its terms."""
         return self.network.standing

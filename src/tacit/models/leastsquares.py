@@ -117,9 +117,10 @@ def solve_gram(gram: Matrix, m: Matrix, penalty: Matrix, error: float) -> Matrix
     values, vectors = np.linalg.eigh(system)
     if not values[0] * WANTED > doubt:
         raise DataError(
-            f"the Gram matrix has a least eigenvalue of {max(values[0], 0.0):.1e} and is exact to "
-            f"{doubt:.0e}, too little for weights to {WANTED:g}: raise lam, drop features that repeat "
-            "others, give the protection more bits, or, where the coordinator is trusted, set mode = 'robust'"
+            f"the least eigenvalue of the Gram matrix, exact to {doubt:.0e}, is too small for weights to "
+            f"{WANTED:g}: raise lam, drop features that repeat others, give the protection more bits, or, "
+            "where the coordinator is trusted, set mode = 'robust'",
+            private=f"it is {max(values[0], 0.0):.1e}",
         )
     solution[used] = vectors @ ((vectors.T @ m[used]) / values[:, None])
     return solution

@@ -70,12 +70,14 @@ class Neural(Predictor):
             settings: dict[str, Any] = msgspec.json.decode(words["network"])
             if isinstance(settings["hidden"], list):
                 settings["hidden"] = tuple(settings["hidden"])
-        if factory is not None:
-            settings["network"] = factory
-        elif ":" in settings["network"]:
-            raise ConfigError(f"the model was made by {settings['network']}: give that factory to read it")
-        arrays = {name.removeprefix(PREFIX): array for name, array in tensors.items()}
-        return cls(arrays, settings, inputs)
+            if factory is not None:
+                settings["network"] = factory
+            elif ":" in settings["network"]:
+                raise ConfigError(
+                    f"the model was made by {settings['network']}: give that factory to read it"
+                )
+            arrays = {name.removeprefix(PREFIX): array for name, array in tensors.items()}
+            return cls(arrays, settings, inputs)
 
     def _own(self) -> dict[str, Any]:
         return {**self._named(), "weights": {name: array.tolist() for name, array in self.arrays.items()}}

@@ -179,7 +179,7 @@ def read_any(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
             described = (file.metadata() or {}).get("tacit", "{}")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         words = msgspec.json.decode(described, type=dict[str, str])
-    except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise DataError(f"{path.name} is not a model that can be read: {error}") from None
     if unknown := sorted(words.keys() - WORDS):
         raise DataError(f"{path.name} is damaged, or of a later release: it says '{unknown[0][:40]}'")

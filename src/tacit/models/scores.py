@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-BINS = 1000
+from tacit.core.method import BINS
+
 TINY = 1e-15
 
 Matrix = NDArray[np.float64]

@@ -173,7 +173,7 @@ class PaillierCoordinator(AuthenticatedCoordinator):
         self.relay = KeyRelay(settings.terms, link, self.channels) if shared else None
         self.signed = b""  # the key server's public key with its signature
         self._settings, self._served_key = settings, b""
-        self._read_key: tuple[bytes, Any] = b"", None  # a public key, and the bytes it was read from
+        self._read_key: tuple[bytes | None, Any] = None, None  # a public key, and the bytes it was read from
 
     @property
     def public(self) -> bytes:

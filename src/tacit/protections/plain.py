@@ -101,7 +101,7 @@ class PlainCoordinator(AuthenticatedCoordinator):
         """Return vectors that can be added."""
         for party, message in pending.contributions():
             vector = message.get("vector")
-            if not isinstance(vector, np.ndarray) or vector.shape != (pending.layout.size,):
+            if not VECTOR[1](vector) or vector.shape != (pending.layout.size,):
                 pending.refuse(party, f"no vector of {pending.layout.size} values")
             elif not (np.abs(vector) <= ABSURD).all():
                 pending.refuse(party, f"NaN, infinite or absurd values (beyond {ABSURD:g})")

@@ -19,11 +19,10 @@ from tacit.federation import Federation
 from tacit.methods import METHODS
 from tacit.methods.base import Method, Model
 from tacit.protections import PROTECTIONS
-from tacit.standing.changes import Change, join_batch, join_each
+from tacit.standing.changes import Change, entering, join_batch, join_each, leaving
 from tacit.standing.folder import Folder
 from tacit.standing.founding import begin_federation
 from tacit.standing.opening import check_opening, solution, status
-from tacit.standing.resolve import entering, leaving
 
 
 class Receipt(NamedTuple):

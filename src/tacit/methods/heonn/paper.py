@@ -121,8 +121,9 @@ def _check_precision(error: float, w: Matrix, units: Units) -> None:
         size = float(np.abs(w * lengths[:, None]).max(initial=0.0))
     if lengths.max() > MAX_LENGTH_RATIO * lengths.min() or not error <= MAX_OUTPUT_ERROR * size:
         raise DataError(
-            f"outputs would be exact to {error:.0e} where targets are of {size:.0e}: raise lam, drop "
-            "features that repeat others, scale features (scale = 'standard'), or set mode = 'sealed'"
+            f"outputs would be exact to {error:.0e}, too little for these targets: raise lam, drop features "
+            "that repeat others, scale features (scale = 'standard'), or set mode = 'sealed'",
+            private=f"targets are of {size:.0e}",
         )
 
 

@@ -87,6 +87,11 @@ class Settings(Method):
         return 2 if self.finalists else 1
 
     @property
+    def divides_rows(self) -> bool:
+        """Every fold has sums of its own."""
+        return self.selection.folds > 0
+
+    @property
     def standing(self) -> tuple[str, str] | None:
         """Sums add and subtract; factors and triangles only merge."""
         return None if self.exchange.clear_fields or self.finalists else ("terms", "solve")

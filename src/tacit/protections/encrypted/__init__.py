@@ -118,7 +118,7 @@ class Encrypted(Protection):
             precision=precision,
             bytes_per_value=bytes_per_value,
             warnings=(SHARED_KEY,),
-            proof=PROVED + without_proof,
+            proof=f"{PROVED}; not of the noise in it, which tells of the key{without_proof}",
         )
 
     @property

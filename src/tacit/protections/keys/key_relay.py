@@ -12,6 +12,7 @@ import numpy as np
 
 from tacit.core.client import add_prefix, strip_prefix
 from tacit.core.errors import ConfigError, MessageError, ProtectionError, QuorumError
+from tacit.core.fields import Fields
 from tacit.core.link import Link
 from tacit.core.message import Message
 from tacit.core.pending_sum import PendingSum
@@ -148,7 +149,7 @@ class KeyRelay:
             self._link.record_failure(maker, "MessageError: keys that are not what was agreed")
             raise MessageError(f"{maker} made keys that are not what was agreed")
         # Clients never take a public key from the coordinator, which could put its own there.
-        public = {name: value.data for name, value in fields.items()}
+        public = Fields({name: value.data for name, value in fields.items()})
         kept = {name: value for name, value in key_request.items() if name != "renew"}
         self.key = RelayedKey(bundle, maker, public, kept, wraps=_cut(wraps, others), holders={maker})
 

@@ -11,10 +11,11 @@ stops the run.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from tacit.core.claims import Claim, Term, recent
+from tacit.core.claims import HISTORY, Claim, Term, recent
 from tacit.core.errors import ConfigError, ProtectionError, ReplayError
 from tacit.core.layout import Layout
 from tacit.core.party import Party
@@ -66,7 +67,8 @@ class ProvedTotals:
         place = self._place(claim, layout, summands)
 
         def pads() -> int:
-            digests = recent(cache, "labels", claim.source, lambda: _digests_of(claim))
+            labels, source = claim.labels, claim.source
+            digests = recent(cache, "labels", source, lambda: label_digests([*map(str.encode, labels)]))
             return add_pads(key.pads(place, digests), claim.counts)
 
         expected = recent(cache, "pads", (key.id, place, claim.source), pads)
@@ -75,11 +77,16 @@ class ProvedTotals:
             raise ProtectionError("a total is not the sum of what its named contributors sent")
 
     def _place(self, what: Term | Claim, layout: Layout, summands: int) -> bytes:
-        """Return all that a tag is bound to, but for whose it is."""
-        number = "standing" if what.number is None else str(what.number)
-        return bound(
-            manifest_digest_of(self._party), what.contribution, number, str(summands), repr(layout.fields)
+        """Return all that a tag is bound to, but for whose it is.
+
+        Schema and history are those of the party itself: all in a total have computed from the same.
+        """
+        run, state = manifest_digest_of(self._party), self._party.state
+        number, history = (
+            ("standing", "") if what.number is None else (str(what.number), state.get(HISTORY, ""))
         )
+        schema = hashlib.sha256(state["schema"]).digest()
+        return bound(run, what.contribution, number, str(summands), repr(layout.fields), schema, history)
 
     def _weights(self, key: TagKey, place: bytes, integers: Integers) -> Weights:
         size = integers.size
@@ -102,10 +109,6 @@ class ProvedTotals:
                 f"{term.number}"
             )
         own.state[TAGGED] = (term.number, tag)
-
-
-def _digests_of(claim: Claim) -> bytes:
-    return label_digests([label.encode() for label in claim.labels])
 
 
 def read_tag(fields: Mapping[str, Any]) -> int:

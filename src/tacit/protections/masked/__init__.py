@@ -22,7 +22,7 @@ coordinator; ``rules``, ``confirming``, ``wire`` and ``neighbours`` hold what bo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
@@ -78,6 +78,7 @@ class Masked(Protection):
 
     name = "masked"
     authenticated: ClassVar[bool] = True
+    own_fields: ClassVar[Collection[str]] = ("ticket/partners", "ticket/dealt", "ticket/shares")
     field_names: ClassVar[Mapping[str, str]] = {
         **FIELD_NAMES,
         "members": FIELD_NAMES["names"],

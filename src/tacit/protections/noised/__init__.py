@@ -23,6 +23,7 @@ from functools import cached_property
 from math import inf, isfinite, log, sqrt
 from typing import Any, ClassVar, Literal
 
+from tacit.core.component import Component
 from tacit.core.errors import ConfigError
 from tacit.core.layout import Layout
 from tacit.core.link import Link
@@ -30,7 +31,6 @@ from tacit.core.marks import Mark
 from tacit.core.party import Party
 from tacit.core.promises import Place, Promises
 from tacit.core.protection import ClientHalf, Protection
-from tacit.core.roles import Described
 from tacit.data.schema import Schema
 from tacit.data.table import Column
 from tacit.protections import PROTECTIONS
@@ -63,7 +63,6 @@ class Noised(Protection):
 
     Examples
     --------
-    >>> from tacit.core.component import Component
     >>> Noised(epsilon=2.0, clip=0.5, inner="bfv").incompatibility(Component())[:51]
     'the coordinator adds the noise, but bfv opens total'
     >>> Noised(epsilon=2.0, clip=0.5, inner="bfv", where="distributed").incompatibility(Component())
@@ -94,7 +93,7 @@ class Noised(Protection):
                 f"inner is '{inner.name}': two noises have no one budget; name what is to be noised"
             )
         # Fixed for every other protection; here they follow from the settings.
-        for name in ("restarts", "authenticated", "key_fields", "field_names", "field_kinds"):
+        for name in ("restarts", "authenticated", "key_fields", "own_fields", "field_names", "field_kinds"):
             object.__setattr__(self, name, getattr(inner, name))
 
     @cached_property
@@ -144,7 +143,7 @@ class Noised(Protection):
             warnings=warnings,
         )
 
-    def incompatibility(self, method: Described) -> str | None:
+    def incompatibility(self, method: Component) -> str | None:
         """Refuse central noise where clients open, fields that cannot have noise, and what ``inner`` does."""
         if self.where == "central" and self.opens == "clients":
             return (

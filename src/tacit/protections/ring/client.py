@@ -52,6 +52,7 @@ class RingClient(AuthenticatedClient):
 
         party, used = self.party, self._settings
         lap = self._take_turn(ticket)
+        party.state["next"] = ticket["next"]
         summands = read_integer(ticket, "summands", 1, MOST_SUMMANDS)
         code = FixedPoint.of(layout, used.bits, summands, used.clip)
         key = self._public_key(ticket)
@@ -113,8 +114,18 @@ class RingClient(AuthenticatedClient):
     def _incoming(self, fields: Mapping[str, Any], lap: Lap) -> bytes:
         """Return the running sum that the client before sealed for this one."""
         party, before = self.party, fields["previous"]
+        self._check_neighbours(before)
         channel = sealing_key(party, before, fields["previous_exchange"])
         return unseal(channel, fields["incoming"].data, lap.hop(manifest_digest_of(party), before, party.id))
+
+    def _check_neighbours(self, before: str) -> None:
+        """Refuse to stand between a client and itself: with the server it would see what is added."""
+        own, least = self.party.id, self._settings.min_contributions(agreed_minimum(self.party))
+        if before == self.party.state["next"] and least > 2:
+            raise OpeningError(
+                f"{own} was told that {before} is before and after it in the ring, in which at least {least} "
+                "clients were agreed: it adds nothing"
+            )
 
     def _public_key(self, fields: Mapping[str, Any]) -> Any:
         from tacit.crypto.paillier import PublicKey

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tacit.core.fields import BLOB, FLAG, INTEGER, INTEGERS, NAMES, ROWS, TEXT, Kind
 from tacit.core.layout import Layout
@@ -58,7 +58,7 @@ class SecretSharing(Protection):
     @property
     def terms(self) -> KeyTerms:
         """The key under which partial sums go to all clients, where totals open there."""
-        return KeyTerms(self.name, _make_key)
+        return KeyTerms(self.name, lambda request: (Secret(os.urandom(32)), {"public": b""}))
 
     def code(self, layout: Layout, summands: int) -> FixedPoint:
         """Return how vectors become integers: in the field, or in 64 bits."""
@@ -105,7 +105,3 @@ class SecretSharing(Protection):
             warnings=() if self.scheme == "shamir" else (NO_DROPOUT,),
             proof=PROVED if here else "",
         )
-
-
-def _make_key(key_request: Mapping[str, Any]) -> tuple[Secret, Mapping[str, bytes]]:
-    return Secret(os.urandom(32)), {"public": b""}
