@@ -1,10 +1,10 @@
 """A total that is genuine but for a little noise: whether a client still opens it tells of the key.
 
-The coordinator adds d to one coefficient of c1, which adds d·s to what is decrypted, and to one coefficient
-of c0 so much that d decides whether it is rounded otherwise. The total's values stay what its contributors sent,
-or the tag is wrong: yes or no, at each of the secret's coefficients. Two asks give one, 4,096 the key of the
-small ring. SEAL keeps a ciphertext's noise to itself, so that no tag covers it: this attack works today, as
-SECURITY.md says.
+The coordinator adds d to one coefficient of c1, which adds d·s to what is decrypted, and to one of c0 so much
+that d decides whether it is rounded otherwise. The total's values stay what its contributors sent, or the tag
+is wrong: yes or no, at each of the secret's coefficients. Two asks give one, 4,096 the key of the small ring.
+SEAL keeps a ciphertext's noise to itself, so that no tag covers it: this attack works today, as SECURITY.md
+says.
 """
 
 from __future__ import annotations

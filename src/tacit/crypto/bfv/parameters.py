@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, log2
+from math import ceil, log2, prod
 
 from tacit.core.errors import ConfigError, ProtectionError
 from tacit.crypto.seal.ring import MOST_SUMMANDS, Ring, RingParameters, make_ring
@@ -113,10 +113,7 @@ class Parameters:
 
     def check(self, summands: int) -> None:
         """Refuse more summands than this ring's noise budget is for."""
-        modulus = 1
-        for prime in ring_of(self).primes:
-            modulus *= prime
-        if (room := (modulus - 1) // (2 * NOISE << self.plain_bits)) < summands:
+        if (room := _room(self)) < summands:
             raise ConfigError(
                 f"the noise of {summands:,} summands may exceed the budget of ring '{self.name}', which has "
                 f"room for {room:,}: take the ring that Parameters.holding gives for so many"
@@ -130,3 +127,9 @@ def ring_of(parameters: Parameters) -> Ring:
     primes = PRIMES.get(parameters.modulus_bits, (parameters.modulus_bits,))
     degree, plain_bits = parameters.degree, parameters.plain_bits
     return make_ring(RingParameters("BFV", parameters.name, degree, primes, plain_bits))
+
+
+@lru_cache(maxsize=256)
+def _room(parameters: Parameters) -> int:
+    """Return how many summands' noise stays below q / 2t, at the worst."""
+    return (prod(ring_of(parameters).primes) - 1) // (2 * NOISE << parameters.plain_bits)

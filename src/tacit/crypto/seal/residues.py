@@ -16,6 +16,7 @@ import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -189,6 +190,7 @@ def from_seal(
     return residues, content[len(content) - SEED_BYTES :] if seeded else b""
 
 
+@lru_cache(maxsize=64)
 def _seal_header(size: int) -> bytes:
     import tenseal.sealapi as seal
 
