@@ -6,6 +6,7 @@ and the total is exactly the sum of what was rounded: there is no noise in it to
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -20,9 +21,11 @@ from tacit.core.protection import FINE
 from tacit.core.secret import Secret
 from tacit.crypto import bfv
 from tacit.crypto.bfv import Parameters
+from tacit.crypto.bfv.parameters import ring_of
 from tacit.crypto.fixedpoint import FINE_BITS, WIDE_BITS, Integers
 from tacit.crypto.seal.adder import Adder
-from tacit.crypto.seal.blob import Header, set_of
+from tacit.crypto.seal.blob import Header, all_residues, set_of
+from tacit.crypto.seal.residues import Residues
 from tacit.protections.encrypted import Encrypted
 from tacit.protections.encrypted.slots import Slots, largest_total
 
@@ -102,6 +105,14 @@ class ExactScheme:
         """Decrypt a total."""
         integers: Integers = cipher.decrypt(blob, self.ring(slots))
         return integers
+
+    def moduli(self, slots: Slots) -> tuple[int, ...]:
+        """Return the primes modulo which ciphertexts of such slots are added."""
+        return ring_of(self.ring(slots)).primes
+
+    def residues(self, slots: Slots, header: Header, blob: bytes) -> Mapping[int, Residues]:
+        """Return all residues of a blob that was read, by prime: what a tag covers."""
+        return all_residues(ring_of(self.ring(slots)), header, blob)
 
     def adder(self, key_id: bytes, blob: bytes) -> Adder:
         """Return what adds ciphertexts like this one without the key."""

@@ -32,6 +32,11 @@ class Adder:
         # So many residues of each prime add up in 64 bits before they have to be reduced.
         self._capacity = [((1 << 64) - 1) // (prime - 1) for prime in ring.primes]
 
+    @property
+    def primes(self) -> tuple[int, ...]:
+        """The primes modulo which residues are added."""
+        return self._ring.primes
+
     def add(self, blob: bytes) -> None:
         """Check a blob and add it; refuse more summands than were declared."""
         header = read(self._ring, self._key_id, blob, *self._forms)

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tacit.core.errors import MessageError, ProtectionError
 from tacit.crypto.seal.keys import KEY_ID_BYTES
-from tacit.crypto.seal.residues import SEED_BYTES, Residues, pack, packed_width, to_seal, unpack
+from tacit.crypto.seal.residues import SEED_BYTES, Residues, from_seal, pack, packed_width, to_seal, unpack
 from tacit.crypto.seal.ring import MOST_SUMMANDS, Ring
 
 CHECKSUM_BYTES = 16
@@ -248,6 +248,17 @@ def ciphertexts_of(ring: Ring, header: Header, blob: bytes) -> list[Any]:
         to_seal(ring, np.stack([part[:, chunk] for part in parts], axis=1), seed)
         for chunk, seed in enumerate(seeds_of(ring, header, blob))
     ]
+
+
+def all_residues(ring: Ring, header: Header, blob: bytes) -> dict[int, Residues]:
+    """Read the residues of both polynomials by their prime, ordered as in a total; SEAL expands seeds."""
+    found = residues_of(ring, header, blob)
+    if header.seeded:
+        blank = np.zeros((1, header.primes(ring), ring.degree), np.uint64)
+        seeds = seeds_of(ring, header, blob)
+        second = [from_seal(ring, len(found), to_seal(ring, blank, seed))[0][1] for seed in seeds]
+        found = [np.concatenate([part, *(two[at] for two in second)]) for at, part in enumerate(found)]
+    return dict(zip(ring.primes, found, strict=True))
 
 
 def refuse_overrun(summands: int, bound: float) -> NoReturn:

@@ -21,6 +21,7 @@ from tacit.crypto.fixedpoint import Integers
 from tacit.crypto.seal import blob as blobs
 from tacit.crypto.seal.adder import Adder
 from tacit.crypto.seal.blob import Header
+from tacit.crypto.seal.residues import Residues
 from tacit.protections.encrypted.slots import Slots
 
 Kind = Literal["columns", "product"]
@@ -74,6 +75,14 @@ class Slotted:
         """Decrypt a total; none has more than 2^52 units."""
         whole: Integers = np.rint(np.ldexp(cipher.decrypt(blob), -slots.unit_bits)).astype(np.int64)
         return whole
+
+    def moduli(self, slots: Slots) -> tuple[int, ...]:
+        """Return the primes modulo which ciphertexts are added."""
+        return ring_of(self.parameters).primes
+
+    def residues(self, slots: Slots, header: Header, blob: bytes) -> Mapping[int, Residues]:
+        """Return all residues of a blob that was read, by prime: what a tag covers."""
+        return blobs.all_residues(ring_of(self.parameters), header, blob)
 
     def adder(self, key_id: bytes, blob: bytes) -> Adder:
         """Return what adds ciphertexts without the key."""

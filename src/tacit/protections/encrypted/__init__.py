@@ -22,6 +22,7 @@ from tacit.core.secret import Secret
 from tacit.crypto.fixedpoint import Integers
 from tacit.crypto.seal.adder import Adder
 from tacit.crypto.seal.blob import Header, summands_of
+from tacit.crypto.seal.residues import Residues
 from tacit.protections.blobs import cipher_of
 from tacit.protections.encrypted.client import EncryptedClient
 from tacit.protections.encrypted.coordinator import EncryptedCoordinator
@@ -51,6 +52,14 @@ class Scheme(Protocol):
 
     def decrypt(self, cipher: Any, slots: Slots, blob: bytes) -> Integers:
         """Decrypt a total."""
+        ...
+
+    def moduli(self, slots: Slots) -> tuple[int, ...]:
+        """Return the primes modulo which ciphertexts of such slots are added."""
+        ...
+
+    def residues(self, slots: Slots, header: Header, blob: bytes) -> Mapping[int, Residues]:
+        """Return all residues of a blob that was read, by prime: what a tag covers."""
         ...
 
     def adder(self, key_id: bytes, blob: bytes) -> Adder:
@@ -118,7 +127,7 @@ class Encrypted(Protection):
             precision=precision,
             bytes_per_value=bytes_per_value,
             warnings=(SHARED_KEY,),
-            proof=f"{PROVED}; not of the noise in it, which tells of the key{without_proof}",
+            proof=f"{PROVED}{without_proof}",
         )
 
     @property

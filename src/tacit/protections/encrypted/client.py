@@ -12,8 +12,8 @@ from tacit.core.message import Message
 from tacit.core.numbers import MOST_SUMMANDS, read_integer
 from tacit.core.party import Party
 from tacit.core.protection import Vector
-from tacit.core.values import Blob
 from tacit.crypto.seal.blob import summands_of
+from tacit.crypto.seal.residues import Residues
 from tacit.protections.blobs import cipher_of
 from tacit.protections.keys.proved_totals import ProvedTotals
 from tacit.protections.keys.shared_key import SharedKeyClient
@@ -33,15 +33,21 @@ class EncryptedClient(SharedKeyClient):
         self._proved = ProvedTotals(party, self.key)
 
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
-        """Encrypt this party's vector, and tag it."""
+        """Encrypt this party's vector, and tag the ciphertext."""
         scheme = self._settings.scheme
         slots = scheme.slots(layout, read_integer(ticket, "summands", 1, MOST_SUMMANDS))
         integers = slots.encode(vector)
-        blob = scheme.encrypt(self.key.cached(SUMS, scheme.cipher), slots, integers)
-        return Message(cipher=Blob("cipher", blob), tag=self._proved.tag(ticket, layout, integers))
+
+        def encrypt() -> tuple[bytes, Mapping[int, Residues]]:
+            cipher = self.key.cached(SUMS, scheme.cipher)
+            blob = scheme.encrypt(cipher, slots, integers)
+            header = scheme.header(cipher.key_id, blob, slots, whole=False)
+            return blob, scheme.residues(slots, header, blob)
+
+        return self._proved.tag_ciphertext(ticket, layout, integers, encrypt)
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Decrypt, and check whose contributions it is of."""
+        """Check whose contributions it is the sum of, and only then decrypt."""
         blob, scheme = cipher_of(total), self._settings.scheme
         slots = scheme.slots(layout, summands_of(blob))
         age, header = self.key.find_key(
@@ -54,6 +60,6 @@ class EncryptedClient(SharedKeyClient):
                 f"a total of {header.rows} values up to {header.bound:g}, agreed were {slots.count} up to "
                 f"{agreed[2]:g}"
             )
-        integers = scheme.decrypt(self.key.cached(SUMS, scheme.cipher, age), slots, blob)
-        self._proved.check(total, layout, header.summands, integers, age)
-        return slots.decode(integers)
+        # Whether a made-up ciphertext decrypts to what was tagged would tell of the key.
+        self._proved.check(total, layout, header.summands, scheme.residues(slots, header, blob), age)
+        return slots.decode(scheme.decrypt(self.key.cached(SUMS, scheme.cipher, age), slots, blob))

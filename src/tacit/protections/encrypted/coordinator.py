@@ -64,7 +64,7 @@ class EncryptedCoordinator(AuthenticatedCoordinator):
                 pending.refuse(party, str(error))
                 continue
             if TAG in protected:
-                tags = {TAG: add_tags(*filter(None, [tags, protected]))}
+                tags = {TAG: add_tags(*filter(None, [tags, protected]), moduli=adder.primes)}
         pending.check()
         assert adder is not None
         return {"cipher": Blob("cipher", adder.total()), **tags}
@@ -76,11 +76,12 @@ class EncryptedCoordinator(AuthenticatedCoordinator):
         common, tickets = self.relay.tickets(pending)
         common["summands"] = summands
         agreed = (shape, 1, summands, bound)
-        proves = self._settings.proves(pending.layout)
+        proves, settings = self._settings.proves(pending.layout), self._settings
+        moduli = settings.scheme.moduli(settings.slots(pending.layout, summands)) if proves else ()
         for party, message in pending.contributions(tickets, common):
             try:
                 blob = cipher_of(message)
-                tag = {TAG: add_tags(message)} if proves else {}
+                tag = {TAG: add_tags(message, moduli=moduli)} if proves else {}
                 found = read(blob)
                 # Or the first client would set the terms for all others.
                 if ((found.rows, found.outputs), found.count, found.summands, found.bound) != agreed:
@@ -121,7 +122,7 @@ class EncryptedCoordinator(AuthenticatedCoordinator):
         adder = self._settings.scheme.adder(self.key_id, cipher_of(more))
         for piece in pieces:
             adder.add(cipher_of(piece))
-        return {"cipher": Blob("cipher", adder.total()), TAG: add_tags(*pieces)}
+        return {"cipher": Blob("cipher", adder.total()), TAG: add_tags(*pieces, moduli=adder.primes)}
 
     # -- another process goes on ---------------------------------------------------------------------
 
