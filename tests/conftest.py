@@ -70,6 +70,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "ckks": [{"parameters": chosen} for chosen in ("sum", "sum-compact")],
     "shares": [{}, {"scheme": "additive", "opens": "coordinator"}],
     "committee": [{}, {"opens": "coordinator"}],
+    "masked": [{}, {"opens": "clients"}],
     "noised": [{}, {"inner": "masked", "where": "distributed", "clip": 2.0}],
 }
 VARIANTS = {

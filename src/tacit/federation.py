@@ -37,7 +37,7 @@ from tacit.engines.sites import pinned_identity, site_secret
 from tacit.ledger.cost import CostLedger
 from tacit.methods import METHODS
 from tacit.methods.base import Method
-from tacit.methods.compatibility import check_compatibility, min_count_of
+from tacit.methods.compatibility import check_compatibility, check_holdout, min_count_of
 from tacit.protections import PROTECTIONS
 from tacit.training import Training, cells_are_counted, conclude, federated_scores
 
@@ -220,6 +220,7 @@ class Federation:
         components = Components(chosen, protection, preparation or Preparation())
         least = check_compatibility(chosen, protection, self.clients, min_clients=min_clients)
         components.preparation.check_clients(protection, self.clients)
+        check_holdout(protection, self._has_holdouts)
         manifest = Manifest.of(
             run or new_run(),
             components,
@@ -265,10 +266,10 @@ class Federation:
         coordinator.enrol()
         method.check(coordinator.schema)
         preparation = coordinator.components.preparation
-        evaluated = self._has_holdouts
-        agreed = start or preparation.is_needless_for(method)
+        evaluated, protection = self._has_holdouts, coordinator.components.protection
         counted = resume is None and cells_are_counted(coordinator)
-        sums = method.sums + evaluated + counted + (0 if agreed else preparation.sums)
+        sums = (method.budget_parts if protection.adds_noise else method.sums) + evaluated + counted
+        sums += 0 if start else preparation.count_sums(method, protection)
         coordinator.protection.prepare(sums)
         coordinator.reserved = int(evaluated)
         if resume is not None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tacit.core.charge import Charge
-from tacit.core.errors import ProtectionError, QuorumError, UnavailableError
+from tacit.core.errors import DataError, ProtectionError, QuorumError, UnavailableError
 from tacit.core.manifest import Components
 from tacit.crypto.accounting import Accountant, Release
 from tacit.data.preparation import Preparation
@@ -24,6 +24,7 @@ from tacit.engines.policy import Policy
 from tacit.engines.sitefolder import SiteFolder
 from tacit.methods import METHODS
 from tacit.methods.averaging import example_privacy
+from tacit.methods.fedheonn import FedHEONN
 from tacit.models.neural import PREFIX
 from tacit.protections.noised import Noised
 from tacit.protections.plain import Plain
@@ -112,6 +113,29 @@ def test_noise_of_clients_is_counted_too(tmp_path):
     assert 0 < spent.epsilon < 1.0
     coordinator.round(method.update, method.step)
     assert 0.9 < ledger_of(sites).total() <= 1.0
+    with pytest.raises(QuorumError, match="this run may cost 1: ask for less"):
+        begin(sites, parts)
+
+
+def test_noise_of_rows_is_counted_sum_by_sum_the_preparation_s_too(tmp_path):
+    parts = Components(
+        FedHEONN(), Noised(where="distributed", epsilon=1.0, unit="row", colluding=0), Preparation()
+    )
+    sites = sites_of(tmp_path, epsilon_total=1.5)
+    coordinator = begin(sites, parts)
+    coordinator.protection.prepare(10)
+    preparation, counted = parts.preparation, []
+    coordinator.round(preparation.magnitudes, preparation.apply_magnitudes)
+    counted += ledger_of(sites).list()
+    with pytest.raises(ProtectionError, match="nothing bounds what a single row brings to moments"):
+        coordinator.round(preparation.moments, preparation.apply_moments)
+    coordinator.round(preparation.noisy_moments, preparation.apply_noisy_moments)
+    counted += ledger_of(sites).list()
+    with pytest.raises(DataError, match="the noise is larger"):  # twenty rows teach nothing
+        coordinator.round(parts.method.noisy_terms, parts.method.solve_noisy)
+    counted += ledger_of(sites).list()
+    assert [(spent.unit, spent.releases) for spent in counted] == [("row", 1), ("row", 2), ("row", 10)]
+    assert 0.99 < ledger_of(sites).total() <= 1.0
     with pytest.raises(QuorumError, match="this run may cost 1: ask for less"):
         begin(sites, parts)
 

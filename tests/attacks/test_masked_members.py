@@ -10,8 +10,10 @@ import pytest
 
 from tacit.core.errors import QuorumError
 from tacit.core.message import Message
-from tacit.protections.masked import Masked, client
-from tacit.protections.masked.client import MaskedClient
+from tacit.crypto.channel import SIGNATURE, sign_key
+from tacit.protections.masked import Masked, dealing
+from tacit.protections.masked.dealing import Dealer
+from tacit.protections.masked.wire import OFFERED, SIGNED_OFFER
 from tests.helpers.lying import forged
 
 OFFER, DEAL = "protection.offer", "protection.deal"
@@ -45,7 +47,9 @@ def tell_of_few(scene):
 
 
 def test_control_without_the_list(scene_of, monkeypatch):
-    monkeypatch.setattr(client, "check_members", lambda settings, party, message, clients: message["members"])
+    monkeypatch.setattr(
+        dealing, "check_members", lambda settings, party, message, clients: message["members"]
+    )
     scene = scene_of(Masked(), rows_of(9), quorum=0.5)
     tell_of_few(scene)
     scene.begin()
@@ -68,7 +72,7 @@ def test_a_list_that_is_none_is_refused(scene_of, members):
     scene.coordinator.enrol()
     common = {"first": 1, "sums": 1, "clients": 5, "root": bytes(32), "members": "\n".join(members).encode()}
     with pytest.raises(QuorumError, match="each stands there once, in order"):
-        list(scene.coordinator.ask(MaskedClient.offer, common, None, [VICTIM]))
+        list(scene.coordinator.ask(Dealer.offer, common, None, [VICTIM]))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +91,10 @@ def test_offers_from_another_federation_are_refused(scene_of, change, reason):
         message = Message.decode(job)
         offers, names = message["offers"], message["names"]
         if change == "root":  # as if one of the others had been told of other members
-            offers = offers[:32] + bytes(32) + offers[64:]
+            offer = offers[SIGNATURE:SIGNED_OFFER]
+            told, run = offer[:32] + bytes(32) + offer[64:], scene.coordinator.link.manifest.digest
+            signed = sign_key(scene.site("client-1").identity, OFFERED, "client-1", run, told)
+            offers = signed + offers[SIGNED_OFFER:]
         else:
             names = names.replace(b"client-9", b"client-90")
         return forged(scene, party, call, job, names=names, offers=offers)

@@ -62,7 +62,7 @@ def telling(attack, change, binds):
     briefing = attack.coordinator.link.briefing
     news = briefing._news
 
-    def to_layout(self, what, layout, summands):
+    def to_layout(self, what, layout, summands, attempt=b""):
         return bound(str(what.number), str(summands), repr(layout.fields))
 
     with (

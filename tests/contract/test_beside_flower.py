@@ -19,12 +19,12 @@ from tacit.core.errors import ConfigError, OpeningError, QuorumError
 from tacit.core.secret import Secret
 from tacit.crypto.channel import NONCE
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.crypto.masking import add_masks, expand, sign_for
+from tacit.crypto.masking import add_masks, advance_chains, bind_seeds, expand, sign_for
 from tacit.protections.masked import Masked
 from tacit.protections.masked import client as masked_client
 from tacit.protections.masked.client import MaskedClient
 from tacit.protections.masked.confirming import CONFIRM
-from tacit.protections.masked.wire import TAG, Encoding, derive_mask_seeds, digest_names, pack_flags
+from tacit.protections.masked.wire import TAG, Encoding, digest_names, pack_flags
 
 STEPS = OFFER, DEAL, CONTRIBUTE, UNMASK = (
     "protection.offer",
@@ -85,7 +85,8 @@ def test_seeds_have_256_bits_and_masks_are_a_cryptographic_key_stream(scene_of, 
     assert len({*used}) == 40 + 40 * 4 // 2  # one of each client, and one of each pair at both its ends
     bits = np.unpackbits(np.frombuffer(b"".join({*used}), np.uint8).reshape(-1, 32), axis=1)
     assert (np.abs(bits.mean(axis=0) - 0.5) < 6 * 0.5 / np.sqrt(len(bits))).all()  # no bit is fixed
-    stream = Cipher(algorithms.AES(used[0]), modes.CTR(bytes(16))).encryptor().update(bytes(64))
+    start = modes.CTR(bytes(15) + b"\x02")  # GCM counts from 2 on
+    stream = Cipher(algorithms.AES(used[0]), start).encryptor().update(bytes(64))
     assert expand(Secret(used[0]), 8).tobytes() == stream
 
 
@@ -133,14 +134,13 @@ def test_a_late_upload_after_its_pairwise_masks_were_removed_stays_closed(scene_
         return "StepTimeoutError: too late"
 
     scene.tap.rewrite = too_late
-    own = scene.site("client-1").vault["mask/own/1"].reveal()
-    private, seed = Secret(own[:32]), Secret(own[32:])  # the unmasking wave gives the first away
+    own = scene.site("client-1").vault
+    given, seed = advance_chains(own["mask/links"].reveal())[1], own["mask/own/1"]  # the first is given away
     assert_exact(scene, scene.coordinator.reveal(scene.components.method.vector), {"client-1"})
     batch, code = scene.coordinator.protection.batch, FixedPoint(np.ones(3), 32, 5)
     words, call = Encoding(code).read(late["upload"], batch.run, 1)
-    publics = {name: batch.public_key(name, 1) for name in batch.neighbours("client-1")}
-    seeds = derive_mask_seeds(private, publics, batch.run, call, 1, "client-1")
-    add_masks(words, [(seed, -sign_for("client-1", name)) for name, seed in seeds.items()])
+    seeds = dict(zip(batch.neighbours("client-1"), bind_seeds(given, call), strict=True))
+    add_masks(words, [(found, -sign_for("client-1", name)) for name, found in seeds.items()])
     truth = code.encode(scene.rows["client-1"])
     assert not (signed(words) == truth).any()  # its own mask is still on
     add_masks(words, [(seed, -1)])

@@ -178,8 +178,9 @@ def test_a_run_by_command_under_ckks(federation, tables, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_by_python_under_masks(federation, tables):
-    chosen = tables(protect={"name": "masked"})
+@pytest.mark.parametrize("opens", ["coordinator", "clients"])
+def test_a_run_by_python_under_masks(federation, tables, opens):
+    chosen = tables(protect={"name": "masked", "opens": opens})
     told = []
     finished = launch(Settings.from_tables(chosen), lambda number, event: told.append((number, event)))
     assert_same(finished.result, embedded(chosen), "masked")

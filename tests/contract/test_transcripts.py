@@ -21,7 +21,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from gmpy2 import invert
 
-from tacit.core.client import protection_half, read_log
+from tacit.core.client import layout_of, protection_half, read_log
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import MessageError, TacitError
 from tacit.core.layout import Field, Layout
@@ -32,12 +32,13 @@ from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto import bfv
 from tacit.crypto.bfv.parameters import ring_of as bfv_ring
-from tacit.crypto.channel import SIGNATURE, pair_key, place, unseal
+from tacit.crypto.channel import SIGNATURE, bound, pair_key, place, unseal
 from tacit.crypto.ckks.forms import SUM
 from tacit.crypto.ckks.parameters import ring_of as ckks_ring
 from tacit.crypto.field import from_field
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.crypto.masking import add_masks, sign_for
+from tacit.crypto.masking import add_masks, advance_chains, bind_seeds, cover, sign_for
+from tacit.crypto.pads import PadKey
 from tacit.crypto.paillier import Packing, PrivateKey, read_header
 from tacit.crypto.paillier.blob import read_ciphertexts, write_blob
 from tacit.crypto.seal.blob import read, set_of
@@ -49,7 +50,7 @@ from tacit.protections.keys.proved_totals import TAG
 from tacit.protections.keys.shared_key import SharedKey
 from tacit.protections.masked import Masked
 from tacit.protections.masked.confirming import CONFIRM, unlock
-from tacit.protections.masked.wire import ELEMENTS, KEY, derive_mask_seeds
+from tacit.protections.masked.wire import ELEMENTS, KEY
 from tacit.protections.noised import Noised
 from tacit.protections.paillier import Paillier
 from tacit.protections.plain import Plain
@@ -241,7 +242,7 @@ def read_by(world, entries, keys):
     if isinstance(world.protection, Masked):
         words, opened = unmasked(world, entries, keys)
         raws += [word.tobytes() for word in words]
-        numbers += opened
+        numbers += [*opened, *opened_pads(world, entries, keys)]
     return raws, numbers
 
 
@@ -321,14 +322,15 @@ def unmasked(world, entries, keys):  # noqa: C901, PLR0915 -- an attacker follow
     """Uploads, freed of all masks that somebody with these keys knows; and what has none left."""
     run, order = world.coordinator.manifest.digest, sorted(world.clients)
     threshold = world.protection.sizing(len(order))[1]
-    uploads, publics, shares, answers, given = {}, {}, {}, {}, {}
+    uploads, deposits, shares, answers, given = {}, {}, {}, {}, {}
+    batches = offered_batches(entries)
     for receiver, sender, step, raw in entries:
         told = fields_of(raw) if receiver == COORDINATOR else {}
-        if "offer" in told:
-            content = told["offer"].data
-            first, sums = struct.unpack_from("<QI", content, 4 * KEY)
+        if "deposits" in told:
+            first, sums, _ = batches[sum(1 for name, _ in deposits if name == sender)]
+            size = KEY * (len(order) - 1)
             for at in range(sums):
-                publics[first + at, sender] = content[-KEY * sums :][KEY * at :][:KEY]
+                deposits[sender, first + at] = told["deposits"].data[size * at : size * (at + 1)]
         if "masked" in told:
             data = told["masked"].data
             slot, call = struct.unpack_from("<Q", data, 12)[0], data[52:84]
@@ -349,8 +351,8 @@ def unmasked(world, entries, keys):  # noqa: C901, PLR0915 -- an attacker follow
     for (holder, name, *_), key in keys.items():
         kind, slot = name.rsplit("/", 1) if name.count("/") == 2 else ("", "0")
         raw = key.reveal()
-        if kind == "mask/own" and len(raw) == 2 * KEY:
-            secrets[int(slot), holder, "key"], secrets[int(slot), holder, "seed"] = raw[:KEY], raw[KEY:]
+        if kind == "mask/own":
+            secrets[int(slot), holder, "seed"] = raw
         elif kind == "mask/held":
             rows = np.frombuffer(raw, "<u8").reshape(len(order), 2, ELEMENTS)
             for owner, (part, seed) in zip(order, rows, strict=True):
@@ -361,33 +363,114 @@ def unmasked(world, entries, keys):  # noqa: C901, PLR0915 -- an attacker follow
             some = [Share(point, row.astype(np.uint64)) for point, row in held.items()][:threshold]
             words = recover_vector(some, threshold).astype("<u8").view(np.uint8).reshape(-1, 8)
             secrets.setdefault(label, words[:, :7].tobytes()[:KEY])
-    left, opened, totals = [], [], {}
+    pairs_known = known_pairs(order, batches, keys)
+    for (owner, slot), raw in deposits.items():
+        if (slot, owner, "key") in secrets:
+            found = cover(Secret(secrets[slot, owner, "key"]), raw)
+            others = [name for name in order if name != owner]
+            for at, other in enumerate(others):
+                pairs_known[slot, frozenset({owner, other})] = found[KEY * at : KEY * (at + 1)]
+    left, opened, totals, pads = [], [], {}, PadsKnown(world, entries, keys, batches)
     for (slot, owner), (call, size, words) in uploads.items():
         masks, unknown = [], {(slot, owner, "seed")} - secrets.keys()
         masks += [(Secret(secrets[slot, owner, "seed"]), -1)] if not unknown else []
         pairs = []
         for other in order:
             if other != owner:
-                ends = [name for name in (owner, other) if (slot, name, "key") in secrets]
-                if not ends:
+                raw = pairs_known.get((slot, frozenset({owner, other})))
+                if raw is None:
                     unknown.add((slot, other))
                     continue
-                public = publics[slot, other if ends[0] == owner else owner]
-                private = Secret(secrets[slot, ends[0], "key"])
-                seed = derive_mask_seeds(private, {other: public}, run, call, slot, owner)[other]
-                pairs.append((seed, -sign_for(owner, other)))
+                pairs.append((*bind_seeds(raw, call), -sign_for(owner, other)))
         words = words.copy()
         add_masks(words, masks)
         if masks:
-            totals.setdefault((slot, size), []).append(words.copy())
+            totals.setdefault((slot, size, call), []).append(words.copy())
         add_masks(words, pairs)
-        (left if unknown else opened).append(signed(words, size))
-    opened += [
-        signed(np.sum(rows, axis=0, dtype=rows[0].dtype), size)
-        for (_, size), rows in totals.items()
-        if len(rows) == len(order)
-    ]
+        (left if unknown or pads.on else opened).append(signed(pads.off(words, slot, call, 1, size), size))
+    for (slot, size, call), rows in totals.items():
+        if len(rows) == len(order):
+            found = pads.off(np.sum(rows, axis=0, dtype=rows[0].dtype), slot, call, len(order), size)
+            (left if pads.on else opened).append(signed(found, size))
     return left, opened
+
+
+def offered_batches(entries):
+    """First slot, number of sums and root of each batch of masks, in order, from what was offered."""
+    found = {}
+    for receiver, _, _, raw in entries:
+        told = fields_of(raw) if receiver == COORDINATOR else {}
+        if "offer" in told:
+            content = told["offer"].data[SIGNATURE:]
+            first, sums = struct.unpack_from("<QI", content, 4 * KEY)
+            found[first] = first, sums, content[KEY : 2 * KEY]
+    return list(found.values())
+
+
+def known_pairs(order, batches, keys):
+    """Seeds of pair masks, before they are bound to an ask, that clients know from their chains."""
+    found = {}
+    for own in order:
+        ever = [(label, key) for label, key in keys.items() if len(label) == 3]
+        links = [key.reveal() for label, key in ever if label[:2] == (own, "mask/links")]
+        others = [name for name in order if name != own]
+        for first, sums, _ in batches if links else ():
+            link, links = links[0], links[1 + sums :]  # as it was dealt, then once after each sum
+            for slot in range(first, first + sums):
+                link, given = advance_chains(link)
+                for at, other in enumerate(others):
+                    found[slot, frozenset({own, other})] = given[KEY * at : KEY * (at + 1)]
+    return found
+
+
+def opened_pads(world, entries, keys):
+    """Totals under pads, as they are logged, for whoever has the clients' key."""
+    run, tried = world.coordinator.manifest.digest, [PadKey(key) for _, key in named(keys, "federation")]
+    for message in (message for *_, raw in entries for piece in pieces(raw) for message in messages(piece)):
+        total = {name[6:]: value for name, value in message.items() if name.startswith("total/")}
+        if "padded" not in total:
+            continue
+        name, clients = f"{message['component']}.{message['contribution']}", total["summands"]
+        where = bound(run, name, f"{message['sum']} {total['slot']} {clients}", total["root"], total["call"])
+        for key in tried:
+            layout = layout_of(
+                getattr(world.coordinator.components, message["component"]),
+                message["contribution"],
+                world.coordinator.schema,
+            )
+            encoding = world.protection.encoding(layout, clients)
+            words = encoding.unpack(total["padded"].data, encoding.code.slots)
+            pads = key.combine(where, np.array([clients], np.uint64), len(words), words.dtype)
+            yield encoding.read_integers(words - pads, clients)
+
+
+class PadsKnown:
+    """Pads of totals that open at the clients, for whoever has the key that they follow from."""
+
+    def __init__(self, world, entries, keys, batches):
+        self.clients, self.run = len(world.clients), world.coordinator.manifest.digest
+        self.padded = world.protection.opens == "clients"
+        self.keys = [PadKey(key) for _, key in named(keys, "federation")]
+        self.on = self.padded and not self.keys
+        self.roots = {slot: root for first, sums, root in batches for slot in range(first, first + sums)}
+        self.asked = {}
+        for _, _, _, raw in entries:
+            told = fields_of(raw)
+            if "ticket/slot" in told:
+                name = f"{told['component']}.{told['contribution']}"
+                self.asked[told["ticket/slot"]] = name, told["sum"]
+
+    def off(self, words, slot, call, count, size):
+        """Words without pads and tag, if they have any and the key is known; the last one stays."""
+        if not self.padded or self.on:
+            return words
+        name, number = self.asked[slot]
+        where = bound(self.run, name, f"{number} {slot} {self.clients}", self.roots[slot], call)
+        values = words[:-3]  # the tag has two digits
+        pads = self.keys[0].combine(where, np.array([count], np.uint64), len(values), words.dtype)
+        spare, shift = np.uint64(64 - 8 * size), np.int64(self.clients.bit_length() - 1)
+        integers = ((values - pads) << spare).view(np.int64) >> np.int64(spare)
+        return np.append((integers >> shift).view(np.uint64), words[-1:])
 
 
 def masked_words(data):
@@ -408,7 +491,9 @@ def signed(words, size):
 def encodings(protection, vector, layout, clients):
     """A vector as the numbers that the protection works on, and as they are."""
     forms = [vector]
-    if isinstance(protection, Paillier | Ring | SecretSharing | Masked):
+    if isinstance(protection, Masked):
+        forms.append(protection.encoding(layout, clients).code.encode(vector))
+    elif isinstance(protection, Paillier | Ring | SecretSharing):
         forms.append(FixedPoint.of(layout, protection.bits, clients).encode(vector))
     elif isinstance(protection, Encrypted):
         slots = protection.slots(layout, clients)
@@ -526,7 +611,6 @@ class TestSums:
             "ckks": set(CLIENTS),
             "ring": {COORDINATOR},
             "paillier": set(CLIENTS) if world.protection.opens == "clients" else {KEY_SERVER},
-            "masked": {COORDINATOR},
         }
         dealt = set(CLIENTS) if world.protection.opens == "clients" else {COORDINATOR}
         assert opens == promised.get(world.protection.name, dealt)
@@ -607,6 +691,20 @@ class TestCollusion:
         assert np.abs(world.opened["vector"] - others - ROWS["client-4"]).max() < 1e-6
         two = read_together(world, COORDINATOR, *CLIENTS[:2])
         assert not any(shows(ROWS[client], forms_of(world, client), *two) for client in CLIENTS[2:])
+
+    def test_of_masked_sums_that_clients_open_one_client_gives_the_coordinator_totals_only(self, world):
+        """Both are right: the two of them read the total, and of no other client more than it says."""
+        if not isinstance(world.protection, Masked) or world.protection.opens == "coordinator":
+            return
+        assert (
+            "with any one client learns the total, and no contribution" in world.protection.promises.collusion
+        )
+        raws, numbers = read_together(world, COORDINATOR, "client-3")
+        total = np.sum([forms_of(world, client)[-1] for client in CLIENTS], axis=0)
+        assert any(np.array_equal(found, total) for found in numbers)
+        assert not world.read[COORDINATOR][1]
+        for client in ("client-1", "client-2", "client-4"):
+            assert not shows(ROWS[client], forms_of(world, client), raws, numbers)
 
     @pytest.mark.parametrize("inner", ["plain", "masked"])
     def test_noise_hides_as_much_as_what_it_is_around(self, scene_of, inner):

@@ -272,7 +272,7 @@ def test_a_protection_from_a_file(tacit: Tacit, tmp_path: Path) -> None:
     assert other["settings"]["protect"] == {"name": "ckks"}
 
 
-def test_noise_from_a_file_is_refused_for_a_method_that_solves_a_system(tacit: Tacit, tmp_path: Path) -> None:
+def test_noise_from_a_file_is_refused_where_it_hides_one_of_few_clients(tacit: Tacit, tmp_path: Path) -> None:
     """Flags reach it nonetheless: ``--clip`` is a switch of others and a number here."""
     (tmp_path / "f.toml").write_text(
         '[protect]\nname = "noised"\ninner = "masked"\ninner_options = {bits = 24}\n'
@@ -281,7 +281,7 @@ def test_noise_from_a_file_is_refused_for_a_method_that_solves_a_system(tacit: T
     for words in (("f.toml",), ("f.toml", "--clip", 2.5), ("--clip", 2, "f.toml"), ("--protect", "noised")):
         said = tacit("run", *FEW, *words, "--json", "-q")
         assert (said.code, said.json["error"]["type"]) == (2, "ConfigError")
-        assert "noised cannot protect fedheonn: terms needs 'gram' to about" in said.json["error"]["text"]
+        assert "noised cannot protect fedheonn: the noise that hides a client" in said.json["error"]["text"]
     for words, reason in (
         (("--clip", "0"), "clip is 0.0"),
         (("--clip", "wide"), "clip = 'wide'"),

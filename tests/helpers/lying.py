@@ -11,16 +11,15 @@ import numpy as np
 from tacit.core.exposure import COORDINATOR
 from tacit.core.message import Message
 from tacit.core.tags import FIELD, ask_context, tagged
-from tacit.crypto.channel import exchange_public, place
+from tacit.crypto.channel import place
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.crypto.masking import add_masks, sign_for
+from tacit.crypto.masking import add_masks, bind_seeds, sign_for
 from tacit.crypto.sharing import Share
 from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.masked.confirming import CONFIRM, unlock
 from tacit.protections.masked.wire import (
     Encoding,
     commit,
-    derive_mask_seeds,
     pack_flags,
     recover_secret,
 )
@@ -148,22 +147,19 @@ def open_victim(scene, lies, released, slot=1):
         ]
         return [Share(batch.holders[owner].index(name) + 1, released[name, owner]) for name in told]
 
-    expected = batch.seed_commitment(victim, slot)
-    seed = recover_secret(
-        shares(victim, False),
-        batch.threshold,
-        lambda found: commit("self", batch.run, victim, slot, found.reveal()) == expected,
-        victim,
-    )
-    masks = [(seed, -1)]
+    def recovered(owner, is_seed):
+        expected, purpose = batch.commitment(owner, slot, is_seed), "self" if is_seed else "key"
+        return recover_secret(
+            shares(owner, not is_seed),
+            batch.threshold,
+            lambda found: commit(purpose, batch.run, owner, slot, found.reveal()) == expected,
+            owner,
+        )
+
+    masks = [(recovered(victim, True), -1)]
     for partner in lies.partners:
-        public = batch.public_key(partner, slot)
-        key = recover_secret(
-            shares(partner, True), batch.threshold, lambda key, p=public: exchange_public(key) == p, partner
-        )
-        found = derive_mask_seeds(
-            key, {victim: batch.public_key(victim, slot)}, batch.run, call, slot, partner
-        )
-        masks.append((found[victim], -sign_for(victim, partner)))
+        given = batch.pair_seeds(partner, slot, recovered(partner, False), {victim})
+        masks += [(seed, -sign_for(victim, partner)) for seed in bind_seeds(given[victim], call)]
     add_masks(words, masks)
-    return encoding.code.decode(encoding.decode(words, 1))
+    values, _ = encoding.read_total(words, 1)
+    return encoding.code.decode(encoding.read_integers(values, 1))

@@ -208,8 +208,8 @@ FAULTS = [
     Fault(
         "protections",
         "protections/keys/proved_totals.py",
-        "return bound(run, what.contribution, number, str(summands), repr(layout.fields), schema, history)",
-        "return bound(run, number, str(summands), repr(layout.fields), schema, history)",
+        "return bound(run, what.contribution, number, str(summands), repr(layout.fields), *agreed)",
+        "return bound(run, number, str(summands), repr(layout.fields), *agreed)",
         "tags not bound to the name of the contribution",
     ),
     Fault(
@@ -236,9 +236,9 @@ FAULTS = [
     Fault(
         "protections",
         "protections/masked/confirming.py",
-        'blake2b(slot.to_bytes(8, "little") + way + text,',
-        "blake2b(way + text,",
-        "confirmations not bound to their sum",
+        "mine, theirs = (first, second) if own < name else (second, first)",
+        "mine = theirs = first",
+        "one confirmation for both ways: a client's own opens its lock",
     ),
     Fault(
         "protections",
@@ -278,9 +278,23 @@ FAULTS = [
     Fault(
         "protections",
         "protections/noised/client.py",
-        'self.party.charge(Charge("client", multiplier, 1.0, delta, 1, announced))',
+        "self.party.charge(Charge(self._settings.unit, multiplier, 1.0, delta, parts, announced))",
         "pass",
         "epsilon not charged",
+    ),
+    Fault(
+        "protections",
+        "protections/noised/grid.py",
+        " + rows * 1.5 * sqrt(values)",
+        "",
+        "a row's rounding counted as a client's",
+    ),
+    Fault(
+        "preparation",
+        "data/noisy_scale.py",
+        "np.clip((values - middle) / np.where(half > 0, half, np.inf), -1.0, 1.0)",
+        "(values - middle) / np.where(half > 0, half, np.inf)",
+        "values beyond their bounds not cut, so that noise does not hide them",
     ),
     Fault(
         "standing",

@@ -192,6 +192,9 @@ def test_a_client_contributes_nothing_before_cells_are_counted(coordinator_of):
     coordinator.enrol()
     with pytest.raises(QuorumError, match="'moments' is asked for before the federation has counted"):
         coordinator.components.preparation.train(coordinator)
+    coordinator.shared = coordinator.shared | {"min_count": 4}  # as if fewer had been agreed
+    with pytest.raises(QuorumError, match="'moments' is asked for before the federation has counted"):
+        coordinator.components.preparation.train(coordinator)
 
 
 def test_clients_that_join_later_are_counted_by_themselves():

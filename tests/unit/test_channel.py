@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from tacit.core.errors import ProtectionError
 from tacit.core.secret import Secret
+from tacit.crypto import channel
 from tacit.crypto.channel import (
-    _montgomery,
     checked_key,
     derive_key,
     identity_public,
-    identity_secrets,
     new_exchange,
     pair_key,
     place,
@@ -102,17 +101,34 @@ def test_two_seals_of_the_same_bytes_differ():
     assert seal(shared, b"x", WHERE) != seal(shared, b"x", WHERE)
 
 
-def test_identities_are_the_same_points_on_both_curves():
-    prime = 2**255 - 19
-    base = (4 * pow(5, -1, prime) % prime).to_bytes(32, "little")  # RFC 8032 has y = 4/5, RFC 7748 u = 9
-    assert [int.from_bytes(key, "little") for key in _montgomery([base, base])] == [9, 9]
-    ann, *others = (Secret(bytes([number]) * 32) for number in range(1, 8))
-    found = identity_secrets(ann, [identity_public(other) for other in others])
-    assert found == [identity_secrets(other, [identity_public(ann)])[0] for other in others]
-    assert len({*found}) == len(others)
-    for height in (1, 0, prime - 1):  # points of small order
-        with pytest.raises(ProtectionError, match="small order"):
-            identity_secrets(ann, [identity_public(others[0]), height.to_bytes(32, "little")])
+# RFC 8032, section 7.1, tests 1 and 3: seed, public key, message, signature.
+VECTORS = (
+    (
+        "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
+        "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",
+        "",
+        "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46b"
+        "d25bf5f0595bbe24655141438e7a100b",
+    ),
+    (
+        "c5aa8df43f9f837bedb7442f31dcb7b166d38535076f094b85ce3a2e0b4458f7",
+        "fc51cd8e6218a1a38da47ed00230f0580816ed13ba3303ac5deb911548908025",
+        "af82",
+        "6291d657deec24024827e69c3abe01a30ce548a284743a445e3680d7db5ac3ac18ff9b538d16f290ae67f760984dc659"
+        "4a7c15e9716ed28dc027beceea1ec40a",
+    ),
+)
+
+
+@pytest.mark.parametrize(("seed", "public", "message", "signature"), VECTORS)
+def test_signatures_are_those_of_rfc_8032(seed, public, message, signature, monkeypatch):
+    monkeypatch.setattr(channel, "bound", lambda *pieces: bytes.fromhex(message))
+    raw = bytes.fromhex(signature)
+    assert identity_public(Secret(bytes.fromhex(seed))).hex() == public
+    assert sign_key(Secret(bytes.fromhex(seed)), "", "", "", b"")[:64] == raw
+    assert checked_key(raw + b"key", bytes.fromhex(public), "", "", "") == b"key"
+    with pytest.raises(ProtectionError, match="not signed by its pinned identity"):
+        checked_key(raw[:-1] + b"\x00key", bytes.fromhex(public), "", "", "")
 
 
 @pytest.mark.parametrize("length", [0, 32, 64, 100])

@@ -6,8 +6,6 @@ import pytest
 
 from tacit.protections.masked.confirming import (
     CONFIRM,
-    confirm_key,
-    confirmation,
     confirmations,
     lock,
     unlock,
@@ -43,21 +41,23 @@ def test_it_opens_only_where_it_belongs():
 
 
 def test_two_clients_compute_the_same_confirmation_and_nobody_another():
-    key = confirm_key(bytes(32))
-    given = confirmation(key, 1, b"list", "ann", "bob")
-    assert given == confirmation(key, 1, b"list", "ann", "bob")
+    def given(link, slot, text, own, other):
+        pads = confirmations(link, slot, text, own, sorted([own, other]), {own, other})[0]
+        return pads[CONFIRM:] if own < other else pads[:CONFIRM]
+
+    found = given(bytes(32), 1, b"list", "ann", "bob")
+    assert found == given(bytes(32), 1, b"list", "ann", "bob")
     others = [(1, b"list", "bob", "ann"), (2, b"list", "ann", "bob"), (1, b"other", "ann", "bob")]
-    assert given not in {confirmation(key, *what) for what in others}
-    assert given != confirmation(confirm_key(bytes(31) + b"1"), 1, b"list", "ann", "bob")
-    assert key != bytes(32)
+    assert found not in {given(bytes(32), *what) for what in others}
+    assert found != given(bytes(31) + b"1", 1, b"list", "ann", "bob")
 
 
 def test_a_client_confirms_to_those_that_arrived_and_expects_it_of_all():
-    keys = {name: os.urandom(32) for name in HOLDERS if name != "bob"}
-    given, taken = confirmations(keys, 7, b"list", "bob", HOLDERS, {"ann", "bob", "eve"})
+    links = [os.urandom(32) for _ in range(4)]  # with all but bob
+    given, taken = confirmations(b"".join(links), 7, b"list", "bob", HOLDERS, {"ann", "bob", "eve"})
     none = bytes(CONFIRM)
     assert [pad == none for pad in pads_of(given).values()] == [False, True, False, True, True]
     assert [pad == none for pad in pads_of(taken).values()] == [False, True, False, False, False]
-    back = confirmations({"bob": keys["eve"]}, 7, b"list", "eve", ["bob", "eve"], {"bob", "eve"})
+    back = confirmations(links[1], 7, b"list", "eve", ["bob", "eve"], {"bob", "eve"})
     assert pads_of(back[0])[0] == pads_of(taken)[2]
     assert pads_of(back[1])[0] == pads_of(given)[2]

@@ -16,6 +16,7 @@ from tacit.data.preparation import Preparation
 from tacit.methods.base import Method
 from tacit.methods.fedheonn import FedHEONN
 from tacit.protections.plain import Plain
+from tacit.protections.secret_sharing.shares import Shares
 
 PLACES = ("coordinator", "clients")
 AS_THEY_ARE = Preparation(scale="none")
@@ -95,6 +96,19 @@ def walk_of(coordinator_of):
         return coordinator_of(Walk(), Plain(opens=opens), preparation=AS_THEY_ARE, **settings)
 
     return make
+
+
+def test_a_sum_that_starts_again_folds_what_is_visible_once(coordinator_of):
+    coordinator = coordinator_of(
+        Walk(), Shares(scheme="additive"), preparation=AS_THEY_ARE, quorum=0.5, min_clients=2
+    )
+    coordinator.enrol()
+    coordinator.protection.prepare(1)
+    losing(coordinator, "client-4", "client.contribute", {1})
+    total = coordinator.reveal(coordinator.components.method.pull)
+    waves = [step for step, _ in coordinator.link.transport.engine.calls if step == "client.contribute"]
+    assert len(waves) == 2
+    assert total["seen"][0] == total.contributors == 3
 
 
 class TestWhereTotalsOpen:

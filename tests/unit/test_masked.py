@@ -13,32 +13,27 @@ from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
-from tacit.crypto.channel import (
-    exchange_public,
-    identity_public,
-    identity_secrets,
-    new_exchange,
-    pair_keys,
-    place,
-    unseal,
-)
+from tacit.crypto.channel import SIGNATURE, new_exchange, sign_key, unseal
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.crypto.masking import add_masks, sign_for
+from tacit.crypto.masking import add_masks, bind_seeds, sign_for
 from tacit.crypto.sharing import Share
 from tacit.federation import Federation
-from tacit.protections.masked import Masked
+from tacit.protections.masked import Masked, dealing
 from tacit.protections.masked import keys as masked_keys
 from tacit.protections.masked.client import MaskedClient
 from tacit.protections.masked.coordinator import MaskedSum
+from tacit.protections.masked.dealing import Dealer
 from tacit.protections.masked.neighbours import assign_holders, is_plausible_draw
 from tacit.protections.masked.wire import (
+    OFFERED,
+    SIGNED_OFFER,
     Encoding,
-    derive_mask_seeds,
-    hash_pieces,
+    commit,
     pack_flags,
     recover_secret,
 )
 from tests.helpers.lying import forged, read_released
+from tests.helpers.masked_sums import assert_exact, rows_of, some
 
 OFFER, DEAL, CONTRIBUTE, UNMASK = (
     "protection.offer",
@@ -46,23 +41,6 @@ OFFER, DEAL, CONTRIBUTE, UNMASK = (
     "client.contribute",
     "protection.unmask",
 )
-
-
-def rows_of(clients, size=5):
-    rows = np.random.default_rng(clients).uniform(-1, 1, size=(clients, size))
-    return {f"client-{index + 1}": row for index, row in enumerate(rows)}
-
-
-def some(*numbers):
-    return {f"client-{number}" for number in numbers}
-
-
-def assert_exact(scene, total, without=()):
-    """The sum of what clients rounded to, to the last bit."""
-    rows = [row for name, row in scene.rows.items() if name not in without]
-    code = FixedPoint(np.ones(len(rows[0])), scene.protection.bits, len(scene.rows))
-    assert total.contributors == len(rows)
-    assert total["vector"].tobytes() == code.decode(sum(map(code.encode, rows))).tobytes()
 
 
 def reveal(scene):
@@ -164,7 +142,7 @@ class TestCosts:
     @pytest.mark.parametrize(("bits", "size"), [(16, 3), (24, 4), (25, 4), (26, 5), (32, 5), (50, 8)])
     def test_a_value_takes_as_few_bytes_as_its_sum_needs(self, bits, size):
         encoding = Encoding(FixedPoint(np.ones(100_000), bits, 100))
-        raw = encoding.write(encoding.encode(np.zeros(100_000)), "00" * 32, 1, bytes(32))
+        raw = encoding.write(encoding.write_words(np.zeros(100_000, np.int64)), "00" * 32, 1, bytes(32))
         assert 100_000 * size < len(raw) < 100_000 * size + 200
         assert encoding.kind.itemsize == (4 if size <= 4 else 8)
 
@@ -257,6 +235,10 @@ class Meddling(Masked):
 
 
 class MeddlingClient(MaskedClient):
+    def __init__(self, settings, party):
+        super().__init__(settings, party)
+        self.dealer = MeddlingDealer(settings, party)
+
     def _lock(self, released, *rest):
         where = self.settings.where
         given = bytes([released[0] ^ 1]) + released[1:] if where == "shares" else released
@@ -267,11 +249,13 @@ class MeddlingClient(MaskedClient):
             {"shares": Blob("share", bytes(len(reply["shares"].data)))} if where == "lock" else {}
         )
 
+
+class MeddlingDealer(Dealer):
     @step
     def deal(self, message):
         reply = super().deal(message)
         if self.settings.where == "deal":
-            return reply | {"commits": Blob("public", bytes(32))}
+            return reply | {"commits": Blob("public", bytes(64))}
         return reply
 
 
@@ -280,17 +264,15 @@ SECRETS = {}
 
 @pytest.fixture(autouse=True)
 def noted_secrets(monkeypatch):
-    """Note each client's key and seed of each sum as it uses them: tests must know what may not be found."""
+    """Note each client's key and seed of each sum as it draws them: tests must know what may not be found."""
     SECRETS.clear()
-    real = MaskedClient.protect
 
-    def protect(self, ticket, vector, layout):
-        party = self.party
-        if (own := f"mask/own/{ticket['slot']}") in party.vault:
-            SECRETS[ticket["slot"], party.id] = party.vault[own].reveal()
-        return real(self, ticket, vector, layout)
+    def noting(purpose, run, owner, slot, secret):
+        if slot:
+            SECRETS[slot, owner] = SECRETS.get((slot, owner), b"") + secret
+        return commit(purpose, run, owner, slot, secret)
 
-    monkeypatch.setattr(MaskedClient, "protect", protect)
+    monkeypatch.setattr(dealing, "commit", noting)
 
 
 def stripped(scene, slot, owner, upload, key, seed=None):
@@ -301,17 +283,15 @@ def stripped(scene, slot, owner, upload, key, seed=None):
     )
     words, call = encoding.read(upload, batch.run, slot)
     masks = [] if seed is None else [(Secret(seed), -1)]
-    for name in batch.neighbours(owner):
-        public = batch.public_key(name, slot)
-        found = derive_mask_seeds(Secret(key), {name: public}, batch.run, call, slot, owner)[name]
-        masks.append((found, -sign_for(owner, name)))
+    for name, given in batch.pair_seeds(owner, slot, Secret(key), {*scene.rows}).items():
+        masks += [(found, -sign_for(owner, name)) for found in bind_seeds(given, call)]
     add_masks(words, masks)
     spare = np.uint64(24)
     return (words[:-1] << spare).view(np.int64) >> np.int64(spare)
 
 
 def key_in_transcript(scene, owner):
-    """Private key of a client that vanished, from what its neighbours gave in the last sum."""
+    """Key of a client that vanished, from what its neighbours gave in the last sum."""
     batch = scene.coordinator.protection.batch
     slot = batch.first + batch.used - 1
     shares = [
@@ -319,8 +299,12 @@ def key_in_transcript(scene, owner):
         for (party, name), row in read_released(scene, slot).items()
         if name == owner != party
     ]
-    public = batch.public_key(owner, slot)
-    return recover_secret(shares, batch.threshold, lambda key: exchange_public(key) == public, owner).reveal()
+    expected = batch.commitment(owner, slot, is_seed=False)
+
+    def is_right(key):
+        return commit("key", batch.run, owner, slot, key.reveal()) == expected
+
+    return recover_secret(shares, batch.threshold, is_right, owner).reveal()
 
 
 class TestSecrets:
@@ -386,7 +370,7 @@ class TestSecrets:
         scene.total(some(2))
         for name in ("client-1", "client-3"):
             kept = {entry for entry in scene.site(name).vault if entry.startswith("mask/")}
-            assert kept == {"mask/number", "mask/own/2", "mask/held/2", "mask/confirm"}
+            assert kept == {"mask/number", "mask/own/2", "mask/held/2", "mask/links"}
         scene.total()
         for name in scene.rows:
             assert {entry for entry in scene.site(name).vault if entry.startswith("mask/")} == {"mask/number"}
@@ -465,10 +449,10 @@ class TestRefusals:
         scene = scene_of(Masked(), rows_of(3)).begin()
         job = {"client-1": {"names": b"client-2\nclient-3", "offers": b""}}
         with pytest.raises(QuorumError, match="deals them once"):
-            list(scene.coordinator.ask(MaskedClient.deal, None, job))
+            list(scene.coordinator.ask(Dealer.deal, None, job))
         common = {"first": 1, "sums": 1, "clients": 3, "root": bytes(32)}
         with pytest.raises(QuorumError, match="prepared before"):
-            list(scene.coordinator.ask(MaskedClient.offer, common, None, ["client-1"]))
+            list(scene.coordinator.ask(Dealer.offer, common, None, ["client-1"]))
         scene.coordinator.protection.batch.count = 2  # as if masks could be used twice
         reveal(scene)
         scene.coordinator.protection.batch.used = 0
@@ -480,9 +464,16 @@ class TestRefusals:
         scene.coordinator.enrol()
         common = {"first": 1, "sums": 1, "clients": 3, "root": bytes(32)}
         with pytest.raises(QuorumError, match="agreed were at least 4"):
-            list(scene.coordinator.ask(MaskedClient.offer, common))
+            list(scene.coordinator.ask(Dealer.offer, common))
         scene.tap.recall = lambda name, party, call, job: (
-            forged(scene, party, call, job, names=b"client-2", offers=Message.decode(job)["offers"][:248])
+            forged(
+                scene,
+                party,
+                call,
+                job,
+                names=b"client-2",
+                offers=Message.decode(job)["offers"][:SIGNED_OFFER],
+            )
             if (name, party) == (DEAL, "client-1")
             else None
         )
@@ -522,52 +513,50 @@ class TestLies:
         assert_exact(scene, reveal(scene), () if where == UNMASK else some(2))
 
     @pytest.mark.parametrize("neighbours", [None, 2])
-    def test_a_swapped_public_key_is_refused(self, scene_of, neighbours):
+    @pytest.mark.parametrize("by", ["nobody", "coordinator", "another"])
+    def test_a_swapped_offer_is_refused(self, scene_of, neighbours, by):
+        """The coordinator shows client-1 a key of its own as that of a neighbour."""
         scene = scene_of(Masked(neighbours=neighbours), rows_of(5), quorum=0.5)
 
         def swap(name, party, call, job):
             if (name, party) != (DEAL, "client-1"):
                 return None
-            offers = Message.decode(job)["offers"]
-            return forged(scene, party, call, job, offers=offers[:-32] + bytes(31) + b"\x09")
+            asked = Message.decode(job)
+            owner, raw = asked["names"].decode().split("\n")[-1], asked["offers"]
+            offer = new_exchange()[1] + raw[-SIGNED_OFFER:][SIGNATURE + 32 :]
+            link = scene.coordinator.link
+            identity = link.identity if by == "coordinator" else scene.site("client-1").identity
+            signed = sign_key(identity, OFFERED, owner, link.manifest.digest, offer)
+            signed = raw[-SIGNED_OFFER:][:SIGNATURE] + offer if by == "nobody" else signed
+            return forged(scene, party, call, job, offers=raw[:-SIGNED_OFFER] + signed)
+
+        scene.tap.recall = swap
+        scene.begin()
+        assert "is not signed by its pinned identity" in scene.coordinator.failures["client-1"]
+        scene.tap.recall = lambda *ask: None
+        assert_exact(scene, reveal(scene), some(1))
+        assert_exact(scene, reveal(scene))
+
+    def test_two_that_were_shown_different_offers_cannot_seal_for_one_another(self, scene_of):
+        """A client that signs two offers, and a coordinator that shows one each: keys are bound to both."""
+        scene = scene_of(Masked(), rows_of(5), quorum=0.5)
+
+        def swap(name, party, call, job):
+            if (name, party) != (DEAL, "client-1"):
+                return None
+            raw, friend = Message.decode(job)["offers"], scene.site("client-5")
+            offer = raw[-SIGNED_OFFER:][SIGNATURE:]
+            other = offer[:96] + bytes(32) + offer[128:]  # another next commitment
+            signed = sign_key(
+                friend.identity, OFFERED, "client-5", scene.coordinator.link.manifest.digest, other
+            )
+            return forged(scene, party, call, job, offers=raw[:-SIGNED_OFFER] + signed)
 
         scene.tap.recall = swap
         scene.begin()
         scene.tap.recall = lambda *ask: None
-        assert reveal(scene).contributors == 3  # nor does the one whose key it was open shares of client-1
-        assert "do not open" in scene.coordinator.failures["client-1"]
-        assert_exact(scene, reveal(scene))
-
-    def test_whoever_swaps_an_exchange_key_reads_nothing(self, scene_of):
-        """The coordinator shows client-1 a key of its own as that of client-2, and keeps what it seals."""
-        scene = scene_of(Masked(), rows_of(3))
-        own, public = new_exchange()
-        shown = {}
-
-        def swap(name, party, call, job):
-            if name != DEAL or party != "client-1":
-                return None
-            offers = Message.decode(job)["offers"]
-            shown["offer"] = public + offers[32 : len(offers) // 2]
-            return forged(scene, party, call, job, offers=shown["offer"] + offers[len(offers) // 2 :])
-
-        scene.tap.recall = swap
-        scene.begin()
-        batch, first = scene.coordinator.protection.batch, replies(scene, OFFER)["client-1"]["offer"].data
-        both, where = (
-            hash_pieces(first, shown["offer"]),
-            place(batch.run, 1, "shares", "client-1", "client-2"),
-        )
-
-        def opened(known):
-            (key,) = pair_keys(own, [first[:32]], "shares", batch.run, [known + both])
-            return unseal(key, batch.sealed["client-2"]["client-1"], where)
-
-        pinned = [identity_public(scene.site("client-1").identity)]
-        for known in (b"", *identity_secrets(scene.coordinator.link.identity, pinned)):
-            with pytest.raises(ProtectionError):
-                opened(known)
-        assert opened(*identity_secrets(scene.site("client-2").identity, pinned))  # and only with that one
+        assert reveal(scene).contributors == 3
+        assert "client-5 dealt to client-1 do not open" in scene.coordinator.failures["client-1"]
 
     def test_relayed_shares_of_another_are_refused(self, scene_of):
         scene = scene_of(Masked(), rows_of(5), quorum=0.5).begin()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from itertools import combinations, permutations
 from math import comb, log2
 
 import numpy as np
@@ -10,14 +12,15 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from tacit.core.errors import ConfigError
 from tacit.core.secret import Secret
-from tacit.crypto.channel import new_exchange, pair_key
 from tacit.crypto.masking import (
     CHUNK,
     add_mask,
     add_masks,
+    advance_chains,
+    bind_seeds,
+    cover,
     expand,
     new_seed,
-    pair_seed,
     sign_for,
 )
 from tacit.crypto.neighbours import neighbours_for
@@ -31,8 +34,11 @@ SEED = Secret(bytes(range(32)))
 @pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
 @pytest.mark.parametrize("count", [0, 1, 5, CHUNK // 8 - 1, CHUNK // 4 + 3])
 def test_masks_are_the_key_stream_of_aes(dtype, count):
-    encryptor = Cipher(algorithms.AES(SEED.reveal()), modes.CTR(bytes(16))).encryptor()
-    stream = encryptor.update(bytes(count * np.dtype(dtype).itemsize))
+    size, stream = count * np.dtype(dtype).itemsize, b""
+    for number in range(-(-size // CHUNK)):  # GCM counts from 2 on, after the nonce
+        start = number.to_bytes(12, "little") + (2).to_bytes(4, "big")
+        encryptor = Cipher(algorithms.AES(SEED.reveal()), modes.CTR(start)).encryptor()
+        stream += encryptor.update(bytes(min(CHUNK, size - len(stream))))
     expected = np.frombuffer(stream, np.dtype(dtype).newbyteorder("<"))
     assert np.array_equal(expand(SEED, count, dtype), expected)
     vector = np.arange(count, dtype=dtype)
@@ -55,18 +61,23 @@ def test_masks_are_uniform_at_both_ends_of_a_word(dtype):
 def masked_sum(dtype, vanished=()):
     """Bonawitz's sum in one room: five clients, one key each, a self-mask each."""
     names = [f"client-{number}" for number in range(5)]
-    keys = {name: new_exchange() for name in names}
-    selves = {name: new_seed() for name in names}
-    shares = {name: share_vector(to_elements(keys[name][0].reveal()).reshape(-1), 5, 3) for name in names}
+    keys, selves = ({name: new_seed() for name in names} for _ in range(2))
+    links = {frozenset(pair): os.urandom(32) for pair in combinations(names, 2)}
+    shares = {name: share_vector(to_elements(keys[name].reveal()).reshape(-1), 5, 3) for name in names}
+    given = {pair: advance_chains(link)[1] for pair, link in links.items()}
+    deposits = {
+        (name, other): cover(keys[name], given[frozenset({name, other})])
+        for name, other in permutations(names, 2)
+    }
 
-    def seed(private, own, other):
-        return pair_seed(pair_key(private, keys[other][1], "mask", "run"), "run", 4, own, other)
+    def seed(own, other):
+        return bind_seeds(given[frozenset({own, other})], b"asked")[0]
 
     inputs = {name: np.arange(100_000, dtype=dtype) * (place + 1) for place, name in enumerate(names)}
     total = np.zeros(100_000, dtype)
     for own in names:
         vector = inputs[own].copy()
-        pairs = [(seed(keys[own][0], own, other), sign_for(own, other)) for other in names if other != own]
+        pairs = [(seed(own, other), sign_for(own, other)) for other in names if other != own]
         add_masks(vector, [(selves[own], 1), *pairs])
         assert (vector == inputs[own]).mean() < 0.001
         if own not in vanished:
@@ -74,8 +85,10 @@ def masked_sum(dtype, vanished=()):
     arrived = [name for name in names if name not in vanished]
     add_masks(total, [(selves[name], -1) for name in arrived])
     for gone in vanished:
-        private = recover_secret(shares[gone][2:], 3, keys[gone][0].__eq__, gone)
-        add_masks(total, [(seed(private, gone, other), sign_for(gone, other)) for other in arrived])
+        key = recover_secret(shares[gone][2:], 3, keys[gone].__eq__, gone)
+        for other in arrived:
+            (found,) = bind_seeds(cover(key, deposits[gone, other]), b"asked")
+            add_masks(total, [(found, sign_for(gone, other))])
     return total, sum(inputs[name] for name in arrived)
 
 
@@ -86,19 +99,18 @@ def test_pairwise_masks_cancel_and_the_vanished_are_made_up_for(dtype, vanished)
     assert np.array_equal(total, expected)
 
 
-def test_each_sum_run_and_pair_has_its_own_seed():
+def test_each_sum_pair_and_ask_has_its_own_seed_and_no_link_leads_back():
+    first = SEED.reveal() + bytes(32)  # with two neighbours
+    second, given = advance_chains(first)
+    third, later = advance_chains(second)
+    pieces = [raw[at : at + 32] for raw in (first, second, third, given, later) for at in (0, 32)]
+    assert len({*pieces}) == 10
+    assert advance_chains(first) == (second, given)
     seeds = [
-        pair_seed(SEED, *place)
-        for place in (
-            ("run", 1, "a", "b"),
-            ("run", 2, "a", "b"),
-            ("other", 1, "a", "b"),
-            ("run", 1, "a", "c"),
-            ("run", 1, "ab", ""),
-        )
+        seed for call in (b"asked", b"otherwise") for raw in (given, later) for seed in bind_seeds(raw, call)
     ]
-    assert len({seed.reveal() for seed in seeds}) == 5
-    assert pair_seed(SEED, "run", 1, "b", "a") == seeds[0]
+    assert len({seed.reveal() for seed in seeds} | {*pieces}) == 18
+    assert bind_seeds(given, b"asked") == seeds[:2]
 
 
 def test_what_cannot_be_masked_is_refused():
@@ -118,9 +130,8 @@ def test_what_cannot_be_masked_is_refused():
         expand(Secret(b"short"), 4)
     with pytest.raises(ConfigError, match="uint32 or uint64"):
         expand(SEED, 4, np.int64)
-    for paired in (lambda: sign_for("a", "a"), lambda: pair_seed(SEED, "run", 1, "a", "a")):
-        with pytest.raises(ConfigError, match="paired with itself"):
-            paired()
+    with pytest.raises(ConfigError, match="paired with itself"):
+        sign_for("a", "a")
 
 
 def drawn(names, count, rng):

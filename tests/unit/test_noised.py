@@ -17,6 +17,7 @@ from tacit.crypto.accounting import LARGE_ORDERS, ORDERS, sigma_for
 from tacit.data.preparation import Preparation
 from tacit.federation import Federation
 from tacit.methods.base import Method
+from tacit.methods.ensemble import FedHEONNEnsemble
 from tacit.methods.fedheonn import FedHEONN
 from tacit.protections.noised import Noised
 from tacit.protections.noised import client as module
@@ -318,10 +319,10 @@ class TestRefusals:
             ("sealed", "terms needs 'gram' to about 2^-40 of its bound, and noise of any epsilon"),
         ],
     )
-    def test_fedheonn_whose_terms_bear_no_noise(self, mode, said, chosen, table):
+    def test_an_ensemble_whose_terms_bear_no_noise(self, mode, said, chosen, table):
         federation = Federation.embedded(table, clients=4, test=None)
         with pytest.raises(ConfigError, match=re.escape(said)):
-            federation.train(FedHEONN(mode=mode), protect=Noised(**chosen))
+            federation.train(FedHEONNEnsemble(mode=mode), protect=Noised(**chosen))
 
     def test_a_layout_that_hid_its_clear_field(self, coordinator_of):
         class Sly(Method):

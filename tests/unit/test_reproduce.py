@@ -8,10 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from tacit.core.errors import ConfigError, UnavailableError
-from tacit.reproduce import harness
+from tacit.reproduce import harness, noise
 from tacit.reproduce.fedheonn import experiments
 from tacit.reproduce.fedheonn_runs import Data, formula_rounds, measured_rounds, quasi_newton, trained
 from tacit.reproduce.harness import Cell, Experiment, papers, reproduce_papers
@@ -197,3 +198,24 @@ def test_weights_of_clients(tmp_path: Path) -> None:
         skewed, even = shares[:6], shares[6:]
         assert all(sign * (one - other) > 0 for one in even for other in skewed)
     assert "figure 1" in Path(table["html"]).read_text() and "figure 2" in Path(table["html"]).read_text()
+
+
+class TestNoise:
+    @pytest.mark.slow
+    @pytest.mark.parametrize("data", ["dry_bean", "skin_segmentation"])
+    def test_at_an_epsilon_of_one_it_is_within_three_points_of_no_noise(self, data: str) -> None:
+        try:
+            plain = [noise.accuracy(data, 20, "row", None, seed) for seed in range(5)]
+        except (ConfigError, UnavailableError):
+            pytest.skip(f"{data} is not on this machine")
+        private = [noise.accuracy(data, 20, "row", 1.0, seed) for seed in range(5)]
+        assert np.mean(plain) - np.mean(private) < 3.0
+
+    def test_the_table_has_a_cell_for_every_epsilon(self) -> None:
+        rows, clients = noise.experiments()
+        found = {(cell.settings["data"], cell.settings["epsilon"]): cell for cell in rows.cells}
+        assert {epsilon for _, epsilon in found} == {"no noise", *noise.EPSILONS}
+        assert found["dry_bean", 1.0].expected == (pytest.approx(87.43), 100.0)
+        assert found["dry_bean", 2.0].expected is None
+        assert all(cell.slow for cell in clients.cells)
+        assert noise.accuracy("digits", 4, "row", 1e6, 0) > noise.accuracy("digits", 4, "row", None, 0) - 3.0

@@ -773,27 +773,27 @@ def own_exchange(scene):
 
 
 class TestDishonestCoordinator:
-    def test_the_ring_is_closed_too_early(self, scene_of):
-        scene = made(scene_of, Ring(key_bits=2048), min_clients=3)
+    def hop(self, scene, before, own, after, running=None):
+        """Have a client take its turn between two others."""
         directory = scene.coordinator.protection.channels.directory
-        there = {"next": "client-2", "next_exchange": directory["client-2"]}
-        first, _ = asked(scene, "client-1", there, hop_common(scene))
-        back = {
-            "incoming": first["hop"],
-            "previous": "client-1",
-            "previous_exchange": directory["client-1"],
-            "next": "client-1",
-            "next_exchange": directory["client-1"],
-        }
-        second, _ = asked(scene, "client-2", back, hop_common(scene))
-        ticket = {
-            "incoming": second["hop"],
-            "previous": "client-2",
-            "previous_exchange": directory["client-2"],
-        }
+        ticket = {"next": after, "next_exchange": directory[after]}
+        if running is not None:
+            ticket |= {"incoming": running["hop"], **self.came_from(scene, before)}
+        return asked(scene, own, ticket, hop_common(scene))
+
+    def came_from(self, scene, before):
+        exchange = scene.coordinator.protection.channels.directory[before]
+        return {"previous": before, "previous_exchange": exchange}
+
+    def test_the_ring_is_closed_too_early(self, scene_of):
+        scene = made(scene_of, Ring(key_bits=2048), min_clients=4)
+        first, _ = self.hop(scene, "", "client-1", "client-2")
+        second, _ = self.hop(scene, "client-1", "client-2", "client-3", first)
+        third, _ = self.hop(scene, "client-2", "client-3", "client-1", second)
+        ticket = {"incoming": third["hop"], **self.came_from(scene, "client-3")}
         reply, failure = handed_over(scene, "client-1", ticket)
         assert reply is None
-        assert "OpeningError: running sum of 2 contributions, agreed were at least 3" in failure
+        assert "OpeningError: running sum of 3 contributions, agreed were at least 4" in failure
         reply, failure = handed_over(scene, "client-2", ticket)
         assert reply is None
         assert "client-2 did not begin lap 1 of sum 1" in failure
@@ -812,6 +812,8 @@ class TestDishonestCoordinator:
             "incoming": sealed_by_coordinator(scene, "client-2"),
             "previous": "coordinator",
             "previous_exchange": own_exchange(scene),
+            "next": "client-3",
+            "next_exchange": scene.coordinator.protection.channels.directory["client-3"],
         }
         reply, failure = asked(scene, "client-2", ticket, hop_common(scene))
         assert reply is None
@@ -829,25 +831,19 @@ class TestDishonestCoordinator:
     def test_it_sends_the_ring_back_and_forth(self, scene_of):
         """Two clients that count as four would tell each other's vectors."""
         scene = made(scene_of, Ring(key_bits=2048), min_clients=3)
-        directory = scene.coordinator.protection.channels.directory
-        there = {"next": "client-2", "next_exchange": directory["client-2"]}
-        first, _ = asked(scene, "client-1", there, hop_common(scene))
-        back = {
-            "incoming": first["hop"],
-            "previous": "client-1",
-            "previous_exchange": directory["client-1"],
-            "next": "client-1",
-            "next_exchange": directory["client-1"],
-        }
-        second, _ = asked(scene, "client-2", back, hop_common(scene))
-        third = {
-            "incoming": second["hop"],
-            "previous": "client-2",
-            "previous_exchange": directory["client-2"],
-        }
-        reply, failure = asked(scene, "client-1", third, hop_common(scene))
+        first, _ = self.hop(scene, "", "client-1", "client-2")
+        reply, failure = self.hop(scene, "client-1", "client-2", "client-1", first)
         assert reply is None
-        assert "took its turn in lap 1 of sum 1 already" in failure
+        assert "client-2 was told that client-1 is before and after it" in failure
+
+    def test_it_sends_the_ring_to_a_client_again(self, scene_of):
+        scene = made(scene_of, Ring(key_bits=2048), min_clients=3)
+        first, _ = self.hop(scene, "", "client-1", "client-2")
+        second, _ = self.hop(scene, "client-1", "client-2", "client-3", first)
+        third, _ = self.hop(scene, "client-2", "client-3", "client-1", second)
+        reply, failure = self.hop(scene, "client-3", "client-1", "client-2", third)
+        assert reply is None
+        assert "client-1 took its turn in lap 1 of sum 1 already" in failure
 
     def test_an_old_hop_does_not_open_in_another_lap_or_sum(self, scene_of):
         scene = made(scene_of, Ring(key_bits=2048))
@@ -859,6 +855,8 @@ class TestDishonestCoordinator:
             "incoming": first["hop"],
             "previous": "client-1",
             "previous_exchange": directory["client-1"],
+            "next": "client-3",
+            "next_exchange": directory["client-3"],
         }
         for number, lap in ((1, 2), (2, 1)):
             reply, failure = asked(scene, "client-2", ticket, hop_common(scene, lap), number)

@@ -71,7 +71,8 @@ def lines(promises: Mapping[str, Any]) -> list[tuple[str, str]]:
     holds = [(f"held by {who.replace('-', ' ')}", what) for who, what in promises["keys"].items()]
     sees = [(f"{who.replace('-', ' ')} sees", what) for who, what in promises["sees"].items()]
     precision = promises["precision"]
-    noise = f"about {precision:.1f} × clip in each value if a run has one sum; more with more"
+    hidden = "clip (with unit row: what one row may bring)"
+    noise = f"about {precision:.1f} × {hidden} in each value if a run has one sum; more with more"
     error = f"{precision:.1e} of bound × clients" if precision else "none but float rounding"
     return [
         ("totals open at", "the coordinator" if promises["opens"] == "coordinator" else "the clients"),

@@ -105,10 +105,6 @@ def keep_roll(state: MutableMapping[str, Any], message: Mapping[str, Any]) -> No
         state[name] = raw
 
 
-def _names_of(roll: Mapping[str, bytes], cache: dict[Any, Any]) -> tuple[str, ...]:
-    return recent(cache, "roll", tuple(roll.items()), lambda: read_roll(roll))
-
-
 def _place(name: str) -> int:
     try:
         return int(name[len(ROLL) :])
@@ -184,7 +180,7 @@ def read_claim(known: Mapping[str, Any], entry: Mapping[str, Any], cache: dict[A
     source = (*roll.items(), bits)
 
     def make() -> tuple[tuple[str, ...], NDArray[np.uint64]]:
-        names = _names_of(roll, cache)
+        names = recent(cache, "roll", tuple(roll.items()), lambda: read_roll(roll))
         marks = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")
         if len(marks) > (len(names) + 7) // 8 * 8 or marks[len(names) :].any():
             raise OpeningError(f"a total over clients of whom only {len(names)} are known by name")

@@ -263,10 +263,10 @@ def open_entry(
     opened = opener.open({**total, "claim": claim} if claim else total, layout)
     # No tag covers what travels in the clear: a sum must not be replaced by it.
     beside = {f.name: entry[f"clear/{f.name}"] for f in layout.clear if f"clear/{f.name}" in entry}
-    fields = {**layout.unpack(opened), **beside}
-    error = components.protection.error(layout, contributors, total)
-    exact = components.protection.promises.precision == 0
-    return Total(fields, contributors, error, claim is None and bool(total.get("multiplied")), exact)
+    fields = layout.unpack(opened) | beside
+    protection, noise = components.protection, opener.measure_noise(total, layout, contributors)
+    error, exact = protection.error(layout, contributors, total), protection.promises.precision == 0
+    return Total(fields, contributors, error, claim is None and bool(total.get("multiplied")), exact, noise)
 
 
 def layout_of(part: object, contribution: str, schema: Any, cache: dict[Any, Any] | None = None) -> Layout:

@@ -63,6 +63,10 @@ class Field:
 class Layout:
     """The fields of a contribution in order.
 
+    ``row_norm`` is the longest L2 norm of what one row brings to the vector, where the contribution is a sum
+    over rows that are bounded so; None if it is not known. ``parts`` is how many equal parts of a run's
+    privacy budget the sum takes, if noise is added to it.
+
     Examples
     --------
     >>> layout = Layout(Field("gram", (2, 2), bound=1.0), Field("count", ()))
@@ -75,7 +79,9 @@ class Layout:
     tacit.core.errors.DataError: 'gram' exceeds its bound of 1: scale it, or declare a wider one (largest...
     """
 
-    def __init__(self, *fields: Field) -> None:
+    def __init__(self, *fields: Field, row_norm: float | None = None, parts: int = 1) -> None:
+        self.row_norm = row_norm
+        self.parts = parts
         self.fields = tuple(field for field in fields if not field.clear)
         self.clear = tuple(field for field in fields if field.clear)
         if any(field.shape is None for field in self.fields):

@@ -49,6 +49,14 @@ class Method(Component):
         """Whether sums over parts of each client's rows open by themselves."""
         return False
 
+    # Names of the contributions that it forms where noise is added to sums; None: all of them.
+    noisy_contributions: ClassVar[tuple[str, ...] | None] = None
+
+    @property
+    def budget_parts(self) -> int:
+        """How many equal parts of a privacy budget :meth:`train` takes; by default one for each sum."""
+        return self.sums
+
     @property
     def standing(self) -> tuple[str, str] | None:
         """Names of contribution and apply if it learns from one sum, which may grow and shrink later."""
@@ -61,6 +69,14 @@ class Method(Component):
     def check(self, schema: Any) -> None:
         """Refuse a schema that this method cannot learn."""
         self.check_task(schema.task)
+
+    def find_hopeless(self, schema: Any, clients: float, noise: float) -> str | None:
+        """Return why nothing can be learnt from sums with noise, if that is known beforehand.
+
+        ``clients`` bring at most 1 each, or any amount if single rows are hidden (infinite); ``noise`` is the
+        deviation in a sum that takes one part of the budget.
+        """
+        return None
 
     def check_task(self, task: str) -> None:
         """Refuse a task that this method cannot learn."""

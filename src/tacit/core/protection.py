@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tacit.core.pending_sum import PendingSum
 
 Vector = NDArray[np.float64]
+NoiseUnit = Literal["client", "row"]
 FINE = 2.0**-40  # of its bound: how exact a total of a fine field is, with any protection
 
 
@@ -68,6 +69,11 @@ class Protection(Component):
         @property
         def opens(self) -> Place:
             """Where totals open: fixed by the protection, or one of its settings."""
+
+    @property
+    def noise_unit(self) -> NoiseUnit | None:
+        """Whose presence noise hides in every total: a single row's or a client's; None without noise."""
+        return None
 
     @property
     def rotates_keys(self) -> bool:
@@ -172,6 +178,10 @@ class CoordinatorHalf:
         """Open a protected total; only meaningful digits leave."""
         raise TypeError(f"{type(self).__name__} does not open totals at the coordinator")
 
+    def measure_noise(self, total: Mapping[str, Any], layout: Layout, contributions: int) -> float:
+        """Return the standard deviation of the noise in each value of a total that was opened."""
+        return 0.0
+
     def discard_unused_keys(self) -> None:
         """Forget what was prepared for sums that never came: the run is over."""
 
@@ -244,6 +254,10 @@ class ClientHalf:
         Where the protection ``proves`` totals of this layout, ``claim`` in it says what it is the sum of.
         """
         raise TypeError(f"{type(self).__name__} does not open totals at the clients")
+
+    def measure_noise(self, total: Mapping[str, Any], layout: Layout, contributions: int) -> float:
+        """Return the standard deviation of the noise in each value of a total that was opened."""
+        return 0.0
 
     def conceal(self, digest: str) -> str:
         """Return what the coordinator is told in place of a replica's digest, the same by all clients."""

@@ -58,6 +58,9 @@ class DataPreparation(Protocol):
     def sums(self) -> int:
         """How many sums :meth:`train` forms."""
 
+    def count_sums(self, method: Any, protection: Protection) -> int:
+        """Return how many sums :meth:`train` forms for a method under a protection."""
+
     def is_needless_for(self, method: Any) -> bool:
         """Return whether nothing has to be agreed for a method."""
 

@@ -44,7 +44,7 @@ class Total(dict[str, Any]):
 
     ``error`` is the typical error of a summed value as a share of its bound; ``multiplied`` says that the
     coordinator has multiplied the encrypted total by the matrix that the method gave it, ``exact`` that
-    nothing but floating point has rounded it.
+    nothing but floating point has rounded it. ``noise`` is the standard deviation of the noise in each value.
     """
 
     def __init__(
@@ -54,9 +54,11 @@ class Total(dict[str, Any]):
         error: float = 0.0,
         multiplied: bool = False,
         exact: bool = False,
+        noise: float = 0.0,
     ) -> None:
         super().__init__(fields)
         self.contributors = contributors
         self.error = error
         self.multiplied = multiplied
         self.exact = exact
+        self.noise = noise

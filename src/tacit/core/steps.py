@@ -165,7 +165,9 @@ def _run_step(
 
 def _bind_asked(party: Party, job: Mapping[str, Any], own_fields: Collection[str]) -> bytes:
     """Return the digest of all that this party is told but for its own: a model may also come in its job."""
-    told = {name: value for name, value in job.items() if name not in OWN_FIELDS and name not in own_fields}
+    # Totals that a client missed are its own, too: tags are bound to all that it has opened.
+    own = {name for name in job if name in OWN_FIELDS or name in own_fields or name.startswith("log/")}
+    told = {name: value for name, value in job.items() if name not in own}
     return hashlib.sha256(party.asked + Message({**told, "schema": party.state["schema"]}).encode()).digest()
 
 

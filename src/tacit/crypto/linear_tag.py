@@ -40,7 +40,7 @@ from tacit.crypto.masking import expand
 
 VALUE_BITS = 60  # of a tagged integer, its sign apart: what differs, differs modulo p
 FORGERY_BITS = 60  # a forgery passes with at most 2 to the minus this
-TAG_BYTES = 8
+TAG_BITS, TAG_BYTES = 61, 8
 LABEL_BYTES = 16
 
 Blocks = NDArray[np.uint32]  # pads: 128 bits each, as four words
@@ -157,16 +157,22 @@ class TagKey:
         return hmac.digest(self._derive("fingerprint", place), integers.tobytes(), "sha256")
 
     def pads(self, place: bytes, labels: bytes) -> Blocks:
-        """Return the pads of many labels, given by their digests: AES of these under the place's key."""
-        aes = algorithms.AES(self._derive("pads", place))
-        # Blocks are digests, each of which occurs once: a pseudorandom function, not encryption of a text.
-        blocks = Cipher(aes, modes.ECB()).encryptor().update(labels)
-        return np.frombuffer(blocks, "<u4").reshape(-1, 4)
+        """Return the pads of many labels, given by their digests."""
+        return label_blocks(self._derive("pads", place), labels)
 
 
 def label_digests(labels: Iterable[bytes]) -> bytes:
     """Return what stands for labels when pads are made: a digest of each, one after the other."""
     return b"".join([hashlib.sha256(label).digest()[:LABEL_BYTES] for label in labels])
+
+
+def label_blocks(key: bytes, labels: bytes) -> Blocks:
+    """Return 128 bits for each of many labels, given by their digests: AES of these under the key.
+
+    Each digest occurs once: this is a pseudorandom function, not the encryption of a text.
+    """
+    blocks = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(labels)
+    return np.frombuffer(blocks, "<u4").reshape(-1, 4)
 
 
 def add_pads(pads: Blocks, counts: NDArray[np.uint64] | None = None, modulus: int = PRIME) -> int:

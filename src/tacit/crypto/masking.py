@@ -9,33 +9,35 @@ s_uv; if it arrived, shares of its self-mask b_u; never both, or x_u lies open.
 
 **Which key is shared.** Bonawitz et al. share the private key from which all s_uv follow. If that key
 served several sums, recovering it for a client that vanishes in sum 9 would unmask the same client in
-sums 1 to 8, whose self-masks were opened long ago. A ratchet of symmetric keys does not help, because
-what is revealed must give all pair seeds of *one* sum and those of no other, earlier or later. So every
-sum has **its own X25519 pair** (:func:`tacit.crypto.channel.new_exchange`): the private half is shared by
-Shamir, lives for that sum and is then forgotten; the public half of the next sum may ride on the last
-reply of this one. It costs 32 bytes per sum, and per neighbour about 80 µs. On top of that
-:func:`pair_seed` binds run, sum and both names, so that no seed is ever used for two vectors: only
-because of that may the PRG, AES-256 in counter mode keyed by the seed, start at counter zero.
+sums 1 to 8, whose self-masks were opened long ago. What is revealed must give all pair seeds of *one* sum
+and those of no other. So two neighbours agree once, by X25519, on a *chain* of keys
+(:func:`advance_chains`): each step gives the seed of one sum and the next link, from which no earlier one
+follows. And for each sum a client draws a key of its own, deposits its pair seeds with the coordinator,
+encrypted under that key (:func:`cover`), and shares the key by Shamir. A key that is recovered opens the
+deposit of its sum, and no other. Seeds are then bound to what was asked (:func:`bind_seeds`), and no seed is
+ever used for two vectors: only because of that may the PRG start at zero. It is AES-256 in the counter mode
+of GCM, keyed by the seed: the encryption of zeros, a stretch of them for each nonce 0, 1, 2, …, without the
+tag.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import DTypeLike, NDArray
 
 from tacit.core.errors import ConfigError
 from tacit.core.secret import Secret
-from tacit.crypto.channel import bound, derive_key
 
 SEED = 32
 CHUNK = 1 << 16  # bytes of mask at a time: mask, zeros and the stretch of the vector stay in the L2 cache
 _ZEROS = bytes(CHUNK)
-_FROM_ZERO = modes.CTR(bytes(16))
+_NONCE = 12
 _WORDS = (np.dtype(np.uint32), np.dtype(np.uint64))
 
 Words = NDArray[Any]
@@ -46,22 +48,38 @@ def new_seed() -> Secret:
     return Secret(os.urandom(SEED))
 
 
-def pair_seed(shared: Secret, run: str, number: int, one: str, other: str) -> Secret:
-    """Derive the seed of the mask between two clients in one sum; both derive the same, in either order.
+def advance_chains(links: bytes) -> tuple[bytes, bytes]:
+    """Return the next links of chains, one of each neighbour, and what this step of them gives.
 
-    ``shared`` is what the two clients' keys *of this sum* give by X25519 (see the module's first lines).
+    A link and what it gives follow from the link before, and nothing leads back.
 
-    >>> key = Secret(bytes(32))
-    >>> pair_seed(key, "run", 1, "ann", "bob") == pair_seed(key, "run", 1, "bob", "ann")
-    True
-    >>> pair_seed(key, "run", 1, "ann", "bob") == pair_seed(key, "run", 2, "ann", "bob")
-    False
+    >>> links, given = advance_chains(bytes(2 * SEED))
+    >>> len(links), len(given), links[:SEED] == given[:SEED]
+    (64, 64, False)
     """
-    if one == other:
-        raise ConfigError(f"'{one}' was paired with itself: a pair mask is between two clients")
-    low, high = sorted((one, other))
-    info = bound("mask", run, str(number), low, high)
-    return Secret(derive_key(shared.reveal(), info))
+    found = [
+        blake2b(b"", key=links[at : at + SEED], digest_size=2 * SEED, person=b"tacit chain").digest()
+        for at in range(0, len(links), SEED)
+    ]
+    return b"".join([pair[:SEED] for pair in found]), b"".join([pair[SEED:] for pair in found])
+
+
+def bind_seeds(given: bytes, call: bytes) -> list[Secret]:
+    """Return the seeds of pair masks, bound to what was asked: whoever was told something else has others."""
+    return [
+        Secret(blake2b(call, key=given[at : at + SEED], digest_size=SEED, person=b"tacit mask").digest())
+        for at in range(0, len(given), SEED)
+    ]
+
+
+def cover(key: Secret, raw: bytes) -> bytes:
+    """Encrypt bytes under a key that serves for nothing else, or decrypt them again.
+
+    >>> key = new_seed()
+    >>> cover(key, cover(key, b"seeds"))
+    b'seeds'
+    """
+    return _cipher(key).encrypt(bytes(_NONCE), raw, None)[: len(raw)]
 
 
 def sign_for(own: str, other: str) -> int:
@@ -75,16 +93,16 @@ def expand(seed: Secret, count: int, dtype: DTypeLike = np.uint64) -> Words:
     """Expand a seed into uniform words, the same on every machine.
 
     >>> expand(Secret(bytes(32)), 2, np.uint32).tolist()
-    [2025887196, 2307473570]
+    [1027647438, 1852530765]
     """
     kind = np.dtype(dtype)
     if kind not in _WORDS:
         raise ConfigError(f"masks of {kind}: sums are modulo 2^32 or 2^64, use uint32 or uint64")
     words = np.empty(count, kind.newbyteorder("<"))
-    stream, raw = _stream(seed), words.view(np.uint8)
-    for start in range(0, len(raw), CHUNK):
-        piece = raw[start : start + CHUNK]
-        stream.update_into(_ZEROS[: len(piece)], piece.data)
+    cipher, step = _cipher(seed), CHUNK // kind.itemsize
+    for start in range(0, count, step):
+        part = words[start : start + step]
+        part[:] = np.frombuffer(_keystream(cipher, start // step, part.nbytes), part.dtype, len(part))
     return words.astype(kind, copy=False)
 
 
@@ -111,19 +129,22 @@ def add_masks(vector: Words, masks: Iterable[tuple[Secret, int]]) -> None:
     for seed, sign in masks:
         if sign not in (1, -1):
             raise ConfigError(f"sign is {sign}: a mask is added with 1 or subtracted with -1")
-        streams.append((_stream(seed), np.add if sign == 1 else np.subtract))
-    buffer = np.empty(CHUNK, np.uint8)
-    words = buffer.view(vector.dtype.newbyteorder("<"))
-    for start in range(0, len(vector), len(words)):
-        part = vector[start : start + len(words)]
-        zeros, mask = _ZEROS[: part.nbytes], words[: len(part)]
-        for stream, apply in streams:
-            stream.update_into(zeros, buffer.data)
-            apply(part, mask, out=part)
+        streams.append((_cipher(seed), np.add if sign == 1 else np.subtract))
+    kind, step = vector.dtype.newbyteorder("<"), CHUNK // vector.itemsize
+    for number, start in enumerate(range(0, len(vector), step)):
+        part = vector[start : start + step]
+        size, count = part.nbytes, len(part)
+        for cipher, apply in streams:
+            apply(part, np.frombuffer(_keystream(cipher, number, size), kind, count), out=part)
 
 
-def _stream(seed: Secret) -> CipherContext:
+def _cipher(seed: Secret) -> AESGCM:
     key = seed.reveal()
     if len(key) != SEED:
         raise ConfigError(f"a seed of {len(key)} bytes: masks are expanded from {SEED}")
-    return Cipher(algorithms.AES(key), _FROM_ZERO).encryptor()
+    return AESGCM(key)
+
+
+def _keystream(cipher: AESGCM, number: int, size: int) -> bytes:
+    """Return a stretch of the stream of a key, with the tag of GCM after it, which nobody needs."""
+    return cipher.encrypt(number.to_bytes(_NONCE, "little"), _ZEROS[:size], None)

@@ -10,6 +10,7 @@ some chances a uniform number is below. The latter two compare in floating point
 closer than any rounding error could be, go on in decimals of rising precision with further random bits:
 fast, and exact. Random words are AES-256-CTR under a fresh key of the operating system for every call; a
 generator is for tests and repeatable experiments, because whoever knows its seed can take the noise away.
+OpenDP's sampler takes 60 to 160 times as long on vectors (docs/noise.md).
 """
 
 from __future__ import annotations

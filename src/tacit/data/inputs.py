@@ -20,10 +20,11 @@ Matrix = NDArray[np.float64]
 class Inputs:
     """Turns a table into the matrix that a model learns from: encoded, filled and scaled.
 
-    Of ``values``, those in ``NAMES`` are used, as far as the federation agreed on them.
+    Of ``values``, those in ``NAMES`` are used, as far as the federation agreed on them. ``longest`` is the
+    norm to which rows are shortened, if they were so when the model learnt from them.
     """
 
-    NAMES = ("centre", "spread", "constant", "fill", "cells")
+    NAMES = ("centre", "spread", "constant", "fill", "cells", "longest")
 
     def __init__(self, schema: Schema, values: Mapping[str, Any]) -> None:
         self.schema = schema
@@ -34,6 +35,7 @@ class Inputs:
         features = self.schema.features
         for name, value in self.values.items():
             agreed = (features + 2 * len(self.schema.columns) * (name == "cells"),)
+            agreed = (1,) if name == "longest" else agreed
             if np.shape(value) != agreed:
                 raise DataError(f"'{name}' has shape {np.shape(value)}, the schema asks for {agreed}")
 
@@ -75,4 +77,17 @@ class Inputs:
             X /= np.append(np.ones(first), self.values["spread"])
             if self.values["constant"].any():
                 X[:, first:][:, self.values["constant"]] = 0.0
+        if "longest" in self.values:
+            X[:, first:] = shorten_rows(X[:, first:], float(self.values["longest"][0]))
         return X
+
+
+def shorten_rows(X: Matrix, longest: float) -> Matrix:
+    """Return the rows, those that are longer than ``longest`` shortened to it.
+
+    >>> shorten_rows(np.array([[3.0, 4.0], [0.3, 0.4]]), 1.0).round(9).tolist()
+    [[0.6, 0.8], [0.3, 0.4]]
+    """
+    with np.errstate(over="ignore"):  # a row of infinite length becomes one of zeros
+        lengths = np.linalg.norm(X, axis=1, keepdims=True)
+    return np.asarray(X / np.maximum(lengths / longest, 1.0))

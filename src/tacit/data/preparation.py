@@ -13,6 +13,8 @@ Treatment of the awkward cases, the same at every client:
   standard deviation is below a millionth of its root mean square, the limit of what Σx² can tell; with
   ``"minmax"`` when its extremes are the same or neighbours in float32;
 * a feature that nobody has a value for is all zeros.
+
+Where noise is added to sums, both are replaced by sums that bear it (:mod:`tacit.data.noisy_scale`).
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.protection import Protection
 from tacit.core.shared import Shared, Total
-from tacit.data import cells
+from tacit.data import cells, noisy_scale
 from tacit.data.agreement import Agreement, check_rows, introduce
 from tacit.data.extremes import DIGITS, image_of, value_of
 from tacit.data.inputs import Inputs
@@ -90,8 +92,21 @@ class Preparation(Component):
         """Return whether nothing has to be agreed: rows stay as they are, the method asks for no norms."""
         return self.scale == "none" and self.missing == "refuse" and not getattr(method, "needs_norms", True)
 
+    def count_sums(self, method: Any, protection: Protection) -> int:
+        """Return how many sums :meth:`train` forms for a method under a protection."""
+        if protection.adds_noise:
+            return 0 if self.scale == "none" else noisy_scale.SUMS
+        return 0 if self.is_needless_for(method) else self.sums
+
     def check_clients(self, protection: Protection, clients: int) -> None:
-        """Refuse min-max scaling of few clients under a protection that is to hide each."""
+        """Refuse what noise would spoil, and min-max scaling of few clients that are to be hidden each."""
+        unfit = self.scale == "minmax" or (self.scale == "none" and self.missing == "mean")
+        if protection.adds_noise and unfit:
+            raise ConfigError(
+                f"scale = '{self.scale}' with missing = '{self.missing}' needs extremes or means that have "
+                f"no bound, and {protection.name} cannot hide them: use scale = 'standard', or 'none' with "
+                "missing = 'refuse'"
+            )
         if self.scale == "minmax" and clients < LEAST_FOR_EXTREMES and not protection.promises.single:
             raise ConfigError(
                 f"scale = 'minmax' needs at least {LEAST_FOR_EXTREMES} clients under {protection.name}, "
@@ -135,8 +150,12 @@ class Preparation(Component):
 
     def train(self, coordinator: Coordinator) -> tuple[str, ...]:
         """Agree on scale and fill values; return the parties that took part."""
-        if self.is_needless_for(coordinator.components.method):
+        method, protection, _ = coordinator.components
+        if self.count_sums(method, protection) == 0:
             return coordinator.parties
+        if protection.adds_noise:
+            parties = coordinator.round(self.magnitudes, self.apply_magnitudes)
+            return coordinator.round(self.noisy_moments, self.apply_noisy_moments, parties)
         parties = coordinator.round(self.moments, self.apply_moments)
         if self.scale == "minmax":
             # Fewer may have come than were invited; a total over them must not open in the first place.
@@ -210,6 +229,28 @@ class Preparation(Component):
                 f"feature '{name}' has values so small that a protected sum has no digits for their squares "
                 f"(below {LEAST:g} in all): use larger units, or drop it"
             )
+
+    # -- scaling, where sums bear noise ------------------------------------------------------------
+
+    @contribution(lambda self, schema: noisy_scale.magnitude_layout(schema))
+    def magnitudes(self, party: Party, shared: Shared) -> dict[str, Any]:
+        """How many values of each column lie in each of some public intervals."""
+        return noisy_scale.count_magnitudes(party.data, shared)
+
+    @apply
+    def apply_magnitudes(self, total: Total, shared: Shared) -> Shared:
+        """Keep between which bounds most values of each column lie."""
+        return shared | noisy_scale.find_bounds(total, shared.schema)
+
+    @contribution(lambda self, schema: noisy_scale.moment_layout(schema))
+    def noisy_moments(self, party: Party, shared: Shared) -> dict[str, Any]:
+        """Compute n, Σu and Σu² of every column, u being its values between the bounds."""
+        return noisy_scale.compute_moments(party.data, shared)
+
+    @apply
+    def apply_noisy_moments(self, total: Total, shared: Shared) -> Shared:
+        """Derive mean and standard deviation of every column, as far as noise lets them be known."""
+        return shared | noisy_scale.find_scale(total, shared, fill=self.missing == "mean")
 
     @contribution(lambda self, schema: Layout(Field("reached", (2, schema.features, 15), bound=1.0)))
     def probe(self, party: Party, shared: Shared) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -131,8 +132,10 @@ def _check_enrolled(folder: SiteFolder, party: Party, message: Message, settings
     if party.state.get(SETTINGS) != _digest(settings):
         # They say which rows are kept aside: two sums over other rows would show the difference.
         raise ProtectionError(f"{folder.name} enrolled under other settings of this run: they were changed")
-    noiseless = message.get("component") == "preparation"
-    if folder.policy.limits_epsilon and noiseless and not manifest_of(party).experiment:
+    if not folder.policy.limits_epsilon or message.get("component") != "preparation":
+        return
+    manifest = manifest_of(party)
+    if not manifest.experiment and not isfinite(assemble(manifest).protection.own_epsilon):
         raise ProtectionError(f"{folder.name} limits epsilon: it contributes to no sum of the preparation")
 
 

@@ -42,7 +42,7 @@ def min_clients_of(protection: Protection, agreed: int | None = None) -> int:
 def min_count_of(protection: Protection, agreed: int | None = None) -> int:
     """Return the fewest rows of a class or category: as agreed, else 5.
 
-    1, which counts nothing, where nothing is hidden anyway, and where noise hides whole clients.
+    1, which counts nothing, where nothing is hidden anyway, and where noise hides clients or rows.
 
     >>> from tacit.protections import PROTECTIONS
     >>> min_count_of(PROTECTIONS.build("plain")), min_count_of(PROTECTIONS.build("bfv"))
@@ -51,7 +51,7 @@ def min_count_of(protection: Protection, agreed: int | None = None) -> int:
     if protection.adds_noise and agreed is not None and agreed > 1:
         raise ConfigError(
             f"min_count is {agreed}, but {protection.name} adds noise to every total, and counts with noise "
-            "cannot be compared with it: leave it out, the noise hides whole clients"
+            f"cannot be compared with it: leave it out, the noise hides every single {protection.noise_unit}"
         )
     least = agreed
     if least is None:
@@ -95,6 +95,15 @@ def warnings_for_pair(method: Method, protection: Protection) -> Sequence[str]:
         return ()
     sends = protection.opens == "coordinator" and method.learns_from_models
     return ((MODEL_SENT,) if sends else ()) + ((PARTS_SUMMED,) if method.divides_rows else ())
+
+
+def check_holdout(protection: Protection, holdout: bool) -> None:
+    """Refuse scores of rows kept aside where noise is to hide single rows: nothing bounds what one adds."""
+    if holdout and protection.noise_unit == "row":
+        raise ConfigError(
+            f"clients keep rows aside, and nothing bounds what one of them adds to their scores, so that "
+            f"{protection.name} cannot hide it: set holdout = 0, and test on rows that need no noise"
+        )
 
 
 def check_summands(protection: Protection, clients: int) -> None:

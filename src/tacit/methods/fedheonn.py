@@ -23,6 +23,8 @@ difference to w. Three modes say what travels, each an exchange of its own::
     sealed   XᵀFFX is a sum as well: its upper triangle and m are one vector through any protected sum
     robust   triangles of [FX | Fd̄] in the clear, for a coordinator that may see them: no digits are lost
 
+Where noise is added to sums, other ones travel (:mod:`tacit.methods.heonn.noisy`).
+
 A classifier's targets are 0.05 and 0.95. For the logistic function f' is the same at both, and for the
 linear one it is 1 everywhere: then one factor or Gram matrix serves all outputs.
 """
@@ -36,6 +38,7 @@ from typing import Any
 import numpy as np
 
 from tacit.core.coordinator import Coordinator
+from tacit.core.errors import ConfigError
 from tacit.core.layout import Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
@@ -44,6 +47,7 @@ from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
 from tacit.methods.heonn import unscaled
 from tacit.methods.heonn.exchange import Rows, has_constant_slope, invert_targets, with_bias
+from tacit.methods.heonn.noisy import group_rows
 from tacit.methods.heonn.selection import COMPARED
 from tacit.methods.heonn.settings import Settings
 from tacit.models.leastsquares import Matrix
@@ -78,6 +82,9 @@ class FedHEONN(Settings):
         Choose by cross-validation over so many folds; by default 2 with a random layer, else none.
     finalists : int
         Let the best of these decide by accuracy on the first fold: one more protected sum.
+    row_norm : float
+        Under noise, the longest norm of a prepared row; longer ones are shortened, and those to predict for,
+        too. The noise does not grow with it: what a row brings is divided by it.
 
     Examples
     --------
@@ -91,6 +98,7 @@ class FedHEONN(Settings):
     name = "fedheonn"
     closed_form = True
     default_protection = "bfv"  # of the ensemble and of standing federations, too
+    noisy_contributions = ("noisy_terms",)
     paper = (
         "Fontenla-Romero, Guijarro-Berdiñas, Hernández-Pereira and Pérez-Sánchez, FedHEONN: Federated and "
         "homomorphically encrypted learning method for one-layer neural networks, 2023"
@@ -109,6 +117,11 @@ class FedHEONN(Settings):
     def train(self, coordinator: Coordinator) -> None:
         """Form one sum, of every client's terms, and solve; another one if finalists are compared."""
         known: Mapping[str, Any] = coordinator.shared or {}
+        if coordinator.components.protection.adds_noise:
+            if "weights" in known:
+                raise ConfigError("under noise no sums are kept for others to add to: train all together")
+            coordinator.round(self.noisy_terms, self.solve_noisy)
+            return
         if coordinator.shared is not None and "norms" not in known and self.finds_scale_itself(coordinator):
             coordinator.round(self.raw_terms, self.solve_raw)
             if "weights" in coordinator.shared:
@@ -144,6 +157,16 @@ class FedHEONN(Settings):
         d_bar, _ = invert_targets(self.activation, party.data, shared.schema)
         return unscaled.terms(Inputs.of(shared).matrix(party.data, bias=True), d_bar)
 
+    def _noisy_layout(self, schema: Schema) -> Layout:
+        return self.noisy_sums.layout(schema, self.size(schema) - 1, self.count_grams(schema))
+
+    @contribution(_noisy_layout)
+    def noisy_terms(self, party: Party, shared: Shared) -> dict[str, Any]:
+        """Return the sums to which noise can be added: what each row brings is bounded."""
+        X, layer = Inputs.of(shared).matrix(party.data), self.layers(shared)[0]
+        groups = group_rows(party.data, shared)
+        return self.noisy_sums.terms(layer(X) if layer else X, groups, self.count_grams(shared.schema))
+
     @contribution(lambda self, schema: self.selection.trial_layout(schema))
     def trial(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return how often each finalist, learnt without the first fold, is right on this client's."""
@@ -176,6 +199,12 @@ class FedHEONN(Settings):
     def solve_raw(self, total: Total, shared: Shared) -> Shared:
         """Return scale and weights; nothing if digits are lacking, so that a scale is agreed first."""
         return unscaled.solve(total, shared, self.activation, self.exchange)
+
+    @apply
+    def solve_noisy(self, total: Total, shared: Shared) -> Shared:
+        """Return the weights from sums with noise; rows that are predicted for are shortened as well."""
+        longest = {} if self.hidden else {"longest": np.array([self.row_norm])}
+        return shared | self.noisy_sums.solve(total, shared) | longest
 
     @apply
     def choose(self, total: Total, shared: Shared) -> Shared:

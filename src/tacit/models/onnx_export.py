@@ -97,6 +97,10 @@ def _prepared(graph: _Graph, model: Predictor) -> str:
         X = graph.node("Sub", X, graph.constant(values["centre"][None]))
         X = graph.node("Div", X, graph.constant(values["spread"][None]))
         X = graph.node("Mul", X, graph.constant(np.where(values["constant"], 0.0, 1.0)[None]))
+    if "longest" in values:
+        squares = graph.node("ReduceSum", graph.node("Mul", X, X), graph.constant(np.array([1])), keepdims=1)
+        lengths = graph.node("Div", graph.node("Sqrt", squares), graph.constant(values["longest"][None]))
+        X = graph.node("Div", X, graph.node("Max", lengths, graph.constant(np.ones((1, 1)))))
     return X
 
 

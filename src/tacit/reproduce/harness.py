@@ -23,6 +23,7 @@ PAPERS = {
     "fedheonn-ensemble": "tacit.reproduce.ensemble",
     "fedheonn-hidden": "tacit.reproduce.hidden",
     "fedheonn-higgs": "tacit.reproduce.higgs",
+    "fedheonn-noise": "tacit.reproduce.noise",
 }
 
 

@@ -34,7 +34,7 @@ def invert_targets(activation: str, table: Table, schema: Schema) -> tuple[Matri
     if schema.task == "classification":
         # Only two values occur: look them up instead of computing a logarithm for each row and class.
         is_class = schema.labels(table)[:, None] == np.arange(schema.outputs)
-        (low, high), (low_slope, high_slope) = _invert_class_targets(activation)
+        (low, high), (low_slope, high_slope) = invert_class_targets(activation)
         return np.where(is_class, high, low), np.where(is_class, high_slope, low_slope)
     d = table.target
     if not np.all((d > f.low) & (d < f.high)):
@@ -46,7 +46,7 @@ def invert_targets(activation: str, table: Table, schema: Schema) -> tuple[Matri
 
 
 @cache
-def _invert_class_targets(activation: str) -> tuple[tuple[float, float], tuple[float, float]]:
+def invert_class_targets(activation: str) -> tuple[tuple[float, float], tuple[float, float]]:
     """Return f⁻¹ of a classifier's low and high target, and f' at both."""
     f, both = ACTIVATIONS[activation], np.array([LOW, HIGH])
     (low, high), (low_slope, high_slope) = f.inverse(both).tolist(), f.slope_at_target(both).tolist()
@@ -121,7 +121,7 @@ def _units_of(activation: str, classification: bool, constant: bool, squares: by
     lengths.flags.writeable = False
     if not classification:
         return Units(lengths, MAX_SLOPE[activation], None, constant)
-    inverses, slopes = _invert_class_targets(activation)
+    inverses, slopes = invert_class_targets(activation)
     largest = max(abs(slope * inverse) for slope, inverse in zip(slopes, inverses, strict=True))
     target_length = largest * float(np.sqrt(HEADROOM * max(float(norms[0]), 1.0)))
     return Units(lengths, max(slopes), target_length, constant)

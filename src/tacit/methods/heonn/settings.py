@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
+from math import inf, sqrt
 from typing import Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ from tacit.core.shared import Shared
 from tacit.data.schema import Schema
 from tacit.methods.base import Method
 from tacit.methods.heonn.exchange import Exchange, Units, has_constant_slope
+from tacit.methods.heonn.noisy import PARTS, NoisySums
 from tacit.methods.heonn.paper import Paper
 from tacit.methods.heonn.robust import Robust
 from tacit.methods.heonn.sealed import Sealed
@@ -39,6 +40,7 @@ class Settings(Method):
     lams: tuple[float, ...] = ()
     folds: int | None = None
     finalists: int = 0
+    row_norm: float = 2.0
 
     def __post_init__(self) -> None:
         for lam in (self.lam, *self.lams):
@@ -60,6 +62,7 @@ class Settings(Method):
             raise ConfigError("lams are to be chosen from by cross-validation: set folds to 3, say")
         if self.finalists < 0 or (self.finalists and not self.selection.folds):
             raise ConfigError(f"finalists is {self.finalists}: they come out of cross-validation, set folds")
+        NoisySums(self.lam, self.activation, self.row_norm)  # refuses a norm that is none
 
     @property
     def exchange(self) -> Exchange:
@@ -69,6 +72,20 @@ class Settings(Method):
         if self.mode == "robust":
             return Robust(self.lam)
         return Sealed(self.lam, self._tried_scales, self.selection)
+
+    @property
+    def noisy_sums(self) -> NoisySums:
+        """What travels where noise is added, and how it is solved; a random layer's values are at most 1."""
+        return NoisySums(self.lam, self.activation, sqrt(self.hidden) if self.hidden else self.row_norm)
+
+    def find_hopeless(self, schema: Schema, clients: float, noise: float) -> str | None:
+        """Refuse a regression that is not linear, and to hide one of few clients."""
+        return self.noisy_sums.find_hopeless(schema, clients, noise)
+
+    @property
+    def budget_parts(self) -> int:
+        """Most of a privacy budget: the preparation needs less."""
+        return PARTS
 
     @property
     def selection(self) -> Selection:
@@ -97,7 +114,14 @@ class Settings(Method):
         return None if self.exchange.clear_fields or self.finalists else ("terms", "solve")
 
     def incompatibility(self, protection: Protection) -> str | None:
-        """Refuse protections where triangles travel in the clear."""
+        """Refuse protections where triangles travel in the clear, and noise on all but one set of sums."""
+        if protection.adds_noise and self.mode != "sealed":
+            return f"mode '{self.mode}' shows factors or triangles without noise: set mode = 'sealed'"
+        if protection.adds_noise and self.selection.folds:
+            return (
+                "each fold would bear noise of its own, and the budget with it: set folds = 0; the penalty "
+                "follows from the noise"
+            )
         if self.mode != "robust" or protection.shows_contributions:
             return None
         return (

@@ -55,7 +55,7 @@ class ProvedTotals:
 
     def tag(self, ticket: Mapping[str, Any], layout: Layout, integers: Integers) -> Blob:
         """Return the tag of this client's vector, and refuse to tag another one for the same term."""
-        tag = self._tag(ticket, layout, {PRIME: integers})
+        tag = _write([self.tag_once(ticket["term"], layout, ticket["summands"], integers)])
         self._once(ticket["term"], tag.data, dict)
         return tag
 
@@ -72,39 +72,51 @@ class ProvedTotals:
         would let the coordinator add their difference to a total. Another vector is refused.
         """
         term: Term = ticket["term"]
-        key = self._key.cached("tags", TagKey)
         place = self._place(term, layout, ticket["summands"])
+        fingerprint = self._key.cached("tags", TagKey).fingerprint(place, integers)
 
         def fields() -> dict[str, Blob]:
             blob, residues = encrypt()
-            return {"cipher": Blob("cipher", blob), TAG: self._tag(ticket, layout, residues)}
+            tags = self._tags(term, place, residues)
+            return {"cipher": Blob("cipher", blob), TAG: _write(tags)}
 
-        return Message(self._once(term, key.fingerprint(place, integers), fields))
+        return Message(self._once(term, fingerprint, fields))
 
-    def _tag(self, ticket: Mapping[str, Any], layout: Layout, vectors: Vectors) -> Blob:
-        term: Term = ticket["term"]
-        key = self._key.cached("tags", TagKey)
-        labels = label_digests([term.label.encode()])
-        place, tags = self._place(term, layout, ticket["summands"]), []
+    def tag_once(
+        self, term: Term, layout: Layout, summands: int, integers: Integers, attempt: bytes = b""
+    ) -> int:
+        """Return the tag of a vector for an attempt at its sum, which no other vector of this client has."""
+        [tag] = self._tags(term, self._place(term, layout, summands, attempt), {PRIME: integers})
+        return tag
+
+    def _tags(self, term: Term, place: bytes, vectors: Vectors) -> list[int]:
+        key, labels, tags = self._key.cached("tags", TagKey), label_digests([term.label.encode()]), []
         for modulus, part in _places(place, vectors):
             pad = add_pads(key.pads(part, labels), modulus=modulus)
             tags.append((self._product(key, part, modulus, vectors[modulus]) + pad) % modulus)
-        return _write(tags)
+        return tags
 
     def check(
-        self, total: Mapping[str, Any], layout: Layout, summands: int, vectors: Vectors, age: int = 0
+        self,
+        total: Mapping[str, Any],
+        layout: Layout,
+        summands: int,
+        vectors: Vectors,
+        age: int = 0,
+        attempt: bytes = b"",
     ) -> None:
         """Refuse a total whose tag is not that of the contributions it claims.
 
         ``vectors`` are what was tagged, by the modulus in which it is summed: the integers of an opened total
         modulo the field's prime, or the residues of a ciphertext that is still closed. ``age`` is that of the
-        key under which the total was formed, 0 for the newest.
+        key under which the total was formed, 0 for the newest; ``attempt`` at the sum as :meth:`tag_once` had
+        it.
         """
         claim = total.get("claim")
         if not isinstance(claim, Claim):
             raise ProtectionError("a total that does not say whose contributions it is the sum of")
         key, cache = self._key.cached("tags", TagKey, age), self._party.cache
-        place = self._place(claim, layout, summands)
+        place = self._place(claim, layout, summands, attempt)
 
         def pads() -> list[int]:
             labels, source = claim.labels, claim.source
@@ -120,7 +132,7 @@ class ProvedTotals:
             if (self._product(key, part, modulus, vectors[modulus]) + pad - tag) % modulus:
                 raise ProtectionError("a total is not the sum of what its named contributors sent")
 
-    def _place(self, what: Term | Claim, layout: Layout, summands: int) -> bytes:
+    def _place(self, what: Term | Claim, layout: Layout, summands: int, attempt: bytes = b"") -> bytes:
         """Return all that a tag is bound to, but for whose it is.
 
         Schema and history are those of the party itself: all in a total have computed from the same.
@@ -129,8 +141,8 @@ class ProvedTotals:
         number, history = (
             ("standing", "") if what.number is None else (str(what.number), state.get(HISTORY, ""))
         )
-        schema = hashlib.sha256(state["schema"]).digest()
-        return bound(run, what.contribution, number, str(summands), repr(layout.fields), schema, history)
+        agreed = hashlib.sha256(state["schema"]).digest(), history, attempt
+        return bound(run, what.contribution, number, str(summands), repr(layout.fields), *agreed)
 
     def _product(self, key: TagKey, place: bytes, modulus: int, vector: Integers | Ring) -> int:
         size, cache = vector.size, self._party.cache

@@ -22,6 +22,7 @@ coordinator; ``rules``, ``confirming``, ``wire`` and ``neighbours`` hold what bo
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -35,13 +36,19 @@ from tacit.core.link import Link
 from tacit.core.party import Party
 from tacit.core.promises import Place, Promises
 from tacit.core.protection import Protection
+from tacit.core.secret import Secret
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.crypto.neighbours import COMPLETE_BELOW, neighbours_for, security_bits_of
-from tacit.protections.keys.authenticated import FIELD_KINDS, FIELD_NAMES
+from tacit.crypto.linear_tag import VALUE_BITS
+from tacit.crypto.neighbours import COMPLETE_BELOW, longest_arc, neighbours_for, security_bits_of
+from tacit.crypto.pads import MOST_TOTALS
+from tacit.protections.keys.proved_totals import PROVED, TAG_NAMES
+from tacit.protections.keys.shared_key import FIELD_KINDS, FIELD_NAMES, KEY_FIELDS, KeyTerms
 from tacit.protections.masked.client import MaskedClient
 from tacit.protections.masked.coordinator import MaskedCoordinator
 from tacit.protections.masked.rules import Rules
 from tacit.protections.masked.wire import Encoding
+
+FINE_WORD, FINE_LEAST = 47, 42  # bits of a word that holds a fine value: about and at least 40 that count
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,9 @@ class Masked(Protection):
 
     Parameters
     ----------
+    opens : {"coordinator", "clients"}
+        Who reads totals. At the clients they carry pads from a key that all clients share: the coordinator
+        sees no total and no model, and with one client on its side totals only.
     bits : int
         Bits of a value in fixed point, its sign included. With up to 256 clients a value travels in
         5 bytes at 32 bits, in 4 at 24 (and in half the time), in 3 at 16.
@@ -78,20 +88,27 @@ class Masked(Protection):
 
     name = "masked"
     authenticated: ClassVar[bool] = True
-    own_fields: ClassVar[Collection[str]] = ("ticket/partners", "ticket/dealt", "ticket/shares")
+    key_fields: ClassVar[Collection[str]] = KEY_FIELDS
+    own_fields: ClassVar[Collection[str]] = tuple(
+        f"ticket/{name}" for name in ("partners", "dealt", "shares", "wrap", "maker", "exchange", "preshared")
+    )
     field_names: ClassVar[Mapping[str, str]] = {
         **FIELD_NAMES,
+        **TAG_NAMES,
+        "deposits": "seeds of masks, under keys that it has of those that vanished",
+        "padded": "the total, under pads",
         "members": FIELD_NAMES["names"],
         "confirms": "confirmations of who arrived",
     }
     field_kinds: ClassVar[Mapping[str, Kind]] = {
         **FIELD_KINDS,
         **dict.fromkeys(("first", "sums", "slot", "survivors"), INTEGER),
-        **dict.fromkeys(("root", "offers", "proofs", "partners", "dealt", "alive"), BYTES),
+        **dict.fromkeys(("root", "offers", "proofs", "partners", "dealt", "alive", "call"), BYTES),
+        **dict.fromkeys(("shares", "padded"), BLOB),
         "members": NAMES,
-        "shares": BLOB,
     }
 
+    opens: Place = "coordinator"
     bits: int = 32
     clip: bool = False
     neighbours: int | None = None
@@ -117,26 +134,37 @@ class Masked(Protection):
         return MaskedClient(self, party)
 
     @property
-    def opens(self) -> Place:
-        """At the coordinator, which unmasks the total."""
-        return "coordinator"
+    def terms(self) -> KeyTerms:
+        """The key from which pads follow, where totals open at the clients."""
+        return KeyTerms(
+            self.name, lambda key_request: (Secret(os.urandom(32)), {"public": b""}), at_enrolment=True
+        )
+
+    def proves(self, layout: Layout) -> bool:
+        """Where clients open totals."""
+        return self.opens == "clients"
 
     @property
     def promises(self) -> Promises:
         """What is promised; thresholds follow from the number of clients (``sizing``)."""
+        clients = self.opens == "clients"
         by_hand = (
             f"each client masks with {self.neighbours} others, a number set by hand: what that is worth "
             "depends on the number of clients and is told when keys are agreed; leave neighbours out"
         )
         return Promises(
-            opens="coordinator",
+            opens=self.opens,
             keys={
-                "client": "a key and a seed of its own for each sum, and shares of its neighbours'",
+                "client": "a key and a seed of its own for each sum, and shares of its neighbours'"
+                + ("; and the key of all clients, which opens totals and no contribution" if clients else ""),
                 "coordinator": "no key but those of clients that vanished, each for the one sum they missed",
             },
             sees={
-                "coordinator": "vectors of uniform noise, and the total",
-                "client": "what is made of the total",
+                "coordinator": "vectors of uniform noise, and "
+                + ("totals under pads that it cannot take off" if clients else "the total"),
+                "client": ("the total, and " if clients else "")
+                + "what is made of "
+                + ("it" if clients else "the total"),
                 "outsider": "nothing",
             },
             collusion=self._collusion,
@@ -144,8 +172,9 @@ class Masked(Protection):
             "that hold shares of one client do before the upload, it starts again with fresh keys, down to "
             "the quorum; if as many do between upload and unmasking, it stays shut",
             precision=2.0 ** -(self.bits - 1),
-            bytes_per_value=float(ceil((self.bits + 8) / 8)),
+            bytes_per_value=float(ceil((self.bits + (11 if clients else 8)) / 8)),
             warnings=() if self.neighbours is None else (by_hand,),
+            proof=PROVED if clients else "",
         )
 
     @property
@@ -163,6 +192,8 @@ class Masked(Protection):
                 "client's vector, t being over half of them; if it also lies to clients, 2t - n suffice, "
                 "which may be one: leave active on"
             )
+        if self.opens == "clients":
+            text = f"the coordinator with any one client learns the total, and no contribution; {text}"
         return text + ("" if self.neighbours is not None else f". F{self.sparse_graph_warning[1:]}")
 
     @property
@@ -175,6 +206,10 @@ class Masked(Protection):
             "vanishes once it knows the graph can cut it into parts, and have a total of each (neighbours as "
             "large as the federation: none can)"
         )
+
+    def min_contributions(self, agreed: int) -> int:
+        """Return the least number of contributions for a total to open: one alone hides nothing."""
+        return max(agreed, 2)
 
     def rules(self, clients: int) -> Rules:
         """Return what each client insists on in a federation of so many."""
@@ -208,9 +243,33 @@ class Masked(Protection):
         shares = self.corrupt_share, self.dropout_share
         return security_bits_of(clients, rules.neighbours, most, *shares, active=self.active)
 
+    def check_totals(self, clients: int) -> None:
+        """Refuse to open totals at clients where pads might not hide as many as a coordinator can have."""
+        rules = self.rules(clients)
+        if self.opens == "coordinator" or rules.complete:
+            return
+        arc = longest_arc(rules.neighbours // 2, clients, self.dropout_share)
+        if (most := rules.most_totals(clients, arc)) > MOST_TOTALS:
+            raise ConfigError(
+                f"a coordinator that lies could have {most} totals of a sum of {clients} clients with "
+                f"{rules.neighbours} neighbours, pads hide {MOST_TOTALS}: leave active on and neighbours and "
+                "dropout_share as they are, or let totals open at the coordinator"
+            )
+
     def encoding(self, layout: Layout, clients: int) -> Encoding:
         """Return how vectors become words, with room for the sum of that many."""
-        return Encoding(FixedPoint.of(layout, self.bits, clients, self.clip))
+        padded = self.opens == "clients"
+        shift = clients.bit_length() - 1 if padded and self.rules(clients).complete else 0
+        code = FixedPoint.of(layout, self.bits, clients, self.clip)
+        room = min(64 - shift, VALUE_BITS + 1) - code.guard_bits
+        if layout.fine.any() and self.bits < FINE_WORD and room >= FINE_LEAST:
+            # One long word is shorter than two digits of a fine value, and needs half of the masks.
+            code = FixedPoint(layout.bounds, min(FINE_WORD, room), clients, self.clip)
+        if padded and code.bits > room:
+            raise ConfigError(
+                f"bits is {self.bits}: pads and {clients:,} summands leave {room} of a word: use fewer"
+            )
+        return Encoding(code, shift, padded)
 
 
 @lru_cache(maxsize=256)

@@ -1,4 +1,4 @@
-"""Masked sums at a client: offer keys, check the draw, deal shares, mask, and release one kind of share.
+"""Masked sums at a client: it masks its vector, and releases one kind of share of each neighbour.
 
 A client deals its shares once, masks once with each key, and answers one request to unmask: what it has used
 or given is deleted in the same step, so that a repeated or altered ask finds nothing.
@@ -6,9 +6,7 @@ or given is deleted in the same step, so that a repeated or altered ask finds no
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Set
-from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,130 +22,43 @@ from tacit.core.party import Party
 from tacit.core.protection import Vector
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
-from tacit.crypto.channel import NONCE, identity_secrets, new_exchange, pair_keys, place, seal, unseal
-from tacit.crypto.masking import add_masks, sign_for
-from tacit.crypto.sharing import share_vector
-from tacit.protections.keys.authenticated import AuthenticatedClient, manifest_digest_of
-from tacit.protections.masked.confirming import confirm_key, confirmations, lock
-from tacit.protections.masked.neighbours import Neighbourhood, check_members, check_neighbours
-from tacit.protections.masked.wire import (
-    ELEMENTS,
-    KEY,
-    SHARE,
-    TAG,
-    Flags,
-    Offer,
-    commit,
-    derive_mask_seeds,
-    hash_pieces,
-    to_elements,
-    unpack_flags,
-)
+from tacit.crypto.channel import NONCE, place, unseal
+from tacit.crypto.masking import add_masks, advance_chains, bind_seeds, sign_for
+from tacit.protections.keys.authenticated import manifest_digest_of
+from tacit.protections.keys.shared_key import SharedKeyClient
+from tacit.protections.masked.confirming import confirmations, lock
+from tacit.protections.masked.dealing import Dealer, forget_sums
+from tacit.protections.masked.neighbours import Neighbourhood
+from tacit.protections.masked.totals import PaddedTotals
+from tacit.protections.masked.wire import ELEMENTS, KEY, SHARE, TAG, Flags, share_place, unpack_flags
 
 if TYPE_CHECKING:
     from tacit.protections.masked import Masked
 
-MOST_SUMS = 10_000  # that one batch prepares
 
-
-class MaskedClient(AuthenticatedClient):
+class MaskedClient(SharedKeyClient):
     """Agrees with neighbours on masks, masks vectors, and helps to remove the masks from their sum.
 
-    In the vault: ``mask/number`` for the next draw; for each sum ``mask/own/…`` (its key, then also its seed)
-    and ``mask/held/…`` (shares of its neighbours' keys and seeds); and between two steps ``mask/exchange``,
-    ``mask/channels`` and ``mask/row``, with which shares are sealed and unsealed; then ``mask/confirm``, by
-    which neighbours confirm to each other who arrived. All else is public.
+    In the vault: ``mask/number`` for the next draw; for each sum ``mask/own/…`` (its seed) and
+    ``mask/held/…`` (shares of its neighbours' keys and seeds); ``mask/links``, of the chain with each
+    neighbour the link after the last sum; and between two steps ``mask/exchange``, ``mask/channels`` and
+    ``mask/row``, with which shares are sealed and unsealed. All else is public.
     """
 
     def __init__(self, settings: Masked, party: Party) -> None:
-        super().__init__(party)
+        super().__init__(settings.terms, party)
         self.settings = settings
+        self.dealer = Dealer(settings, party)
+        self.totals = PaddedTotals(settings, party, self.key)
 
-    # -- before the sums -----------------------------------------------------------------------------------
+    @property
+    def step_owners(self) -> tuple[object, ...]:
+        """Dealing has steps, and where clients open totals so has their key."""
+        return (self, self.dealer, self.key) if self.settings.opens == "clients" else (self, self.dealer)
 
     def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
         """Commit to a number for the draw of neighbours, before anyone knows who takes part."""
-        return {**super().introduce(greeting), "draw": self._draw_number()}
-
-    def _draw_number(self) -> bytes:
-        """Draw a number that places this client on the circle, and return a commitment to it."""
-        number = os.urandom(KEY)
-        self.party.vault["mask/number"] = Secret(number)
-        return commit("draw", manifest_digest_of(self.party), self.party.id, 0, number)
-
-    @step
-    def offer(self, message: Message) -> Message:
-        """Offer a public key for every sum of a batch, reveal one's number, and commit to the next."""
-        first, sums, clients = (read_integer(message, name) for name in ("first", "sums", "clients"))
-        party, root = self.party, message["root"]
-        if not (first > party.state.get("mask/last", 0) and 1 <= sums <= MOST_SUMS):
-            raise ProtectionError(f"{sums} sums from number {first} on: prepared before, or too many")
-        if clients < (least := self.settings.min_contributions(agreed_minimum(party))):
-            raise OpeningError(f"{clients} clients, agreed were at least {least}: {party.id} offers no key")
-        members = check_members(self.settings, party, message, clients)
-        self._forget(first)
-        pairs = [new_exchange() for _ in range(sums)]
-        party.vault.update({f"mask/own/{first + i}": private for i, (private, _) in enumerate(pairs)})
-        number = party.vault["mask/number"].reveal()
-        publics = b"".join(public for _, public in pairs)
-        # Shares are sealed with a key of this batch, so that none of an earlier one can be unsealed later.
-        party.vault["mask/exchange"], exchange = new_exchange()
-        offer = Offer(exchange, root, number, self._draw_number(), first, sums, publics).to_bytes()
-        for name in ("names", "dealt", "slot"):
-            party.state.pop(f"mask/{name}", None)
-        party.vault.pop("mask/confirm", None)
-        known = {"first": first, "last": first + sums - 1, "sums": sums, "clients": clients, "root": root}
-        party.state.update(
-            add_prefix("mask/", {**known, "members": members, "revealed": number, "offer": offer})
-        )
-        return Message(offer=Blob("public", offer))
-
-    @step
-    def deal(self, message: Message) -> Message:
-        """Check the neighbours, and seal for each its shares of one's keys and seeds.
-
-        The sealing key of two clients comes from keys of this batch, from their identities and from both
-        offers. So a relay that swaps an offer can read nothing, and nobody masks with a swapped key:
-        the shares that come with it do not open.
-        """
-        party = self.party
-        if "mask/names" in party.state:
-            raise ProtectionError(f"{party.id} has dealt its shares already: it deals them once")
-        run, around = manifest_digest_of(party), Neighbourhood.of(party, message["names"])
-        offers = check_neighbours(self.settings, party, around, message)
-        threshold = self.settings.rules(around.clients).threshold
-        secrets, commits = [], []
-        for slot in range(around.first, around.first + around.sums):
-            private, seed = party.vault[f"mask/own/{slot}"].reveal(), os.urandom(KEY)
-            party.vault[f"mask/own/{slot}"] = Secret(private + seed)
-            secrets.append(private + seed)
-            commits.append(commit("self", run, party.id, slot, seed))
-        shares = share_vector(to_elements(b"".join(secrets)).reshape(-1), len(around.holders), threshold)
-        channels = self._derive_channels(offers)
-        party.vault["mask/channels"] = Secret(b"".join(key.reveal() for key in channels.values()))
-        sealed = []
-        for name, share in zip(around.holders, shares, strict=True):
-            raw = share.values.astype("<u8").tobytes()
-            if name == party.id:
-                party.vault["mask/row"] = Secret(raw)
-            else:
-                sealed.append(seal(channels[name], raw, place(run, around.first, "shares", party.id, name)))
-        publics = b"".join(offer.publics for offer in offers.values())
-        known = {"names": message["names"], "publics": publics}
-        party.state.update(add_prefix("mask/", known))
-        return Message(shares=Blob("sealed", b"".join(sealed)), commits=Blob("public", b"".join(commits)))
-
-    def _derive_channels(self, offers: Mapping[str, Offer]) -> dict[str, Secret]:
-        """Return the keys under which this client and each neighbour seal shares for one another."""
-        party = self.party
-        known = identity_secrets(party.identity, [party.pinned(name) for name in offers])
-        own = party.state.pop("mask/offer")
-        for index, (name, offer) in enumerate(offers.items()):
-            other = offer.to_bytes()
-            known[index] += hash_pieces(*((own, other) if party.id < name else (other, own)))
-        exchange, exchanges = party.vault.pop("mask/exchange"), [offer.exchange for offer in offers.values()]
-        keys = pair_keys(exchange, exchanges, "shares", manifest_digest_of(party), known)
-        return dict(zip(offers, keys, strict=True))
+        return {**super().introduce(greeting), "draw": self.dealer.draw_number()}
 
     # -- a sum -----------------------------------------------------------------------------------------------
 
@@ -163,21 +74,37 @@ class MaskedClient(AuthenticatedClient):
         around = Neighbourhood.of(party, state["mask/names"])
         self._receive_shares(ticket, around)
         partners = self._check_partners(ticket["partners"], around)
-        encoding = self.settings.encoding(layout, around.clients)
-        words = encoding.encode(vector)
-        own, run, call = party.vault.pop(f"mask/own/{slot}").reveal(), manifest_digest_of(party), party.asked
-        publics = np.frombuffer(state["mask/publics"], np.uint8).reshape(len(around.neighbours), -1, KEY)
-        keys = dict(zip(around.neighbours, publics[:, slot - around.first], strict=True))
-        others = {
-            name: keys[name].tobytes() for name in compress(around.holders, partners) if name != party.id
-        }
-        seeds = derive_mask_seeds(Secret(own[:KEY]), others, run, call, slot, party.id)
-        pairs = [(seed, sign_for(party.id, name)) for name, seed in seeds.items()]
-        add_masks(words, [(Secret(own[KEY:]), 1), *pairs])
-        self._forget(slot)
+        encoding, run, call = (
+            self.settings.encoding(layout, around.clients),
+            manifest_digest_of(party),
+            party.asked,
+        )
+        integers = encoding.code.encode(vector)
+        if self.settings.opens == "clients":
+            where = {"root": around.root, "slot": slot, "summands": around.clients, "call": call}
+            words = self.totals.write_words(ticket["term"], integers, layout, encoding, where)
+        else:
+            words = encoding.write_words(integers)
+        seeds = bind_seeds(self._advance(slot), call)
+        flags = dict(zip(around.holders, partners.tolist(), strict=True))
+        masks = [
+            (seed, sign_for(party.id, name))
+            for name, seed in zip(around.neighbours, seeds, strict=True)
+            if flags[name]
+        ]
+        add_masks(words, [(party.vault.pop(f"mask/own/{slot}"), 1), *masks])
+        forget_sums(party, slot)
         known = {"slot": slot, "sum": ticket["sum"], "partners": ticket["partners"]}
         state.update(add_prefix("mask/", known))
         return Message(masked=Blob("masked", encoding.write(words, run, slot, call)))
+
+    def _advance(self, slot: int) -> bytes:
+        """Return what the chain with each neighbour gives for a sum; that of an earlier one is gone."""
+        links, given = self.party.vault["mask/links"].reveal(), b""
+        for _ in range(self.party.state["mask/next"], slot + 1):
+            links, given = advance_chains(links)
+        self.party.vault["mask/links"], self.party.state["mask/next"] = Secret(links), slot + 1
+        return given
 
     def _receive_shares(self, ticket: Mapping[str, Any], around: Neighbourhood) -> None:
         """Unseal the shares that rode on the ask; the first time settles whose they are."""
@@ -186,32 +113,27 @@ class MaskedClient(AuthenticatedClient):
             if ticket.get("dealt", known) != known:
                 raise ProtectionError(f"{party.id} was handed shares of other clients than the first time")
             return
-        run, dealt = manifest_digest_of(party), unpack_flags(ticket.get("dealt"), len(holders))
-        sealed: bytes = ticket["shares"].data
-        channels = party.vault.pop("mask/channels").reveal()
-        starts = range(0, len(channels), KEY)
-        confirming = b"".join(confirm_key(channels[start : start + KEY]) for start in starts)
-        party.vault["mask/confirm"] = Secret(confirming)
-        length = 2 * SHARE * around.sums
-        held = np.zeros((len(holders), around.sums, 2 * ELEMENTS), "<u8")
-        for index, name in enumerate(holders):
-            if name == party.id:
-                raw = party.vault.pop("mask/row").reveal()
-            elif dealt[index]:
-                key = Secret(channels[KEY * around.neighbours.index(name) :][:KEY])
-                part, sealed = sealed[: NONCE + length + TAG], sealed[NONCE + length + TAG :]
+        dealt = dict(zip(holders, unpack_flags(ticket.get("dealt"), len(holders)).tolist(), strict=True))
+        sealed, channels = ticket["shares"].data, party.vault.pop("mask/channels").reveal()
+        where, length = share_place(manifest_digest_of(party), around.first), 2 * SHARE * around.sums
+        rows, at, size = [], 0, NONCE + length + TAG
+        for index, name in enumerate(around.neighbours):
+            raw = bytes(length)
+            if dealt[name]:
+                key = Secret(channels[KEY * index : KEY * (index + 1)])
                 try:
-                    raw = unseal(key, part, place(run, around.first, "shares", name, party.id))
+                    raw = unseal(key, sealed[at : at + size], where(name, party.id))
                 except ProtectionError:
                     raise ProtectionError(
-                        f"the shares that {name} dealt to {party.id} do not open: they were changed, or the "
-                        "relay or a stranger swapped a key of one of them; do not go on"
+                        f"the shares that {name} dealt to {party.id} do not open: they were changed, or one "
+                        "of the two was shown another offer than the other made; do not go on"
                     ) from None
-            else:
-                continue
+                at += size
             if len(raw) != length:
                 raise ProtectionError(f"{name} dealt {len(raw)} bytes of shares, agreed were {length}")
-            held[index] = np.frombuffer(raw, "<u8").reshape(around.sums, -1)
+            rows.append(raw)
+        rows.insert(holders.index(party.id), party.vault.pop("mask/row").reveal())
+        held = np.frombuffer(b"".join(rows), "<u8").reshape(len(holders), around.sums, -1)
         for i in range(around.sums):
             party.vault[f"mask/held/{around.first + i}"] = Secret(held[:, i].tobytes())
         party.state["mask/dealt"] = ticket["dealt"]
@@ -264,26 +186,22 @@ class MaskedClient(AuthenticatedClient):
     def _lock(self, released: bytes, slot: int, around: Neighbourhood, alive: Set[str]) -> Message:
         """Return shares that open with confirmations of enough holders, and this client's own for them."""
         party, rules = self.party, self.settings.rules(around.clients)
-        secret = party.vault["mask/confirm"].reveal()
-        keys = {name: secret[KEY * i : KEY * (i + 1)] for i, name in enumerate(around.neighbours)}
-        text = rules.confirmed_text(alive)
-        given, taken = confirmations(keys, slot, text, party.id, around.holders, alive)
+        links, text = party.vault["mask/links"].reveal(), rules.confirmed_text(alive)
+        given, taken = confirmations(links, slot, text, party.id, around.holders, alive)
         if slot == party.state["mask/last"]:
-            del party.vault["mask/confirm"]
+            del party.vault["mask/links"]
         where = place(manifest_digest_of(party), slot, "release", party.id, COORDINATOR)
         locked = lock(released, taken, rules.threshold, where)
         return Message(shares=Blob("share", locked), confirms=Blob("public", given))
+
+    def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
+        """Open a total under pads."""
+        return self.totals.open(total, layout)
 
     # -- afterwards ------------------------------------------------------------------------------------------
 
     def discard_unused_keys(self) -> None:
         """Delete what was agreed on for sums that did not come."""
-        self._forget(self.party.state.get("mask/last", 0) + 1)
-        for name in ("exchange", "channels", "confirm", "row"):
+        forget_sums(self.party, self.party.state.get("mask/last", 0) + 1)
+        for name in ("exchange", "channels", "links", "row"):
             self.party.vault.pop(f"mask/{name}", None)
-
-    def _forget(self, before: int) -> None:
-        """Delete the secrets of sums that are over: what is gone cannot be asked for."""
-        for name in list(self.party.vault):
-            if name.startswith(("mask/own/", "mask/held/")) and int(name.split("/")[2]) < before:
-                del self.party.vault[name]

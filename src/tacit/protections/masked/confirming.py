@@ -1,9 +1,10 @@
 """Confirmations: what a client gives can be read only if enough others gave theirs for the same list.
 
-Each two neighbours have a key for confirmations. When a client gives its shares, it also hands the
-coordinator, for every neighbour that it takes to have arrived, a value that only the two can compute from
-that key and from what is confirmed. The shares are encrypted under a fresh key, that key is cut into Shamir's
-shares, one for each holder, and each of these is padded with the value by which that holder would confirm.
+Each two neighbours have a chain of keys (``tacit.crypto.masking``). When a client gives its shares, it also
+hands the coordinator, for every neighbour that it takes to have arrived, a value that only the two can
+compute from the newest link and from what is confirmed. The shares are encrypted under a fresh key, that key
+is cut into Shamir's shares, one for each holder, and each of these is padded with the value by which that
+holder would confirm.
 So the coordinator reads the shares if, and only if, t holders have confirmed, the client itself among them.
 This is the consistency round of Bonawitz et al. without signatures, and without a wave of its own.
 """
@@ -28,32 +29,29 @@ CONFIRM = 8 * ELEMENTS  # bytes of a confirmation
 _NONE = bytes(CONFIRM)
 
 
-def confirm_key(channel: bytes) -> bytes:
-    """Return the key for confirmations that belongs to the key of a channel between two clients."""
-    return blake2b(channel, digest_size=KEY, person=b"tacit confirm").digest()
-
-
-def confirmation(key: bytes, slot: int, text: bytes, sender: str, receiver: str) -> bytes:
-    """Return what one client gives for another in a sum; only the two of them can compute it."""
-    way = b"<" if sender < receiver else b">"
-    return blake2b(slot.to_bytes(8, "little") + way + text, key=key, digest_size=CONFIRM).digest()
-
-
 def confirmations(
-    keys: Mapping[str, bytes], slot: int, text: bytes, own: str, holders: Sequence[str], alive: Set[str]
+    links: bytes, slot: int, text: bytes, own: str, holders: Sequence[str], alive: Set[str]
 ) -> tuple[bytes, bytes]:
     """Return what a client gives for each holder that arrived, and what each would give for it.
 
-    Both are in the holders' order, with zeros for the client itself; for one that vanished it gives zeros.
+    Only the two of them can compute either: from the link of their chain, of which ``links`` has one for each
+    holder but the client itself. Both are in the holders' order, with zeros for the client itself; for one
+    that vanished it gives zeros.
     """
-    given, taken = [], []
+    text = slot.to_bytes(8, "little") + text
+    given, taken, at = [], [], 0
     for name in holders:
         if name == own:
             given.append(_NONE)
             taken.append(_NONE)
             continue
-        given.append(confirmation(keys[name], slot, text, own, name) if name in alive else _NONE)
-        taken.append(confirmation(keys[name], slot, text, name, own))
+        # The first half is what the one of the two whose name comes first gives.
+        pair = blake2b(text, key=links[at : at + KEY], digest_size=2 * CONFIRM, person=b"tacit confirm")
+        first, second = pair.digest()[:CONFIRM], pair.digest()[CONFIRM:]
+        mine, theirs = (first, second) if own < name else (second, first)
+        given.append(mine if name in alive else _NONE)
+        taken.append(theirs)
+        at += KEY
     return b"".join(given), b"".join(taken)
 
 

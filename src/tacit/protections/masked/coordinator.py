@@ -19,21 +19,22 @@ from tacit.core.pending_sum import PendingSum
 from tacit.core.protection import Vector
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
-from tacit.crypto.channel import exchange_public, place
+from tacit.crypto.channel import place
 from tacit.crypto.field import PRIME, Ring
-from tacit.crypto.masking import Words, add_masks, sign_for
+from tacit.crypto.masking import Words, add_masks, bind_seeds, sign_for
 from tacit.crypto.sharing import Share
 from tacit.protections.keys.authenticated import AuthenticatedCoordinator
+from tacit.protections.keys.key_relay import KeyRelay
 from tacit.protections.masked.client import MaskedClient
 from tacit.protections.masked.confirming import CONFIRM, unlock
 from tacit.protections.masked.keys import Ask, Batch, KeyAgreement, LazyJobs, Refuse
+from tacit.protections.masked.totals import write_total
 from tacit.protections.masked.wire import (
     ELEMENTS,
     HASH,
     SHARE,
     Encoding,
     commit,
-    derive_mask_seeds,
     pack_flags,
     read_blob,
     recover_secret,
@@ -52,15 +53,26 @@ class MaskedCoordinator(AuthenticatedCoordinator):
     def __init__(self, settings: Masked, link: Link) -> None:
         super().__init__(link)
         self.settings = settings
+        self.relay = KeyRelay(settings.terms, link, self.channels)  # of the key that opens totals at clients
         self.keys = KeyAgreement(settings, link.manifest.digest)  # how clients come to agree on masks
         self.announced = 0  # sums that the run was said to have; 0 before that
         self.batch: Batch | None = None  # of prepared sums, the one in use
 
     # -- keys ------------------------------------------------------------------------------------------------
 
+    def greet(self) -> dict[str, Any]:
+        """Show a signed exchange key; ask for the clients' key, if it can be made at enrolment."""
+        return {**super().greet(), **(self.relay.greet() if self._at_clients else {})}
+
+    @property
+    def _at_clients(self) -> bool:
+        return self.settings.opens == "clients"
+
     def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
         """Open a channel to a party, and keep its commitment for the draw."""
         super().welcome(party, fields)
+        if self._at_clients:
+            self.relay.welcome(party, fields)
         draw = fields.get("draw")
         if not isinstance(draw, bytes) or len(draw) != HASH:
             raise ProtectionError(f"{party} committed to no number for the draw of neighbours")
@@ -70,6 +82,9 @@ class MaskedCoordinator(AuthenticatedCoordinator):
         """Let clients agree on masks for that many sums, in two waves."""
         self.announced, clients = max(1, sums), len(self.link.parties)
         rules = self.settings.rules(clients)
+        self.settings.check_totals(clients)
+        if self._at_clients:
+            self.relay.prepare({})
         if not rules.complete:
             bits = self.settings.security_bits(clients)
             text = (
@@ -87,6 +102,8 @@ class MaskedCoordinator(AuthenticatedCoordinator):
     def admit(self, names: Sequence[str]) -> None:
         """Let all agree on masks anew, for the sums that are left."""
         self._check_prepared()
+        if self._at_clients:
+            self.relay.admit(names)
         left = self.announced if self.batch is None else max(1, self.batch.count - self.batch.used)
         self._agree((*self.link.parties, *names), left, self.link.ask, self.link.record_failure)
 
@@ -109,7 +126,10 @@ class MaskedCoordinator(AuthenticatedCoordinator):
             batch, asked = self._find_batch(pending)
             encoding = self.settings.encoding(pending.layout, batch.clients)
             masked = MaskedSum(pending, batch, batch.take_slot(), asked)
-            total, arrived = masked.collect(encoding)
+            keys = self.relay.tickets(pending) if self._at_clients else ({}, {})
+            total, arrived = masked.collect(encoding, *keys)
+            for party in arrived if self._at_clients else ():
+                self.relay.mark_delivered(party)
             pending.check()
             if batch.can_recover(asked, list(arrived)):
                 break
@@ -117,7 +137,12 @@ class MaskedCoordinator(AuthenticatedCoordinator):
             self.batch = None
             pending.restart()
         masked.remove_masks(total, arrived)
-        return {"integers": encoding.decode(total, len(arrived)), "summands": batch.clients}
+        if not self._at_clients:
+            values, _ = encoding.read_total(total, len(arrived))
+            return {"integers": encoding.read_integers(values, len(arrived)), "summands": batch.clients}
+        call = next(iter(arrived.values()))
+        where = {"root": batch.root, "slot": masked.slot, "summands": batch.clients, "call": call}
+        return write_total(encoding, total, len(arrived), where)
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Turn the integers of a total that is unmasked already into values."""
@@ -153,11 +178,18 @@ class MaskedSum:
     slot: int
     asked: Sequence[str]
 
-    def collect(self, encoding: Encoding) -> tuple[Words, dict[str, bytes]]:
-        """Return the sum of the uploads, and who arrived, with the digest of what each was asked."""
+    def collect(
+        self, encoding: Encoding, key: Mapping[str, Any], keys: Mapping[str, Mapping[str, Any]]
+    ) -> tuple[Words, dict[str, bytes]]:
+        """Return the sum of the uploads, and who arrived, with the digest of what each was asked.
+
+        ``key`` and ``keys`` are what all and each are told beside, if somebody lacks the clients' key.
+        """
         total, arrived = np.zeros(encoding.words, encoding.kind), {}
-        common = {"slot": self.slot}
-        for party, message in self.pending.contributions(self._write_tickets(), common, self.asked):
+        common, tickets = {"slot": self.slot, **key}, self._write_tickets()
+        for party in tickets.keys() & keys.keys():
+            tickets[party] |= keys[party]
+        for party, message in self.pending.contributions(tickets, common, self.asked):
             self.batch.sealed.pop(party, None)
             try:
                 words, arrived[party] = encoding.read(message.get("masked"), self.batch.run, self.slot)
@@ -253,15 +285,12 @@ class MaskedSum:
             if owner in members:
                 yield secret, -1
                 continue
-            publics = {name: batch.public_key(name, self.slot) for name in around}
-            seeds = derive_mask_seeds(secret, publics, batch.run, call, self.slot, owner)
-            yield from ((seed, sign_for(owner, name)) for name, seed in seeds.items())
+            given = batch.pair_seeds(owner, self.slot, secret, around)
+            seeds = bind_seeds(b"".join(given.values()), call)
+            yield from ((seed, sign_for(owner, name)) for name, seed in zip(given, seeds, strict=True))
 
     def _recogniser(self, owner: str, is_seed: bool) -> Callable[[Secret], bool]:
         """Return how to recognise a client's seed, or its key."""
-        run, slot = self.batch.run, self.slot
-        if is_seed:
-            expected = self.batch.seed_commitment(owner, slot)
-            return lambda seed: commit("self", run, owner, slot, seed.reveal()) == expected
-        public = self.batch.public_key(owner, slot)
-        return lambda key: exchange_public(key) == public
+        run, slot, purpose = self.batch.run, self.slot, "self" if is_seed else "key"
+        expected = self.batch.commitment(owner, slot, is_seed)
+        return lambda secret: commit(purpose, run, owner, slot, secret.reveal()) == expected

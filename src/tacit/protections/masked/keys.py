@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tacit.core.errors import ProtectionError
 from tacit.core.message import Message
-from tacit.crypto.channel import NONCE
-from tacit.protections.masked.client import MaskedClient
+from tacit.core.secret import Secret
+from tacit.crypto.channel import NONCE, SIGNATURE
+from tacit.crypto.masking import cover
+from tacit.protections.masked.dealing import Dealer
 from tacit.protections.masked.neighbours import MerkleTree, assign_holders, find_place
 from tacit.protections.masked.rules import Rules
 from tacit.protections.masked.wire import HASH, KEY, SHARE, TAG, Offer, commit, digest_members, read_blob
@@ -24,20 +26,23 @@ Refuse = Callable[[str, str], None]
 
 @dataclass
 class Batch:
-    """Public keys, relayed shares and the graph of a batch of prepared sums: nothing secret.
+    """What a batch of prepared sums leaves with the coordinator, and its graph: nothing secret.
 
     A *slot* is the number of a prepared sum. ``holders`` are, for each client, itself and its neighbours, who
-    hold shares of its secrets; ``sealed`` are the shares on their way, by receiver and dealer.
+    hold shares of its secrets; ``commits`` are to its key and its seed of each slot; ``deposits`` have, by
+    slot, its pair seed with each neighbour, under its key; ``sealed`` are the shares on their way, by
+    receiver and dealer.
     """
 
     run: str
     clients: int
     rules: Rules
+    root: bytes
     first: int
     count: int
     holders: Mapping[str, tuple[str, ...]]
-    publics: Mapping[str, bytes]
     commits: dict[str, bytes] = field(default_factory=dict)
+    deposits: dict[str, bytes] = field(default_factory=dict)
     sealed: dict[str, dict[str, bytes]] = field(default_factory=dict)
     used: int = 0
 
@@ -79,15 +84,21 @@ class Batch:
         asked = self.select_dealers(willing)
         return self.used < self.count and len(asked) >= needed and self.can_mask(asked)
 
-    def public_key(self, owner: str, slot: int) -> bytes:
-        """Return a client's public key of one sum."""
-        start = KEY * (slot - self.first)
-        return self.publics[owner][start : start + KEY]
+    def commitment(self, owner: str, slot: int, is_seed: bool) -> bytes:
+        """Return a client's commitment to its seed or its key of one sum."""
+        start = HASH * (2 * (slot - self.first) + is_seed)
+        return self.commits[owner][start : start + HASH]
 
-    def seed_commitment(self, owner: str, slot: int) -> bytes:
-        """Return a client's commitment to its seed of one sum."""
-        start = KEY * (slot - self.first)
-        return self.commits[owner][start : start + KEY]
+    def pair_seeds(self, owner: str, slot: int, key: Secret, around: Set[str]) -> dict[str, bytes]:
+        """Return a client's pair seeds of one sum with those of its neighbours, by its key."""
+        others = self.neighbours(owner)
+        start = KEY * len(others) * (slot - self.first)
+        given = cover(key, self.deposits[owner][start : start + KEY * len(others)])
+        return {
+            name: given[KEY * index : KEY * (index + 1)]
+            for index, name in enumerate(others)
+            if name in around
+        }
 
 
 @dataclass
@@ -114,16 +125,15 @@ class KeyAgreement:
             common: dict[str, Any] = {"first": first, "sums": count, "clients": len(names), "root": root}
             if tree is None:
                 common["members"] = members
-            replies = ask(MaskedClient.offer, common, None, names)
-            offers = self._read_offers(replies, refuse, root, first, count, tree is not None)
+            replies = ask(Dealer.offer, common, None, names)
+            offers, shown = self._read_offers(replies, refuse, root, first, count, tree is not None)
             left = list(offers)
             if len(left) >= (rules.partners if rules.complete else rules.neighbours + 1):
                 places = {name: find_place(root, offer.number) for name, offer in offers.items()}
-                publics = {name: offer.publics for name, offer in offers.items()}
                 holders = assign_holders(places, rules.neighbours)
-                batch = Batch(self.run, len(names), rules, first, count, holders, publics)
-                jobs = _deal_jobs(batch, offers, tree)
-                _read_deals(batch, ask(MaskedClient.deal, None, jobs, left), refuse)
+                batch = Batch(self.run, len(names), rules, root, first, count, holders)
+                jobs = _deal_jobs(batch, shown, tree)
+                _read_deals(batch, ask(Dealer.deal, None, jobs, left), refuse)
                 left = batch.select_dealers(names)
                 if left and batch.can_mask(left):
                     return batch
@@ -132,33 +142,33 @@ class KeyAgreement:
 
     def _read_offers(
         self, replies: Replies, refuse: Refuse, root: bytes, first: int, count: int, sparse: bool
-    ) -> dict[str, Offer]:
-        """Return who takes part, with which keys, and with numbers that were committed to (first wave)."""
-        offers = {}
+    ) -> tuple[dict[str, Offer], dict[str, bytes]]:
+        """Return offers with numbers that were committed to, read and as they were signed (first wave)."""
+        offers, shown = dict[str, Offer](), dict[str, bytes]()
         for party, reply in replies:
             try:
-                offer = Offer.from_bytes(read_blob(reply, "offer", "public"), root, first, count)
+                signed = read_blob(reply, "offer", "public")
+                offer = Offer.from_bytes(signed[SIGNATURE:], root, first, count)
                 committed, self.draws[party] = self.draws[party], offer.next
                 if sparse and commit("draw", self.run, party, 0, offer.number) != committed:
                     raise ProtectionError("its number for the draw is not the one that it committed to")
             except ProtectionError as error:
                 refuse(party, f"{type(error).__name__}: {error}")
                 continue
-            offers[party] = offer
-        return offers
+            offers[party], shown[party] = offer, signed
+        return offers, shown
 
 
-def _deal_jobs(batch: Batch, offers: Mapping[str, Offer], tree: MerkleTree | None) -> LazyJobs:
-    """Return what each client is told in the second wave: its neighbours' keys, with proofs of the draw."""
-    shown = {name: offer.to_bytes() for name, offer in offers.items()}
-    proofs = {name: tree.prove(name) for name in offers} if tree else {}
+def _deal_jobs(batch: Batch, shown: Mapping[str, bytes], tree: MerkleTree | None) -> LazyJobs:
+    """Return what each client is told in the second wave: its neighbours' offers, with proofs of the draw."""
+    proofs = {name: tree.prove(name) for name in shown} if tree else {}
 
     def job(party: str) -> dict[str, Any]:
         others = batch.neighbours(party)
         fields = {"names": "\n".join(others).encode(), "offers": b"".join(shown[name] for name in others)}
         return fields | ({"proofs": b"".join(proofs[name] for name in others)} if tree else {})
 
-    return LazyJobs(list(offers), job)
+    return LazyJobs(list(shown), job)
 
 
 def _read_deals(batch: Batch, replies: Replies, refuse: Refuse) -> None:
@@ -166,14 +176,16 @@ def _read_deals(batch: Batch, replies: Replies, refuse: Refuse) -> None:
     length = NONCE + 2 * SHARE * batch.count + TAG
     for party, reply in replies:
         others = batch.neighbours(party)
+        agreed = [length * len(others), 2 * HASH * batch.count, KEY * len(others) * batch.count]
         try:
-            shares, commits = read_blob(reply, "shares", "sealed"), read_blob(reply, "commits", "public")
-            if len(shares) != length * len(others) or len(commits) != HASH * batch.count:
+            kinds = (("shares", "sealed"), ("commits", "public"), ("deposits", "sealed"))
+            shares, commits, deposits = found = [read_blob(reply, *kind) for kind in kinds]
+            if [len(raw) for raw in found] != agreed:
                 raise ProtectionError("its shares have another length than agreed")
         except ProtectionError as error:
             refuse(party, f"{type(error).__name__}: {error}")
             continue
-        batch.commits[party] = commits
+        batch.commits[party], batch.deposits[party] = commits, deposits
         for index, name in enumerate(others):
             batch.sealed.setdefault(name, {})[party] = shares[length * index : length * (index + 1)]
 

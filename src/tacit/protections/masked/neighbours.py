@@ -12,20 +12,29 @@ fewer than min_clients), and may let chosen clients vanish once it knows the gra
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from functools import lru_cache
 from hashlib import sha256
 from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
 
 from tacit.core.errors import OpeningError, ProtectionError
 from tacit.core.exposure import COORDINATOR
 from tacit.core.message import Message
 from tacit.core.party import Party
+from tacit.crypto.channel import checked_key
 from tacit.crypto.neighbours import longest_arc
 from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.masked.rules import Rules
-from tacit.protections.masked.wire import HASH, Flags, Offer, commit, digest_members, hash_pieces
+from tacit.protections.masked.wire import (
+    HASH,
+    OFFERED,
+    SIGNED_OFFER,
+    Flags,
+    Offer,
+    commit,
+    digest_members,
+    hash_pieces,
+)
 
 if TYPE_CHECKING:
     from tacit.protections.masked import Masked
@@ -48,7 +57,7 @@ class MerkleTree:
         while len(level) > 1:
             level = [sha256(b"node" + level[i] + level[i + 1]).digest() for i in range(0, len(level), 2)]
             self._levels.append(level)
-        self.root = hash_pieces(b"root", len(leaves).to_bytes(8, "little"), level[0])
+        self.root = _root_of(len(leaves), level[0])
 
     def prove(self, name: str) -> bytes:
         """Return position and siblings of a leaf, from the bottom up."""
@@ -66,7 +75,13 @@ def verify_proof(root: bytes, size: int, name: str, leaf: bytes, proof: bytes) -
         sibling = proof[start : start + HASH]
         node = sha256(b"node" + (sibling + node if index & 1 else node + sibling)).digest()
         index >>= 1
-    return index == 0 and hash_pieces(b"root", size.to_bytes(8, "little"), node) == root
+    return index == 0 and _root_of(size, node) == root
+
+
+@lru_cache(maxsize=8)
+def _root_of(size: int, top: bytes) -> bytes:
+    """Return the root of a tree, which its size is bound to; proofs of one tree all lead to one top."""
+    return hash_pieces(b"root", size.to_bytes(8, "little"), top)
 
 
 def proof_length(size: int) -> int:
@@ -176,19 +191,24 @@ def check_neighbours(
     rules, found = settings.rules(around.clients), len(around.neighbours)
     sparse = not rules.complete
     _check_names(rules, party, around)
-    if found < 1 or len(message["offers"]) % found:
-        raise ProtectionError(f"offers of {len(message['offers'])} bytes are not {found} of the same length")
-    raw = np.frombuffer(message["offers"], np.uint8).reshape(found, -1)
-    proofs = np.frombuffer(message.get("proofs", b""), np.uint8)
-    if proofs.size != found * proof_length(around.clients) * sparse:
-        raise ProtectionError(f"proofs of {proofs.size} bytes: they are missing or too many")
+    raw: bytes = message["offers"]
+    if found < 1 or len(raw) != found * SIGNED_OFFER:
+        raise ProtectionError(f"offers of {len(raw)} bytes are not {found} of {SIGNED_OFFER} bytes")
+    proofs, length = message.get("proofs", b""), proof_length(around.clients)
+    if len(proofs) != found * length * sparse:
+        raise ProtectionError(f"proofs of {len(proofs)} bytes: they are missing or too many")
     run, offers = manifest_digest_of(party), {}
-    for name, content, proof in zip(around.neighbours, raw, proofs.reshape(found, -1), strict=True):
-        offers[name] = offer = Offer.from_bytes(content.tobytes(), around.root, around.first, around.sums)
+    for index, name in enumerate(around.neighbours):
+        signed = raw[SIGNED_OFFER * index : SIGNED_OFFER * (index + 1)]
+        content = checked_key(signed, party.pinned(name), OFFERED, name, run)
+        offers[name] = offer = Offer.from_bytes(content, around.root, around.first, around.sums)
         if not sparse:
             continue
-        leaf = commit("draw", run, name, 0, offer.number)
-        if not verify_proof(around.root, around.clients, name, leaf, proof.tobytes()):
+        leaf, proof = (
+            commit("draw", run, name, 0, offer.number),
+            proofs[length * index : length * (index + 1)],
+        )
+        if not verify_proof(around.root, around.clients, name, leaf, proof):
             raise ProtectionError(f"{name} took no part in the draw with the number that it shows")
     if sparse:
         own = find_place(around.root, party.state["mask/revealed"])

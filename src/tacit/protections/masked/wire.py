@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -15,10 +15,11 @@ from tacit.core.errors import MessageError, OpeningError, ProtectionError
 from tacit.core.message import Message
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
-from tacit.crypto.channel import exchanged
-from tacit.crypto.field import Ring
+from tacit.crypto.channel import SIGNATURE, bound
+from tacit.crypto.field import Integers, Ring
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.crypto.masking import Words, pair_seed
+from tacit.crypto.linear_tag import TAG_BITS
+from tacit.crypto.masking import Words
 from tacit.crypto.sharing import Share, recover_vector
 
 HASH = KEY = 32
@@ -40,10 +41,12 @@ def hash_pieces(*pieces: bytes) -> bytes:
 
 
 _OFFER = struct.Struct("<32s32s32s32sQI")
+SIGNED_OFFER = SIGNATURE + _OFFER.size
+OFFERED = "offered"  # what a signature of an offer is for
 
 
 class Offer(NamedTuple):
-    """What a client shows for a batch of sums: its keys, its number for the draw, and the next commitment."""
+    """What a client shows for a batch of sums: a key, its number for the draw, and the next commitment."""
 
     exchange: bytes
     root: bytes
@@ -51,21 +54,26 @@ class Offer(NamedTuple):
     next: bytes
     first: int
     sums: int
-    publics: bytes
 
     def to_bytes(self) -> bytes:
-        """Return the bytes to be shown, and bound into the keys under which shares are sealed."""
-        return _OFFER.pack(*self[:-1]) + self.publics
+        """Return the bytes to be signed and shown, and bound into the keys under which shares are sealed."""
+        return _OFFER.pack(*self)
 
     @classmethod
     def from_bytes(cls, raw: bytes, root: bytes, first: int, sums: int) -> Offer:
         """Return an offer for this batch, or refuse it."""
-        if len(raw) != _OFFER.size + KEY * sums:
-            raise ProtectionError(f"an offer of {len(raw)} bytes, agreed were keys for {sums} sums")
-        offer = cls._make((*_OFFER.unpack_from(raw), raw[_OFFER.size :]))
+        if len(raw) != _OFFER.size:
+            raise ProtectionError(f"an offer of {len(raw)} bytes, agreed were {_OFFER.size}")
+        offer = cls._make(_OFFER.unpack(raw))
         if (offer.root, offer.first, offer.sums) != (root, first, sums):
             raise ProtectionError("an offer for another batch of sums: somebody was told something else")
         return offer
+
+
+def share_place(run: str, first: int) -> Callable[[str, str], bytes]:
+    """Return where shares of a batch belong that one client deals to another: the same as ``place`` says."""
+    start = bound("place", run, str(first), "shares")
+    return lambda sender, receiver: start + bound(sender, receiver)
 
 
 # -- what is shared and uploaded ---------------------------------------------------------------------------
@@ -113,17 +121,6 @@ def windows(shares: Sequence[Share], threshold: int) -> Iterator[list[Share]]:
             yield [shares[(start + i) % len(shares)] for i in range(threshold)]
 
 
-def derive_mask_seeds(
-    private: Secret, publics: Mapping[str, bytes], run: str, call: bytes, slot: int, owner: str
-) -> dict[str, Secret]:
-    """Return the seeds of the masks between one client, whose key this is, and others.
-
-    They are bound to what all were asked: whoever was told something else has other seeds.
-    """
-    secrets, told = exchanged(private, publics.values()), f"{run} {call.hex()}"
-    return {name: pair_seed(raw, told, slot, owner, name) for name, raw in zip(publics, secrets, strict=True)}
-
-
 def digest_names(names: Sequence[str]) -> bytes:
     """Return the digest of a list of clients."""
     return hash_pieces(b"list", *(name.encode() for name in sorted(names)))
@@ -164,40 +161,64 @@ _MAGIC = b"TMK1"
 
 @dataclass(frozen=True)
 class Encoding:
-    """Words of an upload: each value, then a one by which the coordinator counts contributions.
+    """Words of an upload: each value, a tag in digits, then a one by which the coordinator counts.
 
-    Arithmetic is modulo 2^32 or 2^64, but only as many bytes of a word travel as the sum needs.
+    Arithmetic is modulo 2^32 or 2^64, but only as many bytes of a word travel as the sum needs. Values are
+    shifted to the left by ``shift`` bits (``tacit.crypto.pads`` says why); ``tagged``: there is a tag.
     """
 
     code: FixedPoint
+    shift: int = 0
+    tagged: bool = False
 
     @property
     def size(self) -> int:
         """Bytes of a word that travel."""
-        return -(-(self.code.bits + self.code.guard_bits) // 8)
+        return -(-(self.code.bits + self.code.guard_bits + self.shift) // 8)
 
     @property
     def words(self) -> int:
         """Words of an upload."""
-        return self.code.slots + 1
+        return self.code.slots + self._digits + 1
+
+    @property
+    def _digits(self) -> int:
+        """Words of a tag: digits of as many bits as a value has without its sign."""
+        return -(-TAG_BITS // (self.code.bits - 1)) if self.tagged else 0
 
     @property
     def kind(self) -> np.dtype[Any]:
         """Type of the words while they are masked and added."""
         return np.dtype(np.uint32 if self.size <= 4 else np.uint64)
 
-    def encode(self, vector: NDArray[np.float64]) -> Words:
-        """Return the words of a vector, not masked yet."""
-        words = np.empty(self.words, self.kind)
-        words[:-1] = self.code.encode(vector).astype(self.kind)
+    def write_words(self, integers: Integers, tag: int = 0) -> Words:
+        """Return the words of a vector in fixed point, not masked yet."""
+        words, digit = np.empty(self.words, self.kind), self.code.bits - 1
+        words[: self.code.slots] = integers.astype(self.kind) << self.kind.type(self.shift)
+        for index in range(self._digits):
+            words[self.code.slots + index] = (tag >> digit * index) & ((1 << digit) - 1)
         words[-1] = 1
         return words
 
+    def pack(self, words: Words) -> bytes:
+        """Return the bytes of words that travel."""
+        raw = words.astype(self.kind.newbyteorder("<"), copy=False).view(np.uint8)
+        return raw.reshape(len(words), -1)[:, : self.size].tobytes()
+
+    def unpack(self, raw: bytes | memoryview, count: int) -> Words:
+        """Return words from their bytes, or refuse bytes of another length."""
+        if len(raw) != self.size * count:
+            raise ProtectionError(f"{len(raw)} bytes, agreed were {count} words of {self.size}")
+        found, kind = np.frombuffer(raw, np.uint8), self.kind.newbyteorder("<")
+        if self.size < kind.itemsize:
+            wide = np.zeros((count, kind.itemsize), np.uint8)
+            wide[:, : self.size] = found.reshape(count, self.size)
+            found = wide.reshape(-1)
+        return found.view(kind).astype(self.kind, copy=False)
+
     def write(self, words: Words, run: str, slot: int, call: bytes) -> bytes:
         """Return an upload of masked words, with where they belong and the digest of what was asked."""
-        header = _UPLOAD.pack(_MAGIC, self.size, len(words), slot, bytes.fromhex(run), call)
-        raw = words.astype(self.kind.newbyteorder("<"), copy=False).view(np.uint8)
-        return header + raw.reshape(len(words), -1)[:, : self.size].tobytes()
+        return _UPLOAD.pack(_MAGIC, self.size, len(words), slot, bytes.fromhex(run), call) + self.pack(words)
 
     def read(self, blob: Any, run: str, slot: int) -> tuple[Words, bytes]:
         """Return the masked words of an upload, and the digest of what its sender was asked."""
@@ -210,22 +231,31 @@ class Encoding:
                 f"a masked vector of {found[2]} words of {found[1]} bytes for sum {found[3]}, agreed were "
                 f"{self.words} of {self.size} for sum {slot} of this run"
             )
-        raw, kind = np.frombuffer(blob.data, np.uint8, offset=_UPLOAD.size), self.kind.newbyteorder("<")
-        if self.size < kind.itemsize:
-            wide = np.zeros((self.words, kind.itemsize), np.uint8)
-            wide[:, : self.size] = raw.reshape(self.words, self.size)
-            raw = wide.reshape(-1)
-        return raw.view(kind).astype(self.kind, copy=False), found[-1]
+        return self.unpack(memoryview(blob.data)[_UPLOAD.size :], self.words), found[-1]
 
-    def decode(self, total: Words, contributions: int) -> NDArray[np.int64]:
-        """Return the integers of an unmasked total; masks that did not cancel are noticed."""
-        spare = np.uint64(64 - 8 * self.size)
-        signed = (total.astype(np.uint64) << spare).view(np.int64) >> np.int64(spare)
-        integers, counted = signed[:-1], int(signed[-1])
-        largest = contributions << (self.code.bits - 1)
-        if counted != contributions or (integers.size and np.abs(integers).max() > largest):
+    def read_total(self, total: Words, contributions: int) -> tuple[Words, int]:
+        """Return the words of the values in a total without masks, and its tag.
+
+        Masks that did not cancel are noticed: they would not leave the number of contributions.
+        """
+        cut, digit, low = self.code.slots, self.code.bits - 1, (1 << 8 * self.size) - 1
+        rest = [int(word) & low for word in total[cut:]]
+        if rest.pop() != contributions:
             raise ProtectionError(
                 f"masks did not cancel over {contributions} contributions: clients were told different "
                 "things, or one uploaded what does not fit its keys; this total means nothing"
+            )
+        return total[:cut], sum(word << digit * index for index, word in enumerate(rest))
+
+    def read_integers(self, words: Words, contributions: int) -> Integers:
+        """Return the integers of a total, in the clear; refuse what no such total can be."""
+        spare, shift = np.uint64(64 - 8 * self.size), np.int64(self.shift)
+        signed = (words.astype(np.uint64) << spare).view(np.int64) >> np.int64(spare)
+        integers = signed >> shift
+        largest = contributions << (self.code.bits - 1)
+        if (integers << shift != signed).any() or (integers.size and np.abs(integers).max() > largest):
+            raise ProtectionError(
+                f"a total that {contributions} contributions cannot have: one uploaded what does not fit its "
+                "keys or its bounds, or the total was changed; it means nothing"
             )
         return np.ascontiguousarray(integers)

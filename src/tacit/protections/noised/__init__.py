@@ -1,4 +1,4 @@
-"""Sums with noise: differential privacy of clients, around any other protection.
+"""Sums with noise: differential privacy of clients or of single rows, around any other protection.
 
 Every client clips its vector and rounds it to a grid; the noise is a discrete Gaussian on that grid
 (:mod:`tacit.protections.noised.grid` says how much). Either the coordinator draws it once it has opened the
@@ -30,7 +30,7 @@ from tacit.core.link import Link
 from tacit.core.marks import Mark
 from tacit.core.party import Party
 from tacit.core.promises import Place, Promises
-from tacit.core.protection import ClientHalf, Protection
+from tacit.core.protection import ClientHalf, NoiseUnit, Protection
 from tacit.data.schema import Schema
 from tacit.data.table import Column
 from tacit.protections import PROTECTIONS
@@ -41,7 +41,7 @@ from tacit.protections.noised.grid import find_unfit, without_columns
 
 @dataclass(frozen=True)
 class Noised(Protection):
-    """Differential privacy of clients: clipped vectors and totals with noise, around another protection.
+    """Differential privacy of clients or rows: totals of clipped vectors with noise, around another one.
 
     Parameters
     ----------
@@ -50,16 +50,19 @@ class Noised(Protection):
     inner_options : mapping
         Its settings.
     epsilon : float
-        Privacy budget of the whole run, for leaving out any one client's vector.
+        Privacy budget of the whole run, for leaving out any one client's vector, or any one row.
     delta : float
-        Probability with which epsilon may not hold; well below one over the number of clients.
+        Probability with which epsilon may not hold; well below one over the number of clients, or rows.
     clip : float
         Longest L2 norm of a client's whole contribution; longer ones are scaled down. It holds for every
-        sum of a run.
+        sum of a run. Of rows (unit "row") the method bounds the norm, not this.
     where : {"central", "distributed"}
         Who adds the noise: the coordinator, trusted with the total, or every client a part.
     colluding : int
         Distributed: how many clients may know their parts of the noise and see the total.
+    unit : {"client", "row"}
+        Whose presence the noise hides: a client's with all its rows, or any single row's. The latter needs
+        a method that bounds what a row brings, as fedheonn does.
 
     Examples
     --------
@@ -79,6 +82,7 @@ class Noised(Protection):
     clip: float = 1.0
     where: Literal["central", "distributed"] = "central"
     colluding: int = 1
+    unit: NoiseUnit = "client"
 
     def __post_init__(self) -> None:
         for name, why in (("epsilon", "a privacy budget"), ("clip", "the longest norm of a contribution")):
@@ -102,6 +106,11 @@ class Noised(Protection):
         return PROTECTIONS.build(self.inner, self.inner_options)
 
     @property
+    def noise_unit(self) -> NoiseUnit:
+        """The ``unit``."""
+        return self.unit
+
+    @property
     def opens(self) -> Place:
         """Where the inner protection opens totals."""
         return self.inner_protection.opens
@@ -116,7 +125,8 @@ class Noised(Protection):
         """Those of the inner protection, and what noise adds to them and takes from them.
 
         ``precision`` is no largest error here: it is about the noise's standard deviation in each value, as
-        a share of ``clip``, if the run has one sum; it grows with the square root of their number.
+        a share of ``clip``, or of what a row brings, if the run has one sum; it grows with the square root of
+        their number.
         """
         inner, central = self.inner_protection.promises, self.where == "central"
         trusted = ("coordinator", *self.services) if central else ()
@@ -150,19 +160,19 @@ class Noised(Protection):
                 f"the coordinator adds the noise, but {self.inner} opens totals at the clients, where each "
                 "would have to draw its own and replicas would differ: set where = 'distributed'"
             )
-        for name in dir(type(method)):
+        for name in getattr(method, "noisy_contributions", None) or dir(type(method)):
             mark = getattr(getattr(type(method), name, None), "tacit", None)
-            if isinstance(mark, Mark) and mark.kind == "contribution" and mark.layout:
-                # Which fields there are does not depend on the data, so the smallest schema shows them.
-                schema = Schema((Column("x"),), method.tasks[0], ("no", "yes"), ("y",))  # type: ignore[attr-defined]
-                if reason := find_unfit(name, mark.layout(method, schema)):
-                    return reason
+            if not isinstance(mark, Mark) or mark.kind != "contribution" or not mark.layout:
+                continue
+            # Which fields there are does not depend on the data, so the smallest schema shows them.
+            schema = Schema((Column("x"),), method.tasks[0], ("no", "yes"), ("y",))  # type: ignore[attr-defined]
+            if reason := find_unfit(self, name, mark.layout(method, schema)):
+                return reason
         return self.inner_protection.incompatibility(method)
 
     def warnings_for(self, clients: int, scaled: bool) -> Sequence[str]:
-        """Warn of sums that clipping spoils, and of what the inner protection warns of."""
-        own = "noised: clipping spoils the sums of a scale: use scale = 'none'"
-        return (*((own,) if scaled else ()), *self.inner_protection.warnings_for(clients, scaled))
+        """Warn of what the inner protection warns of."""
+        return self.inner_protection.warnings_for(clients, scaled)
 
     @property
     def rotates_keys(self) -> bool:

@@ -21,6 +21,8 @@ from tacit.protections.noised.grid import (
     accounted_delta,
     choose_grid,
     find_unfit,
+    longest_of,
+    measure_noise,
     noise_multiplier,
     open_total,
     overspent,
@@ -68,34 +70,46 @@ class NoisedClient(ClientHalf):
 
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Clip, round to the grid, add this party's part of the noise, and protect that."""
-        if reason := find_unfit("contribution", layout):
+        settings = self._settings
+        if reason := find_unfit(settings, "contribution", layout):
             raise ProtectionError(reason)
         asked, sums, min_clients = ticket.get(ASKED), ticket.get(SUMS), agreed_minimum(self.party)
-        grid = choose_grid(self._settings, layout, asked, sums, min_clients)
-        integers = self._count_sum(ticket["sum"], ticket[SUMS])
+        grid = choose_grid(settings, layout, asked, sums, min_clients)
+        integers = self._count_sum(ticket["sum"], ticket[SUMS], layout.parts)
         if integers is None:
-            integers = np.rint(clip_l2(vector, self._settings.clip) / grid.unit)
-            if self._settings.where == "distributed":
+            if settings.unit == "client":
+                # Of rows that have a norm each, the mean: how many rows there are must not decide.
+                rows = 1 if layout.row_norm is None else max(1, self.party.data.rows)
+                vector = clip_l2(vector / rows, longest_of(settings, layout))
+            integers = np.rint(vector / grid.unit)
+            if settings.where == "distributed":
                 integers += np.clip(discrete_gaussian(grid.variance, vector.size), -grid.cut, grid.cut)
                 self.party.state["noised_vector"] = integers
         return self.inner.protect(ticket, integers * grid.unit, grid.layout)
 
-    def _count_sum(self, number: int, sums: int) -> Vector | None:
-        """Count a sum; if it starts again, return what was sent: two draws of noise tell more than one."""
+    def _count_sum(self, number: int, sums: int, parts: int) -> Vector | None:
+        """Count the parts of the budget that a sum takes, before its noise is drawn.
+
+        If it starts again, return what was sent: two draws of noise tell more than one.
+        """
         announced, used, last = self.party.state.get("noised", (sums, 0, 0))
         if sums != announced:
             raise ProtectionError(f"noise for {sums} sums, {self.party.id} was told {announced} at first")
         if number == last:
             sent: Vector | None = self.party.state.get("noised_vector")
             return sent
-        if number < last or used >= announced:
+        if number < last or used + parts > announced:
             raise ProtectionError(overspent(f"{self.party.id} took part in {used} sums", announced))
         if self._settings.where == "distributed":
             multiplier, delta = noise_multiplier(self._settings, announced), accounted_delta(self._settings)
-            self.party.charge(Charge("client", multiplier, 1.0, delta, 1, announced))
-        self.party.state["noised"] = (announced, used + 1, number)
+            self.party.charge(Charge(self._settings.unit, multiplier, 1.0, delta, parts, announced))
+        self.party.state["noised"] = (announced, used + parts, number)
         return None
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Open, and round to the grid."""
         return open_total(self._settings, self.inner, total, layout, agreed_minimum(self.party))
+
+    def measure_noise(self, total: Mapping[str, Any], layout: Layout, contributions: int) -> float:
+        """Return the standard deviation of the noise in each value."""
+        return measure_noise(self._settings, total, layout, contributions, agreed_minimum(self.party))

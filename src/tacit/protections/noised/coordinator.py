@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf, sqrt
 from typing import TYPE_CHECKING, Any
 
 from tacit.core.errors import ConfigError, ProtectionError
@@ -19,6 +20,7 @@ from tacit.protections.noised.grid import (
     accounted_delta,
     choose_grid,
     find_unfit,
+    measure_noise,
     needed_parts,
     noise_multiplier,
     open_total,
@@ -84,23 +86,31 @@ class NoisedCoordinator(CoordinatorHalf):
         self.inner.discard_unused_keys()
 
     def prepare(self, sums: int) -> None:
-        """Size the noise so that this many sums cost the whole budget."""
+        """Size the noise so that this many sums, or parts of the budget, cost the whole of it."""
         settings, link = self._settings, self.link
-        if reason := settings.incompatibility(link.components.method):
-            raise ConfigError(f"{settings.name} cannot protect {link.components.method.name}: {reason}")
+        method = link.components.method
+        refused = f"{settings.name} cannot protect {method.name}: "
+        if reason := settings.incompatibility(method):
+            raise ConfigError(refused + reason)
         if self.budget is not None:
             raise ProtectionError("the noise of this run is sized already: its budget is for the whole run")
         sums, least = max(1, sums), settings.min_contributions(link.manifest.min_clients)
-        if needed_parts(settings, least) < 1:
+        if (needed := needed_parts(settings, least)) < 1:
             raise ConfigError(
                 f"totals open over {least} clients, of which {settings.colluding} may know their parts of "
                 f"the noise: set min_clients to {settings.colluding + 1} or more, the more the less noise"
             )
-        multiplier = noise_multiplier(settings, sums)
+        multiplier, clients = noise_multiplier(settings, sums), len(link.parties)
+        noise = multiplier * sqrt(clients / needed if settings.where == "distributed" else 1)
+        brought = clients if settings.unit == "client" else inf
+        if reason := method.find_hopeless(link.schema, brought, noise):
+            raise ConfigError(refused + reason)
         self.budget = Budget(sums, multiplier, settings.epsilon, Accountant(accounted_delta(settings)))
-        deviation, adding = multiplier * settings.clip, link.manifest.quorum * len(link.parties)
-        epsilon = f"epsilon {settings.epsilon:g} in all"
-        text = f"noise of {deviation:.3g} a value in each of {sums} sums, for {epsilon}"
+        adding, epsilon = link.manifest.quorum * clients, f"epsilon {settings.epsilon:g} in all"
+        text = f"noise of {multiplier * settings.clip:.3g} a value in each of {sums} sums, for {epsilon}"
+        if settings.unit == "row":
+            text = f"noise of {multiplier:.3g} times what a row brings, over √k in a sum that takes k of "
+            text += f"{sums} parts of the budget, for {epsilon} for any row"
         if settings.where == "distributed" and adding >= 2 * least:
             text += (
                 f" if {least} clients add it, and {adding:.0f} will: a larger min_clients means less noise"
@@ -126,15 +136,15 @@ class NoisedCoordinator(CoordinatorHalf):
 
     def gather(self, pending: PendingSum) -> Mapping[str, Any]:
         """Charge the budget, then let the inner protection gather."""
-        if reason := find_unfit(pending.contribution, pending.layout):
-            raise ProtectionError(reason)
         settings, budget = self._settings, self.budget
+        if reason := find_unfit(settings, pending.contribution, pending.layout):
+            raise ProtectionError(reason)
         if budget is None:
             raise ProtectionError("the noise was not sized: prepare the protection before the first sum")
         asked, min_clients = len(pending.parties), self.link.manifest.min_clients
         grid = choose_grid(settings, pending.layout, asked, budget.sums, min_clients)
         told = {ASKED: asked, SUMS: budget.sums}
-        budget.charge()
+        budget.charge(pending.layout.parts)
         total = self.inner.gather(pending.with_fields(grid.layout, told))
         spent = BudgetSpent(pending.number, budget.epsilon, settings.epsilon, settings.delta, budget.left)
         self.link.events.emit(spent)
@@ -149,3 +159,7 @@ class NoisedCoordinator(CoordinatorHalf):
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Open, round to the grid, and add the noise if it is the coordinator's to add."""
         return open_total(self._settings, self.inner, total, layout, self.link.manifest.min_clients)
+
+    def measure_noise(self, total: Mapping[str, Any], layout: Layout, contributions: int) -> float:
+        """Return the standard deviation of the noise in each value."""
+        return measure_noise(self._settings, total, layout, contributions, self.link.manifest.min_clients)

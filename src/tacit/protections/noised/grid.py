@@ -5,6 +5,13 @@ of two: leaving out one client's d values then changes the sum by at most Δ = C
 discrete Gaussian of standard deviation z·Δ (Canonne, Kamath and Steinke 2020), z being the least for which
 all sums of the run together cost (ε, δ).
 
+Where the noise hides single rows (``unit = "row"``), C is the longest norm of what one row brings, which the
+method bounds (``row_norm`` of a layout). A client's sum has no bound then and is not clipped. With and
+without a row it is rounded once each, and floating point adds less than that again: Δ = C/u + 2√d.
+
+A sum that takes k parts of the budget has noise of z/√k, which costs as much as k sums with z, because Rényi
+divergences of Gaussians add.
+
 Where every client adds a part of the noise, the parts of the fewest clients over which a total opens, less
 those that ``colluding`` of them know (who sees the total knows its own), have the whole variance; more
 survivors, more noise. A part is cut where the tails of the whole run cost a thousandth of δ, by
@@ -33,6 +40,8 @@ if TYPE_CHECKING:
 TAIL_SHARE = 1e-3  # of delta, for the tails that are cut
 FINEST = 2.0**-40  # precision of an inner protection beyond which a finer grid gains nothing
 FINEST_NOISE = 2.0**-36  # unit over the noise, likewise
+ROW_FINEST_NOISE = 2.0**-20  # the same for sums of rows, so that float64 holds those of 2³² rows exactly
+WIDE_ERROR = 2.0**-60  # of a value without a bound, under any protection
 ASKED, SUMS = "noise_asked", "noise_sums"  # ride on asks and totals: the grid follows from them
 
 
@@ -69,7 +78,8 @@ def choose_grid(settings: Noised, layout: Layout, asked: Any, sums: Any, min_cli
     for count in (asked, sums):
         if type(count) is not int or count < 1:
             raise ProtectionError(f"noise for {count!r} clients or sums: it is sized for 1 or more")
-    values, clip, multiplier = max(1, layout.size), settings.clip, noise_multiplier(settings, sums)
+    values, clip = max(1, layout.size), longest_of(settings, layout)
+    multiplier = noise_multiplier(settings, sums) / sqrt(layout.parts)
     parts = needed_parts(settings, settings.min_contributions(min_clients))
     cut = 0.0
     if settings.where == "distributed":
@@ -77,10 +87,11 @@ def choose_grid(settings: Noised, layout: Layout, asked: Any, sums: Any, min_cli
         cut = sqrt(2 * (tails - log(TAIL_SHARE * settings.delta)))
     # Rounding may at most double the sensitivity, or is refused below: so large the noise can get.
     widest = 2 * multiplier * clip / sqrt(parts)
+    rows = settings.unit == "row"
     precision = settings.inner_protection.promises.precision
-    error = max(precision, FINEST) * asked * (clip + cut * widest)
-    unit = 2.0 ** ceil(log2(max(4 * error, FINEST_NOISE * widest)))
-    sensitivity = integer_sensitivity(clip, 1 / unit, values)
+    error = asked * (WIDE_ERROR if rows else max(precision, FINEST) * (clip + cut * widest))
+    unit = 2.0 ** ceil(log2(max(4 * error, (ROW_FINEST_NOISE if rows else FINEST_NOISE) * widest)))
+    sensitivity = integer_sensitivity(clip, 1 / unit, values) + rows * 1.5 * sqrt(values)
     variance = (multiplier * sensitivity) ** 2 / parts
     if sensitivity > 2 * clip / unit or (cut and variance < LEAST_PART):
         raise ConfigError(
@@ -92,7 +103,19 @@ def choose_grid(settings: Noised, layout: Layout, asked: Any, sums: Any, min_cli
         replace(field, bound=min(np.inf if field.bound is None else field.bound, clip) + (1 + cut) * unit)
         for field in without_columns(layout).fields
     )
-    return Grid(unit, variance, cut, Layout(*fields))
+    return Grid(unit, variance, cut, without_columns(layout) if rows else Layout(*fields))
+
+
+def longest_of(settings: Noised, layout: Layout) -> float:
+    """Return the longest norm of what one row, or one client, brings to a sum.
+
+    A client's mean over rows of a known norm is no longer than that.
+    """
+    if settings.unit == "client":
+        return settings.clip if layout.row_norm is None else min(settings.clip, layout.row_norm)
+    if layout.row_norm is None:
+        raise ProtectionError("noise for single rows needs a bound of what one row brings to a sum")
+    return layout.row_norm
 
 
 def open_total(
@@ -108,13 +131,24 @@ def open_total(
     return opened
 
 
+def measure_noise(
+    settings: Noised, total: Mapping[str, Any], layout: Layout, contributions: int, min_clients: int
+) -> float:
+    """Return the standard deviation of the noise in each value of an opened total."""
+    grid = choose_grid(settings, layout, total.get(ASKED), total.get(SUMS), min_clients)
+    return sqrt(grid.variance * (contributions if settings.where == "distributed" else 1)) * grid.unit
+
+
 def without_columns(layout: Layout) -> Layout:
     """Return the same fields, none of them to be multiplied unopened."""
     return Layout(*(replace(field, columns=0) for field in (*layout.fields, *layout.clear)))
 
 
-def find_unfit(contribution: str, layout: Layout) -> str | None:
-    """Return why a contribution cannot have noise: part of it travels beside the sum, or bears none."""
+def find_unfit(settings: Noised, contribution: str, layout: Layout) -> str | None:
+    """Return why a contribution cannot have noise: part of it travels beside the sum, or bears none.
+
+    Nor can it if single rows are to be hidden, and nobody knows how much one brings.
+    """
     if layout.clear:
         names = ", ".join(f"'{found.name}'" for found in layout.clear)
         return f"{contribution} sends {names} in the clear, without noise: use a method that sends sums only"
@@ -122,6 +156,11 @@ def find_unfit(contribution: str, layout: Layout) -> str | None:
         return (
             f"{contribution} needs '{fine[0]}' to about 2^-40 of its bound, and noise of any epsilon is far "
             "above that: use a method that bears noise"
+        )
+    if settings.unit == "row" and layout.row_norm is None:
+        return (
+            f"nothing bounds what a single row brings to {contribution}: hide whole clients with unit = "
+            "'client', or use fedheonn; averaging hides rows by example_noise, without noised"
         )
     return None
 

@@ -55,7 +55,7 @@ def _promises(promises: Mapping[str, Any]) -> str:
     pairs += [("undone by", promises.get("collusion")), ("if a client vanishes", promises.get("dropout"))]
     error = number(promises.get("precision"))
     if error is not None:
-        noise = f"about {significant(error)} × clip in each value, if the run has one sum"
+        noise = f"about {significant(error)} × clip (or what one row may bring) in each value of a single sum"
         exact = f"{significant(error)} of bound × clients" if error else "none"
         pairs.append(("noise", noise) if error >= 0.01 else ("largest error", exact))
     size = number(promises.get("bytes_per_value"))

@@ -1,0 +1,151 @@
+"""Mean and spread of every column from two sums that bear noise, so that no other statistic opens.
+
+What one row brings must be bounded before noise can hide it, and columns come in any unit. So a first sum
+counts how many values of each column lie in each of some public intervals: powers of four and their
+negatives. Those with more than noise in them are the column's bounds; values beyond are cut there. The second
+sum has n, Σu and Σu² of the values u between the bounds, from -1 to 1. A row brings one count for each column
+to the first sum, and at most (½, 1, 1) for each to the second; both are divided so that all of it has a norm
+of at most 1.
+
+A column in which nothing is seen but noise, or zeros, is left out. A spread below what the noise could be is
+taken for that: such a column counts less than it should, and never more. Features of categories are 0 or 1,
+and stay so. Targets of a regression have columns of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.layout import Field, Layout
+from tacit.core.shared import Shared, Total
+from tacit.data.inputs import Inputs
+from tacit.data.schema import Schema
+from tacit.data.table import Table
+
+Matrix = NDArray[np.float64]
+
+SUMS = 2
+POWERS = 4.0 ** np.arange(-12, 21)  # 6e-8 to 1e12: smaller numbers count as 0, larger ones as the largest
+EDGES = np.concatenate([-POWERS[::-1], POWERS])
+INTERVALS = len(EDGES) - 1
+ZERO = INTERVALS // 2  # the interval of the numbers that count as 0
+SURE = 4.0  # standard deviations of the noise beyond which a count is not noise
+DOUBT = 2.0  # of the noise in a variance, below which it is not told from 0
+MOMENT_WEIGHTS = np.array([[0.5], [1.0], [1.0]])  # of n, Σu and Σu²
+
+
+def _number_places(schema: Schema) -> list[int]:
+    """Return the places of those features that are numbers."""
+    places, first = [], 0
+    for column in schema.columns:
+        if column.kind == "number":
+            places.append(first)
+        first += 1 if column.kind == "number" else len(column.categories)
+    return places
+
+
+def _count_columns(schema: Schema) -> int:
+    """Return the number of columns that are scaled, targets of a regression among them; at least 1."""
+    targets = schema.outputs if schema.task == "regression" else 0
+    return max(1, len(_number_places(schema)) + targets)
+
+
+def _values(table: Table, shared: Shared) -> Matrix:
+    """Return the columns that are scaled; one of zeros if there are none."""
+    schema = shared.schema
+    numbers = Inputs.of(shared).encode(table)[:, _number_places(schema)]
+    if schema.task == "regression":
+        numbers = np.concatenate([numbers, table.target], axis=1)
+    return numbers if numbers.shape[1] else np.zeros((table.rows, 1))
+
+
+# -- bounds --------------------------------------------------------------------------------------------
+
+
+def magnitude_layout(schema: Schema) -> Layout:
+    """Return the layout of the counts."""
+    return Layout(Field("magnitudes", (_count_columns(schema), INTERVALS)), row_norm=1.0)
+
+
+def count_magnitudes(table: Table, shared: Shared) -> dict[str, Any]:
+    """Return how many values of each column lie in each interval; missing ones in none."""
+    values = _values(table, shared)
+    columns = values.shape[1]
+    places = np.searchsorted(EDGES[1:-1], values, side="right") + INTERVALS * np.arange(columns)
+    counts = np.bincount(places[np.isfinite(values)], minlength=columns * INTERVALS)
+    return {"magnitudes": counts.reshape(columns, INTERVALS) / np.sqrt(columns)}
+
+
+def find_bounds(total: Total, schema: Schema) -> dict[str, Any]:
+    """Return the bounds of each column, the same number twice if nothing but noise or zeros is seen in it.
+
+    >>> schema = Schema((), "regression", (), ("y",))
+    >>> counts = np.zeros((1, INTERVALS))
+    >>> counts[0, ZERO + 13] = 100.0  # between 1 and 4
+    >>> found = find_bounds(Total({"magnitudes": counts}, 1, noise=5.0), schema)
+    >>> found["low"].tolist(), found["high"].tolist()
+    ([1.0], [4.0])
+    """
+    seen = total["magnitudes"] > SURE * total.noise
+    varies = seen.any(axis=1) & (seen.sum(axis=1) > seen[:, ZERO])
+    low = EDGES[np.argmax(seen, axis=1)]
+    high = EDGES[INTERVALS - np.argmax(seen[:, ::-1], axis=1)]
+    return {"low": np.where(varies, low, 0.0), "high": np.where(varies, high, 0.0)}
+
+
+# -- moments -------------------------------------------------------------------------------------------
+
+
+def moment_layout(schema: Schema) -> Layout:
+    """Return the layout of n, Σu and Σu²."""
+    return Layout(Field("moments", (3, _count_columns(schema))), row_norm=1.0)
+
+
+def _share(columns: int) -> Matrix:
+    """Return by what a row's (1, u, u²) of each column is multiplied, for a norm of 1 at most in all."""
+    return np.asarray(MOMENT_WEIGHTS / np.sqrt(columns * np.sum(MOMENT_WEIGHTS**2)))
+
+
+def compute_moments(table: Table, shared: Shared) -> dict[str, Any]:
+    """Return n, Σu and Σu² of each column, over the values that are there."""
+    values = _values(table, shared)
+    middle, half = _middle(shared)
+    present = np.isfinite(values)
+    u = np.where(present, np.clip((values - middle) / np.where(half > 0, half, np.inf), -1.0, 1.0), 0.0)
+    sums = np.stack([present.sum(axis=0), u.sum(axis=0), np.einsum("ij,ij->j", u, u)])
+    return {"moments": sums * _share(values.shape[1])}
+
+
+def find_scale(total: Total, shared: Shared, *, fill: bool) -> dict[str, Any]:
+    """Return centre and spread of every feature and target; also as what missing values count, if asked."""
+    schema, share = shared.schema, _share(_count_columns(shared.schema))
+    middle, half = _middle(shared)
+    count, first, second = total["moments"] / share
+    noise = total.noise / share[1, 0]  # of Σu and Σu²
+    if not fill:  # no value is missing, so that all columns have the same count
+        count = np.full_like(count, count.mean())
+    count = np.maximum(count, noise if noise > 0 else 1.0)
+    mean = np.clip(first / count, -1.0, 1.0)
+    variance = np.minimum(np.maximum(second / count - mean**2, DOUBT * noise / count), 1.0)
+    constant = (half == 0) | (variance == 0)
+    centre, spread = middle + half * mean, np.where(constant, 1.0, half * np.sqrt(variance))
+    places = _number_places(schema)
+    found = {
+        "centre": np.zeros(schema.features),
+        "spread": np.ones(schema.features),
+        "constant": np.zeros(schema.features, dtype=bool),
+    }
+    for name, value in (("centre", centre), ("spread", spread), ("constant", constant)):
+        found[name][places] = value[: len(places)]
+    if schema.task == "regression":
+        found |= {"target_centre": centre[len(places) :], "target_spread": spread[len(places) :]}
+    return found | ({"fill": found["centre"]} if fill else {})
+
+
+def _middle(shared: Shared) -> tuple[Matrix, Matrix]:
+    """Return the middle between each column's bounds, and how far they are from it."""
+    low, high = shared["low"], shared["high"]
+    return (low + high) / 2, (high - low) / 2

@@ -1,0 +1,138 @@
+"""What a client of masked sums does before the sums: offer a key, check the draw, and deal shares, once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from tacit.core.client import add_prefix, agreed_minimum
+from tacit.core.errors import OpeningError, ProtectionError
+from tacit.core.marks import step
+from tacit.core.message import Message
+from tacit.core.numbers import read_integer
+from tacit.core.party import Party
+from tacit.core.secret import Secret
+from tacit.core.values import Blob
+from tacit.crypto.channel import new_exchange, pair_keys, seal, sign_key
+from tacit.crypto.masking import advance_chains, cover
+from tacit.crypto.sharing import share_vector
+from tacit.protections.keys.authenticated import manifest_digest_of
+from tacit.protections.masked.neighbours import Neighbourhood, check_members, check_neighbours
+from tacit.protections.masked.wire import (
+    KEY,
+    OFFERED,
+    Offer,
+    commit,
+    hash_pieces,
+    share_place,
+    to_elements,
+)
+
+if TYPE_CHECKING:
+    from tacit.protections.masked import Masked
+
+MOST_SUMS = 10_000  # that one batch prepares
+
+
+class Dealer:
+    """Agrees with neighbours on what masks follow from, and deals shares of its own secrets to them."""
+
+    def __init__(self, settings: Masked, party: Party) -> None:
+        self.settings, self.party = settings, party
+
+    def draw_number(self) -> bytes:
+        """Draw a number that places this client on the circle, and return a commitment to it."""
+        number = os.urandom(KEY)
+        self.party.vault["mask/number"] = Secret(number)
+        return commit("draw", manifest_digest_of(self.party), self.party.id, 0, number)
+
+    @step
+    def offer(self, message: Message) -> Message:
+        """Offer a key for a batch of sums, reveal one's number, and commit to the next; signed."""
+        first, sums, clients = (read_integer(message, name) for name in ("first", "sums", "clients"))
+        party, root = self.party, message["root"]
+        if not (first > party.state.get("mask/last", 0) and 1 <= sums <= MOST_SUMS):
+            raise ProtectionError(f"{sums} sums from number {first} on: prepared before, or too many")
+        if clients < (least := self.settings.min_contributions(agreed_minimum(party))):
+            raise OpeningError(f"{clients} clients, agreed were at least {least}: {party.id} offers no key")
+        self.settings.check_totals(clients)
+        members = check_members(self.settings, party, message, clients)
+        forget_sums(party, first)
+        number = party.vault["mask/number"].reveal()
+        # Shares are sealed with a key of this batch, so that none of an earlier one can be unsealed later.
+        party.vault["mask/exchange"], exchange = new_exchange()
+        offer = Offer(exchange, root, number, self.draw_number(), first, sums).to_bytes()
+        for name in ("names", "dealt", "slot"):
+            party.state.pop(f"mask/{name}", None)
+        party.vault.pop("mask/links", None)
+        known = {"first": first, "last": first + sums - 1, "sums": sums, "clients": clients, "root": root}
+        party.state.update(
+            add_prefix("mask/", {**known, "members": members, "revealed": number, "offer": offer})
+        )
+        signed = sign_key(party.identity, OFFERED, party.id, manifest_digest_of(party), offer)
+        return Message(offer=Blob("public", signed))
+
+    @step
+    def deal(self, message: Message) -> Message:
+        """Check the neighbours, and seal for each its shares of one's keys and seeds.
+
+        The sealing key of two clients comes from keys of this batch, which both have signed, and from both
+        offers: they can seal for one another only if both were shown the same.
+        """
+        party = self.party
+        if "mask/names" in party.state:
+            raise ProtectionError(f"{party.id} has dealt its shares already: it deals them once")
+        run, around = manifest_digest_of(party), Neighbourhood.of(party, message["names"])
+        offers = check_neighbours(self.settings, party, around, message)
+        channels = self._derive_channels(offers)
+        links = b"".join([first_link(key) for key in channels])
+        party.vault["mask/links"], party.state["mask/next"] = Secret(links), around.first
+        secrets, commits, deposits = [], [], []
+        for slot in range(around.first, around.first + around.sums):
+            key, seed = os.urandom(KEY), os.urandom(KEY)
+            party.vault[f"mask/own/{slot}"] = Secret(seed)
+            secrets.append(key + seed)
+            commits += [commit("key", run, party.id, slot, key), commit("self", run, party.id, slot, seed)]
+            links, given = advance_chains(links)
+            deposits.append(cover(Secret(key), given))
+        threshold = self.settings.rules(around.clients).threshold
+        shares = share_vector(to_elements(b"".join(secrets)).reshape(-1), len(around.holders), threshold)
+        rows = [share.values.astype("<u8").tobytes() for share in shares]
+        party.vault["mask/channels"] = Secret(b"".join([key.reveal() for key in channels]))
+        party.vault["mask/row"] = Secret(rows.pop(around.holders.index(party.id)))
+        where = share_place(run, around.first)
+        sealed = [
+            seal(key, row, where(party.id, name))
+            for key, row, name in zip(channels, rows, around.neighbours, strict=True)
+        ]
+        party.state["mask/names"] = message["names"]
+        return Message(
+            shares=Blob("sealed", b"".join(sealed)),
+            commits=Blob("public", b"".join(commits)),
+            deposits=Blob("sealed", b"".join(deposits)),
+        )
+
+    def _derive_channels(self, offers: Mapping[str, Offer]) -> list[Secret]:
+        """Return the keys under which this client and each neighbour seal shares for one another."""
+        party, own, known = self.party, self.party.state.pop("mask/offer"), []
+        for name, offer in offers.items():
+            other = offer.to_bytes()
+            known.append(hash_pieces(*((own, other) if party.id < name else (other, own))))
+        exchanges = [offer.exchange for offer in offers.values()]
+        return pair_keys(
+            party.vault.pop("mask/exchange"), exchanges, "shares", manifest_digest_of(party), known
+        )
+
+
+def first_link(channel: Secret) -> bytes:
+    """Return the first link of the chain that belongs to the channel between two clients."""
+    return blake2b(channel.reveal(), digest_size=KEY, person=b"tacit link").digest()
+
+
+def forget_sums(party: Party, before: int) -> None:
+    """Delete the secrets of sums that are over: what is gone cannot be asked for."""
+    for name in list(party.vault):
+        if name.startswith(("mask/own/", "mask/held/")) and int(name.split("/")[2]) < before:
+            del party.vault[name]

@@ -1,0 +1,135 @@
+"""Masked sums whose totals open at the clients: exact whoever vanishes, and never twice under one pad."""
+
+import numpy as np
+import pytest
+
+from tacit.core.errors import ConfigError
+from tacit.core.layout import Field, Layout
+from tacit.crypto.pads import PadKey
+from tacit.federation import Federation
+from tacit.methods.fedavg import FedAvg
+from tacit.protections.masked import Masked
+from tacit.protections.noised import Noised
+from tests.helpers.masked_sums import assert_exact, rows_of, some
+
+PADDED = Masked(opens="clients")
+
+
+@pytest.fixture
+def places(monkeypatch):
+    """Where clients have put pads, and whose, as they do it."""
+    found = []
+    add = PadKey.add
+
+    def noting(self, vector, place, counts):
+        found.append((place, tuple(counts.tolist())))
+        add(self, vector, place, counts)
+
+    monkeypatch.setattr(PadKey, "add", noting)
+    return found
+
+
+class TestTotals:
+    @pytest.mark.parametrize(
+        ("clients", "neighbours", "lost"),
+        [
+            (2, None, ()),
+            (3, None, (2,)),
+            (4, None, ()),
+            (8, None, (3, 4)),
+            (17, None, (9,)),
+            (70, 6, (7, 50)),
+        ],
+    )
+    def test_are_exact(self, scene_of, clients, neighbours, lost):
+        scene = scene_of(Masked(opens="clients", neighbours=neighbours), rows_of(clients), quorum=0.5).begin()
+        assert_exact(scene, scene.total(some(*lost)), some(*lost))
+
+    @pytest.mark.parametrize("bits", [8, 16, 24, 32, 50])
+    def test_at_any_precision(self, scene_of, bits):
+        scene = scene_of(Masked(opens="clients", bits=bits), rows_of(6), quorum=0.5).begin()
+        assert_exact(scene, scene.total(some(2)), some(2))
+
+    def test_a_sum_that_starts_again_has_other_pads(self, scene_of, places):
+        scene = scene_of(PADDED, rows_of(9), quorum=0.3).begin()
+        lost = some(1, 2, 3, 4, 5, 6)
+        assert_exact(scene, scene.total(lost), lost)
+        assert len(places) == 6  # three clients, twice
+        assert len({place for place, _ in places}) == 2
+        scene.total()
+        assert len({place for place, _ in places}) == 3
+
+    def test_on_a_sparse_graph_each_client_carries_pads_of_its_own_choice(self, scene_of, places):
+        scene = scene_of(Masked(opens="clients", neighbours=4), rows_of(66)).begin()
+        scene.total()
+        assert len(places) == 66
+        assert len({place for place, _ in places}) == 1
+        assert len({chosen for _, chosen in places}) == 66
+        assert all(len(chosen) == 64 and set(chosen) <= {0, 1} for _, chosen in places)
+
+    def test_two_groups_that_were_told_of_different_members_have_different_pads(self, scene_of, places):
+        for members in (5, 6):
+            scene_of(PADDED, rows_of(members)).begin().total()
+        assert len({place for place, _ in places}) == 2
+
+    def test_parties_may_be_cold(self, scene_of):
+        scene = scene_of(PADDED, rows_of(5), engine={"cold": True, "keep_replies": True}, quorum=0.5).begin()
+        for lost in ((), (2,), ()):
+            assert_exact(scene, scene.total(some(*lost)), some(*lost))
+
+
+class TestModels:
+    @pytest.mark.parametrize("clients", [7, 66])
+    def test_trains_fedheonn_like_plain(self, clients):
+        federation = Federation.embedded("iris", clients=clients, seed=1, partition="iid")
+        plain, padded = (federation.train("fedheonn", protect=way) for way in ("plain", PADDED))
+        np.testing.assert_allclose(padded.model.weights, plain.model.weights, rtol=1e-5, atol=1e-6)
+
+    def test_averages_like_masked(self):
+        federation = Federation.embedded("iris", clients=6, seed=1)
+        one, other = (federation.train(FedAvg.tiny(), protect=way) for way in (Masked(), PADDED))
+        assert (
+            one.model.predict(federation.test.values).tolist()
+            == other.model.predict(federation.test.values).tolist()
+        )
+
+    def test_noise_may_be_around_it(self, scene_of):
+        around = Noised(
+            inner="masked", inner_options={"opens": "clients"}, where="distributed", epsilon=50.0, clip=4.0
+        )
+        scene = scene_of(around, rows_of(6), min_clients=4).begin()
+        error = np.abs(scene.total()["vector"] - scene.expected()).max()
+        assert 0 < error < 20
+
+
+class TestSettings:
+    def test_values_that_must_be_fine_take_one_word(self):
+        layout = Layout(Field("gram", (100,), 1.0, fine=True), Field("m", (10,), 1.0))
+        for clients, size in ((10, 7), (100, 7), (20_000, 8)):
+            for protection in (Masked(), PADDED):
+                encoding = protection.encoding(layout, clients)
+                assert encoding.code.slots == 110
+                assert 46 <= encoding.code.bits <= 47
+                assert encoding.size <= size
+
+    def test_of_which_a_coordinator_could_have_too_many_totals_are_refused(self):
+        with pytest.raises(ConfigError, match=r"could have \d+ totals of a sum of 20000 clients"):
+            Masked(opens="clients", active=False).check_totals(20_000)
+        Masked(active=False).check_totals(20_000)
+
+    def test_that_leave_no_room_are_refused(self):
+        with pytest.raises(ConfigError, match="bits is 48: pads and 20,000 summands leave 46 of a word"):
+            Masked(opens="clients", bits=48).encoding(Layout(Field("vector", (3,), 1.0)), 20_000)
+
+    def test_promises_say_who_reads_what(self):
+        promises = PADDED.promises
+        assert (
+            "the coordinator with any one client learns the total, and no contribution" in promises.collusion
+        )
+        assert (
+            promises.sees["coordinator"]
+            == "vectors of uniform noise, and totals under pads that it cannot take off"
+        )
+        assert promises.proof
+        assert not promises.warnings
+        assert promises.model.startswith("each client by itself")

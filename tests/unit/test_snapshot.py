@@ -1,0 +1,44 @@
+"""What a client takes up again after a run was stopped."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tacit.core.errors import DataError, StepError
+from tacit.core.manifest import Components, Manifest
+from tacit.core.message import Message
+from tacit.core.shared import Shared
+from tacit.core.snapshot import EARLIER, restore_replica
+from tacit.data.preparation import Preparation
+from tacit.methods.fedheonn import FedHEONN
+from tacit.protections.plain import Plain
+
+COMPONENTS = Components(FedHEONN(), Plain(), Preparation())
+
+
+def party_of(earlier: dict[str, Any]) -> Any:
+    """A client in the second attempt at a run, and what it knows of the first."""
+    manifest = replace(Manifest.of("run", COMPONENTS), attempt=1)
+    first = replace(manifest, attempt=0).digest
+    state = {"manifest": manifest.to_message().encode(), "schema": b"agreed on"}
+    known = {first: SimpleNamespace(state=earlier)} if earlier else {}
+    return SimpleNamespace(id="ann", state=state, cache={}, earlier=known.get)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "kind", "refusal"),
+    [
+        ({}, StepError, "ann remembers nothing of attempt 0 at run run"),
+        ({"schema": b"another"}, DataError, "ann learnt under another schema in attempt 0 at run run"),
+    ],
+    ids=["forgotten", "another schema"],
+)
+def test_a_client_goes_on_only_from_what_it_learnt_under_the_same_schema(
+    earlier: dict[str, Any], kind: type[Exception], refusal: str
+) -> None:
+    with pytest.raises(kind, match=refusal):
+        restore_replica(
+            party_of(earlier), Message({f"{EARLIER}attempt": 0}), COMPONENTS, Shared("schema", {})
+        )
