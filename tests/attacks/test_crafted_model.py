@@ -119,5 +119,5 @@ def test_the_coordinators_choice_of_the_model_is_said_aloud():
         texts = warnings_for_pair(FedAvg(), protection)
         assert (MODEL_SENT in texts) is loud
         assert not warnings_for_pair(FedHEONN(), protection)
-    assert "ckks" in MODEL_SENT
+    assert "bfv" in MODEL_SENT
     assert "shares" in MODEL_SENT

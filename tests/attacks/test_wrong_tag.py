@@ -7,10 +7,11 @@ from unittest import mock
 import pytest
 
 from tacit.core.errors import QuorumError
+from tacit.core.message import Message
 from tacit.core.values import Blob
 from tacit.protections.bfv import BFV
 from tacit.protections.ckks import CKKS
-from tacit.protections.keys.proved_totals import ProvedTotals
+from tacit.protections.keys.proved_totals import TAG, ProvedTotals
 from tacit.protections.paillier import Paillier
 from tacit.protections.secret_sharing.shares import Shares
 from tests.attacks.malicious import REFUSED
@@ -26,14 +27,18 @@ every_shared_key = pytest.mark.parametrize(
 
 def lying(attack, tag):
     """Let one client send what is made of its own tag, and form a sum."""
-    honest = ProvedTotals._tag
+    honest, honest_ciphertext = ProvedTotals.tag, ProvedTotals.tag_ciphertext
 
-    def sent(self, *terms):
+    def of_vector(self, *terms):
         own = honest(self, *terms)
         return tag(own) if self._party.id == LIAR else own
 
+    def of_ciphertext(self, *terms):
+        own = honest_ciphertext(self, *terms)
+        return Message({**own, TAG: tag(own[TAG])}) if self._party.id == LIAR else own
+
     method = attack.coordinator.components.method
-    with mock.patch.object(ProvedTotals, "_tag", sent), quick_keys():
+    with mock.patch.multiple(ProvedTotals, tag=of_vector, tag_ciphertext=of_ciphertext), quick_keys():
         return attack.coordinator.round(method.private, method.keep)
 
 

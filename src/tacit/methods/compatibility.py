@@ -20,7 +20,7 @@ MIN_COUNT = 5  # rows of a class or category whose total hides them, unless agre
 MODEL_SENT = (
     "the coordinator sends the model: one that does not follow the protocol can craft weights by which one "
     "total shows rows of clients, whatever hides the contributions. Where clients open totals they compute "
-    "the model themselves: protect with bfv, shares or committee, or paillier with holder = 'clients'"
+    "the model themselves: protect with bfv, masked --opens clients, shares or committee"
 )
 PARTS_SUMMED = (
     "sums over folds, or over rows drawn for each network, open by themselves, and small cells are counted "
