@@ -6,7 +6,6 @@ import copy
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -479,8 +478,8 @@ def test_importing_is_light():
 
 def test_systems_without_files_in_memory_use_a_private_folder(monkeypatch):
     monkeypatch.delattr(seal_residues.os, "memfd_create")
-    with seal_residues.scratch() as (_, path):
-        folder = Path(path).parent
+    with seal_residues.private_file() as path:
+        folder = path.parent
         assert folder.stat().st_mode & 0o777 == 0o700
     assert not folder.exists()
     cipher = cipher_of(PARAMETERS["sum"])

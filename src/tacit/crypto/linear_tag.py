@@ -13,7 +13,8 @@ authentication of Wegman and Carter (1981) and the linear one of the SPDZ protoc
 get the same pad.
 
 Integers are tagged modulo p = 2^61 - 1. Residues modulo a smaller prime, which are added modulo that prime,
-are tagged modulo that very prime, by several independent tags: :func:`copies` says how many give 2^-60.
+are tagged modulo that very prime, by several independent tags if it is small (:func:`copies`): a forgery then
+passes with 2^-40 at the most, the usual bound where one that fails ends the protocol.
 
 β is an outer product: value number 256 i + j of a vector has the weight u_i v_j, with u and v uniform. That
 costs the second p in 2/p (⟨β, X⟩ is a polynomial of degree two in them) and makes tagging a matrix product
@@ -39,7 +40,7 @@ from tacit.crypto.field import PRIME, Integers, Ring
 from tacit.crypto.masking import expand
 
 VALUE_BITS = 60  # of a tagged integer, its sign apart: what differs, differs modulo p
-FORGERY_BITS = 60  # a forgery passes with at most 2 to the minus this
+FORGERY_BITS = 40  # a forgery passes with at most 2 to the minus this
 TAG_BITS, TAG_BYTES = 61, 8
 LABEL_BYTES = 16
 
@@ -55,7 +56,7 @@ def copies(modulus: int) -> int:
     """Return how many independent tags modulo this prime it takes, so that no forgery passes.
 
     >>> copies(PRIME), copies((1 << 52) - 47), copies((1 << 24) - 3)
-    (1, 2, 3)
+    (1, 1, 2)
     """
     return ceil(FORGERY_BITS / (log2(modulus) - 1))
 
@@ -91,7 +92,7 @@ class Weights:
         if self._few:
             products: Iterable[int] = map(mul, self._few, values.tolist())
             return sum(products) % self._modulus
-        whole: int = 0
+        found = np.zeros((2, 2, self._u.shape[1], 2 * self._v.shape[1]), np.uint64)
         for first in range(0, len(self._u), _BLOCK):
             part = values[first * _WIDTH : (first + _BLOCK) * _WIDTH]
             if short := -len(part) % _WIDTH:
@@ -100,8 +101,10 @@ class Weights:
             # Digit k of an element counts 2^13k, and the upper half of a word or a product 2^32.
             low, high = (words[:, :, half].astype(np.float64) @ self._v for half in (0, 1))
             rows = np.hstack([low, high]).astype(np.uint64)
-            sums = [self._u[first : first + _BLOCK].T @ part.astype(np.float64) for part in _halves(rows)]
-            whole += sum(_whole(part) << 32 * half for half, part in enumerate(sums))
+            for half, digits in enumerate(_halves(rows)):
+                sums = self._u[first : first + _BLOCK].T @ digits.astype(np.float64)
+                found[half] += _halves(sums.astype(np.uint64))
+        whole = sum(_whole(found[at]) << 32 * sum(at) for at in np.ndindex(2, 2))
         rest: int = (whole - self._excess) % self._modulus
         return rest
 
@@ -116,7 +119,7 @@ def _halves(words: Ring) -> tuple[Ring, Ring]:
     return words & np.uint64(0xFFFFFFFF), words >> np.uint64(32)
 
 
-def _whole(sums: NDArray[np.float64]) -> int:
+def _whole(sums: Ring) -> int:
     """Put together what digits of u, and halves of values by digits of v, have given."""
     places = sums.shape[1] // 2
     shifts = [32 * half + _DIGIT_BITS * place for half in (0, 1) for place in range(places)]

@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -98,50 +99,49 @@ class _Memory(threading.local):
 
     process: int = -1
     descriptor: int = -1
+    path: str = ""
 
-    def open(self) -> int:
+    def open(self) -> tuple[int, str]:
         if self.process != os.getpid():
             self.process, self.descriptor = os.getpid(), os.memfd_create("tacit-seal")
-        return self.descriptor
+            self.path = f"/proc/self/fd/{self.descriptor}"
+        return self.descriptor, self.path
 
 
-_memory = _Memory()
+# What is written over need not be cut off before: a stream says how long it is.
+_to_seal, _from_seal = _Memory(), _Memory()
 
 
 @contextmanager
-def scratch() -> Iterator[tuple[int, str]]:
-    """Yield an empty file that only this process can read, in memory where the system can: to us and SEAL."""
-    if hasattr(os, "memfd_create"):
-        descriptor = _memory.open()
-        try:
-            yield descriptor, f"/proc/self/fd/{descriptor}"
-        finally:
-            os.ftruncate(descriptor, 0)
-        return
+def private_file() -> Iterator[Path]:
+    """Yield the path of a file that only this user can read, for systems without files in memory."""
     with tempfile.TemporaryDirectory(prefix="tacit-") as folder:  # mode 0700
-        path = f"{folder}/seal"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            yield descriptor, path
-        finally:
-            os.close(descriptor)
+        yield Path(folder) / "seal"
 
 
 def save(item: Any) -> bytes:
     """Return the bytes that SEAL writes for one of its objects."""
-    with scratch() as (descriptor, path):
-        item.save(path)
-        return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+    if not hasattr(os, "memfd_create"):
+        with private_file() as file:
+            item.save(str(file))
+            return file.read_bytes()
+    descriptor, path = _from_seal.open()
+    item.save(path)
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
 
 
 def load(item: Any, ring: Ring, *pieces: bytes | memoryview) -> None:
     """Let one of SEAL's objects read and check a stream."""
     try:
-        with scratch() as (descriptor, path):
-            written = os.pwritev(descriptor, [piece for piece in pieces if len(piece)], 0)
-            if written != sum(memoryview(piece).nbytes for piece in pieces):
-                raise UnavailableError("no room in memory for a file of SEAL's: free some, and run again")
-            item.load(ring.context, path)
+        if not hasattr(os, "memfd_create"):
+            with private_file() as file:
+                file.write_bytes(b"".join(pieces))
+                item.load(ring.context, str(file))
+                return
+        descriptor, path = _to_seal.open()
+        if os.pwritev(descriptor, pieces, 0) != sum([memoryview(piece).nbytes for piece in pieces]):
+            raise UnavailableError("no room in memory for a file of SEAL's: free some, and run again")
+        item.load(ring.context, path)
     except (RuntimeError, ValueError, IndexError) as error:
         raise MessageError(f"SEAL refuses what was sent: {error}") from None
 
@@ -199,12 +199,14 @@ def _seal_header(size: int) -> bytes:
     return _SEAL_HEADER.pack(_MAGIC, _SEAL_HEADER.size, *version, 0, 0, _SEAL_HEADER.size + size)
 
 
+@lru_cache(maxsize=64)
 def _prefix(ring: Ring, polynomials: int, primes: int, in_ntt_form: bool) -> bytes:
     """Return what stands before a ciphertext's residues: everything about it, all known beforehand."""
     sizes = (polynomials, ring.degree, primes)
     return _CIPHERTEXT.pack(*ring.parms_id(primes), in_ntt_form, *sizes, ring.scale(primes), 1)
 
 
+@lru_cache(maxsize=64)
 def _array_header(length: int) -> bytes:
     """Return what stands before so many bytes of words."""
     return _seal_header(8 + length) + struct.pack("<Q", length // 8)
