@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
+from math import ceil, log2, prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from tacit.protections.encrypted.slots import Slots, largest_total
 
 BITS = range(8, 51)
 DIGIT_BITS = range(8, 31)
-FINE_UNIT_BITS = round(-np.log2(FINE))
+FINE_UNIT_BITS = round(-np.log2(FINE)) + 2  # Gram matrices of real tables need a little more than promised
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,9 @@ def _choose(counts: tuple[int, ...], reach: float, summands: int, bits: int) -> 
         cut = (ordinary if cuts_all else 0) + (fine if cuts_fine else 0)
         rounded = ordinary + fine - cut
         finest = fine and not cuts_fine
-        unit_bits = max(bits - 1, FINE_UNIT_BITS) if finest else bits - 1
+        # Each client rounds: together they lose half of the bits of their number.
+        finer = max(FINE_UNIT_BITS, ceil(log2(sqrt(summands / 12) / FINE)))
+        unit_bits = max(bits - 1, finer) if finest else bits - 1
         for digit_bits in DIGIT_BITS if cut or unbounded else DIGIT_BITS[-1:]:
             count = rounded + -(-FINE_BITS // digit_bits) * cut + -(-WIDE_BITS // digit_bits) * unbounded
             largest = largest_total(rounded > 0, count > rounded, reach, unit_bits, digit_bits, summands)
@@ -157,7 +159,8 @@ def _choose(counts: tuple[int, ...], reach: float, summands: int, bits: int) -> 
                 continue
             work = ring.chunks(count) * ring.degree * ring.prime_count
             cost = 2 * work + count * ring.bytes_per_value
-            found.append((cost, (cuts_fine, cuts_all, unit_bits, digit_bits)))
+            spare = ring.room_bits(summands) if finest and count == rounded else 0  # costs nothing
+            found.append((cost, (cuts_fine, cuts_all, min(unit_bits + spare, FINE_BITS), digit_bits)))
     if not found:
         assert refusal is not None
         raise refusal

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, log2, prod
+from math import ceil, floor, log2, prod
 
 from tacit.core.errors import ConfigError, ProtectionError
 from tacit.crypto.seal.ring import MOST_SUMMANDS, Ring, RingParameters, make_ring
@@ -63,7 +63,7 @@ class Parameters:
         """
         if not 1 <= summands <= MOST_SUMMANDS:
             raise ConfigError(f"{summands:,} summands declared: from 1 to {MOST_SUMMANDS:,} are possible")
-        needed = plain_bits + log2(2 * NOISE * summands) + 2**-10  # primes lie a little below 2 ** bits
+        needed = _bits_needed(plain_bits, summands)
         fits = [bits for bits in PRIMES if bits > needed]
         if plain_bits > MOST_PLAIN_BITS or not fits:
             most = min(MOST_PLAIN_BITS, max(PRIMES) - ceil(needed - plain_bits))
@@ -111,6 +111,15 @@ class Parameters:
         """Return how many ciphertexts so many integers take."""
         return -(-values // self.degree)
 
+    def room_bits(self, summands: int) -> int:
+        """Return how many bits more the totals of so many vectors could have in a ring of this modulus.
+
+        >>> Parameters(4096, 60, 44).room_bits(100)
+        3
+        """
+        spare = floor(self.modulus_bits - _bits_needed(self.plain_bits, summands))
+        return min(spare, MOST_PLAIN_BITS - self.plain_bits)
+
     def check(self, summands: int) -> None:
         """Refuse more summands than this ring's noise budget is for."""
         if (room := _room(self)) < summands:
@@ -118,6 +127,11 @@ class Parameters:
                 f"the noise of {summands:,} summands may exceed the budget of ring '{self.name}', which has "
                 f"room for {room:,}: take the ring that Parameters.holding gives for so many"
             )
+
+
+def _bits_needed(plain_bits: int, summands: int) -> float:
+    """Return how many bits q needs; its primes lie a little below powers of two."""
+    return plain_bits + log2(2 * NOISE * summands) + 2**-10
 
 
 # One context costs milliseconds and megabytes: all clients of a process share it.

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import DataError, ProtectionError
-from tacit.core.protection import FINE, Vector
+from tacit.core.protection import Vector
 from tacit.crypto.fixedpoint import (
     FINE_BITS,
     WIDE_BITS,
@@ -85,7 +85,7 @@ class Slots:
 
     def error(self, contributions: int) -> float:
         """Return the typical error of a total, as a share of its values' bound: each client rounds."""
-        return self.unit * sqrt(contributions / 12) if self._cuts[0] else FINE
+        return (self.unit if self._cuts[0] else 2.0**-FINE_BITS) * sqrt(contributions / 12)
 
     def encode(self, vector: Vector) -> Integers:
         """Return the integers of a client's vector."""
