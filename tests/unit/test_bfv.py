@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import struct
 from itertools import product
+from math import sqrt
 
 import numpy as np
 import pytest
 
 from tacit.core.errors import ConfigError, MessageError, ProtectionError
 from tacit.core.layout import Field, Layout
+from tacit.core.protection import FINE
 from tacit.core.secret import Secret
 from tacit.crypto.bfv import INTEGERS, Adder, Cipher, Parameters, make_key, read
 from tacit.crypto.bfv.parameters import MOST_PLAIN_BITS, NOISE, PRIMES, ring_of
@@ -330,7 +332,18 @@ class TestSlots:
     def test_fine_values_take_one_slot_where_their_total_is_known(self):
         gram = Layout(Field("gram", (2795,), bound=1.0, total=1.0, fine=True))
         slots, name = self.ring(gram, 100)
-        assert (slots.count, slots.unit, name) == (2795, 2.0**-40, "4096-56-42")
+        assert (slots.count, slots.unit, name) == (2795, 2.0**-45, "4096-60-47")
+
+    @pytest.mark.parametrize("summands", [1, 3, 8, 12, 100, 200, 2_000, 20_000, 1 << 24])
+    @pytest.mark.parametrize("values", [272, 2795])
+    def test_fine_totals_are_as_exact_as_promised_by_however_many(self, values, summands):
+        gram = Layout(Field("gram", (values,), bound=1.0, total=1.0, fine=True))
+        slots, _ = self.ring(gram, summands)
+        vectors = np.random.default_rng(1).uniform(-1, 1, (50, values)) / summands
+        lost = [slots.decode(slots.encode(vector)) - vector for vector in vectors]
+        # Errors of so many clients add up as their root; the error that is told is a typical one.
+        assert np.std(lost) * sqrt(summands) < 1.2 * slots.error(summands)
+        assert slots.error(summands) <= FINE
 
     def test_values_without_a_bound_are_digits_in_a_small_ring(self):
         slots, name = self.ring(Layout(Field("moments", (100,))), 20_000)

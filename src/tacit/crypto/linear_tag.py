@@ -26,8 +26,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterable
+from functools import lru_cache
 from math import ceil, log2
-from operator import mul
+from operator import lshift, mul
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -104,8 +105,7 @@ class Weights:
             for half, digits in enumerate(_halves(rows)):
                 sums = self._u[first : first + _BLOCK].T @ digits.astype(np.float64)
                 found[half] += _halves(sums.astype(np.uint64))
-        whole = sum(_whole(found[at]) << 32 * sum(at) for at in np.ndindex(2, 2))
-        rest: int = (whole - self._excess) % self._modulus
+        rest: int = (_whole(found) - self._excess) % self._modulus
         return rest
 
 
@@ -119,15 +119,22 @@ def _halves(words: Ring) -> tuple[Ring, Ring]:
     return words & np.uint64(0xFFFFFFFF), words >> np.uint64(32)
 
 
-def _whole(sums: Ring) -> int:
-    """Put together what digits of u, and halves of values by digits of v, have given."""
-    places = sums.shape[1] // 2
-    shifts = [32 * half + _DIGIT_BITS * place for half in (0, 1) for place in range(places)]
-    return sum(
-        int(value) << (_DIGIT_BITS * digit + shift)
-        for digit, row in enumerate(sums)
-        for value, shift in zip(row, shifts, strict=True)
-    )
+def _whole(found: Ring) -> int:
+    """Put together sums: by halves of products and of sums, digits of u, halves and digits of values."""
+    shifts, places = _places_of(found.shape[2], found.shape[3] // 2)
+    # Numbers of one place are added first: their sums are exact, far below 2^53.
+    sums = np.bincount(places, found.reshape(-1).astype(np.float64)).astype(np.uint64)
+    return sum(map(lshift, sums.tolist(), shifts))
+
+
+@lru_cache(maxsize=16)
+def _places_of(u_digits: int, v_digits: int) -> tuple[list[int], NDArray[np.intp]]:
+    """Return the powers of two that occur, and which of them each number counts by."""
+    halves, digits = np.arange(2) * 32, np.arange(max(u_digits, v_digits)) * _DIGIT_BITS
+    value = (halves[:, None] + digits[:v_digits]).reshape(-1)
+    whole = halves[:, None, None, None] + halves[:, None, None] + digits[:u_digits, None] + value
+    shifts, places = np.unique(whole.reshape(-1), return_inverse=True)
+    return shifts.tolist(), places
 
 
 class TagKey:
