@@ -158,8 +158,7 @@ def _joined(tables: Mapping[str, Table]) -> Table:
         agreement.add(name, {"signature": signature_of(table), "vocabulary": b"{}"})
     for difference in agreement.outvoted().values():
         raise SchemaError(difference)
-    order = [column.name for column in next(iter(tables.values())).columns]
-    pooled = joined([table.arranged(order) for table in tables.values()])
+    pooled = joined([*tables.values()])
     client = np.repeat(list(tables), [table.rows for table in tables.values()])
     return replace(pooled, name=", ".join(tables), groups={**pooled.groups, BY_FILE: client})
 
