@@ -95,8 +95,8 @@ def _read_excel(path: Path, sheet: str | None) -> tuple[Any, list[str]]:
         cells = [None if row[index] in _MISSING else row[index] for row in rows]
         kinds = {type(cell) for cell in cells if cell is not None}
         if len(kinds) > 1 and not kinds <= {int, float}:
-            words = (f"{cell:g}" if isinstance(cell, float) else cell for cell in cells)
-            cells = [None if word is None else str(word) for word in words]
+            whole = [int(c) if isinstance(c, float) and c.is_integer() else c for c in cells]
+            cells = [None if cell is None else str(cell) for cell in whole]
         columns.append(pa.array(cells))
     return pa.Table.from_arrays(columns, names=[str(word) for word in header]), [note] if note else []
 
