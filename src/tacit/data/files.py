@@ -17,9 +17,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from tacit.core.component import from_plain
-from tacit.core.errors import ConfigError, UnavailableError, nearest
+from tacit.core.errors import ConfigError, SchemaError, UnavailableError, nearest
 from tacit.data import synthetic
-from tacit.data.agreement import check_columns
+from tacit.data.agreement import Agreement, signature_of
 from tacit.data.arrow import to_table
 from tacit.data.catalog import catalog
 from tacit.data.database import is_database
@@ -153,7 +153,11 @@ def list_parts(source: str | Path | Sequence[str | Path]) -> dict[str, str | Pat
 
 def _joined(tables: Mapping[str, Table]) -> Table:
     """Put the rows of several files into one table, with the client of each as a group."""
-    check_columns(tables)
+    agreement = Agreement({})
+    for name, table in tables.items():
+        agreement.add(name, {"signature": signature_of(table), "vocabulary": b"{}"})
+    for difference in agreement.outvoted().values():
+        raise SchemaError(difference)
     pooled = joined([*tables.values()])
     client = np.repeat(list(tables), [table.rows for table in tables.values()])
     return replace(pooled, name=", ".join(tables), groups={**pooled.groups, BY_FILE: client})
