@@ -447,12 +447,12 @@ class PadsKnown:
                 self.asked[told["ticket/slot"]] = name, told["sum"]
 
     def off(self, words, slot, call, count, size):
-        """Words without pads and tag, if they have any and the key is known; the last one stays."""
+        """Words without pads, if they have any and the key is known; the last one stays."""
         if not self.padded or self.on:
             return words
         name, number = self.asked[slot]
         where = bound(self.run, name, f"{number} {slot} {self.clients}", self.roots[slot], call)
-        values = words[:-3]  # the tag has two digits
+        values = words[:-1]
         pads = self.keys[0].combine(where, np.array([count], np.uint64), len(values), words.dtype)
         spare, shift = np.uint64(64 - 8 * size), np.int64(self.clients.bit_length() - 1)
         integers = ((values - pads) << spare).view(np.int64) >> np.int64(spare)

@@ -33,10 +33,10 @@ from tacit.core.errors import DataError
 from tacit.core.secret import Secret
 from tacit.crypto.channel import bound
 from tacit.crypto.field import PRIME, Integers, Ring, add_rows, multiply
-from tacit.crypto.masking import expand
+from tacit.crypto.masking import expand, spare_number
 
 VALUE_BITS = 60  # of a tagged integer, its sign apart: what differs, differs modulo p
-TAG_BITS, TAG_BYTES = 61, 8
+TAG_BYTES = 8
 LABEL_BYTES = 16
 
 _WIDTH = 256  # values of a row, which share one u
@@ -148,6 +148,15 @@ def label_words(key: bytes, labels: bytes) -> Ring:
 def add_pads(pads: Ring, counts: NDArray[np.uint64] | None = None) -> int:
     """Return the sum of pads modulo p, each as often as ``counts`` says (once, if left out)."""
     return _sum(pads if counts is None else multiply(pads, counts))
+
+
+def mask_tag(tag: int, masks: Iterable[tuple[Secret, int]]) -> int:
+    """Add masks to a tag, seeds with their signs, in the field: their sum leaves that of the tags alone.
+
+    In digits that are masked each by itself, the sums of digits would say with which carries tags were added,
+    and who has the key could tell which of some values of a single vector fit.
+    """
+    return (tag + sum(sign * spare_number(seed) for seed, sign in masks)) % PRIME
 
 
 def _sum(elements: Ring) -> int:

@@ -269,7 +269,7 @@ class Masked(Protection):
             raise ConfigError(
                 f"bits is {self.bits}: pads and {clients:,} summands leave {room} of a word: use fewer"
             )
-        return Encoding(code, shift, padded)
+        return Encoding(code, shift)
 
 
 @lru_cache(maxsize=256)
