@@ -156,7 +156,8 @@ def group_rows(table: Table, shared: Shared) -> Matrix:
     targets = table.target
     if "target_centre" in shared:
         targets = (targets - shared["target_centre"]) / shared["target_spread"]
-    cut = np.clip(targets, -LARGEST_TARGET, LARGEST_TARGET)
+    # A scale that makes a target no number must not make the contribution fail: that would tell of the row.
+    cut = np.clip(np.nan_to_num(targets), -LARGEST_TARGET, LARGEST_TARGET)
     return np.concatenate([np.ones((len(cut), 1)), cut], axis=1) / _target_scale(schema)
 
 
