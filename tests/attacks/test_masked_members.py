@@ -102,13 +102,3 @@ def test_offers_from_another_federation_are_refused(scene_of, change, reason):
     scene.tap.recall = recall
     scene.begin()
     assert reason in scene.coordinator.failures[VICTIM]
-
-
-@pytest.mark.parametrize("clients", [2**20 + 1, 5 * 10**7, 2**62])
-def test_more_clients_than_any_federation_has_are_refused_before_anything_is_sized(scene_of, clients):
-    """Fifty million cost the client fourteen seconds and 800 MB, once."""
-    scene = scene_of(Masked(opens="clients"), rows_of(9))
-    scene.coordinator.enrol()
-    common = {"first": 1, "sums": 1, "clients": clients, "root": bytes(32)}
-    with pytest.raises(QuorumError, match=f"'clients' is {clients}, outside of 0 to 1048576"):
-        list(scene.coordinator.ask(Dealer.offer, common, None, [VICTIM]))

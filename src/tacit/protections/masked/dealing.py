@@ -11,7 +11,7 @@ from tacit.core.client import add_prefix, agreed_minimum
 from tacit.core.errors import OpeningError, ProtectionError
 from tacit.core.marks import step
 from tacit.core.message import Message
-from tacit.core.numbers import MOST_CLIENTS, read_integer
+from tacit.core.numbers import read_integer
 from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
@@ -51,8 +51,7 @@ class Dealer:
     @step
     def offer(self, message: Message) -> Message:
         """Offer a key for a batch of sums, reveal one's number, and commit to the next; signed."""
-        first, sums = (read_integer(message, name) for name in ("first", "sums"))
-        clients = read_integer(message, "clients", most=MOST_CLIENTS)
+        first, sums, clients = (read_integer(message, name) for name in ("first", "sums", "clients"))
         party, root = self.party, message["root"]
         if not (first > party.state.get("mask/last", 0) and 1 <= sums <= MOST_SUMS):
             raise ProtectionError(f"{sums} sums from number {first} on: prepared before, or too many")
