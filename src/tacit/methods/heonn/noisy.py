@@ -89,7 +89,7 @@ class NoisySums:
 
     def terms(self, X: Matrix, groups: Matrix, grams: int) -> dict[str, Any]:
         """Return the sums over a client's rows."""
-        X = shorten_rows(X, self.row_norm) / self.row_norm
+        X = shorten_rows(X / self.row_norm, 1.0)
         members = [groups[:, which] > 0 for which in range(grams)] if grams > 1 else [slice(None)]
         gram = np.stack([upper(X[rows].T @ X[rows]) for rows in members])
         return {
