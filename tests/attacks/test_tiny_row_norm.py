@@ -1,7 +1,7 @@
 """A manifest with a ``row_norm`` so small that numbers of that size have hardly a digit left.
 
-A row that is shortened to it is then longer than it by rounding alone, and brings more than the noise was sized
-for. The control shortens before it divides, as was done once.
+A row that is shortened to it is then longer than it by rounding alone, and brings more than the noise was
+sized for. The control shortens before it divides, as was done once.
 """
 
 from __future__ import annotations

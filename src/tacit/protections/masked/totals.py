@@ -25,7 +25,7 @@ from tacit.core.party import Party
 from tacit.core.protection import Vector
 from tacit.core.values import Blob
 from tacit.crypto.channel import bound
-from tacit.crypto.field import Integers
+from tacit.crypto.field import PRIME, Integers
 from tacit.crypto.linear_tag import TAG_BYTES, label_digests
 from tacit.crypto.masking import Words
 from tacit.crypto.pads import PadKey
@@ -69,7 +69,7 @@ class PaddedTotals:
         words = encoding.unpack(total["padded"].data, encoding.code.slots)
         place = self._place(claim, total)
         integers = encoding.read_integers(words - self._pads_of(claim, place, encoding), contributions)
-        self._proved.check(total, layout, summands, integers, 0, None, place)
+        self._proved.check(total, layout, summands, {PRIME: integers}, attempt=place)
         return encoding.code.decode(integers)
 
     def _pads_of(self, claim: Claim, place: bytes, encoding: Encoding) -> Words:
