@@ -28,8 +28,8 @@ class Ensemble(Predictor):
     inputs : Inputs
         Schema and scale that the federation agreed on.
     vote : {"majority", "mean"}
-        Whether a class is chosen by most estimators (of equals the first class), or by their mean probability.
-        Targets of a regression are always the mean.
+        Whether a class is chosen by most estimators (of equals the first class), or by their mean
+        probability. Targets of a regression are always the mean.
     """
 
     FORMAT = "tacit-ensemble-1"
