@@ -1,4 +1,4 @@
-"""Scores of every method are scikit-learn's on the same predictions, on a test and on the clients' hold-outs."""
+"""Scores of every method are scikit-learn's on the same predictions, on a test and on hold-outs."""
 
 import numpy as np
 import pytest

@@ -1,10 +1,10 @@
-"""Scores from counts, as scikit-learn defines them: for a central hold-out and for protected sums over clients.
+"""Scores as scikit-learn defines them, from a central hold-out and from protected sums over clients.
 
 All scores of a classifier are those of its probabilities, the class being the most probable one. A client's
 share of an evaluation is a confusion matrix, sums of losses and a histogram of probabilities per class; added
-over the clients, they give every score here. Two probabilities share one of the 1,000 bins only if they differ
-by less than 0.002, and their log-odds by less than 0.12. How far that may have moved an area stands beside it
-(``auc_error``, ``pr_auc_error``). On a central hold-out nothing is put into bins.
+over the clients, they give every score here. Two probabilities share one of the 1,000 bins only if they
+differ by less than 0.002, and their log-odds by less than 0.12. How far that may have moved an area stands
+beside it (``auc_error``, ``pr_auc_error``). On a central hold-out nothing is put into bins.
 
 Of two classes, areas are those of the second; of more, the mean over classes, one against the rest.
 """
@@ -134,7 +134,7 @@ def classification_scores(
 
 
 def _majority(shares: Matrix, labels: Sequence[Any]) -> dict[str, Any]:
-    """Return the scores of always saying the most frequent class, with all classes' shares as probabilities."""
+    """Return the scores of always saying the most frequent class, the classes' shares as probabilities."""
     top, there = float(shares.max()), shares[shares > 0]
     rank, binary = 1.0 / len(there), len(shares) == 2
     apart = len(there) > 1
@@ -215,5 +215,5 @@ def areas(levels: Iterable[Levels]) -> list[float | None]:
 def _exact_levels(truth: NDArray[np.int64], probabilities: Matrix) -> Iterator[Levels]:
     for code, scores in enumerate(probabilities.T):
         _, places = np.unique(scores, return_inverse=True)
-        positive = np.bincount(places, truth == code)
-        yield np.bincount(places) - positive, positive
+        positive, every = np.bincount(places, truth == code), np.bincount(places, np.ones(len(places)))
+        yield every - positive, positive
