@@ -29,9 +29,8 @@ LEAST = 1e-12  # probability whose log-odds are the first bin's
 ONE_SIDED = 0.9  # share of one class from which on accuracy says little
 
 Matrix = NDArray[np.float64]
-Levels = tuple[
-    Matrix, Matrix
-]  # of rising scores: how many rows of other classes, and of the class, have each
+# How many rows of other classes, and of the class, have each score, rising.
+Levels = tuple[Matrix, Matrix]
 
 
 def classification_counts(truth: NDArray[np.int64], probabilities: Matrix) -> dict[str, Any]:
@@ -215,5 +214,5 @@ def areas(levels: Iterable[Levels]) -> list[float | None]:
 def _exact_levels(truth: NDArray[np.int64], probabilities: Matrix) -> Iterator[Levels]:
     for code, scores in enumerate(probabilities.T):
         _, places = np.unique(scores, return_inverse=True)
-        positive, every = np.bincount(places, truth == code), np.bincount(places, np.ones(len(places)))
-        yield every - positive, positive
+        positive = np.bincount(places, truth == code).astype(np.float64)
+        yield np.bincount(places) - positive, positive
