@@ -12,6 +12,7 @@ from tacit.engines.assembly import assemble
 from tacit.engines.holdings import Holdings
 from tacit.federation import Federation
 from tacit.methods import METHODS
+from tacit.models.scores import TARGET_SCORES
 from tacit.protections.plain import Plain
 from tacit.testing import check_method
 from tests.quick import representatives
@@ -110,6 +111,11 @@ class TestRepeatable:
             holdings = spread(table, "random")
             holdings.holdout_sizes = np.maximum(1, np.diff(holdings.offsets) // 4)
             scores.append(train(method, holdings, Plain(opens=place)).holdout)
+        if method.closed_form and table.task == "regression":  # one sum may serve scale and weights
+            scores = [
+                {name: pytest.approx(score[name], rel=1e-9) for name in TARGET_SCORES} for score in scores
+            ]
+            scores[1] = {name: value.expected for name, value in scores[1].items()}
         assert scores[0] == scores[1]
         assert len(scores[0]) > 0
 

@@ -159,7 +159,11 @@ class TestServersAgainstFlower:
         ("method", "strategy", "settings"),
         [
             (FedAvg(), "FedAvg", {}),
-            (FedAdagrad(server=AdagradStep(eta=0.1, tau=1e-3, v0=0.0)), "FedAdagrad", {"eta": 0.1, "tau": 1e-3}),
+            (
+                FedAdagrad(server=AdagradStep(eta=0.1, tau=1e-3, v0=0.0)),
+                "FedAdagrad",
+                {"eta": 0.1, "tau": 1e-3},
+            ),
             (
                 FedAdam(server=AdamStep(eta=0.1, beta1=0.9, tau=1e-3, bias_correction=True)),
                 "FedAdam",
