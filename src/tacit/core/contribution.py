@@ -65,14 +65,14 @@ def _naming_columns(named: Mapping[str, Any], layout: Layout, shared: Shared) ->
     try:
         yield
     except TooLargeError as error:
-        schema = shared.schema
-        sums = {f.name: np.abs(named[f.name]) for f in layout.fields if f.bound is None and f.name in named}
-        tops = {
-            name: np.nanmax(value.reshape(-1, value.shape[-1]), axis=0)
-            for name, value in sums.items()
-            if value.ndim
-        }
-        for name, top in sorted(tops.items(), key=lambda item: -item[1].max(initial=0.0)):
+        schema, found = (
+            shared.schema,
+            [f for f in layout.fields if f.shape and not f.bound and f.name in named],
+        )
+        tops = [
+            (f.name, np.abs(named[f.name]).reshape(-1, f.shape[-1]).max(axis=0, initial=0.0)) for f in found
+        ]
+        for name, top in sorted(tops, key=lambda item: -item[1].max(initial=0.0)):
             target = name.startswith("target") or len(top) != schema.features
             words = schema.target_names if target else schema.feature_names
             if len(words) == len(top):
