@@ -65,14 +65,10 @@ def _naming_columns(named: Mapping[str, Any], layout: Layout, shared: Shared) ->
     try:
         yield
     except TooLargeError as error:
-        schema, found = (
-            shared.schema,
-            [f for f in layout.fields if f.shape and not f.bound and f.name in named],
-        )
-        tops = [
-            (f.name, np.abs(named[f.name]).reshape(-1, f.shape[-1]).max(axis=0, initial=0.0)) for f in found
-        ]
-        for name, top in sorted(tops, key=lambda item: -item[1].max(initial=0.0)):
+        schema, free = shared.schema, [field.name for field in layout.fields if field.bound is None]
+        sums = {name: np.atleast_1d(np.abs(named[name])) for name in free if name in named}
+        for name in sorted(sums, key=lambda name: -sums[name].max(initial=0.0)):
+            top = sums[name].max(axis=tuple(range(sums[name].ndim - 1)), initial=0.0)
             target = name.startswith("target") or len(top) != schema.features
             words = schema.target_names if target else schema.feature_names
             if len(words) == len(top):
