@@ -6,10 +6,12 @@ the spread of every target, in one protected sum; the model keeps both, and pred
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
+from tacit.core.errors import OpeningError
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.method import Method
@@ -26,6 +28,8 @@ LEAST = 1e-12  # variance over mean square that sums can tell from rounding
 @contribution(lambda _, schema: Layout(Field("rows", ()), *(Field(n, (schema.outputs,)) for n in SUMS)))
 def target_moments(self: Method, party: Party, shared: Shared) -> dict[str, Any]:
     """Return n, Σy and Σy² of this client's targets."""
+    if isfinite(self.own_epsilon):  # DP-SGD, whose budget does not cover this sum
+        raise OpeningError(f"targets are summed without noise: {party.id} takes part with noise only")
     y = np.asarray(party.data.target, dtype=np.float64).reshape(party.data.rows, -1)
     return {"rows": float(len(y)), **dict(zip(SUMS, (y.sum(axis=0), (y**2).sum(axis=0)), strict=True))}
 
