@@ -34,7 +34,7 @@ $(STAMP): pyproject.toml constraints.txt
 	    "$$("$(PYTHON)" --version 2>&1 || true): try 'make setup PYTHON=/path/to/python3.11'" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "Making .venv (a minute or two, once)"; "$(PYTHON)" -m venv .venv; }
 	@$(PIP) install --upgrade pip
-	@$(PIP) install -e ".[dp,flower,onnx,torch,tune]" --group dev --group bench --group docs -c constraints.txt
+	@$(PIP) install -e ".[dp,excel,flower,onnx,sql,torch,tune]" --group dev --group bench --group docs -c constraints.txt
 	@touch $@
 
 run: setup ## The main job: federate, compare, report
@@ -52,8 +52,9 @@ test: setup ## Lint, types, room order and all tests but the slow ones
 types: setup
 	@$(BIN)/mypy
 
+# The summary names the tests that were skipped, and why (-rs).
 # Tests come in random order; `--randomly-seed=last` repeats the order of the last session.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal --durations=20
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal --durations=20 -rs
 
 quick-tests: setup
 	@$(PYTEST) -m "not slow"

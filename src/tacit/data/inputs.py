@@ -61,7 +61,7 @@ class Inputs:
         ``lenient`` takes a category that nobody agreed on for "other" or, if there is none, for a missing
         one; ``bias`` puts a one first.
         """
-        as_stored = self.schema.numeric and "cells" not in self.values
+        table, as_stored = self.schema.arrange(table), self.schema.numeric and "cells" not in self.values
         raw = table.values if as_stored else self.encode(table, lenient=lenient)
         if not np.isfinite(raw).all():
             if "fill" not in self.values or np.isinf(raw).any():
@@ -85,9 +85,11 @@ class Inputs:
 def shorten_rows(X: Matrix, longest: float) -> Matrix:
     """Return the rows, those that are longer than ``longest`` shortened to it.
 
+    A row without a finite length becomes one of zeros: if it spoiled a sum, the failure would tell of it.
+
     >>> shorten_rows(np.array([[3.0, 4.0], [0.3, 0.4]]), 1.0).round(9).tolist()
     [[0.6, 0.8], [0.3, 0.4]]
     """
-    with np.errstate(over="ignore"):  # a row of infinite length becomes one of zeros
+    with np.errstate(over="ignore", invalid="ignore"):
         lengths = np.linalg.norm(X, axis=1, keepdims=True)
-    return np.asarray(X / np.maximum(lengths / longest, 1.0))
+        return np.where(np.isfinite(lengths), X / np.maximum(lengths / longest, 1.0), 0.0)
