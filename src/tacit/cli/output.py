@@ -41,6 +41,11 @@ class SafeConsole(Console):
             yield segment if harmless else segment._replace(text=visible(segment.text, keep="\n"))
 
 
+    def on_broken_pipe(self) -> None:
+        """Let the command's end tell of it: whoever reads has seen enough."""
+        raise BrokenPipeError
+
+
 stdout = SafeConsole()
 stderr = SafeConsole(stderr=True, highlight=False)
 
@@ -72,9 +77,12 @@ def exit_with_error_code(command: Command) -> Command:
             return command(*args, **kwargs)
         except TacitError as error:
             code = tell(type(error).__name__, str(error), error.exit_code, as_json=as_json)
-        except KeyboardInterrupt:
-            code = tell("Interrupted", "stopped by the user", 130, as_json=as_json)
-        except (typer.Exit, typer.Abort, BrokenPipeError):
+        except KeyboardInterrupt as error:
+            text = "; ".join(["stopped by the user", *getattr(error, "__notes__", ())])
+            code = tell("Interrupted", text, 130, as_json=as_json)
+        except BrokenPipeError:
+            raise BrokenPipeError from None  # without the number, by which click would exit with 1
+        except (typer.Exit, typer.Abort):
             raise
         except Exception as error:  # noqa: BLE001  # a fault of ours: say so, with all there is to know
             stderr.print(traceback.format_exc(), markup=False)

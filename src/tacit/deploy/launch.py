@@ -85,6 +85,7 @@ def launch(
                 _follow(process, folder, subscribers, told, config["launch"])
         except KeyboardInterrupt as error:
             _note(folder, error, config["launch"])
+            error.add_note(folder.way_on())
             raise
         return _finished(process, folder, config["launch"])
 

@@ -8,6 +8,26 @@ from typing import Any
 Row = Mapping[str, Any]
 
 INTRODUCTION = "introduction: "
+STEPS = {  # what parties are asked for, in words
+    "client.enrol": "enrol",
+    "client.enrol_service": "enrol services",
+    "client.contribute": "contribute",
+    "client.disclose_total": "disclose a total",
+    "client.adopt_model": "adopt the model",
+    "client.show_model": "read the model",
+    "client.restore": "go on from before",
+    "protection.make_keys": "make keys",
+    "protection.serve_key": "make keys",
+    "protection.share_key": "share the key",
+    "protection.take_key": "take the key",
+    "protection.offer": "exchange keys",
+    "protection.deal": "share mask seeds",
+    "protection.hold": "add up shares",
+    "protection.hand_over": "hand over the sum",
+    "protection.reveal": "draw the committee",
+    "protection.unmask": "take off masks",
+    "protection.open_total": "open the total",
+}
 HIDDEN = {"cipher": "ciphertexts", "masked": "masked vectors", "share": "single shares"}
 
 
@@ -27,6 +47,15 @@ def sentences(rows: Iterable[Row]) -> list[str]:
         groups.setdefault((*key, row["what"].startswith(INTRODUCTION)), []).append(row)
     told = [_sentence(subject, kind, group) for (subject, kind, *_), group in groups.items()]
     return [text for text in told if text]
+
+
+def step_words(step: object) -> str:
+    """Return a step's name as people read it.
+
+    >>> step_words("protection.unmask"), step_words("method.draw_trees")
+    ('take off masks', 'draw trees')
+    """
+    return STEPS.get(str(step)) or str(step).rpartition(".")[2].replace("_", " ")
 
 
 def exposes_one(row: Row) -> bool:

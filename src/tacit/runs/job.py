@@ -121,6 +121,8 @@ def _execute(
         result |= {"error": facts(error), "exposure": exposure.summary(), "notes": notes}
         with suppress(UnavailableError):
             folder.write_json("result.json", result)
+        if isinstance(error, KeyboardInterrupt):
+            error.add_note(folder.way_on())
         raise
     return Finished(result, folder, training.trained)
 
