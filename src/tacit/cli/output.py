@@ -40,7 +40,6 @@ class SafeConsole(Console):
             harmless = segment.control or visible(segment.text, keep="\n") == segment.text
             yield segment if harmless else segment._replace(text=visible(segment.text, keep="\n"))
 
-
     def on_broken_pipe(self) -> None:
         """Let the command's end tell of it: whoever reads has seen enough."""
         raise BrokenPipeError

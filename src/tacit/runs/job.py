@@ -24,9 +24,11 @@ from tacit.methods.compatibility import warnings_for_pair
 from tacit.runs.checkpoint import Checkpoint, CheckpointWriter, read_checkpoint
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import EventFile, RunFolder
+from tacit.runs.page.context import flat_settings
 from tacit.runs.repeat import command
 from tacit.runs.report import render
 from tacit.runs.settings import Settings
+from tacit.runs.sinks import Sinks, check_sinks
 from tacit.runs.transcript import TranscriptFolder
 from tacit.training import Training
 
@@ -57,6 +59,7 @@ def execute(
     goes on from there, in its own folder. ``launch`` stands in the result, for whoever waits for it.
     """
     settings.check()
+    check_sinks(settings.run.sinks)
     run = resume.run if resume else run or new_run()
     federation = federation or build_federation(settings)
     folder = resume.folder if resume else RunFolder.create(settings.run.out, run)
@@ -86,8 +89,12 @@ def _execute(
             notes.append({"about": event.about, "text": event.text, "level": event.level})
 
     try:
-        with closing(EventFile(folder, append=resume is not None)) as file:
-            events = Events(file, note, exposure, *subscribers)
+        told = dict(flat_settings(settings.as_tables()))
+        with (
+            closing(EventFile(folder, append=resume is not None)) as file,
+            Sinks(settings.run.sinks, folder.path, told) as sinks,
+        ):
+            events = Events(file, note, exposure, sinks, *subscribers)
             writer = CheckpointWriter(
                 settings, folder, federation.test, events, resume.rounds if resume else []
             )

@@ -6,11 +6,12 @@ any run. Components for which the result holds nothing are left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from string import Template
 from typing import Any
 
+import tacit
 from tacit.runs.page import context, costs, exposure, rounds, scores
 from tacit.runs.page.units import escape
 
@@ -37,12 +38,16 @@ def render(result: Mapping[str, Any]) -> str:
         context.notes_section(result),
         context.settings_section(result),
     ]
-    made_by = f" {escape(result['version'])}" if result.get("version") else ""
+    return fill(context.headline(result)[0], context.header(result), sections, result.get("version"))
+
+
+def fill(title: str, header: str, sections: Iterable[str], version: object = None) -> str:
+    """Put finished parts into the page; the title is text, the others are HTML."""
     template = Template(files("tacit.runs.page").joinpath("template.html").read_text(encoding="utf-8"))
     return template.substitute(
-        title=escape(" · ".join(["Tacit", context.headline(result)[0]])),
-        header=context.header(result),
+        title=escape(f"Tacit · {title}"),
+        header=header,
         main="\n".join(part for part in sections if part),
-        footer=f"Made by Tacit{made_by}. Bytes are decimal (1 kB is 1,000 bytes); times are CPU time unless "
+        footer=f"Made by Tacit {escape(version or tacit.__version__)}. Bytes are decimal (1 kB is 1,000 bytes); times are CPU time unless "
         "they say wall clock.",
     )

@@ -71,6 +71,8 @@ class RunSettings:
         Also train centrally and at (up to 100) clients alone, for comparison.
     transcript : bool
         Keep every byte that each party received, in the run folder.
+    sinks : list
+        Where else scores and costs go: mlflow, tensorboard or wandb, each an extra of that name.
     out : str
         Folder for run folders.
     engine : {"embedded", "flower"}
@@ -86,6 +88,7 @@ class RunSettings:
     watts: float = 65.0
     baselines: bool = True
     transcript: bool = False
+    sinks: tuple[str, ...] = ()
     out: str = "runs"
     engine: Literal["embedded", "flower"] = "embedded"
 

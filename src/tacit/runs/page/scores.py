@@ -23,6 +23,8 @@ OTHERS = {
     "mae": "Mean absolute error",
 }
 WAYS = {"federated": "federated", "centralised": "pooled data", "local": "clients alone, mean"}
+BEST = {"accuracy": "accuracy", "r2": "R²", "f1": "macro F1", "auc": "ROC-AUC"}  # the first that there is
+BEST["rmse"] = "root mean squared error"
 CLASSES_SHOWN = 30
 SAME, AGAINST = "same as pooled data", " against pooled data"
 
