@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tacit.core.coordinator import Coordinator
     from tacit.core.protection import Protection
 
-BINS = 1000  # of the histograms of probabilities by which a federated evaluation finds the AUC
+BINS = 1000  # of the histograms of probabilities by which a federated evaluation finds areas under curves
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,8 @@ class Method(Component):
             names = ("squared", "absolute", "sum", "square")
             return Layout(Field("count", ()), *(Field(name, (schema.outputs,)) for name in names))
         n = schema.outputs
-        return Layout(Field("confusion", (n, n)), Field("loss", ()), Field("histogram", (2, n, BINS)))
+        sums = [Field(name, ()) for name in ("loss", "brier")]
+        return Layout(Field("confusion", (n, n)), *sums, Field("histogram", (2, n, BINS)))
 
     @contribution(_evaluation_layout, family="holdout", revealed=True)
     def evaluation(self, party: Party, shared: Shared) -> dict[str, Any]:

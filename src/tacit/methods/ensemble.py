@@ -68,8 +68,9 @@ class FedHEONNEnsemble(Method):
         Draw features with replacement (β_f).
     draw : int
         Which draw of features, 0 for the first: few networks depend on it, so it may be worth tuning.
-    vote : {"majority", "mean"}
-        How a class is chosen; targets of a regression are always the mean.
+    vote : {"mean", "majority"}
+        Probabilities are the mean of the networks', or the share of networks that choose a class, as in the
+        paper; targets of a regression are always the mean.
     lam : float
         Ridge penalty λ, at least 0.
     activation : {"logistic", "softplus", "linear"}
@@ -105,7 +106,7 @@ class FedHEONNEnsemble(Method):
     replace_samples: bool = False
     replace_features: bool = False
     draw: int = 0
-    vote: Vote = "majority"
+    vote: Vote = "mean"
     lam: float = 1e-3
     activation: ActivationName = "logistic"
     mode: Literal["sealed", "paper", "robust"] = "sealed"

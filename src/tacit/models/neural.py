@@ -48,9 +48,8 @@ class Neural(Predictor):
         network = self.network
         return network.outputs(network.flat(self.arrays), X)
 
-    def predict_proba(self, rows: Any) -> Matrix:
-        """Return class probabilities for raw rows or a table."""
-        return softmax(self.outputs(rows))
+    def _probabilities(self, X: Matrix) -> Matrix:
+        return softmax(self._outputs(X))
 
     # -- the way out -------------------------------------------------------------------------------
 
