@@ -10,7 +10,6 @@ from rich.text import Text
 from tacit.cli.common import Json
 from tacit.cli.output import exit_with_error_code, say_json, stdout
 
-
 Name = Annotated[str | None, typer.Argument(help="Which one, with all its options.")]
 
 

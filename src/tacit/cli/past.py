@@ -102,8 +102,8 @@ def compare(
 ) -> None:
     """Compare runs: what differs, scores, costs and who saw what, side by side."""
     from tacit.cli.tables import listing
-    from tacit.runs.compare import compare_page, rows_of
     from tacit.runs.compare import compare as compared
+    from tacit.runs.compare import compare_page, rows_of
     from tacit.runs.folder import RunFolder
 
     if len(names) < 2:

@@ -21,6 +21,7 @@ from tacit.ledger.exposure import ExposureLedger
 from tacit.ledger.sentences import exposes_one, sentences
 from tacit.methods.base import Model
 from tacit.methods.compatibility import warnings_for_pair
+from tacit.runs.analysis import analyse
 from tacit.runs.checkpoint import Checkpoint, CheckpointWriter, read_checkpoint
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import EventFile, RunFolder
@@ -208,6 +209,7 @@ def _measured(
         "model": training.outcome.digest,
         "engine": federation.engine_facts,
         "scores": scores,
+        **analyse(settings, training, federation.test, main),
         "ledger": ledger,
         "skew": _skew(federation, training),
         "promises": {"name": settings.protect["name"], **settings.build_protection().promises.as_dict()},

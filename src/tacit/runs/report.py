@@ -12,8 +12,10 @@ from string import Template
 from typing import Any
 
 import tacit
-from tacit.runs.page import context, costs, exposure, rounds, scores
+from tacit.runs.page import context, costs, evidence, exposure, rounds, scores
 from tacit.runs.page.units import escape
+
+UNITS = "Bytes are decimal (1 kB is 1,000 bytes); times are CPU time unless they say wall clock."
 
 
 def render(result: Mapping[str, Any]) -> str:
@@ -29,8 +31,12 @@ def render(result: Mapping[str, Any]) -> str:
     """
     sections = [
         scores.score_section(result),
+        evidence.site_section(result),
         rounds.rounds_section(result),
         scores.class_section(result),
+        evidence.curve_section(result),
+        evidence.residual_section(result),
+        evidence.feature_section(result),
         costs.partition_section(result),
         costs.traffic_section(result),
         costs.time_section(result),
@@ -48,6 +54,5 @@ def fill(title: str, header: str, sections: Iterable[str], version: object = Non
         title=escape(f"Tacit · {title}"),
         header=header,
         main="\n".join(part for part in sections if part),
-        footer=f"Made by Tacit {escape(version or tacit.__version__)}. Bytes are decimal (1 kB is 1,000 bytes); times are CPU time unless "
-        "they say wall clock.",
+        footer=f"Made by Tacit {escape(version or tacit.__version__)}. {UNITS}",
     )

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tacit.ledger.sentences import step_words
 from tacit.runs.page.markup import definitions, mapping, section, sentence, sequence, table
 from tacit.runs.page.scores import AGAINST, BEST, SAME, difference, scores_of, write
 from tacit.runs.page.units import count, escape, number
@@ -99,7 +100,12 @@ def _failures(result: Mapping[str, Any]) -> str:
         return ""
     largest = sorted(groups.items(), key=lambda item: -len(item[1]))
     rows = [
-        [step, reason, ", ".join(parties[:4]) + (", …" if len(parties) > 4 else ""), count(len(parties))]
+        [
+            step_words(step),
+            reason,
+            ", ".join(parties[:4]) + (", …" if len(parties) > 4 else ""),
+            count(len(parties)),
+        ]
         for (step, reason), parties in largest[:SHOWN]
     ]
     rest = len(groups) - len(rows)
