@@ -102,22 +102,21 @@ def compare(
 ) -> None:
     """Compare runs: what differs, scores, costs and who saw what, side by side."""
     from tacit.cli.tables import listing
-    from tacit.runs.compare import compare as compared
-    from tacit.runs.compare import compare_page, rows_of
+    from tacit.runs.compare import PARTS, compare_page, compare_runs, rows_of
     from tacit.runs.folder import RunFolder
 
     if len(names) < 2:
         raise ConfigError("one run is nothing to compare: name two or more, as `tacit runs` lists them")
     if to is not None and to.exists():
         raise ConfigError(f"{to} is there already: choose another file with --to")
-    found = compared([RunFolder.find(name, out) for name in names])
+    found = compare_runs([RunFolder.find(name, out) for name in names])
     if to is not None:
         RunFolder(to.parent).write(to.name, compare_page(found).encode())
     if as_json:
         say_json({**found, "path": str(to) if to else None})
         return
     heads = ("", *found["runs"])
-    for part in ("settings", "scores", "costs"):
+    for part in PARTS:
         rows = [dict(zip(heads, row, strict=True)) for row in rows_of(found, part)]
         stdout.print(listing(rows, tuple((head, head) for head in heads)), "")
     for run, told in zip(found["runs"], found["exposure"], strict=True):

@@ -8,25 +8,10 @@ from typing import Any
 Row = Mapping[str, Any]
 
 INTRODUCTION = "introduction: "
-STEPS = {  # what parties are asked for, in words
-    "client.enrol": "enrol",
-    "client.enrol_service": "enrol services",
-    "client.contribute": "contribute",
-    "client.disclose_total": "disclose a total",
-    "client.adopt_model": "adopt the model",
-    "client.show_model": "read the model",
-    "client.restore": "go on from before",
-    "protection.make_keys": "make keys",
-    "protection.serve_key": "make keys",
-    "protection.share_key": "share the key",
-    "protection.take_key": "take the key",
-    "protection.offer": "exchange keys",
-    "protection.deal": "share mask seeds",
-    "protection.hold": "add up shares",
-    "protection.hand_over": "hand over the sum",
-    "protection.reveal": "draw the committee",
-    "protection.unmask": "take off masks",
-    "protection.open_total": "open the total",
+STEPS = {  # what parties are asked for, where its name does not say it
+    **{"show_model": "read the model", "restore": "go on from before", "deal": "share mask seeds"},
+    **{"serve_key": "make keys", "offer": "exchange keys", "unmask": "take off masks"},
+    **{"hold": "add up shares", "reveal": "draw the committee"},
 }
 HIDDEN = {"cipher": "ciphertexts", "masked": "masked vectors", "share": "single shares"}
 
@@ -55,7 +40,8 @@ def step_words(step: object) -> str:
     >>> step_words("protection.unmask"), step_words("method.draw_trees")
     ('take off masks', 'draw trees')
     """
-    return STEPS.get(str(step)) or str(step).rpartition(".")[2].replace("_", " ")
+    name = str(step).rpartition(".")[2]
+    return STEPS.get(name) or name.replace("_", " ")
 
 
 def exposes_one(row: Row) -> bool:

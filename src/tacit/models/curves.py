@@ -26,11 +26,8 @@ def curves_of(histogram: Any, labels: Sequence[Any]) -> list[dict[str, Any]]:
     """
     every = np.clip(np.asarray(histogram, dtype=np.float64), 0, None)
     chosen = [1] if len(labels) == 2 else np.argsort(-every[1].sum(axis=1), kind="stable")[:CLASSES].tolist()
-    fine = np.linspace(0, 1, 200_001)
-    places = bins_of(fine)
-    middles = np.bincount(places, fine, every.shape[2]) / np.maximum(
-        np.bincount(places, minlength=every.shape[2]), 1
-    )
+    fine = np.linspace(0, 1, 20_001)
+    middles = np.interp(np.arange(every.shape[2]), bins_of(fine), fine)
     found = []
     for code in sorted(chosen):
         negative, positive = every[:, code]
@@ -43,15 +40,13 @@ def curves_of(histogram: Any, labels: Sequence[Any]) -> list[dict[str, Any]]:
         recall, called = right / right[-1], right + wrong
         both, part = positive + negative, np.minimum(middles * CALIBRATION, CALIBRATION - 1).astype(int)
         rows, hits, mean = (np.bincount(part, x, CALIBRATION) for x in (both, positive, both * middles))
-        there = rows > 0
-        found.append(
-            {
-                "label": labels[code],
-                "roc": _points(wrong / wrong[-1], recall),
-                "pr": _points(recall[1:], right[1:] / called[1:]),
-                "calibration": _points(mean[there] / rows[there], hits[there] / rows[there], rows[there]),
-            }
-        )
+        full, rows = np.flatnonzero(rows), rows.astype(np.float64)
+        axes = {
+            "roc": (wrong / wrong[-1], recall),
+            "pr": (recall[1:], right[1:] / called[1:]),
+            "calibration": (mean[full] / rows[full], hits[full] / rows[full], rows[full]),
+        }
+        found.append({"label": labels[code], **{name: _points(*each) for name, each in axes.items()}})
     return found
 
 

@@ -54,7 +54,8 @@ def bins_of(probabilities: Matrix) -> NDArray[np.int64]:
     """Return the bin of each probability."""
     clipped = np.clip(probabilities, LEAST, 1 - LEAST)
     odds = np.log(clipped / (1 - clipped)) / np.log(1 / LEAST - 1)  # from -1 to 1
-    return np.minimum((probabilities + (odds + 1) / 2) * (BINS / 2), BINS - 1).astype(np.int64)
+    found = np.minimum((probabilities + (odds + 1) / 2) * (BINS / 2), BINS - 1)
+    return np.asarray(found, dtype=np.int64)
 
 
 def regression_counts(truth: Matrix, predicted: Matrix, centre: Matrix | None = None) -> dict[str, Any]:

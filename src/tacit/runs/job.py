@@ -166,6 +166,9 @@ def facts(error: BaseException) -> dict[str, Any]:
 
 
 def _header(settings: Settings, run: str, folder: RunFolder) -> dict[str, Any]:
+    tables = settings.as_tables()
+    if settings.brings_own_rows:
+        del tables["partition"]  # nobody divides rows that lie at their sites
     return {
         "run": run,
         "folder": str(folder.path),
@@ -173,10 +176,10 @@ def _header(settings: Settings, run: str, folder: RunFolder) -> dict[str, Any]:
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "method": settings.method["name"],
         "data": settings.data.name,
-        "partition": settings.partition["name"],
+        "partition": None if settings.brings_own_rows else settings.partition["name"],
         "protect": settings.protect["name"],
         "seed": settings.run.seed,
-        "settings": settings.as_tables(),
+        "settings": tables,
         "command": command(settings),
     }
 

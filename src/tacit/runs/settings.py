@@ -157,6 +157,11 @@ class Settings:
                 raise ConfigError(f"partition {name} has no option '{key}': {nearest(key, valid)}")
         return options
 
+    @property
+    def brings_own_rows(self) -> bool:
+        """Whether every site brings its own rows, so that none are divided."""
+        return self.data.name == OWN_ROWS
+
     def as_tables(self) -> dict[str, Any]:
         """Return the settings as nested tables of plain values."""
         tables: dict[str, Any] = msgspec.to_builtins(self)

@@ -13,20 +13,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, Self
 
 from tacit.core.errors import ConfigError, UnavailableError, nearest
 from tacit.core.events import BudgetSpent, Evaluated, Event, Replied, RoundEnded
 
 log = logging.getLogger("tacit.sinks")
-
-
-class Sink(NamedTuple):
-    """A sink that is open: takes numbers at a step, and is told at the end whether the run was done."""
-
-    write: Callable[[Mapping[str, float], int], None]
-    close: Callable[[bool], None]
+COSTS = ("bytes_up", "bytes_down", "cpu_s")
+# Takes numbers at a step; is told at the end whether the run was done.
+Sink = tuple[Callable[[Mapping[str, float], int], None], Callable[[bool], None]]
 
 
 def _mlflow(folder: Path, settings: Mapping[str, str]) -> Sink:
@@ -44,7 +39,7 @@ def _mlflow(folder: Path, settings: Mapping[str, str]) -> Sink:
         now = int(time.time() * 1000)
         client.log_batch(run, metrics=[Metric(key, value, now, step) for key, value in found.items()])
 
-    return Sink(write, lambda done: client.set_terminated(run, "FINISHED" if done else "FAILED"))
+    return write, lambda done: client.set_terminated(run, "FINISHED" if done else "FAILED")
 
 
 def _tensorboard(folder: Path, settings: Mapping[str, str]) -> Sink:
@@ -57,7 +52,7 @@ def _tensorboard(folder: Path, settings: Mapping[str, str]) -> Sink:
             writer.add_scalar(key, value, step=step)
         writer.flush()
 
-    return Sink(write, lambda done: writer.close())
+    return write, lambda done: writer.close()
 
 
 def _wandb(folder: Path, settings: Mapping[str, str]) -> Sink:
@@ -67,11 +62,11 @@ def _wandb(folder: Path, settings: Mapping[str, str]) -> Sink:
         project=os.environ.get("WANDB_PROJECT", "tacit"),
         name=folder.name,
         dir=str(folder.absolute()),
-        mode=os.environ.get("WANDB_MODE", "offline"),
+        mode=None if "WANDB_MODE" in os.environ else "offline",
         config=dict(settings),
         settings=wandb.Settings(silent=True, console="off", disable_git=True, x_disable_stats=True),
     )
-    return Sink(lambda found, step: run.log(dict(found), step=step), lambda done: run.finish(int(not done)))
+    return lambda found, step: run.log(dict(found), step=step), lambda done: run.finish(int(not done))
 
 
 SINKS = {"mlflow": _mlflow, "tensorboard": _tensorboard, "wandb": _wandb}
@@ -94,46 +89,43 @@ class Sinks:
 
     def __init__(self, names: Iterable[str], folder: Path, settings: Mapping[str, str]) -> None:
         self._open: dict[str, Sink] = {}
-        self._costs = {"cost/bytes_up": 0.0, "cost/bytes_down": 0.0, "cost/cpu_s": 0.0}
+        self._costs = {f"cost/{name}": 0.0 for name in COSTS}
         self._round = 0
         for name in names:
-            self._guarded(name, lambda name=name: self._open.update({name: SINKS[name](folder, settings)}))
+            self._try(name, lambda name: self._open.update({name: SINKS[name](folder, settings)}), name)
 
-    def _guarded(self, name: str, work: Callable[[], None]) -> None:
+    def _try(self, name: str, work: Callable[..., None], *words: Any) -> None:
         try:
-            work()
+            work(*words)
         except Exception as error:  # noqa: BLE001  # whatever another package raises
             self._open.pop(name, None)
             log.warning("the sink %s is left out from here on: %s: %s", name, type(error).__name__, error)
-
-    def _write(self, found: Mapping[str, float], step: int) -> None:
-        for name, sink in list(self._open.items()):
-            self._guarded(name, lambda sink=sink: sink.write(found, step))
 
     def __call__(self, number: int, event: Event) -> None:
         """Hand on what an event tells."""
         match event:
             case Replied():
-                for key in self._costs:
-                    self._costs[key] += getattr(event, key.removeprefix("cost/"))
+                for name in COSTS:
+                    self._costs[f"cost/{name}"] += getattr(event, name)
             case BudgetSpent():
                 self._costs["cost/epsilon"] = event.epsilon
             case Evaluated():
-                place, by_round = event.model.partition("round ")[::2]
-                step = int(by_round) if not place and by_round.isdigit() else self._round
-                kind = "round" if step != self._round or by_round else f"{event.holdout}/{event.model}"
-                numbers = {f"{kind}/{key}": float(v) for key, v in event.scores.items() if type(v) is float}
-                self._write(numbers, step)
+                by_round = event.model.startswith("round ")
+                step = int(event.model.removeprefix("round ")) if by_round else self._round
+                kind = "round" if by_round else f"{event.holdout}/{event.model}"
+                self._write({f"{kind}/{key}": v for key, v in event.scores.items() if type(v) is float}, step)
             case RoundEnded():
                 self._round = event.round
                 self._write(self._costs, event.round)
 
+    def _write(self, found: Mapping[str, float], step: int) -> None:
+        for name, (write, _) in list(self._open.items()):
+            self._try(name, write, found, step)
+
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *more: object) -> None:
         self._write(self._costs, self._round)
-        for name, sink in list(self._open.items()):
-            self._guarded(name, lambda sink=sink: sink.close(kind is None))
+        for name, (_, close) in list(self._open.items()):
+            self._try(name, close, kind is None)

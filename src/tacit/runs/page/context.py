@@ -24,6 +24,8 @@ def headline(result: Mapping[str, Any]) -> tuple[str, str]:
     ('fedheonn learnt dry_bean from 100 clients: accuracy 90.40\\xa0%', '')
     """
     method, data = result.get("method") or "A method", result.get("data") or "the data"
+    if result.get("partition", "") is None:
+        data = "the sites' own rows"
     clients = number(result.get("clients"))
     among = "" if clients is None else f" from {count(clients)} client{'' if clients == 1 else 's'}"
     ours = scores_of(result, "federated")

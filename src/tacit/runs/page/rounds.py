@@ -49,11 +49,11 @@ def curve(
 ) -> str:
     """Draw scores against one of the numbers of each round, with those of training on pooled data."""
     series, levels = [], {}
-    for name, (words, *style) in names.items():
+    for name, (words, colour, dashes) in names.items():
         points = [(number(entry.get(key)), number(entry.get(name))) for entry in entries]
         kept = [(x, y) for x, y in points if x is not None and y is not None]
         if len(kept) > 1:
-            series.append((words, kept, *style))
+            series.append((words, kept, colour, dashes))
             if (level := number(pooled.get(name))) is not None:
                 levels[words] = level
     return lines(series, f"Scores by {label}", label, width=HALF, levels=levels) if series else ""
