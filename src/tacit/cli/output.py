@@ -7,6 +7,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -41,8 +42,10 @@ class SafeConsole(Console):
             yield segment if harmless else segment._replace(text=visible(segment.text, keep="\n"))
 
     def on_broken_pipe(self) -> None:
-        """Let the command's end tell of it: whoever reads has seen enough."""
-        raise BrokenPipeError
+        """End as if all was read: whoever reads, such as ``head``, has seen enough."""
+        with suppress(SystemExit):
+            super().on_broken_pipe()
+        raise SystemExit(0)
 
 
 stdout = SafeConsole()
