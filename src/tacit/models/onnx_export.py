@@ -19,7 +19,7 @@ from tacit.data.recoding import Recoding
 from tacit.data.schema import ABSENT
 from tacit.models.activations import HIGH, LOW
 from tacit.models.mlp import MLP
-from tacit.models.neural import Neural
+from tacit.models.neural import TARGET_CENTRE, TARGET_SPREAD, Neural
 from tacit.models.onelayer import OneLayer
 from tacit.models.predictor import Predictor
 
@@ -61,7 +61,10 @@ def to_onnx(model: Predictor) -> bytes:
         whole = _assembled(onnx, graph, model)
     elif isinstance(model, Neural) and isinstance(model.network, MLP):
         outputs = _perceptron(graph, model, model.network, X)
-        graph.node("Softmax", outputs, output="probabilities", axis=1)
+        if model.schema.task == "regression":
+            graph.node("Identity", outputs, output="targets")
+        else:
+            graph.node("Softmax", outputs, output="probabilities", axis=1)
         whole = _assembled(onnx, graph, model)
     elif isinstance(model, Neural):
         graph.node("Cast", X, output="features", to=onnx.TensorProto.FLOAT)
@@ -149,6 +152,9 @@ def _perceptron(graph: _Graph, model: Neural, network: MLP, X: str) -> str:
     for place in range(0, len(arrays), 2):
         activation = "" if place == len(arrays) - 2 else network.activation
         X = _layer(graph, X, arrays[place], arrays[place + 1], activation)
+    if TARGET_SPREAD in model.arrays:
+        X = graph.node("Mul", X, graph.constant(model.arrays[TARGET_SPREAD][None]))
+        X = graph.node("Add", X, graph.constant(model.arrays[TARGET_CENTRE][None]))
     return X
 
 
@@ -180,6 +186,10 @@ def _with_module(onnx: Any, prepared: Any, model: Neural) -> Any:
     """Put torch's own graph of a module behind the preparation, and a softmax behind that."""
     from tacit.models.torch_network import TorchNetwork, torch_library
 
+    if model.schema.task == "regression":
+        raise ConfigError(
+            "a torch module that learnt a regression has no ONNX form: export it as safetensors"
+        )
     network = model.network
     assert isinstance(network, TorchNetwork)
     torch = torch_library()

@@ -164,8 +164,8 @@ def warn_of_balance(scores: Mapping[str, Any]) -> str | None:
         return None
     return (
         f"{share:.1%} of the rows that were scored are '{baseline['label']}', so that accuracy says little: "
-        "whoever always says so has as much. Look at balanced accuracy and PR-AUC, and see what "
-        "class_weight = 'balanced' changes"
+        "whoever always says so has as much. Look at balanced accuracy and PR-AUC; class_weight = 'balanced' "
+        "lets all classes weigh the same"
     )
 
 

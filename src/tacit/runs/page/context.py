@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tacit.ledger.sentences import step_words
+from tacit.models.scores import warn_of_balance
 from tacit.runs.page.markup import definitions, mapping, section, sentence, sequence, table
 from tacit.runs.page.scores import AGAINST, BEST, SAME, difference, scores_of, write
 from tacit.runs.page.units import count, escape, number
@@ -28,7 +29,10 @@ def headline(result: Mapping[str, Any]) -> tuple[str, str]:
         data = "the sites' own rows"
     clients = number(result.get("clients"))
     among = "" if clients is None else f" from {count(clients)} client{'' if clients == 1 else 's'}"
-    ours = scores_of(result, "federated")
+    ours, found = scores_of(result, "federated"), mapping(mapping(result.get("scores")).get("federated"))
+    if warn_of_balance(found):
+        score = f"balanced accuracy {write('balanced_accuracy', found['balanced_accuracy'])}"
+        return f"{method} learnt {data}{among}: {score}", "Accuracy says little here: see the warnings."
     best = next((name for name in BEST if name in ours), None)
     if best is None:
         return f"{method} on {data}{among}: no scores", ""
