@@ -82,7 +82,7 @@ class ProgressBars(_Bars):
                 if self._replies % self._step == 0 and self._rounds is None:
                     self._bars.update(self._task, completed=self._before + self._replies)
             case RunStarted():
-                self._clients = event.clients
+                self._clients, self._rounds, self._began = event.clients, None, None
                 if event.rounds:
                     self._bars.start()
                     self._rounds = self._bars.add_task("round 1", total=event.rounds, left="")

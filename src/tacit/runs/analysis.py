@@ -100,13 +100,7 @@ def repeat_over_seeds(settings: Settings, first: Scores) -> Intervals:
 
 def _scores_of(settings: Settings) -> Scores:
     federation = build_federation(settings)
-    training = federation.train(
-        settings.build_method(),
-        protect=settings.build_protection(),
-        preparation=settings.build_preparation(),
-        min_clients=settings.run.min_clients,
-        min_count=settings.run.min_count,
-    )
+    training = federation.train(**settings.training())
     return training.holdout or {} if federation.test is None else training.model.scores(federation.test)
 
 
@@ -131,10 +125,8 @@ def linear_weights(model: Model | None) -> dict[str, Any] | None:
     weights = model.weights[1:]
     order = np.argsort(-np.abs(weights).max(axis=1), kind="stable")
     outputs = [str(name) for name in model.schema.classes or model.schema.target_names]
-    return {
-        "outputs": outputs,
-        "features": {model.schema.feature_names[i]: weights[i].tolist() for i in order},
-    }
+    features = {model.schema.feature_names[i]: weights[i].tolist() for i in order}
+    return {"outputs": outputs, "features": features}
 
 
 def residuals(truth: Matrix, predicted: Matrix) -> dict[str, Any]:
@@ -143,9 +135,5 @@ def residuals(truth: Matrix, predicted: Matrix) -> dict[str, Any]:
     limits = (low, high) if high > low else (low - 0.5, low + 0.5)
     counts, edges, _ = np.histogram2d(truth, predicted, bins=CELLS, range=(limits, limits))
     errors, places = np.histogram(predicted - truth, bins=CELLS)
-    return {
-        "edges": edges.tolist(),
-        "counts": counts.astype(int).tolist(),
-        "error_edges": places.tolist(),
-        "error_counts": errors.tolist(),
-    }
+    found = {"edges": edges, "counts": counts.astype(int), "error_edges": places, "error_counts": errors}
+    return {name: value.tolist() for name, value in found.items()}

@@ -103,12 +103,8 @@ def _execute(
             for warning in _warnings(settings, federation):
                 events.emit(warning)
             training = federation.train(
-                settings.build_method(),
-                protect=settings.build_protection(),
-                preparation=settings.build_preparation(),
+                **settings.training(),
                 events=events,
-                min_clients=settings.run.min_clients,
-                min_count=settings.run.min_count,
                 run=run,
                 transcript=TranscriptFolder(folder.path / "transcript") if settings.run.transcript else None,
                 keep=writer,

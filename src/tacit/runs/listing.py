@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -30,42 +31,32 @@ def list_runs(
     for name in names:
         if not any(row["run"].startswith(name) for row in found):
             raise ConfigError(f"no run '{name}' in {out}/: {nearest(name, [row['run'] for row in found])}")
-    asked = {"state": state, **wanted}
-    return [
-        row
-        for row in found
-        if (not names or row["run"].startswith(tuple(names)))
-        and all(value is None or str(row[key]) == value for key, value in asked.items())
-    ]
+    asked = {key: value for key, value in {"state": state, **wanted}.items() if value is not None}
+    chosen = [row for row in found if row["run"].startswith(tuple(names) or "")]
+    return [row for row in chosen if all(str(row[key]) == value for key, value in asked.items())]
 
 
 def _facts(folder: RunFolder) -> dict[str, Any]:
     try:
-        result = folder.result() if not folder.is_unfinished else {}
-        state = "unfinished" if not result else "done" if "error" not in result else "failed"
+        result = {} if folder.is_unfinished else folder.result()
+        state = "unfinished" if not result else "failed" if "error" in result else "done"
     except ConfigError:
         result, state = {}, "failed"
     if state == "failed" and (folder.path / CHECKPOINT).is_file():
         state = "stopped"
-    measure = next((name for name in BEST if result.get(name) is not None), None)
-    return {
-        "run": folder.path.name,
-        "state": state,
-        **{name: result.get(name) for name in FACTS},
-        "measure": measure,
-        "score": result.get(measure) if measure else None,
-        "folder": str(folder.path),
-    }
+    measure = next((name for name in BEST if result.get(name) is not None), "")
+    facts = {name: result.get(name) for name in FACTS}
+    score = {"measure": measure or None, "score": result.get(measure)}
+    return {"run": folder.path.name, "state": state, **facts, **score, "folder": str(folder.path)}
 
 
 def delete_runs(rows: Iterable[dict[str, Any]]) -> None:
-    """Delete runs as :func:`list_runs` gives them; one that a process still works on is refused."""
+    """Delete runs as :func:`list_runs` gives them; none while a process still works on one of them."""
     folders = [RunFolder(Path(row["folder"])) for row in rows]
-    for folder in folders:
-        with folder.claimed():
-            pass  # all are free before the first one goes
-    for folder in folders:
-        with folder.claimed():
+    with ExitStack() as claims:
+        for folder in folders:
+            claims.enter_context(folder.claimed())
+        for folder in folders:
             try:
                 shutil.rmtree(folder.path)
             except OSError as error:

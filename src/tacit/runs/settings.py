@@ -148,6 +148,12 @@ class Settings:
         """Build the preparation."""
         return Preparation.from_config(self.prepare)
 
+    def training(self) -> dict[str, Any]:
+        """Return what ``Federation.train`` takes of the settings."""
+        built = {"method": self.build_method(), "protect": self.build_protection()}
+        least = {"min_clients": self.run.min_clients, "min_count": self.run.min_count}
+        return {**built, "preparation": self.build_preparation(), **least}
+
     def partition_options(self) -> dict[str, Any]:
         """Return the options of the partition, checked by name."""
         name, options = _named("partition", self.partition)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tacit.runs.page.drawing import FEDERATED, LINE, LOCAL, PIXEL, POOLED, sheet
-from tacit.runs.page.figures import HALF, lines
+from tacit.runs.page.figures import HALF, histogram, lines
 from tacit.runs.page.markup import figure, grid, mapping, section, sentence, sequence, table
 from tacit.runs.page.units import count, decimal, number, numbers, significant
 
@@ -39,11 +39,7 @@ def curve_section(result: Mapping[str, Any]) -> str:
         if series:
             diagonal = None if key == "pr" else ((0, 0), (1, 1))
             drawn.append(figure(lines(series, caption, *axes, unit=True, diagonal=diagonal), f"{caption}."))
-    few = (
-        ""
-        if len(classes) == len(sequence(result.get("classes"))) or len(classes) < 2
-        else (f"Curves of the {len(classes)} classes with the most rows.")
-    )
+    few = f"Curves of the {len(classes)} classes with the most rows." if len(classes) == len(STYLES) else ""
     return section("How sure it is", grid("three", *drawn), sentence(few) if drawn else "")
 
 
@@ -54,30 +50,22 @@ def site_section(result: Mapping[str, Any]) -> str:
     if not len(counts):
         return ""
     name = "R²" if result.get("accuracy") is None else "accuracy"
-    ends = {key: [number(end) for end in sequence(found.get(key))] for key in ("worst", "median", "best")}
-    told = ", ".join(f"{key} {decimal(low, 2)} to {decimal(high, 2)}" for key, (low, high) in ends.items())
-    left = (number(result.get("clients")) or 0) - (number(found.get("sites")) or 0)
+    lows = np.repeat(np.arange(len(counts)) / len(counts), counts.astype(int))
+    ends = ((key, numbers(found.get(key))) for key in ("worst", "median", "best"))
+    told = ", ".join(f"{key} {' to '.join(decimal(end, 2) for end in pair)}" for key, pair in ends)
+    left = (number(result.get("clients")) or 0) - len(lows)
     words = f" {count(left)} with fewer than 10 rows kept aside are not counted." if left > 0 else ""
-    with sheet(HALF, 1.3, f"Sites by {name}") as drawing:
-        axes = drawing.axes(0.4, 0.4, 0.1, 0.1)
-        axes.bar(
-            np.arange(len(counts)) / len(counts), counts, 0.9 / len(counts), align="edge", color=FEDERATED
-        )
-        axes.set_xlim(0, 1)
-        axes.set_xlabel(f"{name} on a site's own rows", fontsize=7.5, labelpad=1)
-        axes.set_ylabel("sites", fontsize=7.5)
+    svg = histogram(lows, f"{name} on a site's own rows", lambda value: f"{value:.2f}", width=HALF)
     caption = f"Sites by {name} on rows that each keeps aside: {told}.{words}"
     unnamed = "From one protected sum of counts: which site is which is known only of sites that say so."
-    return section("Site by site", grid("two", figure(drawing.svg, caption), sentence(unnamed)))
+    return section("Site by site", grid("two", figure(svg, caption), sentence(unnamed)))
 
 
 def feature_section(result: Mapping[str, Any]) -> str:
     """Set what the model looks at: how much shuffling a column costs, and the weights of a linear model."""
-    falls = {
-        name: fall for name, fall in mapping(result.get("importance")).items() if number(fall) is not None
-    }
+    falls = list(mapping(result.get("importance")).items())[:SHOWN]
     name = "R²" if result.get("accuracy") is None else "accuracy"
-    rows = [[column, significant(fall)] for column, fall in list(falls.items())[:SHOWN]]
+    rows = [[column, significant(number(fall))] for column, fall in falls]
     told = table(["column", f"{name} lost if it is shuffled"], rows) if rows else ""
     weights = mapping(result.get("weights"))
     outputs, features = sequence(weights.get("outputs")), mapping(weights.get("features"))
