@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -153,21 +155,34 @@ def test_mlflow_reads_what_the_events_told(tmp_path: Path, monkeypatch: pytest.M
     assert [(each.step, each.value) for each in history] == [(1, 0.5), (2, 0.75)]
 
 
+def records_of(data: bytes) -> Iterator[bytes]:
+    """Read the records of a log as LevelDB writes it, in blocks of 32 KiB, after a head of 7 bytes."""
+    place, whole = 7, b""
+    while place + 7 <= len(data):
+        if (left := 32_768 - place % 32_768) < 7:
+            place += left
+            continue
+        _, size, kind = struct.unpack("<IHB", data[place : place + 7])
+        whole += data[place + 7 : place + 7 + size]
+        place += 7 + size
+        if kind in (1, 4):  # all of a record, or its last part
+            yield whole
+            whole = b""
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of its own dependencies
 def test_wandb_writes_offline_what_the_events_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
     from wandb.proto.wandb_internal_pb2 import Record
-    from wandb.sdk.internal.datastore import DataStore
 
     monkeypatch.delenv("WANDB_MODE", raising=False)
     feed("wandb", tmp_path)
     (path,) = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
-    store, told = DataStore(), []
-    store.open_for_scan(str(path))
-    while data := store.scan_data():
+    told = []
+    for raw in records_of(path.read_bytes()):
         record = Record()
-        record.ParseFromString(data)
+        record.ParseFromString(raw)
         if record.WhichOneof("record_type") == "history":
             told += [{"/".join(i.nested_key) or i.key: json.loads(i.value_json) for i in record.history.item}]
     assert {each["_step"]: each["round/accuracy"] for each in told if "round/accuracy" in each} == {
