@@ -20,19 +20,17 @@ from tacit.core.manifest import Components, Manifest, new_run
 from tacit.core.message import Message
 from tacit.core.parallel import one_thread
 from tacit.core.protection import Protection
-from tacit.core.random import generator
 from tacit.core.snapshot import Snapshot
 from tacit.core.snapshot import resume as resume_run
 from tacit.core.transport import Transcript
 from tacit.data.files import load
-from tacit.data.partition import partition as divide
 from tacit.data.preparation import Preparation
+from tacit.data.reading import Reading
 from tacit.data.schema import Schema, vocabulary
-from tacit.data.split import split
 from tacit.data.table import Table
 from tacit.engines.assembly import assemble
 from tacit.engines.embedded import EmbeddedEngine
-from tacit.engines.holdings import Holdings, SeparateHoldings, holdings_of
+from tacit.engines.holdings import Holdings, SeparateHoldings, divide
 from tacit.engines.sites import pinned_identity, site_secret
 from tacit.ledger.cost import CostLedger
 from tacit.methods import METHODS
@@ -90,10 +88,10 @@ class Federation:
     @classmethod
     def embedded(
         cls,
-        data: str | Path | Table,
+        data: str | Path | Table | Sequence[str | Path],
         *,
-        clients: int | None = 10,
-        partition: str = "iid",
+        clients: int | None = None,
+        partition: str | None = None,
         test: float | str | None = 0.3,
         holdout: float = 0.0,
         seed: int = 0,
@@ -112,10 +110,13 @@ class Federation:
         Parameters
         ----------
         data : str, path or Table
-            A known data set, a CSV or parquet file, or a table.
-        clients : int
-        partition : str
-            How rows are divided; its options (``alpha``, ``share``, ``column``) are keywords.
+            A known data set, a file, a database or a table; or several files, or a folder of them: each is
+            a client under its name.
+        clients : int, optional
+            10, unless the partition says how many there are.
+        partition : str, optional
+            How rows are divided: ``iid``, or ``by-file`` for several files. Options (``alpha``, ``share``,
+            ``column``) are keywords, as are choices of columns (:class:`~tacit.data.reading.Reading`).
         test : float, "split" or None
             Share of the rows, drawn by class as scikit-learn does, that the experimenter keeps for a
             central test; "split" takes the data set's own division.
@@ -135,10 +136,9 @@ class Federation:
         """
         table = data
         if not isinstance(table, Table):
-            table = load(table, target=target, task=task, repeat=repeat, rows=rows, seed=seed)
-        training, testing = split(table, test, seed)
-        owner = divide(training, partition, clients, seed=generator(b"public", seed, "partition"), **options)
-        held = holdings_of(training, owner, holdout, seed)
+            choices = {name: options.pop(name) for name in [*options] if hasattr(Reading, name)}
+            table = load(table, target=target, task=task, repeat=repeat, rows=rows, seed=seed, **choices)
+        held, testing = divide(table, partition, clients, test, holdout, seed, options)
         declared = {} if classes is None else {"classes": list(classes)}
         return cls(
             held, test=testing, seed=seed, workers=workers, timeout=timeout, quorum=quorum, declared=declared

@@ -57,6 +57,10 @@ class Schema:
         """Number of outputs a model needs: classes, or regression targets."""
         return len(self.classes) if self.task == "classification" else len(self.target_names)
 
+    def arrange(self, table: Table) -> Table:
+        """Put a table's columns into the agreed order; one that has other columns stays as it is."""
+        return table.arranged([column.name for column in self.columns])
+
     def matrix(
         self,
         table: Table,
