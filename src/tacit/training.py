@@ -15,6 +15,7 @@ from tacit.data.recoding import describe
 from tacit.data.schema import Schema
 from tacit.ledger.cost import CostLedger
 from tacit.methods.base import Model
+from tacit.models.curves import curves_of, spread_of
 from tacit.models.scores import classification_scores, regression_scores
 
 
@@ -91,7 +92,11 @@ def federated_scores(coordinator: Coordinator) -> dict[str, Any] | None:
         scores = classification_scores(counts, coordinator.schema.classes)
     else:
         scores = regression_scores(counts)
-    coordinator.events.emit(Evaluated("federated", "clients", scores))
+    coordinator.events.emit(Evaluated("federated", "clients", dict(scores)))
+    if coordinator.schema.task == "classification":
+        scores["curves"] = curves_of(counts["histogram"], coordinator.schema.classes)
+    if not coordinator.components.protection.adds_noise:  # on which noise may be a site
+        scores["sites"] = spread_of(counts)
     return scores
 
 

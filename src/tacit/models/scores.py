@@ -47,17 +47,22 @@ def classification_counts(truth: NDArray[np.int64], probabilities: Matrix) -> di
     np.add.at(confusion, (truth, probabilities.argmax(axis=1)), 1.0)
     chosen = probabilities[np.arange(rows), truth]
     positive = (truth[:, None] == np.arange(classes)).astype(np.int64)
-    clipped = np.clip(probabilities, LEAST, 1 - LEAST)
-    odds = np.log(clipped / (1 - clipped)) / np.log(1 / LEAST - 1)  # from -1 to 1
-    bins = np.minimum((probabilities + (odds + 1) / 2) * (BINS / 2), BINS - 1).astype(np.int64)
     histogram = np.zeros((2, classes, BINS))
-    np.add.at(histogram, (positive, np.arange(classes)[None, :], bins), 1.0)
+    np.add.at(histogram, (positive, np.arange(classes)[None, :], bins_of(probabilities)), 1.0)
     return {
         "confusion": confusion,
         "loss": -np.log(np.clip(chosen, TINY, 1 - TINY)).sum(),
         "brier": ((probabilities - positive) ** 2).sum() * (0.5 if classes == 2 else 1.0),
         "histogram": histogram,
     }
+
+
+def bins_of(probabilities: Matrix) -> NDArray[np.int64]:
+    """Return the bin of each probability."""
+    clipped = np.clip(probabilities, LEAST, 1 - LEAST)
+    odds = np.log(clipped / (1 - clipped)) / np.log(1 / LEAST - 1)  # from -1 to 1
+    found = np.minimum((probabilities + (odds + 1) / 2) * (BINS / 2), BINS - 1)
+    return np.asarray(found, dtype=np.int64)
 
 
 def regression_counts(truth: Matrix, predicted: Matrix, centre: Matrix | None = None) -> dict[str, Any]:
