@@ -145,14 +145,46 @@ class Federation:
         )
 
     @classmethod
-    def of(cls, tables: Mapping[str, Table], **settings: Any) -> Self:
-        """Make a federation of parties whose tables are at hand, each under its name.
+    def of(
+        cls,
+        tables: Mapping[str, Any],
+        *,
+        target: str | Sequence[str] | None = None,
+        task: Any = None,
+        test: Any = None,
+        **settings: Any,
+    ) -> Self:
+        """Make a federation of parties whose rows are at hand, each under its name.
 
-        The tables need not agree in columns: whether they do is found out at enrolment.
+        They need not agree in columns: whether they do is found out at enrolment.
+
+        Parameters
+        ----------
+        tables : mapping
+            By party: a DataFrame (pandas, Polars, Arrow), a table, or the path of a file.
+        target, task
+            See :func:`tacit.data.files.load`; a table brings its own.
+        test : optional
+            Rows of no party, on which models are scored: the same kinds of table.
+        settings
+            ``seed``, ``workers``, ``timeout``, ``quorum`` and ``declared``.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> ward = pa.table({"age": [31, 47, 58, 64], "ill": ["no", "no", "yes", "yes"]})
+        >>> federation = Federation.of({"north": ward, "south": ward}, target="ill")
+        >>> federation.train("fedheonn", protect="plain").model.predict(pa.table({"age": [33, 60]})).tolist()
+        ['no', 'yes']
         """
         if not tables:
             raise ConfigError("a federation needs at least one party")
-        return cls(SeparateHoldings(tables), **settings)
+
+        def read(data: Any, name: str) -> Table:
+            return data if isinstance(data, Table) else load(data, target=target, task=task, called=name)
+
+        held = {str(name): read(data, str(name)) for name, data in tables.items()}
+        return cls(SeparateHoldings(held), test=None if test is None else read(test, "test"), **settings)
 
     @property
     def clients(self) -> int:

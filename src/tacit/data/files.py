@@ -20,6 +20,7 @@ from tacit.core.errors import ConfigError, UnavailableError, nearest
 from tacit.data import synthetic
 from tacit.data.arrow import read_csv, read_parquet, to_table
 from tacit.data.catalog import catalog
+from tacit.data.frames import is_frame, to_arrow
 from tacit.data.table import Column, Table, Task
 
 BUILT_IN = {
@@ -42,7 +43,7 @@ class Known:
 
 
 def load(
-    name_or_path: str | Path,
+    name_or_path: str | Path | Any,
     *,
     target: str | Sequence[str] | None = None,
     task: Task | None = None,
@@ -50,13 +51,15 @@ def load(
     repeat: int = 1,
     rows: int | None = None,
     seed: int = 0,
+    called: str = "table",
 ) -> Table:
-    """Load a data set by its name, or a CSV, TSV or parquet file by its path.
+    """Load a data set by its name, a CSV, TSV or parquet file by its path, or a DataFrame.
 
     Parameters
     ----------
-    name_or_path : str or Path
-        Anything that ends in ``.csv``, ``.tsv`` or ``.parquet`` or holds a path separator is a path.
+    name_or_path : str, Path or DataFrame
+        A frame of pandas, Polars, Arrow or the like; of texts, what ends in ``.csv``, ``.tsv`` or
+        ``.parquet`` or holds a path separator is a path.
     target : str or list of str, optional
         The column to predict ("a,b,c" for several quantities), unless it is called ``target``.
     task : {"classification", "regression"}, optional
@@ -69,6 +72,8 @@ def load(
     rows : int, optional
         Take this many rows, at random by ``seed`` and in the file's order. For a synthetic set, its size.
     seed : int
+    called : str
+        What messages call a DataFrame.
 
     Examples
     --------
@@ -84,6 +89,11 @@ def load(
     for word, number in (("repeat", repeat), ("rows", rows)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
             raise ConfigError(f"{word} is {number!r}: give a whole number of at least 1")
+    if is_frame(name_or_path):
+        data = to_arrow(name_or_path, called)
+        return _choose(to_table(data, called, target=target, task=task, groups=groups), repeat, rows, seed)
+    if not isinstance(name_or_path, str | Path):
+        raise ConfigError(f"data is a {type(name_or_path).__name__}: give a name, a path or a DataFrame")
     name = str(name_or_path)
     if name in BUILT_IN or name in synthetic.SHAPES:
         if target is not None or groups is not None or task == "regression":
@@ -91,11 +101,16 @@ def load(
         wanted = None if rows is None else -(-rows // repeat)
         table = _built_in(name) if name in BUILT_IN else synthetic.generate(name, rows=wanted, seed=seed)
         return _choose(table, repeat, rows, seed)
-    path = locate(name_or_path)
-    data = read_csv(path) if path.suffix.lower() in _TEXT else read_parquet(path)
+    path, data = locate(name_or_path), read_file(name_or_path)
     if target is None and name in catalog():
         target = catalog()[name].targets
     return _choose(to_table(data, path.stem, target=target, task=task, groups=groups), repeat, rows, seed)
+
+
+def read_file(name_or_path: str | Path) -> Any:
+    """Read a file of data as an Arrow table, with all its columns."""
+    path = locate(name_or_path)
+    return read_csv(path) if path.suffix.lower() in _TEXT else read_parquet(path)
 
 
 def locate(name_or_path: str | Path) -> Path:
