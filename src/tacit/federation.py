@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from tacit.core.coordinator import Coordinator
+from tacit.core.display import Shown
 from tacit.core.engine import Engine
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.events import Events, RunEnded
@@ -42,7 +43,7 @@ from tacit.protections import PROTECTIONS
 from tacit.training import Training, cells_are_counted, conclude, federated_scores
 
 
-class Federation:
+class Federation(Shown):
     """Parties that hold rows of the same kind, and an engine they live on.
 
     Use :meth:`embedded` for all parties on this machine.
@@ -190,6 +191,18 @@ class Federation:
     def clients(self) -> int:
         """Number of clients."""
         return len(self.holdings.names)
+
+    def facts(self) -> dict[str, Any]:
+        """Return who takes part, and of how many rows."""
+        table, known = self.holdings.table, self.experiment
+        return {
+            "clients": self.holdings.names if self.clients <= 6 else self.clients,
+            "rows": int(self.holdings.offsets[-1]) if known else None,
+            "columns": len(table.columns) if known else None,
+            "predicts": table.target_names if known else None,
+            "task": table.task if known else None,
+            "test rows": self.test.rows if self.test is not None else None,
+        }
 
     def pooled(self, schema: Schema | None = None) -> Federation:
         """Return the same rows at a single party, on a schema if one is agreed: as centralised training."""

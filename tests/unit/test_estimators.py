@@ -66,18 +66,19 @@ def test_a_refusal_of_the_federation_is_a_value_error_here():
         FedHEONNRegressor(activation="logistic").fit(X, np.arange(6.0))
 
 
+@pytest.fixture(scope="module")
+def rows():
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    frame = pandas.DataFrame({"dose": rng.normal(size=120), "drug": rng.choice(["a", "b"], 120)})
+    y = np.where((frame["dose"] > 0) ^ (frame["drug"] == "b"), "yes", "no")
+    frame.loc[::10, "dose"] = np.nan
+    frame.loc[::13, "drug"] = None
+    return frame, y
+
+
 class TestFrames:
     """DataFrames bring categories and gaps."""
-
-    @pytest.fixture(scope="class")
-    def rows(self):
-        pandas = pytest.importorskip("pandas")
-        rng = np.random.default_rng(0)
-        frame = pandas.DataFrame({"dose": rng.normal(size=120), "drug": rng.choice(["a", "b"], 120)})
-        y = np.where((frame["dose"] > 0) ^ (frame["drug"] == "b"), "yes", "no")
-        frame.loc[::10, "dose"] = np.nan
-        frame.loc[::13, "drug"] = None
-        return frame, y
 
     def test_categories_gaps_and_a_random_layer(self, rows):
         X, y = rows

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.display import Shown
 from tacit.core.errors import DataError, nearest
 
 Label = str | int | float | bool
@@ -30,8 +31,8 @@ class Column:
     categories: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class Table:
+@dataclass(frozen=True, eq=False, repr=False)
+class Table(Shown):
     """Rows of features with their target.
 
     Parameters
@@ -100,6 +101,11 @@ class Table:
     def rows(self) -> int:
         """Number of rows."""
         return len(self.values)
+
+    def facts(self) -> dict[str, Any]:
+        """Return size and task; no value, and no label."""
+        kinds = {"columns": len(self.columns), "task": self.task, "classes": len(self.classes) or None}
+        return {"name": self.name, "rows": self.rows, **kinds}
 
     def take(self, rows: Any) -> Table:
         """Choose rows by index array, boolean mask or slice (a slice is a view)."""

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.display import Shown
 from tacit.core.errors import ConfigError, DataError, nearest
 from tacit.data.frames import to_arrow
 from tacit.data.inputs import Inputs
@@ -33,7 +34,7 @@ EXPORTS = ("safetensors", "onnx", "json")
 WORDS = frozenset({"format", "schema", "activation", "layer", "vote", "network", DIGEST})  # of all formats
 
 
-class Predictor:
+class Predictor(Shown):
     """A model with its own preparation (the schema and scale agreed on), so that it takes raw rows."""
 
     FORMAT: ClassVar[str]  # of its files
@@ -51,6 +52,12 @@ class Predictor:
     def classes_(self) -> NDArray[Any]:
         """The agreed classes, in the order of the outputs."""
         return np.array(self.schema.classes)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what it predicts, from which columns."""
+        schema = self.schema
+        predicts = {"predicts": schema.target_names, "classes": schema.classes or None}
+        return {**predicts, "from": tuple(column.name for column in schema.columns)}
 
     def _outputs(self, X: Matrix) -> Matrix:
         raise TypeError(f"{type(self).__name__} must say what it computes")
