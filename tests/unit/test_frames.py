@@ -87,6 +87,18 @@ class TestReading:
             assert [column.kind for column in table.columns] == ["category", "number", "category"]
             np.testing.assert_array_equal(table.values[:, 1], [1, np.nan, 3])
 
+    def test_dates_become_days_here_and_where_the_model_predicts(self):
+        days = pandas.date_range("2020-01-01", periods=60)
+        frames = {name: frame.assign(visit=days) for name, frame in FRAMES.items()}
+        said = {"date": ["visit"], "cyclic": ["year"], "drop": ["marker", "sex"]}
+        federation = Federation.of(frames, target="outcome", **said)
+        model = federation.train("fedheonn", protect="plain").model
+        assert [column.name for column in model.schema.columns][1] == "visit"
+        new = frames["west"][["visit", "age"]]
+        expected = model.predict_proba(federation.holdings.rows(2))
+        np.testing.assert_allclose(model.predict_proba(new), expected, atol=1e-12)
+        np.testing.assert_allclose(model.predict_proba(polars(new)), expected, atol=1e-12)
+
     def test_load_chooses_target_task_and_rows(self):
         table = tacit.load(FRAMES["north"], target="age", rows=20)
         assert (table.rows, table.task, table.target_names) == (20, "regression", ("age",))

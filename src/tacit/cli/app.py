@@ -12,7 +12,7 @@ import tacit
 from tacit.cli.common import Json, Quiet, complete_bench, complete_paper
 from tacit.cli.datasets import data_app
 from tacit.cli.federations import federation_app, new, site_app
-from tacit.cli.flags import EXTRA, SettingsCommand
+from tacit.cli.flags import EXTRA, ReadingCommand, SettingsCommand
 from tacit.cli.lists import methods, protections
 from tacit.cli.models import export, predict
 from tacit.cli.output import Commands, exit_with_error_code, say_json, stderr, stdout
@@ -48,7 +48,8 @@ def version(
 
 app.command(cls=SettingsCommand, context_settings=EXTRA)(run)
 app.command(cls=SettingsCommand, context_settings=EXTRA)(tune)
-for command in (new, methods, protections, resume, show, exposure, export, predict):
+app.command(cls=ReadingCommand)(predict)
+for command in (new, methods, protections, resume, show, exposure, export):
     app.command()(command)
 
 

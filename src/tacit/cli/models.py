@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit.cli.common import Json, Out, RunName, complete_run
+from tacit.cli.flags import reading_choices
 from tacit.cli.output import exit_with_error_code, say, say_json
 from tacit.cli.past import find_run
 from tacit.core.errors import ConfigError
@@ -42,6 +43,7 @@ def export(
 
 @exit_with_error_code
 def predict(
+    context: typer.Context,
     name: Annotated[
         str,
         typer.Argument(
@@ -59,9 +61,10 @@ def predict(
 ) -> None:
     """Predict for the rows of a file: labels by name, with the probability of each, or quantities.
 
-    Columns that the model does not know, such as identifiers, are copied.
+    Columns that the model does not know, such as identifiers, are copied. Say of dates and the like what was
+    said when the model was trained.
     """
-    from tacit.data.files import read_file
+    from tacit.data.files import read_rows
     from tacit.models.files import load_model
     from tacit.runs.folder import RunFolder
 
@@ -70,7 +73,7 @@ def predict(
     if to is not None and to.suffix.lower() not in (".csv", ".parquet"):
         raise ConfigError(f"{to.name}: predictions are written as .csv or .parquet: end it so")
     model = load_model(Path(name) if Path(name).is_file() else _file_of(find_run(name, out)))
-    found = model.predictions(read_file(data))
+    found = model.predictions(read_rows(data, **reading_choices(context)))
     if to is not None:
         RunFolder(to.parent).write(to.name, _table_bytes(found, to.suffix.lower()))
         facts = {"path": str(to), "rows": found.num_rows, "columns": found.column_names}

@@ -51,13 +51,14 @@ def start(
 
     Options of method, protection and partition are flags as well: --lam 0.01, --alpha 0.3.
     """
+    from tacit.data.files import absolute, is_path
     from tacit.runs.settings import Settings, merged
     from tacit.standing import Standing, read
 
     settings = Settings.from_tables(read_tables(context, StartCommand.base, context.args))
-    data = Path(settings.data.name)
-    lasting = str(data.resolve()) if data.is_file() else settings.data.name  # holds from every folder
-    tables = merged(settings.as_tables(), {"data": {"name": lasting}})
+    named = (settings.data.name,) if isinstance(settings.data.name, str) else settings.data.name
+    lasting = [absolute(each) if is_path(each) or Path(each).is_dir() else each for each in named]
+    tables = merged(settings.as_tables(), {"data": {"name": lasting if len(lasting) > 1 else lasting[0]}})
     with Standing.start(
         state,
         _federation(tables),

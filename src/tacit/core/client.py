@@ -122,6 +122,7 @@ def follow(party: Party, components: Components, message: Message) -> Shared | N
     if key not in party.cache:
         party.cache[key] = components.preparation.read_schema(Message.decode(raw))
     schema = party.cache[key]
+    party.arrange = schema.arrange
     if components.protection.opens == "clients":
         # A client that joins late gets its key with the totals that it opens.
         protection_half(party, components).receive(strip_prefix("ticket/", message))

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.component import from_plain
 from tacit.core.errors import DataError, nearest
+from tacit.data.reading import PERIODS, Reading, convert
 from tacit.data.table import Column
 
 Piece = NDArray[np.float64] | list[str | None]  # a column: of numbers, or of words
@@ -73,8 +75,22 @@ def columns_by_name(
     >>> columns_by_name(pa.table({"sex": ["f", None]}), [Column("sex", "category", categories=("f", "m"))])
     [['f', None]]
     """
+    data = _dated(data, [column.name for column in columns], name)
     check_names(data.column_names, columns, beside, name)
     return [_piece(data[column.name], column) for column in columns]
+
+
+def _dated(data: Any, wanted: Sequence[str], name: str) -> Any:
+    """Return the table with its dates as numbers of days, and what comes round in them if it is wanted."""
+    import pyarrow as pa
+
+    kinds = zip(data.column_names, data.schema.types, strict=True)
+    dates = tuple(word for word, kind in kinds if pa.types.is_temporal(kind) and word in wanted)
+    if not dates:
+        return data
+    cyclic = tuple(part for part in PERIODS if any(f"{day} ({part}, sine)" in wanted for day in dates))
+    reading = from_plain(Reading, {"date": dates, "cyclic": cyclic or None}, name, "choice")
+    return convert(data, reading, name)
 
 
 def check_names(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -57,6 +57,20 @@ class Schema:
     def outputs(self) -> int:
         """Number of outputs a model needs: classes, or regression targets."""
         return len(self.classes) if self.task == "classification" else len(self.target_names)
+
+    def arrange(self, table: Table) -> Table:
+        """Put a table's columns into the agreed order; one that has other columns stays as it is."""
+        if self._in_order and self._in_order[0] is table.columns:
+            return table
+        arranged = table.arranged([column.name for column in self.columns])
+        if arranged is table:
+            self._in_order[:] = [table.columns]
+        return arranged
+
+    @cached_property
+    def _in_order(self) -> list[tuple[Column, ...]]:
+        """The last columns that were found in order: the clients of an experiment share them."""
+        return []
 
     def matrix(
         self,
@@ -145,19 +159,15 @@ class Schema:
 
     def _by_name(self, table: Table) -> Table:
         """Return a table with its columns in the agreed order; refuse others, and those of another kind."""
-        names = [column.name for column in table.columns]
-        check_names(names, self.columns, name=table.name)
-        order = [names.index(column.name) for column in self.columns]
-        for place, column in zip(order, self.columns, strict=True):
-            if (own := table.columns[place].kind) != column.kind:
+        own = {column.name: column.kind for column in table.columns}
+        check_names([*own], self.columns, name=table.name)
+        for column in self.columns:
+            if own[column.name] != column.kind:
                 raise DataError(
-                    f"{table.name}: column '{column.name}' is read as {own}: the model was trained "
-                    f"with it as {column.kind}"
+                    f"{table.name}: column '{column.name}' is read as {own[column.name]}: the model was "
+                    f"trained with it as {column.kind}"
                 )
-        if order == list(range(len(order))):
-            return table
-        columns = tuple(table.columns[place] for place in order)
-        return replace(table, columns=columns, values=table.values[:, order])
+        return self.arrange(table)
 
     def to_message(self) -> Message:
         """Return the schema as a message."""

@@ -46,6 +46,8 @@ class Table(Shown):
         The labels that the codes stand for; empty for regression.
     groups : mapping of str to ndarray
         Columns that are neither feature nor target, such as ``split`` or ``subject``.
+    notes : tuple of str
+        What whoever brought the rows should know of how they were read.
 
     Examples
     --------
@@ -62,6 +64,7 @@ class Table(Shown):
     classes: tuple[Label, ...] = ()
     target_names: tuple[str, ...] = ("target",)
     groups: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or self.values.shape[1] != len(self.columns):
@@ -116,6 +119,23 @@ class Table(Shown):
             groups={key: value[rows] for key, value in self.groups.items()},
         )
 
+    def arranged(self, names: Sequence[str]) -> Table:
+        """Put the columns into the order of some names; with other names the table stays as it is."""
+        own = [column.name for column in self.columns]
+        if own == names or sorted(own) != sorted(names):
+            return self
+        order = [own.index(name) for name in names]
+        return replace(self, columns=tuple(self.columns[i] for i in order), values=self.values[:, order])
+
+    def set_apart(self, name: str | None) -> Table:
+        """Make a feature a group, by which rows may be divided; any other name changes nothing."""
+        chosen = [index for index, column in enumerate(self.columns) if column.name == name]
+        if not chosen or len(self.columns) == 1:
+            return self
+        columns = tuple(column for column in self.columns if column.name != name)
+        groups = {**self.groups, str(name): self.values[:, chosen[0]]}
+        return replace(self, columns=columns, values=np.delete(self.values, chosen, axis=1), groups=groups)
+
     def group(self, name: str) -> NDArray[Any]:
         """Return the values of a column that may divide rows: a group, a category or a numeric feature."""
         if name in self.groups:
@@ -154,5 +174,13 @@ def joined(tables: Sequence[Table]) -> Table:
     target = np.concatenate(
         [np.array([classes.index(c) for c in t.classes])[t.target] if classes else t.target for t in tables]
     )
-    pooled = np.concatenate(values)
-    return replace(first, columns=tuple(columns), values=pooled, target=target, classes=classes, groups={})
+    common = [name for name in first.groups if all(name in table.groups for table in tables)]
+    return replace(
+        first,
+        columns=tuple(columns),
+        values=np.concatenate(values),
+        target=target,
+        classes=classes,
+        groups={name: np.concatenate([table.groups[name] for table in tables]) for name in common},
+        notes=tuple(note for table in tables for note in table.notes),
+    )

@@ -134,7 +134,9 @@ def read_holdings(raws: Sequence[bytes]) -> Holdings:
     return SeparateHoldings({holdings.names[0]: holdings.table for holdings in found})
 
 
-def holdings_of(table: Table, owner: NDArray[Any], holdout: float, seed: int) -> Holdings:
+def holdings_of(
+    table: Table, owner: NDArray[Any], holdout: float, seed: int, names: Sequence[str] | None = None
+) -> Holdings:
     """Order rows by owner; each party's rows in random order, the last ones kept aside."""
     if not 0 <= holdout < 1:
         raise ConfigError(f"holdout is {holdout}: give the share that each client keeps aside, below 1")
@@ -147,5 +149,5 @@ def holdings_of(table: Table, owner: NDArray[Any], holdout: float, seed: int) ->
         kept = np.minimum(np.floor(sizes * holdout + 1e-9).astype(np.int64), sizes - 1)
     order = order[np.argsort(owner[order], kind="stable")]
     width = len(str(clients))
-    names = [f"client-{index + 1:0{width}}" for index in range(clients)]
+    names = names or [f"client-{index + 1:0{width}}" for index in range(clients)]
     return Holdings(table.take(order), np.concatenate([[0], np.cumsum(sizes)]), names, kept)

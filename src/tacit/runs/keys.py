@@ -74,7 +74,7 @@ def list_keys(base: Mapping[str, Mapping[str, Any]] | None = None) -> list[Key]:
     for each in list_options(Settings):
         table = each.name
         if table in TABLES:
-            options = list_options(TABLES[table])
+            options = sorted(list_options(TABLES[table]), key=lambda option: option.name != "name")
         else:
             options = [
                 Option("name", f"Literal{list(NAMES[table])}", getattr(default, table)["name"], each.doc)
