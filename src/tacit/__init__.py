@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tacit.ledger.cost import CostLedger as CostLedger
     from tacit.ledger.exposure import ExposureLedger as ExposureLedger
     from tacit.models.files import load_model as load_model
+    from tacit.runs.inline import report as report
     from tacit.standing import Standing as Standing
     from tacit.training import Training as Training
 
@@ -43,6 +44,7 @@ _HOMES = {
     "Training": "tacit.training",
     "load": "tacit.data.files",
     "load_model": "tacit.models.files",
+    "report": "tacit.runs.inline",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 
@@ -26,11 +27,12 @@ from tacit.engines.embedded import EmbeddedEngine
 from tacit.engines.holdings import Holdings
 from tacit.engines.parties import Parties
 from tacit.ledger.cost import CostLedger
+from tacit.ledger.notebook import notebook_bar
 from tacit.methods import METHODS
 from tacit.methods.base import Method
 from tacit.methods.compatibility import check_compatibility, check_holdout, min_count_of
 from tacit.protections import PROTECTIONS
-from tacit.training import Training, cells_are_counted, conclude, federated_scores
+from tacit.training import Record, Training, cells_are_counted, conclude, federated_scores, score_round
 
 
 class Federation(Parties):
@@ -73,6 +75,7 @@ class Federation(Parties):
         keep: Callable[[Snapshot], None] | None = None,
         resume: Snapshot | None = None,
         announce: Callable[[Message], None] | None = None,
+        track: bool = False,
     ) -> Training:
         """Train a method on this federation.
 
@@ -100,6 +103,8 @@ class Federation(Parties):
             ``keep`` is told after each round what a run of the same settings can ``resume`` from.
         announce : callable, optional
             Told before a total opens who was in the totals so far, to put into a snapshot as ``opened``.
+        track : bool
+            Score the model on the central test after each round, for ``Training.history``.
         """
         chosen = METHODS.build(method) if isinstance(method, str) else method
         protect = chosen.default_protection if protect is None else protect
@@ -120,8 +125,14 @@ class Federation(Parties):
             declared=self.declared | ({} if start is None else vocabulary(start.schema)),
         )
         ledger = CostLedger()
+        bar = notebook_bar() if events is None else None  # who listens to events draws them too
         events = events or Events()
         events.subscribe(ledger)
+        events.subscribe(record := Record())
+        if bar is not None:
+            events.subscribe(bar)
+        if track and keep is None and self.test is not None:
+            keep = partial(score_round, chosen, self.test, events)
         with one_thread(), self._engine(manifest, components) as engine:
             link = Link(
                 engine,
@@ -139,7 +150,7 @@ class Federation(Parties):
                 link.before_opening = lambda _: announce(link.opened_totals.to_message())
             try:
                 coordinator.keep = keep
-                training = self._train(coordinator, ledger, start, resume)
+                training = self._train(coordinator, ledger, record, start, resume)
             except (TacitError, KeyboardInterrupt) as error:
                 events.emit(RunEnded(manifest.run, None, f"{type(error).__name__}: {error}"))
                 raise
@@ -147,7 +158,12 @@ class Federation(Parties):
             return training
 
     def _train(
-        self, coordinator: Coordinator, ledger: CostLedger, start: Training | None, resume: Snapshot | None
+        self,
+        coordinator: Coordinator,
+        ledger: CostLedger,
+        record: Record,
+        start: Training | None,
+        resume: Snapshot | None,
     ) -> Training:
         method = coordinator.components.method
         coordinator.enrol()
@@ -169,7 +185,8 @@ class Federation(Parties):
             coordinator.parties = preparation.train(coordinator)
         method.train(coordinator)
         holdout = federated_scores(coordinator) if evaluated else None
-        return conclude(coordinator, ledger, holdout, recoded=counted, readable=self.experiment)
+        told = {"recoded": counted, "readable": self.experiment}
+        return conclude(coordinator, ledger, holdout, **told, record=record, test=self.test)
 
     @contextmanager
     def _engine(self, manifest: Manifest, components: Components) -> Iterator[Engine]:
