@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run federation test types quick-tests test-full mutants bench reproduce docs lock clean
+.PHONY: help setup run federation test types quick-tests test-full mutants bench reproduce docs notebooks lock clean
 
 # The interpreter that makes .venv; afterwards only .venv is used. Choose with `make PYTHON=python3.12`.
 # Asked to run, not only to exist: version managers leave names that point nowhere.
@@ -75,6 +75,9 @@ docs: setup ## Build the documentation into docs/_build/html, from scratch
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+notebooks: setup ## Execute the notebooks of docs/ and write them back
+	@$(BIN)/python docs/notebooks/execute.py
 
 lock: setup ## Write the installed versions into constraints.txt
 	@{ echo '# Versions with which the tests last passed; re-made by `make lock`.'; \
