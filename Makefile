@@ -52,8 +52,9 @@ test: setup ## Lint, types, room order and all tests but the slow ones
 types: setup
 	@$(BIN)/mypy
 
+# The summary names the tests that were skipped, and why (-rs).
 # Tests come in random order; `--randomly-seed=last` repeats the order of the last session.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal --durations=20
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal --durations=20 -rs
 
 quick-tests: setup
 	@$(PYTEST) -m "not slow"

@@ -1,7 +1,6 @@
 """The client's half of every method: enrol, follow what the federation has learnt, contribute, adopt.
 
-These are the steps every party can take whatever the method; the coordinator's half is
-:mod:`tacit.core.coordinator`.
+Every party can take these steps, whatever the method; :mod:`tacit.core.coordinator` is the other half.
 """
 
 from __future__ import annotations

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from tacit.core.errors import ConfigError
 from tacit.core.message import Message
 from tacit.core.random import generator
+from tacit.data.partition import BY_FILE, BY_VALUE
+from tacit.data.partition import partition as divide_rows
+from tacit.data.split import split
 from tacit.data.table import Column, Table, joined
 
 DESCRIBED = ("name", "columns", "task", "classes", "target_names")  # of a table, beside its arrays
@@ -132,6 +135,27 @@ def read_holdings(raws: Sequence[bytes]) -> Holdings:
     if len(found) == 1:
         return found[0]
     return SeparateHoldings({holdings.names[0]: holdings.table for holdings in found})
+
+
+def divide(
+    table: Table,
+    partition: str | None,
+    clients: int | None,
+    test: float | str | None,
+    holdout: float,
+    seed: int,
+    options: Mapping[str, Any],
+) -> tuple[Holdings, Table | None]:
+    """Divide the rows of an experiment: who holds which, and those that are kept for a central test.
+
+    The column by which rows are divided is not learnt from, and files give their clients their names.
+    """
+    partition = partition or ("by-file" if BY_FILE in table.groups else "iid")
+    clients = 10 if clients is None and partition not in BY_VALUE else clients
+    training, testing = split(table.set_apart(options.get("column")), test, seed)
+    owner = divide_rows(training, partition, clients, seed=generator(b"public", seed, "partition"), **options)
+    names = np.unique(training.group(BY_FILE)).tolist() if partition == "by-file" else None
+    return holdings_of(training, owner, holdout, seed, names), testing
 
 
 def holdings_of(

@@ -7,19 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-
 from tacit.core.display import Shown
 from tacit.core.errors import ConfigError
 from tacit.core.exposure import COORDINATOR
-from tacit.core.random import generator
 from tacit.data.files import load
-from tacit.data.partition import BY_FILE, BY_VALUE
-from tacit.data.partition import partition as divide
 from tacit.data.reading import Reading
-from tacit.data.split import split
 from tacit.data.table import Table
-from tacit.engines.holdings import Holdings, SeparateHoldings, holdings_of
+from tacit.engines.holdings import Holdings, SeparateHoldings, divide
 from tacit.engines.sites import pinned_identity, site_secret
 
 
@@ -111,13 +105,7 @@ class Parties(Shown):
         if not isinstance(table, Table):
             choices = {name: options.pop(name) for name in [*options] if hasattr(Reading, name)}
             table = load(table, target=target, task=task, repeat=repeat, rows=rows, seed=seed, **choices)
-        table = table.set_apart(options.get("column"))
-        partition = partition or ("by-file" if BY_FILE in table.groups else "iid")
-        clients = 10 if clients is None and partition not in BY_VALUE else clients
-        training, testing = split(table, test, seed)
-        owner = divide(training, partition, clients, seed=generator(b"public", seed, "partition"), **options)
-        names = np.unique(training.group(BY_FILE)).tolist() if partition == "by-file" else None
-        held = holdings_of(training, owner, holdout, seed, names)
+        held, testing = divide(table, partition, clients, test, holdout, seed, options)
         declared = {} if classes is None else {"classes": list(classes)}
         return cls(
             held, test=testing, seed=seed, workers=workers, timeout=timeout, quorum=quorum, declared=declared

@@ -117,7 +117,8 @@ def template() -> str:
     """Return a commented file of settings, in which every key has its default."""
     blocks = [HEAD]
     for table in dict.fromkeys(key.table for key in list_keys()):
-        lines = [f"[{table}]", *(_entry(key.option) for key in list_keys() if key.table == table)]
+        known = table != "partition"  # whose default depends on the data
+        lines = [f"[{table}]", *(_entry(k.option, active=known) for k in list_keys() if k.table == table)]
         if table == "method":
             lines += [_entry(option) for option in options_in(table, METHOD)]
         elif table in NAMES:

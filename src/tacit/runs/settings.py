@@ -164,7 +164,8 @@ def usual_partition(tables: Mapping[str, Any]) -> dict[str, Any]:
     >>> usual_partition({"data": {"name": ["north.csv", "south.csv"]}})
     {'name': 'by-file'}
     """
-    data = table_of(tables, "data").get("name", DataSettings.name)
+    given = table_of(tables, "data").get("name", DataSettings.name)
+    data = from_plain(DataSettings, {"name": given}, "[data]").name
     own = not isinstance(data, str) or is_path(data)
     usual = "by-file" if list_parts(data) is not None else "iid" if own else "label-sorted"
     clients = OWN_FILE["clients"] if own else CLIENTS.default
@@ -176,7 +177,7 @@ def usual_protection(method: Mapping[str, Any]) -> dict[str, Any]:
     """Return the protection that a method takes if none is named.
 
     >>> usual_protection({"name": "fedheonn"})
-    {'name': 'ckks'}
+    {'name': 'bfv'}
     """
     return {"name": METHODS.get(str(method.get("name", METHOD))).default_protection}
 
