@@ -17,10 +17,12 @@ from tacit.crypto.field import PRIME
 from tacit.crypto.linear_tag import TagKey, add_pads, label_digests
 from tacit.crypto.masking import new_seed
 from tacit.crypto.pads import COINS, MOST_TOTALS, PadKey
-from tacit.protections.keys.proved_totals import TAG, read_tag
+from tacit.protections.keys.proved_totals import read_tag
 from tacit.protections.masked import Masked
+from tacit.protections.paillier import Paillier
 from tacit.protections.secret_sharing.shares import Shares
 from tests.attacks.malicious import REFUSED, unchecked
+from tests.conftest import quick_keys
 
 PLACE = b"sum 1"
 
@@ -147,9 +149,11 @@ class TestTagOfOne:
     def test_control_a_tag_in_the_clear_tells_a_single_value(self, scene_of):
         """⟨β, x⟩ + r with one value x: the key gives β and r."""
         rows = {f"client-{i}": np.array([i / 10]) for i in (1, 2, 3, 4)}
-        scene = scene_of(Shares(), rows).begin()
+        scene = scene_of(Paillier(holder="clients", key_bits=2048), rows)
+        with quick_keys():
+            scene.begin()
         places = []
-        with pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch, quick_keys():
             pads = TagKey.pads
             patch.setattr(TagKey, "pads", lambda *args: places.append(args[1]) or pads(*args))
             scene.total()
@@ -164,11 +168,13 @@ class TestTagOfOne:
         value = (tag - pad) * pow(weight, -1, PRIME) % PRIME
         assert abs(value / (2**31 - 1) - 0.1) < 1e-9
 
-    def test_under_masks_there_is_none(self, scene_of):
+    @pytest.mark.parametrize(
+        ("protection", "sent"), [(Masked(opens="clients"), "masked"), (Shares(), "shares")], ids=str
+    )
+    def test_under_masks_and_in_shares_there_is_none(self, scene_of, protection, sent):
         rows = {f"client-{i}": np.array([i / 10]) for i in (1, 2, 3, 4)}
-        scene = scene_of(Masked(opens="clients"), rows).begin()
+        scene = scene_of(protection, rows).begin()
         scene.total()
-        sent = [reply.message for step, reply in scene.tap.replies if step == "client.contribute"]
-        assert len(sent) == 4
-        assert all({name for name in message if name[0] != "$"} == {"masked"} for message in sent)
-        assert TAG not in sent[0]
+        found = [reply.message for step, reply in scene.tap.replies if step == "client.contribute"]
+        assert len(found) == 4
+        assert all({name for name in message if name[0] != "$"} == {sent} for message in found)

@@ -600,7 +600,8 @@ class TestSums:
         total = np.sum([forms_of(world, client)[-1] for client in CLIENTS], axis=0)
         for who in receivers(world):
             for array in world.read[who][1]:
-                error = np.abs(np.asarray(array, dtype=float) - total).max()
+                # Where a tag was shared with the values, it stands behind them.
+                error = np.abs(np.asarray(array, dtype=float)[: len(total)] - total).max()
                 assert error <= 4 * world.protection.promises.precision, who
 
     def test_who_opens_totals_is_who_is_promised_to(self, world):

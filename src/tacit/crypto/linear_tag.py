@@ -50,6 +50,9 @@ Blocks = NDArray[np.uint32]  # pads: 128 bits each, as four words
 _WIDTH = 256  # values of a row, which share one u
 _DIGIT_BITS = 13  # of an element: 256 products of a digit with 32 bits are exact in float64
 _BLOCK = 64  # rows at a time: they stay in the L2 cache, and 64 products of a digit with 32 bits are exact
+_TAG_DIGIT_BITS = 31
+_LOW_DIGIT = (1 << _TAG_DIGIT_BITS) - 1
+TAG_DIGITS = 2
 _OFFSET = 1 << VALUE_BITS  # makes values positive, so that their halves are plain words
 
 
@@ -135,6 +138,22 @@ def _places_of(u_digits: int, v_digits: int) -> tuple[list[int], NDArray[np.intp
     whole = halves[:, None, None, None] + halves[:, None, None] + digits[:u_digits, None] + value
     shifts, places = np.unique(whole.reshape(-1), return_inverse=True)
     return shifts.tolist(), places
+
+
+def tag_digits(tag: int) -> Integers:
+    """Return a tag as integers that add up where there is room for 2^24 of them, to be hidden as values are.
+
+    >>> tag_from_digits(tag_digits(PRIME - 1) + tag_digits(3))
+    2
+    """
+    return np.array([tag & _LOW_DIGIT, tag >> _TAG_DIGIT_BITS])
+
+
+def tag_from_digits(digits: Integers) -> int:
+    """Return the tag of a total from the sums of digits."""
+    low, high = digits.tolist()
+    tag: int = (low + (high << _TAG_DIGIT_BITS)) % PRIME
+    return tag
 
 
 class TagKey:

@@ -21,8 +21,9 @@ from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import seal, unseal
 from tacit.crypto.field import PRIME
+from tacit.crypto.linear_tag import TAG_DIGITS, tag_digits, tag_from_digits
 from tacit.protections.keys.authenticated import manifest_digest_of, sealing_key
-from tacit.protections.keys.proved_totals import TAG, ProvedTotals
+from tacit.protections.keys.proved_totals import TAG, ProvedTotals, read_tag, write_tag
 from tacit.protections.keys.shared_key import SharedKeyClient
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_round import (
@@ -56,11 +57,17 @@ class ShareHolder(SharedKeyClient):
         return Message()
 
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
-        """Cut this party's vector into shares, and seal each for its holder; tag it, where clients open."""
+        """Cut this party's vector into shares, and seal each for its holder.
+
+        Where clients open totals, the vector's tag is shared with it: with the clients' key, a tag in the
+        clear would tell the coordinator 61 bits of the vector.
+        """
         party, share_round, run = self.party, self.read_round(ticket), manifest_digest_of(self.party)
         summands = read_integer(ticket, "summands", 1, MOST_SUMMANDS)
         integers = self._settings.code(layout, summands).encode(vector)
-        tag = {TAG: self._proved.tag(ticket, layout, integers)} if self._settings.proves(layout) else {}
+        if self._settings.proves(layout):
+            [tag] = read_tag({TAG: self._proved.tag(ticket, layout, integers)})
+            integers = np.concatenate([integers, tag_digits(tag)])
         pieces = share_round.cut(party.id, integers)
         sealed = []
         exchanges = self._exchanges(ticket, share_round.holders)
@@ -70,7 +77,7 @@ class ShareHolder(SharedKeyClient):
             else:
                 key = self._peer_key(name, signed.tobytes())
                 sealed.append(seal(key, piece, share_round.share_place(run, party.id, name)))
-        return Message(shares=Blob("sealed", b"".join(sealed)), **tag)
+        return Message(shares=Blob("sealed", b"".join(sealed)))
 
     @step
     def hold(self, message: Message) -> Message:
@@ -149,7 +156,8 @@ class ShareHolder(SharedKeyClient):
             raise OpeningError(f"total of sum {number}, which or a later one was opened: a replay")
         party.state["opened"] = number
         code = self._settings.code(layout, summands)
-        points, raw, size = total["points"].tolist(), total["partials"].data, 8 * code.slots + OVERHEAD
+        points, raw = total["points"].tolist(), total["partials"].data
+        size = 8 * (code.slots + TAG_DIGITS) + OVERHEAD
         if len(set(points)) < max(threshold, len(points)) or len(raw) != size * len(points):
             raise OpeningError(
                 f"{len(raw) // size} partial sums of {len(points)} holders, {threshold} open this "
@@ -160,6 +168,7 @@ class ShareHolder(SharedKeyClient):
             words_from_bytes(unseal(key, raw[i * size : (i + 1) * size], partial_place(run, total, point)))
             for i, point in enumerate(points)
         ]
-        integers = recover_total(self._settings.scheme, points, rows, threshold)
-        self._proved.check(total, layout, summands, {PRIME: integers})
+        words = recover_total(self._settings.scheme, points, rows, threshold)
+        integers, tag = words[: code.slots], tag_from_digits(words[code.slots :])
+        self._proved.check({**total, TAG: write_tag(tag)}, layout, summands, {PRIME: integers})
         return code.decode(integers)
