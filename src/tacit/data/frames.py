@@ -56,12 +56,12 @@ def to_arrow(data: Any, name: str) -> Any:
 
 
 def _plain(kind: Any) -> Any:
-    """Return the type as which a column is read: of views not all is implemented in Arrow."""
+    """Return the type as which a column is read: one for text, of which libraries have three."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):
         return pa.dictionary(pa.int32(), _plain(kind.value_type))
-    return pa.large_string() if pa.types.is_string_view(kind) else kind
+    return pa.string() if pa.types.is_string_view(kind) or pa.types.is_large_string(kind) else kind
 
 
 def columns_by_name(
