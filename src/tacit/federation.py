@@ -32,7 +32,15 @@ from tacit.methods import METHODS
 from tacit.methods.base import Method
 from tacit.methods.compatibility import check_compatibility, check_holdout, min_count_of
 from tacit.protections import PROTECTIONS
-from tacit.training import Record, Training, cells_are_counted, conclude, federated_scores, score_round
+from tacit.training import (
+    Record,
+    Training,
+    cells_are_counted,
+    conclude,
+    federated_scores,
+    form_agreements,
+    score_round,
+)
 
 
 class Federation(Parties):
@@ -165,14 +173,13 @@ class Federation(Parties):
         start: Training | None,
         resume: Snapshot | None,
     ) -> Training:
-        method = coordinator.components.method
+        (method, protection, preparation), evaluated = coordinator.components, self._has_holdouts
         coordinator.enrol()
         method.check(coordinator.schema)
-        preparation = coordinator.components.preparation
-        evaluated, protection = self._has_holdouts, coordinator.components.protection
         counted = resume is None and cells_are_counted(coordinator)
         sums = (method.budget_parts if protection.adds_noise else method.sums) + evaluated + counted
-        sums += 0 if start else preparation.count_sums(method, protection)
+        agreed = {} if resume else method.agreements(coordinator.schema, protection)
+        sums += len(agreed) + (0 if start else preparation.count_sums(method, protection))
         coordinator.protection.prepare(sums)
         coordinator.reserved = int(evaluated)
         if resume is not None:
@@ -183,6 +190,7 @@ class Federation(Parties):
             coordinator.parties = preparation.count_cells(coordinator, continued=start is not None)
         if start is None and resume is None and not method.finds_scale_itself(coordinator):
             coordinator.parties = preparation.train(coordinator)
+        form_agreements(coordinator, agreed)
         method.train(coordinator)
         holdout = federated_scores(coordinator) if evaluated else None
         told = {"recoded": counted, "readable": self.experiment}

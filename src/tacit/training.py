@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -134,6 +135,13 @@ def cells_are_counted(coordinator: Coordinator) -> bool:
         text = "min_count is 1: a class or category that occurs once gives its row to who opens totals"
         coordinator.events.emit(Noted("privacy", text, "warning"))
     return least > 1
+
+
+def form_agreements(coordinator: Coordinator, agreed: Mapping[str, tuple[Any, Any]]) -> None:
+    """Sum what a method has to know before it trains, unless an earlier training left it: see ``Method``."""
+    for name, (contribution, apply) in agreed.items():
+        if coordinator.shared is None or name not in coordinator.shared:
+            coordinator.round(contribution, apply)
 
 
 def federated_scores(coordinator: Coordinator) -> dict[str, Any] | None:

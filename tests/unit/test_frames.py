@@ -200,12 +200,20 @@ class TestExports:
         assert label.tolist() == model.predict(NEW).tolist()
         assert classes.tolist() == ["ill", "well"]
 
-    @pytest.mark.parametrize("kind", [tacit.FedHEONN, tacit.FedHEONNEnsemble])
-    def test_regression(self, kind):
+    @pytest.mark.parametrize(
+        "method",
+        [
+            tacit.FedHEONN(activation="linear"),
+            tacit.FedHEONNEnsemble(activation="linear"),
+            tacit.FedAvg(rounds=1),
+        ],
+        ids=["one layer", "ensemble", "network"],
+    )
+    def test_regression(self, method):
         runtime = pytest.importorskip("onnxruntime")
         frames = {name: frame.assign(targets=frame["age"] * 2) for name, frame in FRAMES.items()}
         federation = Federation.of(frames, target="age")
-        model = federation.train(kind(activation="linear"), preparation=FILLED, protect="plain").model
+        model = federation.train(method, preparation=FILLED, protect="plain").model
         new = frames["north"].drop(columns="age")
         session = runtime.InferenceSession(model.to_bytes("onnx"))
         rows = new[[column.name for column in model.schema.columns]].to_numpy()
