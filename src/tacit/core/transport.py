@@ -8,6 +8,7 @@ see in them, is emitted as events.
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -236,7 +237,9 @@ class Transport:
             return
         groups: dict[str, list[str]] = {}
         for party, reason in failures.items():
-            groups.setdefault(reason.replace(party, "it"), []).append(party)
+            # At its beginning only: a name may be part of any other word.
+            pattern = rf"^((?:\w+Error: )?){re.escape(party)}(?=: | has )"
+            groups.setdefault(re.sub(pattern, r"\1it", reason), []).append(party)
         told = "; ".join(f"{abbreviate(parties)}: {reason}" for reason, parties in list(groups.items())[:5])
         more = f"; and {len(groups) - 5} more reasons" if len(groups) > 5 else ""
         raise QuorumError(

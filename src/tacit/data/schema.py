@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -31,7 +31,7 @@ class Schema:
 
     columns: tuple[Column, ...]
     task: Task
-    classes: tuple[Label, ...]
+    classes: tuple[Label, ...] = field(repr=False)
     target_names: tuple[str, ...]
 
     @cached_property
@@ -138,8 +138,8 @@ class Schema:
                 unknown = sorted({text for text in texts if text not in codes})
                 if unknown and other == ABSENT:
                     raise DataError(
-                        f"column '{column.name}': '{unknown[0]}' is not among its categories: "
-                        + nearest(unknown[0], column.categories)
+                        f"column '{column.name}' holds a category that the model does not know",
+                        private=f"'{unknown[0]}': {nearest(unknown[0], column.categories)}",
                     )
                 encoded[:, index] = [codes.get(text, other) for text in texts]
         empty = np.zeros(len(rows), dtype=np.int64)
