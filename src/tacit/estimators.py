@@ -16,6 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from tacit.core.errors import TacitError
+from tacit.core.events import Events
 from tacit.data.preparation import Preparation
 from tacit.data.table import Table
 from tacit.engines.holdings import Holdings
@@ -60,6 +61,7 @@ class _FedHEONNEstimator(BaseEstimator):  # type: ignore[misc]
                 protect=self.protect,
                 preparation=Preparation(scale=self.scale),
                 min_count=self.min_count,
+                events=Events(),
             )
         except TacitError as error:
             raise ValueError(str(error)) from error

@@ -12,7 +12,7 @@ import numpy as np
 
 from tacit.core.coordinator import Coordinator
 from tacit.core.engine import Engine
-from tacit.core.errors import ConfigError, TacitError
+from tacit.core.errors import ConfigError, FederationError, TacitError
 from tacit.core.events import Events, RunEnded
 from tacit.core.exposure import COORDINATOR
 from tacit.core.link import Link
@@ -39,13 +39,11 @@ from tacit.methods import METHODS
 from tacit.methods.base import Method
 from tacit.methods.compatibility import check_compatibility, check_holdout, min_count_of
 from tacit.protections import PROTECTIONS
-from tacit.training import Training, cells_are_counted, conclude, federated_scores
+from tacit.training import Training, cells_are_counted, conclude, federated_scores, log_notes, tell_findings
 
 
 class Federation:
     """Parties that hold rows of the same kind, and an engine they live on.
-
-    Use :meth:`embedded` for all parties on this machine.
 
     Examples
     --------
@@ -233,7 +231,7 @@ class Federation:
             declared=self.declared | ({} if start is None else vocabulary(start.schema)),
         )
         ledger = CostLedger()
-        events = events or Events()
+        events = events or Events(log_notes)
         events.subscribe(ledger)
         with one_thread(), self._engine(manifest, components) as engine:
             link = Link(
@@ -264,6 +262,7 @@ class Federation:
     ) -> Training:
         method = coordinator.components.method
         coordinator.enrol()
+        tell_findings(coordinator, self.holdings.findings if self.experiment else {})
         method.check(coordinator.schema)
         preparation = coordinator.components.preparation
         evaluated, protection = self._has_holdouts, coordinator.components.protection
@@ -290,10 +289,11 @@ class Federation:
             # A method written in a notebook cannot be imported; in this process it is at hand.
             return components if asked.digest == manifest.digest else assemble(asked)
 
-        services = components.protection.services
-        settings = {"seed": self.seed, "services": services, **self._engine_settings}
+        settings = {"seed": self.seed, "services": components.protection.services, **self._engine_settings}
         engine = EmbeddedEngine(self.holdings, assemble=here, **settings)
         try:
             yield engine
+        except FederationError as error:  # whoever wrote the module that failed sees where
+            raise error from error.__cause__ or engine.cause
         finally:
             engine.close()

@@ -15,13 +15,13 @@ import numpy as np
 
 from tacit.core.errors import DataError, SchemaError, nearest
 from tacit.core.message import Message
+from tacit.data.findings import check_words, label_conflict, used_words
 from tacit.data.schema import Schema
 from tacit.data.table import Column, Table, Task
 
 # What a party may introduce: a feature that one party invents is one more for all of them.
 MOST_COLUMNS = 100_000
 MOST_WORDS = 1_000  # categories of all columns together, or classes, that are not declared
-MANY_WORDS = 20  # of one column: beyond, they must recur
 MOST_AGREED = 2_000  # the same of all parties together
 LONGEST_WORD = 1_000  # characters of a name, a category or a class
 MOST_BYTES = 4 << 20  # of an introduction
@@ -64,19 +64,13 @@ def introduce(table: Table, declared: Mapping[str, Any]) -> Message:
             _check_declared(present, declared["classes"], "label")
         else:
             words["classes"] = present
+    check_words(table, declared.get("categories", {}), labels="classes" not in declared)
     for index, column in enumerate(table.columns):
         if column.kind == "category":
-            codes = np.asarray(table.values[:, index], dtype=np.float64)
-            used = tuple(column.categories[int(code)] for code in np.unique(codes[np.isfinite(codes)]))
+            used, _ = used_words(table, index)
             fixed = declared.get("categories", {}).get(column.name)
             if fixed is not None:
                 _check_declared(used, fixed, f"category of column '{column.name}'")
-            elif MANY_WORDS < len(used) > table.rows / 2:
-                raise DataError(
-                    f"column '{column.name}' holds a different text in most rows, as names do, or numbers "
-                    "with a stray word among them, and the coordinator would be told all of it: leave the "
-                    "column out, correct it, or declare its categories"
-                )
             else:
                 words.setdefault("categories", {})[column.name] = used
     introduction = Message(signature=_signature(table), vocabulary=msgspec.json.encode(words))
@@ -240,6 +234,8 @@ class Agreement:
                 f"the federation holds the single class {ordered}: a classifier needs two. "
                 "Check the target column, or declare the classes"
             )
+        if conflict := label_conflict(ordered):
+            raise SchemaError(f"the target of the clients together {conflict}")
         return Schema(columns, reference["task"], ordered, tuple(reference["targets"]))
 
 

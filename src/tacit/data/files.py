@@ -84,6 +84,8 @@ def load(
     for word, number in (("repeat", repeat), ("rows", rows)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
             raise ConfigError(f"{word} is {number!r}: give a whole number of at least 1")
+    if not isinstance(name_or_path, str | Path):  # whose text may be rows
+        raise ConfigError(f"a {type(name_or_path).__name__} is no name or path of data: give one of these")
     name = str(name_or_path)
     if name in BUILT_IN or name in synthetic.SHAPES:
         if target is not None or groups is not None or task == "regression":
@@ -95,7 +97,10 @@ def load(
     data = read_csv(path) if path.suffix.lower() in _TEXT else read_parquet(path)
     if target is None and name in catalog():
         target = catalog()[name].targets
-    return _choose(to_table(data, path.stem, target=target, task=task, groups=groups), repeat, rows, seed)
+    table = to_table(data, path.stem, target=target, task=task, groups=groups)
+    if name in catalog():  # its columns are known to be what they are
+        table = replace(table, chosen=tuple(column.name for column in table.columns))
+    return _choose(table, repeat, rows, seed)
 
 
 def locate(name_or_path: str | Path) -> Path:

@@ -27,10 +27,10 @@ class Column:
     name: str
     kind: Literal["number", "category"] = "number"
     dtype: str = "float64"
-    categories: tuple[str, ...] = ()
+    categories: tuple[str, ...] = field(default=(), repr=False)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Table:
     """Rows of features with their target.
 
@@ -45,6 +45,8 @@ class Table:
         The labels that the codes stand for; empty for regression.
     groups : mapping of str to ndarray
         Columns that are neither feature nor target, such as ``split`` or ``subject``.
+    chosen : tuple of str
+        Columns that somebody has said are categories: their words may look like numbers or identifiers.
 
     Examples
     --------
@@ -61,6 +63,7 @@ class Table:
     classes: tuple[Label, ...] = ()
     target_names: tuple[str, ...] = ("target",)
     groups: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    chosen: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or self.values.shape[1] != len(self.columns):
@@ -95,6 +98,10 @@ class Table:
         outputs = np.asarray(target, dtype=np.float64).reshape(len(matrix), -1)
         many = tuple(f"target{i}" for i in range(outputs.shape[1]))
         return cls(name, columns, matrix, outputs, task, (), many if len(many) != 1 else ("target",))
+
+    def __repr__(self) -> str:
+        shape = f"{self.rows:,} rows, {len(self.columns):,} columns"
+        return f"Table('{self.name}': {shape}, {self.task} of {', '.join(self.target_names)})"
 
     @property
     def rows(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -12,9 +13,10 @@ from numpy.typing import NDArray
 from tacit.core.errors import ConfigError
 from tacit.core.message import Message
 from tacit.core.random import generator
+from tacit.data.findings import Finding, look
 from tacit.data.table import Column, Table, joined
 
-DESCRIBED = ("name", "columns", "task", "classes", "target_names")  # of a table, beside its arrays
+DESCRIBED = ("name", "columns", "task", "classes", "target_names", "chosen")  # of a table, beside its arrays
 
 
 class Holdings:
@@ -49,6 +51,11 @@ class Holdings:
         return self.table.take(
             slice(self.offsets[index + 1] - self.holdout_sizes[index], self.offsets[index + 1])
         )
+
+    @cached_property
+    def findings(self) -> dict[str, list[Finding]]:
+        """Return what looks wrong with the rows, by the name of their table or party."""
+        return {self.table.name: look(self.table)} if self.table.rows else {}
 
     def part(self, indices: NDArray[np.int64]) -> Holdings:
         """Return the holdings of some parties only."""
@@ -89,10 +96,12 @@ class Holdings:
     def from_message(cls, message: Mapping[str, Any]) -> Holdings:
         """Read what :meth:`to_message` returned."""
         known = msgspec.json.decode(message["described"])
-        name, columns, task, classes, targets = (known[name] for name in DESCRIBED)
+        name, columns, task, classes, targets, chosen = (known[name] for name in DESCRIBED)
         columns = msgspec.convert(columns, tuple[Column, ...])
         values, target = message["values"], message["target"]
-        table = Table(name, columns, values, target, task, tuple(classes), tuple(targets))
+        table = Table(
+            name, columns, values, target, task, tuple(classes), tuple(targets), chosen=tuple(chosen)
+        )
         return cls(table, message["offsets"], known["names"], message["kept"])
 
 
@@ -107,6 +116,11 @@ class SeparateHoldings(Holdings):
     def rows(self, index: int) -> Table:
         """Return the training rows of a party."""
         return self._tables[index]
+
+    @cached_property
+    def findings(self) -> dict[str, list[Finding]]:
+        """Return what looks wrong with the rows of each party."""
+        return {name: look(table) for name, table in zip(self.names, self._tables, strict=True)}
 
     def part(self, indices: NDArray[np.int64]) -> Holdings:
         """Return the holdings of some parties only."""

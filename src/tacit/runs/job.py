@@ -213,7 +213,10 @@ def _baselines(
     assert test is not None
 
     def scores_of(part: Federation, min_count: int) -> dict[str, Any]:
-        trained = part.train(method, preparation=preparation, protect="plain", min_count=min_count)
+        events = Events()  # the run has told what its rows look like
+        trained = part.train(
+            method, preparation=preparation, protect="plain", min_count=min_count, events=events
+        )
         return trained.model.scores(test)
 
     # On pooled rows the same small cells are put together; a client alone shows nobody any.
