@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -12,7 +13,7 @@ import numpy as np
 
 from tacit.core.coordinator import Coordinator
 from tacit.core.engine import Engine
-from tacit.core.errors import ConfigError, FederationError, TacitError
+from tacit.core.errors import ConfigError, FederationError
 from tacit.core.events import Events, RunEnded
 from tacit.core.exposure import COORDINATOR
 from tacit.core.link import Link
@@ -27,10 +28,11 @@ from tacit.core.transport import Transcript
 from tacit.data.files import load
 from tacit.data.partition import partition as divide
 from tacit.data.preparation import Preparation
-from tacit.data.schema import Schema, vocabulary
+from tacit.data.schema import Schema, complete, vocabulary
 from tacit.data.split import split
 from tacit.data.table import Table
-from tacit.engines.assembly import assemble
+from tacit.data.words import agree_on_words
+from tacit.engines.assembly import assemble, vocabulary_run
 from tacit.engines.embedded import EmbeddedEngine
 from tacit.engines.holdings import Holdings, SeparateHoldings, holdings_of
 from tacit.engines.sites import pinned_identity, site_secret
@@ -79,10 +81,8 @@ class Federation:
         self._engine_settings = {"workers": workers, "timeout": timeout, **engine}
         self.engine_facts: dict[str, Any] = {"name": "embedded"}
         # What another engine changes: whose keys, who is pinned, who keeps rows aside.
-        self._secret = site_secret(seed, COORDINATOR)
-        self._pinned: Callable[[str], bytes] = partial(pinned_identity, seed)
-        self._preshared: frozenset[str] = frozenset()
-        self._authenticated = False  # in one process there is nobody to be kept out: plain sums go untagged
+        self._keys: dict[str, Any] = {"secret": site_secret(seed, COORDINATOR)}
+        self._keys["pinned"] = partial(pinned_identity, seed)
         self._has_holdouts = bool(holdings.holdout_sizes.any())
 
     @classmethod
@@ -230,32 +230,32 @@ class Federation:
             attempt=resume.following if resume else 0,
             declared=self.declared | ({} if start is None else vocabulary(start.schema)),
         )
-        ledger = CostLedger()
         events = events or Events(log_notes)
-        events.subscribe(ledger)
-        with one_thread(), self._engine(manifest, components) as engine:
-            link = Link(
-                engine,
-                manifest,
-                components,
-                events,
-                secret=self._secret,
-                pinned=self._pinned,
-                preshared=self._preshared,
-                authenticated=self._authenticated,
-                transcript=transcript,
-            )
-            coordinator = Coordinator(link)
-            if announce is not None:
-                link.before_opening = lambda _: announce(link.opened_totals.to_message())
-            try:
+        events.subscribe(ledger := CostLedger())
+        with one_thread(), events.ending(manifest.run):
+            if manifest.min_count > 1 and start is None:
+                told = events, transcript
+                words = vocabulary(resume.schema) if resume else self._words(manifest, components, *told)
+                manifest = replace(manifest, declared=complete(manifest.declared, words))
+            with self._engine(manifest, components) as engine:
+                link = Link(engine, manifest, components, events, transcript=transcript, **self._keys)
+                coordinator = Coordinator(link)
+                if announce is not None:
+                    link.before_opening = lambda _: announce(link.opened_totals.to_message())
                 coordinator.keep = keep
                 training = self._train(coordinator, ledger, start, resume)
-            except (TacitError, KeyboardInterrupt) as error:
-                events.emit(RunEnded(manifest.run, None, f"{type(error).__name__}: {error}"))
-                raise
             events.emit(RunEnded(manifest.run, training.outcome.digest))
             return training
+
+    def _words(self, manifest: Manifest, components: Components, *told: Any) -> dict[str, Any]:
+        """Return the labels and categories, from a run of its own that tells nobody who holds which."""
+        known = self.holdings.vocabulary() if self.experiment else None
+        if known is not None or {"classes", "categories"} <= manifest.declared.keys():
+            return known or {}
+        first, masked = vocabulary_run(manifest, components)
+        with self._engine(first, masked) as engine:
+            link = Link(engine, first, masked, told[0], transcript=told[1], **self._keys)
+            return agree_on_words(Coordinator(link))
 
     def _train(
         self, coordinator: Coordinator, ledger: CostLedger, start: Training | None, resume: Snapshot | None

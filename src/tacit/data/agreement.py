@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
@@ -16,8 +17,8 @@ import numpy as np
 from tacit.core.errors import DataError, SchemaError, nearest
 from tacit.core.message import Message
 from tacit.data.findings import check_words, label_conflict, used_words
-from tacit.data.schema import Schema
-from tacit.data.table import Column, Table, Task
+from tacit.data.schema import OTHER, Schema
+from tacit.data.table import Column, Label, Table, Task
 
 # What a party may introduce: a feature that one party invents is one more for all of them.
 MOST_COLUMNS = 100_000
@@ -25,6 +26,7 @@ MOST_WORDS = 1_000  # categories of all columns together, or classes, that are n
 MOST_AGREED = 2_000  # the same of all parties together
 LONGEST_WORD = 1_000  # characters of a name, a category or a class
 MOST_BYTES = 4 << 20  # of an introduction
+SOUGHT = "sought"  # declared in a run that agrees on words: nobody introduces any
 DECLARE = "declare them beforehand, or put rare ones together"
 
 
@@ -73,7 +75,8 @@ def introduce(table: Table, declared: Mapping[str, Any]) -> Message:
                 _check_declared(used, fixed, f"category of column '{column.name}'")
             else:
                 words.setdefault("categories", {})[column.name] = used
-    introduction = Message(signature=_signature(table), vocabulary=msgspec.json.encode(words))
+    told = {} if declared.get(SOUGHT) else words
+    introduction = Message(signature=_signature(table), vocabulary=msgspec.json.encode(told))
     _read(introduction)  # what the coordinator would refuse is refused here, where it can be mended
     return introduction
 
@@ -87,6 +90,8 @@ def _signature(described: Table | Schema) -> bytes:
 
 def _check_declared(present: Iterable[Any], declared: Iterable[Any], what: str) -> None:
     allowed = set(declared)
+    if OTHER in allowed:
+        return
     if odd := [value for value in present if value not in allowed]:
         raise SchemaError(
             f"a {what} that nobody agreed on: declare it, or correct this client's data",
@@ -226,9 +231,10 @@ class Agreement:
             Column(name, kind, categories=tuple(declared.get(name) or sorted(categories.get(name, ()))))
             for name, kind in reference["columns"]
         )
-        # Numbers by size, then text: the order that NumPy gives a pooled column of one type.
-        by_kind = sorted(classes, key=lambda label: (isinstance(label, str), label))
-        ordered = tuple(self._declared.get("classes") or by_kind)
+        if self._declared.get(SOUGHT):  # in place of what nobody knows yet
+            columns = tuple(replace(c, categories=("",) if c.kind == "category" else ()) for c in columns)
+            classes = {0, 1} if reference["task"] == "classification" else set()
+        ordered = tuple(self._declared.get("classes") or order_labels(classes))
         if reference["task"] == "classification" and len(ordered) < 2:
             raise SchemaError(
                 f"the federation holds the single class {ordered}: a classifier needs two. "
@@ -237,6 +243,11 @@ class Agreement:
         if conflict := label_conflict(ordered):
             raise SchemaError(f"the target of the clients together {conflict}")
         return Schema(columns, reference["task"], ordered, tuple(reference["targets"]))
+
+
+def order_labels(labels: Iterable[Label]) -> list[Label]:
+    """Order labels: numbers by size, then text, as NumPy orders a pooled column of one type."""
+    return sorted(labels, key=lambda label: (isinstance(label, str), label))
 
 
 def _difference(parties: list[str], found: Any, reference: Any) -> str:

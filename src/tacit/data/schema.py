@@ -18,6 +18,7 @@ from tacit.core.errors import DataError, SchemaError, nearest
 from tacit.core.message import Message
 from tacit.data.table import Column, Label, Table, Task
 
+OTHER = "(other)"  # category of all words that too few rows have to be agreed on
 ABSENT, UNSEEN = -1, -2  # codes of a category that is missing, and of one that nobody agreed on
 
 
@@ -134,7 +135,7 @@ class Schema:
             else:
                 codes = {category: code for code, category in enumerate(column.categories)}
                 texts = [str(value) for value in rows[:, index]]
-                other = ABSENT if unseen is None else int(unseen[index])
+                other = codes.get(OTHER, ABSENT if unseen is None else int(unseen[index]))
                 unknown = sorted({text for text in texts if text not in codes})
                 if unknown and other == ABSENT:
                     raise DataError(
@@ -171,7 +172,8 @@ def _translate(
     if own == agreed:
         return codes
     positions = {value: code for code, value in enumerate(agreed)}
-    translated = np.array([positions.get(value, UNSEEN) for value in own], dtype=np.int64)[codes]
+    unseen = positions.get(OTHER, UNSEEN)
+    translated = np.array([positions.get(value, unseen) for value in own], dtype=np.int64)[codes]
     if not lenient and (translated < 0).any():
         unknown = str(own[codes[int(np.argmax(translated < 0))]])
         raise DataError(
@@ -185,3 +187,9 @@ def vocabulary(schema: Schema) -> dict[str, Any]:
     """Return a schema's vocabulary in the form in which a manifest declares it."""
     categories = {c.name: list(c.categories) for c in schema.columns if c.kind == "category"}
     return {"classes": list(schema.classes), "categories": categories}
+
+
+def complete(declared: Mapping[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is declared, and of other columns the words that were found."""
+    categories = {**words.get("categories", {}), **declared.get("categories", {})}
+    return {**words, **declared, "categories": categories}

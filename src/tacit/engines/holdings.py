@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tacit.core.errors import ConfigError
 from tacit.core.message import Message
 from tacit.core.random import generator
-from tacit.data.findings import Finding, look
+from tacit.data.findings import Finding, look, used_words
 from tacit.data.table import Column, Table, joined
 
 DESCRIBED = ("name", "columns", "task", "classes", "target_names", "chosen")  # of a table, beside its arrays
@@ -51,6 +51,17 @@ class Holdings:
         return self.table.take(
             slice(self.offsets[index + 1] - self.holdout_sizes[index], self.offsets[index + 1])
         )
+
+    def vocabulary(self) -> dict[str, Any] | None:
+        """Return the words of rows that are in one place; None if nobody may see them together."""
+        table = self.table
+        categories = {
+            column.name: list(used_words(table, index)[0])
+            for index, column in enumerate(table.columns)
+            if column.kind == "category"
+        }
+        classes = [table.classes[code] for code in np.unique(table.target)] if table.classes else []
+        return {**({"classes": classes} if classes else {}), "categories": categories}
 
     @cached_property
     def findings(self) -> dict[str, list[Finding]]:
@@ -116,6 +127,10 @@ class SeparateHoldings(Holdings):
     def rows(self, index: int) -> Table:
         """Return the training rows of a party."""
         return self._tables[index]
+
+    def vocabulary(self) -> dict[str, Any] | None:
+        """Return nothing: clients agree on words without telling who holds which."""
+        return None
 
     @cached_property
     def findings(self) -> dict[str, list[Finding]]:
