@@ -233,7 +233,7 @@ class Federation:
         events = events or Events(log_notes)
         events.subscribe(ledger := CostLedger())
         with one_thread(), events.ending(manifest.run):
-            if manifest.min_count > 1 and start is None:
+            if manifest.min_count > 1 and start is None and not protection.promises.single:
                 told = events, transcript
                 words = vocabulary(resume.schema) if resume else self._words(manifest, components, *told)
                 manifest = replace(manifest, declared=complete(manifest.declared, words))
@@ -294,6 +294,6 @@ class Federation:
         try:
             yield engine
         except FederationError as error:  # whoever wrote the module that failed sees where
-            raise error from error.__cause__ or engine.cause
+            raise error from error.__cause__ or getattr(engine, "cause", None)
         finally:
             engine.close()

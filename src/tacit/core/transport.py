@@ -237,10 +237,13 @@ class Transport:
             return
         groups: dict[str, list[str]] = {}
         for party, reason in failures.items():
-            # At its beginning only: a name may be part of any other word.
-            pattern = rf"^((?:\w+Error: )?){re.escape(party)}(?=: | has )"
+            pattern = rf"^((?:\w+Error: )?){re.escape(party)}(?=[: ])"
             groups.setdefault(re.sub(pattern, r"\1it", reason), []).append(party)
-        told = "; ".join(f"{abbreviate(parties)}: {reason}" for reason, parties in list(groups.items())[:5])
+        # A name may be a word of the text as well: what a single party said stays as it is.
+        told = "; ".join(
+            f"{abbreviate(parties)}: {reason if len(parties) > 1 else failures[parties[0]]}"
+            for reason, parties in list(groups.items())[:5]
+        )
         more = f"; and {len(groups) - 5} more reasons" if len(groups) > 5 else ""
         raise QuorumError(
             f"{what}: {len(good)} of {len(asked)} clients contributed, the quorum is {needed}. "

@@ -7,7 +7,7 @@ meant so, such as -999 for a missing value. ``info`` is what one should know. No
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -120,7 +120,9 @@ def _all(table: Table, missing: str) -> Iterator[tuple[str, tuple[Severity, str,
         yield name, ("info", "task", "is taken for a quantity: the task is a regression")
         yield from ((name, said) for said in _in_numbers("", table.target[:, place]))
     if table.task == "classification":
-        yield from ((table.target_names[0], said) for said in (*_in_labels(table), *_in_balance(table)))
+        counts = zip(table.classes, np.bincount(table.target, minlength=len(table.classes)), strict=True)
+        for said in (*_in_labels(table), *look_at_balance(dict(counts))):
+            yield table.target_names[0], said
 
 
 def _in_words(name: str, words: tuple[str, ...], rows: int) -> Said:
@@ -227,8 +229,9 @@ def _in_labels(table: Table) -> Said:
         yield "error", "labels", conflict
 
 
-def _in_balance(table: Table) -> Said:
-    counts, labels = np.bincount(table.target, minlength=len(table.classes)), table.classes
+def look_at_balance(counts: Mapping[Label, int]) -> Said:
+    """Yield findings on how many rows have which label."""
+    labels = tuple(counts)
     yield "info", "task", f"is taken for one of {len(labels):,} classes: the task is a classification"
     if len(labels) > MANY_WORDS and not isinstance(labels[0], str):
         yield "warning", "task", "has many whole numbers as classes: use task = 'regression' for a quantity"
@@ -239,8 +242,9 @@ def _in_balance(table: Table) -> Said:
             f"has the one class '{labels[0]}': a classifier needs two, so add other rows",
         )
         return
-    if (share := counts.max() / table.rows) >= UNEVEN:
-        text = f"is '{labels[int(counts.argmax())]}' in {share:.2%} of the rows: always saying so is as"
+    most = max(labels, key=counts.__getitem__)
+    if (share := counts[most] / sum(counts.values())) >= UNEVEN:
+        text = f"is '{most}' in {share:.2%} of the rows: always saying so is as"
         yield "warning", "balance", f"{text} accurate, so look at balanced accuracy, F1 or AUC"
 
 

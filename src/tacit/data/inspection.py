@@ -153,7 +153,7 @@ def check(
         table = load(name_or_path, target=target, task=task, rows=size)
     except DataError as error:
         return _concluded(result, [Finding("error", "reading", "", str(error))])
-    findings = look(table, missing=missing)
+    findings = [found for found in look(table, missing=missing) if alone or found.kind != "balance"]
     names = [column.name for column in table.columns]
     for kind, test in (("missing", np.isnan), ("infinite", np.isinf)):
         counts = zip(names, count_by_column(table.values, test).tolist(), strict=True)
@@ -188,7 +188,10 @@ def check_sites(
         try:
             schema = agreement.make_schema(without=odd)
             findings += look_at_schema(schema)
-            findings += () if odd else _too_few(joined(tables))
+            if not odd:
+                together = joined(tables)
+                findings += [found for found in look(together) if found.kind == "balance"]
+                findings += _too_few(together)
         except SchemaError as error:
             findings.append(Finding("error", "labels", ",".join(tables[0].target_names), str(error)))
     result = _concluded({"sites": checks}, findings)

@@ -142,12 +142,13 @@ def _unknown_words(party: Party, shared: Shared) -> Iterator[tuple[bytes, int]]:
     if table.task == "classification" and "classes" not in declared:
         columns.append((LABEL, table.classes, table.target))
     for index, words, codes in columns:
+        where = "the target" if index == LABEL else f"column '{table.columns[index].name}'"
         there = codes[np.isfinite(codes)].astype(np.int64)
         for code, rows in enumerate(np.bincount(there, minlength=len(words))):
             word = msgspec.json.encode((index, words[code]))
             if len(word) > LETTERS - CHECK:
                 raise DataError(
-                    f"a word of {len(word)} bytes in column {index}: at most {LETTERS - CHECK} are agreed on "
+                    f"a word of {len(word)} bytes in {where}: at most {LETTERS - CHECK} are agreed on "
                     "unless they are declared. Shorten it, or declare the categories"
                 )
             if rows and word not in known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -13,8 +14,8 @@ from numpy.typing import NDArray
 from tacit.core.errors import ConfigError
 from tacit.core.message import Message
 from tacit.core.random import generator
-from tacit.data.findings import Finding, look, used_words
-from tacit.data.table import Column, Table, joined
+from tacit.data.findings import Finding, look, look_at_balance, used_words
+from tacit.data.table import Column, Label, Table, joined
 
 DESCRIBED = ("name", "columns", "task", "classes", "target_names", "chosen")  # of a table, beside its arrays
 
@@ -135,7 +136,15 @@ class SeparateHoldings(Holdings):
     @cached_property
     def findings(self) -> dict[str, list[Finding]]:
         """Return what looks wrong with the rows of each party."""
-        return {name: look(table) for name, table in zip(self.names, self._tables, strict=True)}
+        counts = Counter[Label]()
+        for table in self._tables if self.table.task == "classification" else ():
+            sizes = np.bincount(table.target, minlength=len(table.classes)).tolist()
+            counts.update(dict(zip(table.classes, sizes, strict=True)))
+        found = zip(self.names, map(look, self._tables), strict=True)
+        alone = {name: [each for each in several if each.kind != "balance"] for name, several in found}
+        said = look_at_balance(counts) if counts else ()
+        target = self.table.target_names[0]
+        return {**alone, "all together": [Finding(*each[:2], target, each[2]) for each in said]}
 
     def part(self, indices: NDArray[np.int64]) -> Holdings:
         """Return the holdings of some parties only."""
