@@ -15,6 +15,7 @@ from tacit.core.errors import TacitError, UnavailableError
 from tacit.core.events import Evaluated, Event, Events, Noted, Subscriber
 from tacit.core.exposure import INTRODUCTION
 from tacit.core.manifest import new_run
+from tacit.data.schema import vocabulary
 from tacit.data.skew import skew
 from tacit.federation import Federation
 from tacit.ledger.exposure import ExposureLedger
@@ -194,6 +195,7 @@ def _measured(
         "rows": federation.holdings.table.rows if federation.experiment else None,
         "features": training.schema.features,
         "classes": list(training.schema.classes),
+        "told": {"columns": [c.name for c in training.schema.columns], **vocabulary(training.schema)},
         **{name: main.get(name) for name in names},
         **{name: ledger[name] for name in costs},
         "model": training.outcome.digest,
