@@ -51,8 +51,8 @@ METHOD_SETTINGS = {**MAIN_METHODS, **FURTHER_METHODS, **OTHER_METHODS}
 PROTECTION_SETTINGS: dict[str, Settings] = {
     "plain": ("plain", {}),
     "plain-clients": ("plain", {"opens": "clients"}),
+    "bfv": ("bfv", {}),
     "ckks": ("ckks", {}),
-    "ckks-slots": ("ckks", {"parameters": "sum"}),
     "paillier-server": ("paillier", {"holder": "key-server", "key_bits": KEY_BITS}),
     "paillier-clients": ("paillier", {"holder": "clients", "key_bits": KEY_BITS}),
     "ring": ("ring", {"key_bits": KEY_BITS}),
@@ -69,7 +69,7 @@ PROTECTION_SETTINGS: dict[str, Settings] = {
     "noised": ("noised", {"epsilon": 50.0}),
     "noised-distributed": ("noised", {"inner": "masked", "where": "distributed", "epsilon": 50.0}),
 }
-FURTHER_PROTECTIONS = ("plain", "plain-clients", "ckks", "masked")
+FURTHER_PROTECTIONS = ("plain", "plain-clients", "bfv", "ckks", "masked")
 
 
 class Run(NamedTuple):

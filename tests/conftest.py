@@ -67,7 +67,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "plain": [{}, {"opens": "clients"}],
     "paillier": [{"holder": holder, "key_bits": 2048} for holder in ("key-server", "clients")],
     "ring": [{"key_bits": 2048}],
-    "ckks": [{"parameters": chosen} for chosen in ("coefficients", "sum", "sum-compact")],
+    "ckks": [{"parameters": chosen} for chosen in ("sum", "sum-compact")],
     "shares": [{}, {"scheme": "additive", "opens": "coordinator"}],
     "committee": [{}, {"opens": "coordinator"}],
     "masked": [{}, {"opens": "clients"}],

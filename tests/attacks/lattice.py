@@ -16,7 +16,7 @@ Homomorphic Encryption Standard (Albrecht et al., 2018) counts 8d blocks, and 2^
 from __future__ import annotations
 
 from math import log, log2, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -73,3 +73,14 @@ def primal(degree: int, modulus_bits: float, deviation: float, secret: float = T
         else:
             refused = block
     return Cost(found, taken, SIEVE * found, SIEVE * found + STEP_BITS + log2(8 * (taken + degree + 1)))
+
+
+def negacyclic(one: Any, ternary: Any, prime: int) -> Any:
+    """Return the product of a polynomial and a ternary one modulo X^N + 1 and a prime below 2⁶¹."""
+    degree, found = len(one), np.zeros(len(one), object)
+    for place in (0, 31):  # halves of 31 bits: their products with up to 2¹² signs are exact in 64 bits
+        half = (np.asarray(one, np.uint64) >> np.uint64(place)) & np.uint64((1 << 31) - 1)
+        whole = np.convolve(half.astype(np.int64), np.asarray(ternary, np.int64))
+        whole = np.concatenate([whole, np.zeros(2 * degree - len(whole), np.int64)])
+        found = found + (whole[:degree] - whole[degree:]).astype(object) * (1 << place)
+    return found % prime

@@ -9,8 +9,6 @@ from functools import reduce
 from typing import Any
 from unittest import mock
 
-import numpy as np
-
 from tacit.core.coordinator import Coordinator
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
@@ -94,13 +92,5 @@ class Malicious:
 @contextmanager
 def unchecked() -> Iterator[None]:
     """Let clients open totals without their proof, as they did once."""
-    with mock.patch.object(ProvedTotals, "check", lambda *_: None):
+    with mock.patch.object(ProvedTotals, "check", lambda *_, **__: None):
         yield
-
-
-def rlwe_total(key_id: bytes, b: Any, a: Any, clients: int) -> Blob:
-    """A ciphertext by coefficients that nobody encrypted, said to be the sum over so many clients."""
-    from tacit.crypto.rlwe.blob import Header
-
-    header = Header(False, key_id, len(b), clients, clients, 1.0)
-    return Blob("cipher", header.write(np.asarray(b, np.uint64), np.asarray(a, np.uint64).tobytes()))

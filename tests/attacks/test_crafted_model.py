@@ -22,6 +22,7 @@ from tacit.methods.compatibility import MODEL_SENT, warnings_for_pair
 from tacit.methods.fedavg import FedAvg
 from tacit.methods.fedheonn import FedHEONN
 from tacit.models.neural import PREFIX
+from tacit.protections.bfv import BFV
 from tacit.protections.ckks import CKKS
 from tacit.protections.masked import Masked
 from tests.conftest import divide
@@ -94,7 +95,7 @@ def outcome(coordinator, attacks):
 
 
 def test_where_clients_open_totals_they_take_no_model_from_it(federation):
-    honest, attacked = (outcome(federation(CKKS())[0], attacks) for attacks in (False, True))
+    honest, attacked = (outcome(federation(BFV())[0], attacks) for attacks in (False, True))
     assert honest == attacked
 
 
@@ -114,9 +115,9 @@ def test_a_field_beside_the_total_replaces_no_sum(federation, visible):
 
 
 def test_the_coordinators_choice_of_the_model_is_said_aloud():
-    for protection, loud in ((Masked(), True), (CKKS(), False)):
+    for protection, loud in ((Masked(), True), (BFV(), False), (CKKS(), False)):
         texts = warnings_for_pair(FedAvg(), protection)
         assert (MODEL_SENT in texts) is loud
         assert not warnings_for_pair(FedHEONN(), protection)
-    assert "ckks" in MODEL_SENT
+    assert "bfv" in MODEL_SENT
     assert "shares" in MODEL_SENT

@@ -9,14 +9,14 @@ from tacit.core import client
 from tacit.core.differencing import OpenedTotals
 from tacit.core.errors import DifferencingError, FederationError
 from tacit.core.events import Noted
-from tacit.protections.ckks import CKKS
+from tacit.protections.bfv import BFV
 from tacit.protections.masked import Masked
 from tacit.protections.plain import Plain
 from tests.attacks.missing_row import row_of_the_missing
 
 CLIENTS = 7
 VICTIM = "client-7"
-HIDING = [Masked(), CKKS()]
+HIDING = [Masked(), BFV()]
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_clients_compare_the_totals_that_they_open(attack, monkeypatch):
     """A coordinator that skips its check gets no further: nobody opens the second total, or reads it out."""
     monkeypatch.setattr(OpenedTotals, "check", lambda *_: None)
     with pytest.raises(FederationError, match=r"DifferencingError: terms: .*\(missing: client-7\)"):
-        attack(CKKS())
+        attack(BFV())
 
 
 @pytest.mark.parametrize("protection", HIDING, ids=lambda one: one.name)

@@ -19,7 +19,7 @@ from tacit.methods.averaging.architecture import Architecture
 from tacit.methods.averaging.local_training import LocalTraining
 from tacit.methods.fedavg import FedAvg
 from tacit.models.neural import PREFIX
-from tacit.protections.ckks import CKKS
+from tacit.protections.bfv import BFV
 from tacit.protections.masked import Masked
 from tacit.protections.plain import Plain
 from tacit.runs.checkpoint import read_checkpoint
@@ -28,7 +28,7 @@ from tacit.runs.settings import Settings
 from tests.conftest import Tap
 
 CLIENTS = 7
-HIDING = [Masked(), CKKS()]
+HIDING = [Masked(), BFV()]
 METHOD = FedAvg(
     rounds=4,
     architecture=Architecture(hidden=()),

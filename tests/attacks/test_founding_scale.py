@@ -8,6 +8,7 @@ import pytest
 from tacit import Federation
 from tacit.core.errors import OpeningError
 from tacit.data.preparation import Preparation
+from tacit.protections.bfv import BFV
 from tacit.protections.ckks import CKKS
 from tacit.protections.masked import Masked
 from tacit.protections.plain import Plain
@@ -53,8 +54,8 @@ def withdrawn(federation):
 
 CASES = pytest.mark.parametrize(
     ("protection", "change"),
-    [(Masked(), without_one), (CKKS(), without_one), (CKKS(), withdrawn)],
-    ids=["masked", "ckks", "ckks-withdrawn"],
+    [(Masked(), without_one), (BFV(), without_one), (BFV(), withdrawn), (CKKS(), withdrawn)],
+    ids=["masked", "bfv", "bfv-withdrawn", "ckks-withdrawn"],
 )
 
 
@@ -78,7 +79,7 @@ def test_the_total_stays_shut(attack, protection, change):
         attack(protection, change)
 
 
-@pytest.mark.parametrize("protection", [Masked(), CKKS()], ids=lambda one: one.name)
+@pytest.mark.parametrize("protection", [Masked(), BFV(), CKKS()], ids=lambda one: one.name)
 @pytest.mark.parametrize("members", [NAMES, NAMES[:3]], ids=["all", "half"])
 def test_the_founders_or_enough_fewer_can_be_learnt_from(attack, protection, members):
     attack(protection, lambda federation: federation.add(members))

@@ -6,12 +6,19 @@ not with whatever line first misses the part.
 
 import pytest
 
-from tacit.core.errors import MessageError, MissingFieldError
+from tacit.core.errors import MessageError, QuorumError
 from tacit.methods.fedheonn import FedHEONN
 from tacit.protections import PROTECTIONS
 
 CASES = {
-    "ckks": (FedHEONN(mode="paper"), {}, "columns", None, MissingFieldError, "without its field 'columns'"),
+    "ckks": (
+        FedHEONN(mode="paper"),
+        {},
+        "columns",
+        None,
+        QuorumError,
+        "4 clients contributed.*without its field 'columns'",
+    ),
     "paillier": (
         FedHEONN(),
         {"holder": "clients", "key_bits": 2048},

@@ -160,7 +160,8 @@ class TestTagOfOne:
         key = friend.key.cached("tags", TagKey)
         pad = add_pads(key.pads(places[0], label_digests([b"client-1"])))
         weight = key.weights(places[0], 1).product(np.array([1]))
-        value = (read_tag(sent["client-1"]) - pad) * pow(weight, -1, PRIME) % PRIME
+        [tag] = read_tag(sent["client-1"])
+        value = (tag - pad) * pow(weight, -1, PRIME) % PRIME
         assert abs(value / (2**31 - 1) - 0.1) < 1e-9
 
     def test_under_masks_there_is_none(self, scene_of):

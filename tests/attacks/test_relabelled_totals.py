@@ -7,6 +7,7 @@ import pytest
 
 from tacit.core.errors import QuorumError
 from tacit.core.message import Message
+from tacit.protections.bfv import BFV
 from tacit.protections.ckks import CKKS
 from tacit.protections.noised import Noised
 from tacit.protections.paillier import Paillier
@@ -18,9 +19,13 @@ from tests.conftest import quick_keys
 
 PAILLIER = Paillier(holder="clients", key_bits=2048)
 every_shared_key = pytest.mark.parametrize(
-    "protection", [CKKS(), PAILLIER, Shares(), Committee()], ids=["ckks", "paillier", "shares", "committee"]
+    "protection",
+    [BFV(), CKKS(), PAILLIER, Shares(), Committee()],
+    ids=["bfv", "ckks", "paillier", "shares", "committee"],
 )
-both_that_add = pytest.mark.parametrize("protection", [CKKS(), PAILLIER], ids=["ckks", "paillier"])
+both_that_add = pytest.mark.parametrize(
+    "protection", [BFV(), CKKS(), PAILLIER], ids=["bfv", "ckks", "paillier"]
+)
 
 
 class TestAnotherName:
@@ -45,7 +50,7 @@ class TestAnotherName:
         assert np.allclose(attack.disclosed(entry), sum(attack.rows.values()))
 
     def test_a_method_that_forgot_the_mark_is_told(self, malicious):
-        attack = malicious(CKKS())
+        attack = malicious(BFV())
         with pytest.raises(TypeError, match="private is not marked revealed=True"):
             attack.coordinator.reveal(attack.coordinator.components.method.private)
 
@@ -73,7 +78,7 @@ class TestAnotherSum:
             )
 
     def test_a_total_that_is_applied_twice(self, malicious):
-        attack = malicious(CKKS())
+        attack = malicious(BFV())
         coordinator = attack.coordinator
         method, log = coordinator.components.method, coordinator.link.briefing.log
         coordinator.round(method.private, method.keep)
@@ -117,14 +122,14 @@ class TestOtherClients:
 
 def test_all_refusals_sound_alike(malicious):
     """What is too large, under another key, damaged or not proved: no word tells which."""
-    attack = malicious(CKKS())
+    attack = malicious(BFV())
     entry, sent = attack.gathered("scores")
     blob = entry["total/cipher"].data
     kind = type(entry["total/cipher"])
     forgeries = [
         {"total/cipher": kind("cipher", blob[:60] + bytes([blob[60] ^ 1]) + blob[61:])},
         {"total/cipher": kind("cipher", blob[:-1])},
-        {"total/cipher": malicious(CKKS()).gathered("scores")[0]["total/cipher"]},
+        {"total/cipher": malicious(BFV()).gathered("scores")[0]["total/cipher"]},
         {"total/tag": kind("public", bytes(8))},
         {"total/tag": kind("public", b"\xff" * 8)},
         {"total/cipher": kind("sealed", blob)},
@@ -153,7 +158,7 @@ def test_noise_around_it_changes_nothing(malicious):
 
 
 def test_a_message_has_no_say_in_what_a_total_claims(malicious):
-    attack = malicious(CKKS())
+    attack = malicious(BFV())
     entry, _ = attack.gathered("scores")
     assert "total/claim" not in Message(entry)
     assert isinstance(attack.disclosed({**entry, "total/claim": b"anything"}), np.ndarray)

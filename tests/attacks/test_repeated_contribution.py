@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tacit.protections.bfv import BFV
 from tacit.protections.ckks import CKKS
 from tacit.protections.paillier import Paillier
 from tests.attacks.malicious import REFUSED, unchecked
@@ -12,8 +13,8 @@ from tests.attacks.malicious import REFUSED, unchecked
 VICTIM = "client-2"
 every_key = pytest.mark.parametrize(
     "protection",
-    [CKKS(), CKKS(parameters="sum"), Paillier(holder="clients", key_bits=2048)],
-    ids=["ckks", "ckks-sum", "paillier"],
+    [BFV(), CKKS(), Paillier(holder="clients", key_bits=2048)],
+    ids=["bfv", "ckks", "paillier"],
 )
 
 
@@ -45,7 +46,7 @@ def test_with_a_proof_it_does_not_open(malicious, protection):
 
 
 def test_nor_if_the_client_is_on_the_list_several_times(malicious):
-    attack = malicious(CKKS())
+    attack = malicious(BFV())
     forged = repeated(attack, 3)
     roll = attack.coordinator.link.briefing.roll
     roll.names = [VICTIM, VICTIM, VICTIM]

@@ -12,16 +12,18 @@ import numpy as np
 import pytest
 
 from tacit.core.errors import MessageError
+from tacit.protections.bfv import BFV
 from tacit.protections.ckks import CKKS
 from tacit.protections.keys.proved_totals import ProvedTotals
 from tacit.protections.paillier import Paillier
-from tests.attacks.malicious import PrivateAndScores
+from tests.attacks.malicious import REFUSED, PrivateAndScores
 from tests.conftest import quick_keys
 
 VICTIM = "client-2"
 every_key = pytest.mark.parametrize(
-    "protection", [CKKS(), Paillier(holder="clients", key_bits=2048)], ids=["ckks", "paillier"]
+    "protection", [BFV(), CKKS(), Paillier(holder="clients", key_bits=2048)], ids=["bfv", "ckks", "paillier"]
 )
+encrypted = pytest.mark.parametrize("protection", [BFV(), CKKS()], ids=["bfv", "ckks"])
 
 
 def asked_again(attack, number, name="scores", change=1.0):
@@ -59,15 +61,29 @@ def test_nor_for_an_earlier_one(malicious, protection):
     assert "contributed to sum 2, and is asked for another contribution to sum 1" in failure
 
 
-def test_the_same_vector_again_has_the_same_tag_and_noise(malicious):
-    """Two ciphertexts of one vector: their difference, with that of their tags, could be added to a total."""
-    attack = malicious(CKKS())
+@encrypted
+def test_the_same_vector_again_has_the_same_ciphertext_and_tag(malicious, protection):
+    attack = malicious(protection)
     _, sent = attack.gathered("scores")
     reply, _ = asked_again(attack, 1)
-    assert reply["tag"] == sent[VICTIM]["tag"]
-    assert reply["cipher"] == sent[VICTIM]["cipher"]
-    later, _ = asked_again(attack, 2)
-    assert later["cipher"] != sent[VICTIM]["cipher"]
+    assert (reply["cipher"], reply["tag"]) == (sent[VICTIM]["cipher"], sent[VICTIM]["tag"])
+
+
+def anew(self, term, fingerprint, make):
+    """What a client did that did not remember what it sent."""
+    return make()
+
+
+@encrypted
+def test_control_another_ciphertext_of_the_same_vector_can_be_swapped_into_the_total(malicious, protection):
+    """And so can any multiple of their difference, which is noise that the coordinator chose."""
+    attack = malicious(protection)
+    entry, sent = attack.gathered("scores")
+    with mock.patch.object(ProvedTotals, "_once", anew):
+        second, _ = asked_again(attack, 1)
+    assert second["cipher"] != sent[VICTIM]["cipher"]
+    others = [message for name, message in sent.items() if name != VICTIM]
+    assert REFUSED not in str(attack.disclosed({**entry, **attack.added(*others, second)}))
 
 
 @every_key
@@ -75,7 +91,7 @@ def test_control_without_the_refusal_the_pads_cancel(malicious, protection):
     """Two totals of one sum open that differ by what changed in one client's rows."""
     attack = malicious(protection)
     entry, sent = attack.gathered("scores")
-    with mock.patch.object(ProvedTotals, "_remember", lambda *_: None):
+    with mock.patch.object(ProvedTotals, "_once", anew):
         second, _ = asked_again(attack, 1, change=0.5)
     others = [message for name, message in sent.items() if name != VICTIM]
     one = attack.disclosed(entry)
@@ -85,7 +101,7 @@ def test_control_without_the_refusal_the_pads_cancel(malicious, protection):
 
 @pytest.mark.parametrize("number", [float("nan"), 1.5, "1", True])
 def test_a_sum_has_a_whole_number(malicious, number):
-    attack = malicious(CKKS())
+    attack = malicious(BFV())
     attack.gathered("scores")
     _, failure = asked_again(attack, number)
     assert MessageError.__name__ in failure

@@ -1,56 +1,173 @@
 """A total that is genuine but for a little noise: whether a client still opens it tells of the key.
 
-The coordinator adds d to one coefficient of a, which adds d·s to what is decrypted, and to one coefficient
-of b so much that d decides whether it is rounded otherwise. The total's values stay what its contributors
-sent, or the tag is wrong: yes or no, at each of the secret's coefficients. Two asks gave one, 8,192 the key.
+The coordinator adds d to a coefficient of c1, which adds d·s to what is decrypted, and to c0 so much that d·s
+decides how it is rounded. If a tag covers what is decrypted, the total's values stay what its contributors
+sent, or the tag is wrong: yes or no, as the secret s says. Under BFV two asks give one of its coefficients,
+and 4,096 all of the small ring's. Under CKKS a search gives the value that s takes at a root of the ring's
+polynomial, as finely as one asks. So tags cover the ciphertext, and clients check them before they decrypt.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack, contextmanager
 from unittest import mock
 
 import numpy as np
 import pytest
 
 from tacit.core.values import Blob
-from tacit.crypto.rlwe.blob import power, read, words_of
+from tacit.crypto.bfv import INTEGERS, Parameters
+from tacit.crypto.bfv.parameters import ring_of
+from tacit.crypto.ckks import forms
+from tacit.crypto.ckks.parameters import ring_of as ckks_ring_of
+from tacit.crypto.field import PRIME
+from tacit.crypto.seal.adder import Adder
+from tacit.crypto.seal.blob import read, residues_of, set_of, write
+from tacit.protections.bfv import BFV
 from tacit.protections.ckks import CKKS
-from tacit.protections.keys.proved_totals import ProvedTotals
-from tests.attacks.malicious import REFUSED
-from tests.attacks.test_forged_totals import secret_of
+from tests.attacks.conftest import CLIENTS
+from tests.attacks.malicious import REFUSED, unchecked
+from tests.attacks.test_forged_totals import key_stretches
 
 COEFFICIENTS = 12
-HONEST = ProvedTotals._product
+STRETCH = 512
+SEARCH = 10  # bits
 
 
-def guessed(attack):
-    """The first coefficients of the key, by which of the shifted totals opened."""
+@contextmanager
+def plaintexts_tagged(protection):
+    """Let tags cover what is decrypted, and not the ciphertext."""
+    scheme, made = type(protection.scheme), []
+    honest = scheme.cipher
+
+    def cipher(self, secret):
+        made.append(honest(self, secret))
+        return made[-1]
+
+    def opened(self, slots, header, blob):
+        return {PRIME: self.decrypt(made[-1], slots, blob)}
+
+    with ExitStack() as stack:
+        for owner, name, new in (
+            (scheme, "cipher", cipher),
+            (scheme, "residues", opened),
+            (scheme, "moduli", lambda *_: (PRIME,)),
+            (Adder, "primes", (PRIME,)),
+        ):
+            stack.enter_context(mock.patch.object(owner, name, new))
+        yield
+
+
+def opens(attack, entry, blob):
+    """Whether a client opens that ciphertext in place of the total."""
+    answer = attack.disclosed({**entry, "total/cipher": Blob("cipher", blob)})
+    assert not isinstance(answer, str) or REFUSED in answer
+    return not isinstance(answer, str)
+
+
+def coefficients(attack, entry):
+    """The first coefficients of BFV's key, by which of the shifted totals opened."""
+    blob = entry["total/cipher"].data
+    parameters = Parameters.named(set_of(blob))
+    ring = ring_of(parameters)
+    header = read(ring, attack.coordinator.protection.key_id, blob, INTEGERS)
+    (prime,) = ring.primes
+    half = prime >> (parameters.plain_bits + 1)  # so much noise and a value is rounded otherwise
+
+    def shifted(place, sign):
+        (residues,) = (part.copy() for part in residues_of(ring, header, blob))
+        first_of_second = INTEGERS.kept(ring, header)
+        for at, shift in ((first_of_second, half // 2), (place, sign * 3 * half // 4)):
+            residues[at] = (int(residues[at]) + shift) % prime
+        return opens(attack, entry, write(ring, header, [residues]))
+
+    return [int(shifted(place, -1)) - int(shifted(place, 1)) for place in range(COEFFICIENTS)]
+
+
+def value_at_a_root(attack, entry, parameters):
+    """The value of CKKS' key at a root, in the first slot; and the true one, by a total without proof."""
+    ring, blob = ckks_ring_of(parameters), entry["total/cipher"].data
+    header = read(ring, attack.coordinator.protection.key_id, blob, forms.SUM)
+    power = parameters.amplification(header.bound, header.summands)
+    step = parameters.rounding_unit(header.bound, header.summands)
+    unit = round(np.ldexp(step, power + parameters.scale_bits))
+
+    def changed(genuine, first, second):
+        # A constant polynomial has the same residue at every point of the transform.
+        made = []
+        for prime, part in zip(ring.primes, residues_of(ring, header, blob), strict=True):
+            shift = np.repeat(np.array([first % prime, second % prime], np.uint64), part.size // 2)
+            made.append((part * np.uint64(genuine) + shift) % np.uint64(prime))
+        return write(ring, header, made)
+
+    def most(second):
+        """The largest shift of the first polynomial with which a total still opens, found bit by bit."""
+        found = 0
+        for bit in range(1, SEARCH + 1):
+            more = found + (unit >> bit)
+            found = more if opens(attack, entry, changed(1, more, second)) else found
+        return found
+
+    small = unit // 400
+    guess = (most(0) - most(small)) / small
+    with unchecked():
+        forged = Blob("cipher", changed(0, 0, 1000 * unit))
+        (seen,) = attack.disclosed({**entry, "total/cipher": forged})
+    return guess, seen / step / 1000
+
+
+def test_control_a_tag_of_the_integers_lets_bfv_tell_of_the_key(malicious):
+    with plaintexts_tagged(BFV()):
+        attack = malicious(BFV(), STRETCH)
+        entry, _ = attack.gathered("scores")
+        found = coefficients(attack, entry)
+        with unchecked():
+            stretch = next(key_stretches(attack, entry))
+    secret = np.rint(stretch / np.abs(stretch).max()).astype(int)
+    assert found == secret[:COEFFICIENTS].tolist()
+
+
+def test_control_and_ckks(malicious):
+    with plaintexts_tagged(CKKS()):
+        attack = malicious(CKKS(), 1)
+        entry, _ = attack.gathered("scores")
+        found, secret = value_at_a_root(attack, entry, CKKS().scheme.parameters)
+    assert abs(found - secret) < 2
+
+
+@pytest.mark.parametrize("protection", [BFV(), CKKS()], ids=["bfv", "ckks"])
+def test_a_tag_of_the_ciphertext_is_checked_before_anything_is_decrypted(malicious, protection):
+    attack = malicious(protection, STRETCH if protection == BFV() else 1)
     entry, _ = attack.gathered("scores")
-    blob, protection = entry["total/cipher"].data, attack.coordinator.protection
-    header = read(protection.relay.current_key.public["public"], blob)
-    layout = attack.coordinator.components.method._layout(attack.coordinator.schema)
-    unit_bits = attack.coordinator.components.protection.slots(layout, header.summands).unit_bits
-    half = 1 << (unit_bits + power(header.bound * header.summands) - 1)
+    scheme, decrypted = type(protection.scheme), []
+    honest = scheme.decrypt
 
-    def opens(place, sign):
-        b, a = (words.copy() for words in words_of(header, blob))
-        a[:1] += np.uint64(half // 2)
-        b[place : place + 1] += np.array([sign * 3 * half // 4]).view(np.uint64)
-        shifted = Blob("cipher", header.write(b, a.tobytes()))
-        answer = attack.disclosed({**entry, "total/cipher": shifted})
-        assert not isinstance(answer, str) or REFUSED in answer
-        return not isinstance(answer, str)
+    def decrypt(self, cipher, slots, blob):
+        decrypted.append(blob)
+        return honest(self, cipher, slots, blob)
 
-    return [int(opens(place, -1)) - int(opens(place, 1)) for place in range(COEFFICIENTS)]
+    with mock.patch.object(scheme, "decrypt", decrypt):
+        if protection == BFV():
+            assert coefficients(attack, entry) == [0] * COEFFICIENTS  # no total opened
+        else:
+            guess, _ = value_at_a_root(attack, entry, protection.scheme.parameters)
+            assert guess == 0
+            decrypted.clear()  # what was opened unchecked, to compare with
+        assert not decrypted
+        assert attack.disclosed(entry).shape
+        assert decrypted == [entry["total/cipher"].data]
 
 
-@pytest.mark.parametrize("noise_is_proved", [False, True])
-def test_it_tells_of_the_key_unless_the_tag_covers_the_noise(malicious, noise_is_proved):
-    def values_only(self, key, place, integers, noise):
-        return HONEST(self, key, place, integers, None)
-
-    attack = malicious(CKKS(), COEFFICIENTS)
-    with mock.patch.object(ProvedTotals, "_product", HONEST if noise_is_proved else values_only):
-        found = guessed(attack)
-    secret = secret_of(attack)[:COEFFICIENTS].tolist()
-    assert found == ([0] * COEFFICIENTS if noise_is_proved else secret)
+def test_every_residue_counts(malicious):
+    """Also those of coefficients that hold no value, and of the second polynomial."""
+    attack = malicious(BFV(), CLIENTS)
+    entry, _ = attack.gathered("scores")
+    blob = entry["total/cipher"].data
+    ring = ring_of(Parameters.named(set_of(blob)))
+    header = read(ring, attack.coordinator.protection.key_id, blob, INTEGERS)
+    (residues,), (prime,) = residues_of(ring, header, blob), ring.primes
+    for at in (0, CLIENTS, INTEGERS.kept(ring, header), residues.size - 1):
+        changed = residues.copy()
+        changed[at] = (int(changed[at]) + 1) % prime
+        assert not opens(attack, entry, write(ring, header, [changed]))
+    assert opens(attack, entry, blob)

@@ -128,13 +128,13 @@ class TestSizes:
         rows = rows_of(3, 6000)
         assert_sum(protection, summed(protection, rows, bound=1.0), rows)
 
-    @pytest.mark.parametrize("name", ["plain", "ckks"])
+    @pytest.mark.parametrize("name", ["plain", "bfv", "ckks"])
     def test_a_hundred_thousand_values(self, name, summed):
         rows, chosen = rows_of(3, 100_000), PROTECTIONS.build(name)
         assert_sum(chosen, summed(chosen, rows, bound=1.0), rows)
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("name", ["plain", "ckks"])
+    @pytest.mark.parametrize("name", ["plain", "bfv", "ckks"])
     def test_ten_million_values(self, name, summed):
         rows, chosen = rows_of(3, 10_000_000), PROTECTIONS.build(name)
         assert_sum(chosen, summed(chosen, rows, bound=1.0), rows)

@@ -15,6 +15,7 @@ TOLERANCE = {"ckks": 1e-6}
 QUICK = {
     "plain": {},
     "plain-clients": {"opens": "clients"},
+    "bfv": {},
     "ckks": {},
     "masked": {},
     "shares": {"opens": "coordinator"},

@@ -6,6 +6,7 @@ The plain sum is the control: there the same search finds them.
 """
 
 import itertools
+import re
 import struct
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
@@ -22,25 +23,29 @@ from gmpy2 import invert
 
 from tacit.core.client import layout_of, protection_half, read_log
 from tacit.core.coordinator import Coordinator
-from tacit.core.errors import TacitError
+from tacit.core.errors import MessageError, TacitError
 from tacit.core.layout import Field, Layout
 from tacit.core.link import Link
 from tacit.core.message import Message
 from tacit.core.party import Party, Vault
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
+from tacit.crypto import bfv
+from tacit.crypto.bfv.parameters import ring_of as bfv_ring
 from tacit.crypto.channel import SIGNATURE, bound, pair_key, place, unseal
+from tacit.crypto.ckks.forms import SUM
+from tacit.crypto.ckks.parameters import ring_of as ckks_ring
 from tacit.crypto.field import from_field
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks, advance_chains, bind_seeds, cover, sign_for
 from tacit.crypto.pads import PadKey
 from tacit.crypto.paillier import Packing, PrivateKey, read_header
 from tacit.crypto.paillier.blob import read_ciphertexts, write_blob
-from tacit.crypto.rlwe import Header
+from tacit.crypto.seal.blob import read, set_of
 from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
-from tacit.protections.ckks.schemes import scheme
+from tacit.protections.encrypted import Encrypted
 from tacit.protections.keys.proved_totals import TAG
 from tacit.protections.keys.shared_key import SharedKey
 from tacit.protections.masked import Masked
@@ -113,13 +118,25 @@ def paillier_blobs(raw, key):
     yield raw
 
 
-def ckks_blobs(raw):
-    yield from (raw[at:] for at in _positions(raw, b"TCK1"))
-    for at in _positions(raw, b"TCR1"):
-        with suppress(struct.error):
-            _, seeded, _, rows, count, summands, bound = struct.unpack_from("<4sB3x16sIIId", raw, at)
-            yield raw[at : at + Header(bool(seeded), b"", rows, count, summands, bound).length]
-    yield raw
+def decrypted_blobs(raw, cipher):
+    """What a key makes of whatever starts like a blob of SEAL's, wherever it lies."""
+    for at in _positions(raw, b"TSE1"):
+        with suppress(struct.error, TacitError):
+            if isinstance(cipher, bfv.Cipher):
+                chosen = bfv.Parameters.named(set_of(raw[at:]))
+                yield cipher.decrypt(raw[at : at + _length(raw[at:], bfv_ring(chosen), bfv.INTEGERS)], chosen)
+            else:
+                yield cipher.decrypt(raw[at : at + _length(raw[at:], ckks_ring(cipher.parameters), SUM)])
+
+
+def _length(blob, ring, form):
+    """How long a blob is by its own header."""
+    try:
+        read(ring, blob[40:56], blob, form, whole=False)
+    except MessageError as error:
+        if found := re.search(r"its header asks for ([\d,]+)", str(error)):
+            return int(found[1].replace(",", ""))
+    return len(blob)
 
 
 # -- what a party makes of it --------------------------------------------------------------------------
@@ -216,11 +233,8 @@ def read_by(world, entries, keys):
             for blob in paillier_blobs(raw, private.public):
                 with suppress(TacitError):
                     numbers.append(private.decrypt(blob))
-        if world.protection.name == "ckks" and len(secret.reveal()) == 32:
-            cipher = scheme(world.protection.parameters).cipher(secret)
-            for blob in ckks_blobs(raw):
-                with suppress(TacitError):
-                    numbers.append(cipher.decrypt(blob))
+        if isinstance(world.protection, Encrypted) and len(secret.reveal()) == 32:
+            numbers += decrypted_blobs(raw, world.protection.scheme.cipher(secret))
     if isinstance(world.protection, SecretSharing):
         shares = dealt_shares(world, entries, keys)
         raws += [raw for held in shares.values() for raw in held.values()]
@@ -481,9 +495,10 @@ def encodings(protection, vector, layout, clients):
         forms.append(protection.encoding(layout, clients).code.encode(vector))
     elif isinstance(protection, Paillier | Ring | SecretSharing):
         forms.append(FixedPoint.of(layout, protection.bits, clients).encode(vector))
-    elif protection.name == "ckks":
+    elif isinstance(protection, Encrypted):
         slots = protection.slots(layout, clients)
-        forms.append(slots.to_values(slots.encode(vector)))
+        integers = slots.encode(vector)
+        forms.append(np.ldexp(integers, slots.unit_bits) if protection.name == "ckks" else integers)
     return forms
 
 
@@ -592,6 +607,7 @@ class TestSums:
         opens = {who for who in receivers(world) if world.read[who][1]}
         promised = {
             "plain": set(),
+            "bfv": set(CLIENTS),
             "ckks": set(CLIENTS),
             "ring": {COORDINATOR},
             "paillier": set(CLIENTS) if world.protection.opens == "clients" else {KEY_SERVER},

@@ -55,7 +55,7 @@ def test_the_main_job_federates_compares_and_reports(tacit: Tacit, tmp_path: Pat
     said = tacit("run")
     assert said.code == 0
     lines = said.out.splitlines()
-    assert lines[0] == "fedheonn on digits, 100 clients, label-sorted, ckks, seed 0"
+    assert lines[0] == "fedheonn on digits, 100 clients, label-sorted, bfv, seed 0"
     scores = {line[:22].strip(): float(line[22:].split()[0]) for line in lines[2:5]}
     assert scores["federated"] == scores["centralised"] > 0.9
     assert scores["mean of local models"] < 0.2
@@ -79,7 +79,7 @@ def test_json_of_a_run_is_one_object_with_all_keys(process: Tacit, tmp_path: Pat
     assert found.keys() >= KEYS
     assert found["cpu_s"].keys() == {"slowest_client", "clients", "coordinator", "services"}
     assert (found["method"], found["data"], found["clients"], found["seed"]) == ("fedheonn", "iris", 4, 0)
-    assert (found["partition"], found["protect"]) == ("label-sorted", "ckks")
+    assert (found["partition"], found["protect"]) == ("label-sorted", "bfv")
     assert found["wh"] > 0
     assert found["r2"] is None
     stored = json.loads((tmp_path / "runs" / found["run"] / "result.json").read_text())
@@ -228,6 +228,7 @@ def test_the_command_in_a_result_repeats_the_run(tacit: Tacit, csv: Callable[...
 
 FEW = ("--data", "iris", "--clients", 4)
 PROTECTED = {
+    "bfv": (),
     "ckks": (),
     "ckks compact": ("--parameters", "sum-compact"),
     "paillier": ("--key-bits", 2048),
@@ -239,7 +240,7 @@ PROTECTED = {
 }
 
 
-@pytest.mark.parametrize("case", representatives(PROTECTED, "ckks", "masked"))
+@pytest.mark.parametrize("case", representatives(PROTECTED, "bfv", "masked"))
 def test_a_protected_run_learns_what_a_plain_one_does(tacit: Tacit, case: str) -> None:
     plain = tacit("run", *FEW, *PLAIN, "--json", *QUICK).json
     words = (*FEW, "--protect", case.split()[0], *PROTECTED[case])
@@ -345,7 +346,7 @@ def test_a_long_ring_is_warned_of(tacit: Tacit, monkeypatch: pytest.MonkeyPatch)
 
 def test_protections_are_listed_with_their_promises(tacit: Tacit) -> None:
     found = tacit("protections", "--json").json["protections"]
-    assert {"plain", "ckks", "paillier", "ring", "masked", "shares", "committee", "noised"} <= {
+    assert {"plain", "bfv", "ckks", "paillier", "ring", "masked", "shares", "committee", "noised"} <= {
         part["name"] for part in found
     }
     for part in found:

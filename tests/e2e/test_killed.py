@@ -23,7 +23,7 @@ from tests.quick import Mode, representatives
 HELPERS = Path(__file__).parents[1] / "helpers"
 # By protection; 112 of a standing federation and 25 of runs, times this.
 SCALE = float(os.environ.get("TACIT_KILLS", "1"))
-STANDING = {"plain": 40, "ckks": 30, "masked": 42}
+STANDING = {"plain": 40, "bfv": 30, "masked": 42}
 RUNS = {"plain": 13, "masked": 12}
 QUICK = 3
 LEAVING = ("client-01:all", "client-02:all", "client-05:all")
@@ -120,7 +120,7 @@ def test_a_standing_federation(name, worker, federation, tmp_path):
         with Standing.open(tmp_path / "killed", federation) as standing:
             assert standing.status()["changes"] == 14  # eleven came, three went: nothing was counted twice
             found = standing.weights().weights
-        assert np.abs(found - weights).max() <= (1e-6 if name == "ckks" else 1e-8)
+        assert np.abs(found - weights).max() <= (1e-6 if name == "bfv" else 1e-8)
     assert kills >= wanted
 
 

@@ -18,9 +18,9 @@ def fedheonn(tacit):
     return call
 
 
-def test_a_whole_life_under_ckks(fedheonn, tmp_path):
+def test_a_whole_life_under_encryption(fedheonn, tmp_path):
     code, status = fedheonn("start", "state", *ALL)
-    assert (code, status["protect"], status["founders"], status["contributions"]) == (0, "ckks", 8, 0)
+    assert (code, status["protect"], status["founders"], status["contributions"]) == (0, "bfv", 8, 0)
     code, error = fedheonn("weights", "state")
     assert (code, error["error"]["type"]) == (5, "OpeningError")
     code, said = fedheonn("add", "state", "client-1", "client-2", "client-8")

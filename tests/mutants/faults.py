@@ -173,8 +173,8 @@ FAULTS = [
     Fault(
         "crypto",
         "crypto/linear_tag.py",
-        "return _sum(pads if counts is None else multiply(pads, counts))",
-        "return _sum(pads)",
+        "often = np.ones(len(pads), np.uint64) if counts is None else counts",
+        "often = np.ones(len(pads), np.uint64)",
         "pads of clients that are not in the total counted",
     ),
     Fault(
@@ -187,9 +187,23 @@ FAULTS = [
     Fault(
         "protections",
         "protections/keys/proved_totals.py",
-        "if term.number < last or (term.number == last and earlier != tag):",
-        "if term.number < last:",
+        "if older or sent.pop(FINGERPRINT, fingerprint) != fingerprint:",
+        "if older:",
         "two vectors tagged under one pad",
+    ),
+    Fault(
+        "protections",
+        "protections/keys/proved_totals.py",
+        "again, older = 0 < term.number == last, term.number < last",
+        "again, older = False, term.number < last",
+        "two ciphertexts of one vector tagged under one pad",
+    ),
+    Fault(
+        "crypto",
+        "crypto/seal/blob.py",
+        "found = [np.concatenate([part, *(two[at] for two in second)]) for at, part in enumerate(found)]",
+        "found = [np.concatenate([part, *(0 * two[at] for two in second)]) for at, part in enumerate(found)]",
+        "tags that leave out the second polynomial of a ciphertext",
     ),
     Fault(
         "protections",

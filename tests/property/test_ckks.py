@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tacit.core.errors import ProtectionError
 from tacit.crypto.ckks import Adder, Cipher, Product, make_keys, parameter_set, rotations_for
 from tacit.crypto.ckks.packing import pack_columns, padded, unpack_columns
-from tacit.crypto.ckks.residues import pack, packed_width, unpack
+from tacit.crypto.seal.residues import pack, packed_width, unpack
 from tests.quick import examples
 
 SUM, SMALL = parameter_set("sum-compact"), parameter_set("product-small")

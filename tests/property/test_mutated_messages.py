@@ -46,7 +46,7 @@ ON_THE_WAY = {True: 300, False: 61_500}  # for every protection
 OF_LIARS = {True: 5, False: 100}  # for every protection, each a run of its own
 OTHERS = {True: 150, False: 34_000}  # introductions and manifests
 FILES = {True: 60, False: 3_000}  # checkpoints and models
-QUICK = ("plain", "shares", "committee", "ring", "masked", "ckks-coefficients")
+QUICK = ("plain", "shares", "committee", "ring", "masked", "bfv")
 CLIENTS = [f"client-{index + 1}" for index in range(4)]
 ROWS = dict(zip(CLIENTS, np.random.default_rng(2).uniform(-1, 1, size=(4, 3)), strict=True))
 LONGEST = 5.0  # seconds that one message may take

@@ -11,15 +11,16 @@ from tacit.core.message import Message
 from tacit.core.values import Blob
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
+from tacit.protections.bfv import BFV
 from tacit.protections.ckks import CKKS
 from tacit.protections.keys.shared_key import SharedKey
 from tacit.protections.paillier import Paillier
 
 CLIENTS = [f"client-{index + 1}" for index in range(5)]
 ROWS = dict(zip(CLIENTS, np.random.default_rng(6).uniform(-1, 1, size=(5, 4)), strict=True))
-SHARED = [CKKS(), Paillier(holder="clients", key_bits=2048)]
+SHARED = [BFV(), CKKS(), Paillier(holder="clients", key_bits=2048)]
 
-every_shared_key = pytest.mark.parametrize("protection", SHARED, ids=["ckks", "paillier"])
+every_shared_key = pytest.mark.parametrize("protection", SHARED, ids=["bfv", "ckks", "paillier"])
 
 
 def right(scene, total):

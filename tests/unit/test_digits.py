@@ -12,7 +12,7 @@ from tacit.federation import Federation
 from tacit.methods.ensemble import FedHEONNEnsemble
 from tacit.methods.fedheonn import FedHEONN
 
-SUMS = ("masked", "shares", "paillier", "ckks")
+SUMS = ("masked", "shares", "paillier", "bfv", "ckks")
 
 
 def trained(X, y, method, protect="plain", scale="standard", clients=5):

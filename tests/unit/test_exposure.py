@@ -26,6 +26,7 @@ from tests.conftest import quick_keys
 
 SHORT: dict[str, dict[str, Any]] = {
     "plain": {},
+    "bfv": {},
     "ckks": {},
     "paillier": {"key_bits": 2048},
     "paillier-clients": {"key_bits": 2048, "holder": "clients"},
@@ -95,7 +96,7 @@ def test_totals_are_over_all_clients(run: tuple[str, list[dict[str, Any]]]) -> N
     assert totals
     assert {row["over"] for row in totals} == {4}
     opened = {row["what"] for row in rows_of(totals, who="coordinator")}
-    if name in ("ckks", "paillier-clients"):
+    if name in ("bfv", "ckks", "paillier-clients"):
         assert opened == {"evaluation: total"}  # disclosed on purpose; the model stays with the clients
         assert rows_of(totals, who="clients", what="totals: cell_counts, moments, terms")
         assert rows_of(totals, who="experimenter", what="the model")
@@ -117,11 +118,11 @@ def test_a_key_server_sees_totals_only(run: tuple[str, list[dict[str, Any]]]) ->
 def test_relays_and_keys(run: tuple[str, list[dict[str, Any]]]) -> None:
     name, rows = run
     relayed = rows_of(rows, who="coordinator", **{"class": "sealed"})
-    assert len(relayed) == (name in ("ckks", "paillier-clients", "ring"))
+    assert len(relayed) == (name in ("bfv", "ckks", "paillier-clients", "ring"))
     assert not any(row["openable"] for row in relayed)
     assert any("relayed sealed bytes it cannot read" in text for text in sentences(rows)) == bool(relayed)
     keys = rows_of(rows, who="clients", about=KEYS)
-    assert bool(keys) == (name in ("ckks", "paillier-clients"))
+    assert bool(keys) == (name in ("bfv", "ckks", "paillier-clients"))
     hops = rows_of(rows, who="clients", what="terms: running sum")
     assert [(row["times"], row["openable"]) for row in hops] == ([(3, False)] if name == "ring" else [])
 

@@ -9,7 +9,7 @@ from tacit.core.errors import ConfigError, DataError, ProtectionError
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.field import PRIME
-from tacit.crypto.linear_tag import TagKey, add_pads, label_digests
+from tacit.crypto.linear_tag import TagKey, add_pads, copies, label_digests
 from tacit.protections.keys.proved_totals import add_tags, check_room, read_tag
 
 KEY = TagKey(Secret(bytes(range(32))))
@@ -29,6 +29,18 @@ def test_the_product_is_that_of_whole_numbers(size):
         sum(weight * int(value) for weight, value in zip(weights_of(size), values, strict=True)) % PRIME
     )
     assert KEY.weights(b"place", size).product(values) == expected
+
+
+@pytest.mark.parametrize("modulus", [(1 << 60) - 93, (1 << 36) - 5, 65_537])
+@pytest.mark.parametrize("size", [3, 64 * 256 + 300])
+def test_residues_are_tagged_modulo_their_prime(modulus, size):
+    rng = np.random.default_rng(size)
+    made = KEY.weights(b"place", size, modulus)
+    vectors = rng.integers(0, modulus, (3, size)).astype(np.uint64)
+    total = (vectors.astype(object).sum(axis=0) % modulus).astype(np.uint64)
+    assert made.product(total) == sum(map(made.product, vectors)) % modulus
+    total[-1] = (int(total[-1]) + modulus // 2) % modulus
+    assert made.product(total) != sum(map(made.product, vectors)) % modulus
 
 
 @pytest.mark.parametrize("value", [0, -1, (1 << 60) - 1, 1 - (1 << 60)])
@@ -60,7 +72,7 @@ def test_values_beyond_the_field_are_refused():
 def test_tags_add_up_as_vectors_do_and_no_other_total_fits(size):
     vectors = np.random.default_rng(0).integers(-1000, 1000, (5, size))
     made, pads = KEY.weights(b"place", size), KEY.pads(b"place", label_digests(LABELS))
-    total = sum(made.product(x) + int(pad) for x, pad in zip(vectors, pads, strict=True)) % PRIME
+    total = sum(made.product(x) + add_pads(pad[None]) for x, pad in zip(vectors, pads, strict=True)) % PRIME
 
     def proved(place, labels, vector):
         product = KEY.weights(place, size).product(vector)
@@ -78,8 +90,20 @@ def test_pads_differ_and_count_as_often_as_said():
     pads = KEY.pads(b"place", label_digests(LABELS))
     others = [TagKey(Secret(bytes(32))).pads(b"place", label_digests(LABELS))]
     others += [KEY.pads(b"other", label_digests(LABELS))]
-    assert len({*pads.tolist(), *(int(p) for other in others for p in other)}) == 15
-    assert add_pads(pads, np.array([2, 0, 1, 0, 0], np.uint64)) == (2 * int(pads[0]) + int(pads[2])) % PRIME
+    assert len({pad.tobytes() for found in (pads, *others) for pad in found}) == 15
+    one, _, three, *_ = (int.from_bytes(pad.tobytes(), "little") for pad in pads)
+    counts = np.array([2, 0, 1, 0, 0], np.uint64)
+    for modulus in (PRIME, 65_537):
+        assert add_pads(pads, counts, modulus) == (2 * one + three) % modulus
+
+
+def test_pads_that_would_not_add_up_exactly_are_refused():
+    """Or 2^63 times a pad, whatever it is, would be one of two numbers."""
+    pads = KEY.pads(b"place", label_digests(LABELS))
+    for often in (1 << 32, 1 << 63):
+        with pytest.raises(ProtectionError, match="count billions of times"):
+            add_pads(pads, np.array([1, often, 1, 1, 1], np.uint64))
+    assert add_pads(pads, np.array([0, (1 << 32) - 1, 0, 0, 0], np.uint64), 7) < 7
 
 
 def test_weights_of_two_places_and_all_values_differ():
@@ -94,4 +118,18 @@ def test_what_is_no_tag_is_refused():
     with pytest.raises(ProtectionError, match="no element of the field"):
         read_tag({"tag": Blob("public", PRIME.to_bytes(8, "little"))})
     largest = {"tag": Blob("public", (PRIME - 1).to_bytes(8, "little"))}
-    assert read_tag({"tag": add_tags(largest, largest)}) == PRIME - 2
+    assert read_tag({"tag": add_tags(largest, largest)}) == [PRIME - 2]
+
+
+def test_a_tag_of_residues_has_numbers_modulo_each_prime():
+    moduli = (65_537, 97)  # three numbers modulo the first, eight modulo the second
+    numbers = [copies(modulus) for modulus in moduli]
+    assert all((2 / modulus) ** count <= 2.0**-40 for modulus, count in zip(moduli, numbers, strict=True))
+    largest = np.repeat(np.array(moduli, "<u8") - 1, numbers)
+    parts = [{"tag": Blob("public", largest.tobytes())}] * 3
+    expected = np.repeat(np.array(moduli) - 3, numbers).tolist()
+    assert read_tag({"tag": add_tags(*parts, moduli=moduli)}, moduli) == expected
+    with pytest.raises(ProtectionError, match="no element of the field"):
+        read_tag({"tag": Blob("public", (largest + 1).tobytes())}, moduli)
+    with pytest.raises(ProtectionError, match="no tag of the contribution"):
+        read_tag(parts[0])

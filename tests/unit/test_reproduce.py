@@ -115,7 +115,7 @@ class TestFedHEONN:
             assert len(set(settings)) == len(settings)
         shown = {tuple(cell.settings.values()) for cell in self.tables["fedheonn-accuracy"].cells}
         for data, partition, protect in product(
-            ("dry_bean ×10", "skin_segmentation"), ("iid", "label-sorted"), ("plain", "ckks")
+            ("dry_bean ×10", "skin_segmentation"), ("iid", "label-sorted"), ("plain", "bfv")
         ):
             assert (data, 20_000, partition, protect) in shown
 

@@ -19,11 +19,14 @@ from tacit.core.pending_sum import PendingSum
 from tacit.core.secret import Secret
 from tacit.core.tags import reply_context, tagged
 from tacit.core.values import Blob
+from tacit.crypto import bfv
+from tacit.crypto.bfv import Parameters
 from tacit.crypto.channel import new_exchange, pair_key, place, seal, sign_key
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.paillier import Packing, add_blobs
+from tacit.protections.bfv import BFV
 from tacit.protections.ckks import CKKS
-from tacit.protections.ckks.schemes import scheme
+from tacit.protections.ckks.schemes import Slotted
 from tacit.protections.keys.shared_key import SharedKey
 from tacit.protections.paillier import KEY_SERVER, KeyServer, Paillier
 from tacit.protections.ring import Ring
@@ -34,10 +37,10 @@ CLIENTS = [f"client-{index + 1}" for index in range(5)]
 ROWS = dict(zip(CLIENTS, np.random.default_rng(3).uniform(-1, 1, size=(5, 6)), strict=True))
 NOT_AUTHENTIC = "not authentic"
 HOP = "hop, lap 1, closed by client-1"
-SHARED = [CKKS(), Paillier(holder="clients", key_bits=2048)]
+SHARED = [BFV(), CKKS(), Paillier(holder="clients", key_bits=2048)]
 SERVED = Paillier(key_bits=2048)
 
-every_shared_key = pytest.mark.parametrize("protection", SHARED, ids=["ckks", "paillier"])
+every_shared_key = pytest.mark.parametrize("protection", SHARED, ids=["bfv", "ckks", "paillier"])
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +192,7 @@ class TestCiphertexts:
     @pytest.mark.parametrize(
         ("make", "reason"),
         [
-            (lambda scene: foreign_ckks(scene.protection.parameters), "in use is"),
+            (lambda scene: foreign_ckks("sum"), "in use is"),
             (lambda scene: foreign_ckks("sum-compact"), "in use"),
             (lambda scene: ckks_blob(scene, np.zeros(5)), "5 values as 1 of 5 contributions"),
             (lambda scene: ckks_blob(scene, np.zeros(4000)), "4000 values"),
@@ -201,9 +204,43 @@ class TestCiphertexts:
         ],
         ids=["key", "parameters", "short", "long", "summands", "bound", "several", "cut", "empty"],
     )
-    @pytest.mark.parametrize("parameters", ["coefficients", "sum"])
-    def test_ckks(self, scene_of, make, reason, culprit, parameters):
-        scene = made(scene_of, CKKS(parameters=parameters))
+    def test_ckks(self, scene_of, make, reason, culprit):
+        scene = made(scene_of, CKKS())
+        scene.total()
+        lying(scene, culprit, own_cipher(make(scene)))
+        assert_without(scene, culprit, reason=reason)
+
+    @pytest.mark.parametrize(
+        ("make", "reason"),
+        [
+            (lambda scene: foreign_bfv(), "in use is"),
+            (lambda scene: bfv_blob(scene, bits=33), "parameters '2048-44-36' where '2048-44-35' is in use"),
+            (lambda scene: bfv_blob(scene, 5), "5 values as 1 of 5 contributions"),
+            (lambda scene: bfv_blob(scene, 2000), "2000 values"),
+            (lambda scene: bfv_blob(scene, bits=28, summands=50), "parameters"),
+            (lambda scene: added_twice(scene, bfv_blob(scene)), "2 of 5 contributions"),
+            (lambda scene: bfv_blob(scene)[:-1], "its header asks for"),
+            (lambda scene: bfv_blob(scene) + b"0", "its header asks for"),
+            (lambda scene: bfv_blob(scene)[:-1] + b"0", "its checksum does not match"),
+            (lambda scene: foreign_ckks("sum"), "parameters 'sum' where"),
+            (lambda scene: b"", "shorter than its header"),
+        ],
+        ids=[
+            "key",
+            "parameters",
+            "short",
+            "long",
+            "summands",
+            "several",
+            "cut",
+            "longer",
+            "changed",
+            "ckks",
+            "empty",
+        ],
+    )
+    def test_bfv(self, scene_of, make, reason, culprit):
+        scene = made(scene_of, BFV())
         scene.total()
         lying(scene, culprit, own_cipher(make(scene)))
         assert_without(scene, culprit, reason=reason)
@@ -246,15 +283,30 @@ class TestCiphertexts:
 
 
 def foreign_ckks(name):
-    used = scheme(name)
+    used = Slotted(name)
     return used.cipher(used.make_keys()[0]).encrypt(np.zeros(6), bound=1.0, summands=5)
 
 
 def several_ckks(scene):
-    adder = scheme(scene.protection.parameters).adder(scene.coordinator.protection.relay.key.public["public"])
-    for _ in range(2):
-        adder.add(ckks_blob(scene, np.zeros(6)))
+    return added_twice(scene, ckks_blob(scene, np.zeros(6)))
+
+
+def added_twice(scene, blob):
+    adder = scene.protection.scheme.adder(scene.coordinator.protection.key_id, blob)
+    adder.add(blob)
+    adder.add(blob)
     return adder.total()
+
+
+def bfv_blob(scene, count=6, bits=32, summands=5, cipher=None):
+    """Zeros as a client encrypts them under BFV, of that many bits for that many clients."""
+    plain_bits = 1 + (summands << (bits - 1)).bit_length()
+    values, chosen = np.zeros(count, np.int64), Parameters.holding(count, plain_bits, summands)
+    return (cipher or client_cipher(scene)).encrypt(values, chosen, summands)
+
+
+def foreign_bfv():
+    return bfv_blob(None, cipher=bfv.Cipher(bfv.make_key()[0]))
 
 
 def several_paillier(scene):

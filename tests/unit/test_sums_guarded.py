@@ -18,6 +18,7 @@ from tacit.engines.holdings import Holdings
 from tacit.engines.sites import pinned_identity, site_secret
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
+from tacit.protections.bfv import BFV
 from tacit.protections.ckks import CKKS
 from tacit.protections.keys.authenticated import manifest_digest_of, sealing_key
 from tacit.protections.keys.key_relay import WRAPPED
@@ -26,9 +27,9 @@ from tacit.protections.ring import Ring
 
 CLIENTS = [f"client-{index + 1}" for index in range(4)]
 ROWS = dict(zip(CLIENTS, np.random.default_rng(5).uniform(-1, 1, size=(4, 5)), strict=True))
-SHARED = [CKKS(), Paillier(holder="clients", key_bits=2048)]
+SHARED = [BFV(), CKKS(), Paillier(holder="clients", key_bits=2048)]
 
-every_shared_key = pytest.mark.parametrize("protection", SHARED, ids=["ckks", "paillier"])
+every_shared_key = pytest.mark.parametrize("protection", SHARED, ids=["bfv", "ckks", "paillier"])
 
 
 def asks(scene, step="client.contribute"):

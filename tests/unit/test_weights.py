@@ -12,6 +12,7 @@ from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.data.preparation import Preparation
 from tacit.methods.base import Method
+from tacit.protections.bfv import BFV
 from tacit.protections.ckks import CKKS
 from tacit.protections.paillier import Paillier
 
@@ -47,7 +48,7 @@ def summed(method, protect):
     return Federation.of(tables).train(method, protect=protect, preparation=preparation, min_count=1).model
 
 
-PROTECTIONS = [Plain(), Plain(opens="clients"), CKKS(), Paillier(key_bits=2048)]
+PROTECTIONS = [Plain(), Plain(opens="clients"), BFV(), CKKS(), Paillier(key_bits=2048)]
 
 
 @pytest.mark.parametrize("protect", PROTECTIONS, ids=str)

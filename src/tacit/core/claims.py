@@ -143,13 +143,15 @@ def _unpacked(raw: bytes) -> bytes:
     return found
 
 
-def recent(cache: dict[Any, Any], kind: str, key: Hashable, make: Callable[[], Made]) -> Made:
+def recent(
+    cache: dict[Any, Any], kind: str, key: Hashable, make: Callable[[], Made], most: int = RECENT
+) -> Made:
     """Return what was made for a key before, or make it; the last few of a kind are kept."""
     found: dict[Hashable, Made] = cache.setdefault(kind, {})
     made = found.get(key)
     if made is None:
         made = make()
-        while len(found) >= RECENT:
+        while len(found) >= most:
             found.pop(next(iter(found)), None)
         found[key] = made
     return made

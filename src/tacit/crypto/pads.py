@@ -31,7 +31,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from tacit.core.secret import Secret
 from tacit.crypto.channel import bound
-from tacit.crypto.linear_tag import label_words
+from tacit.crypto.linear_tag import label_blocks
 from tacit.crypto.masking import Words, expand
 
 COINS = 64  # pads of a place of which several totals can be had
@@ -66,9 +66,9 @@ class PadKey:
 
     def choose(self, place: bytes, labels: bytes) -> Counts:
         """Return how often each pad is in a total over these labels, given by their digests."""
-        coins = label_words(self._derive("coins", place), labels)
-        tossed = np.unpackbits(coins.astype("<u8").view(np.uint8), bitorder="little")
-        counts: Counts = tossed.reshape(len(coins), COINS).sum(axis=0, dtype=np.uint64)
+        coins = label_blocks(self._derive("coins", place), labels)[:, : COINS // 32].copy()
+        tossed = np.unpackbits(coins.view(np.uint8), axis=1, bitorder="little")
+        counts: Counts = tossed.sum(axis=0, dtype=np.uint64)
         return counts
 
     def add(self, vector: Words, place: bytes, counts: Counts) -> None:

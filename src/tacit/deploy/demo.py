@@ -21,7 +21,7 @@ from tacit.runs.settings import Settings
 
 CLIENTS = 3
 JOBS: tuple[dict[str, Any], ...] = (
-    {"data": {"name": "dry_bean"}, "method": {"name": "fedheonn"}, "protect": {"name": "ckks"}},
+    {"data": {"name": "dry_bean"}, "method": {"name": "fedheonn"}, "protect": {"name": "bfv"}},
     {"data": {"name": "digits"}, "method": {"name": "fedavg", "rounds": 2}, "protect": {"name": "masked"}},
 )
 

@@ -20,7 +20,7 @@ MIN_CLIENTS = 3  # contributions in a total that hides them, unless agreed other
 MODEL_SENT = (
     "the coordinator sends the model: one that does not follow the protocol can craft weights by which one "
     "total shows rows of clients, whatever hides the contributions. Where clients open totals they compute "
-    "the model themselves: protect with ckks, shares or committee, or paillier with holder = 'clients'"
+    "the model themselves: protect with bfv, masked --opens clients, shares or committee"
 )
 PARTS_SUMMED = (
     "sums over folds, or over rows drawn for each network, open by themselves, and small cells are counted "
@@ -33,7 +33,7 @@ def min_clients_of(protection: Protection, agreed: int | None = None) -> int:
     """Return the fewest contributions of a total: as agreed, else 3, or 1 where nothing is hidden.
 
     >>> from tacit.protections import PROTECTIONS
-    >>> min_clients_of(PROTECTIONS.build("plain")), min_clients_of(PROTECTIONS.build("ckks"))
+    >>> min_clients_of(PROTECTIONS.build("plain")), min_clients_of(PROTECTIONS.build("bfv"))
     (1, 3)
     """
     return agreed if agreed is not None else 1 if protection.promises.single else MIN_CLIENTS
@@ -45,7 +45,7 @@ def min_count_of(protection: Protection, agreed: int | None = None) -> int:
     1, which counts nothing, where nothing is hidden anyway, and where noise hides clients or rows.
 
     >>> from tacit.protections import PROTECTIONS
-    >>> min_count_of(PROTECTIONS.build("plain")), min_count_of(PROTECTIONS.build("ckks"))
+    >>> min_count_of(PROTECTIONS.build("plain")), min_count_of(PROTECTIONS.build("bfv"))
     (1, 5)
     """
     if protection.adds_noise and agreed is not None and agreed > 1:
@@ -122,7 +122,7 @@ def _check_standing(method: Method, protection: Protection) -> None:
     if protection.adds_noise:
         raise ConfigError(
             f"{protection.name} spends its budget on a number of sums that is known beforehand, and a "
-            "standing federation knows none: protect it with ckks or masked"
+            "standing federation knows none: protect it with bfv or masked"
         )
     if protection.rotates_keys:
         raise ConfigError(
@@ -132,7 +132,7 @@ def _check_standing(method: Method, protection: Protection) -> None:
     if not protection.incremental and protection.opens != "coordinator":
         raise ConfigError(
             f"{protection.name} makes keys for one batch, and its totals open at the clients, who forget "
-            "them: open them at the coordinator, or protect with ckks"
+            "them: open them at the coordinator, or protect with bfv"
         )
 
 

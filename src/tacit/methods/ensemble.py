@@ -93,7 +93,7 @@ class FedHEONNEnsemble(Method):
     """
 
     name = "fedheonn-ensemble"
-    default_protection = "ckks"
+    default_protection = FedHEONN.default_protection
     paper = (
         "Pampín-Rodríguez, Fontenla-Romero, Hernández-Pereira and Guijarro-Berdiñas, Efficient and Secure "
         "Federated Learning with Ensemble of One-Layer Neural Networks, 2025"

@@ -97,7 +97,7 @@ class FedHEONN(Settings):
 
     name = "fedheonn"
     closed_form = True
-    default_protection = "ckks"
+    default_protection = "bfv"  # of the ensemble and of standing federations, too
     noisy_contributions = ("noisy_terms",)
     paper = (
         "Fontenla-Romero, Guijarro-Berdiñas, Hernández-Pereira and Pérez-Sánchez, FedHEONN: Federated and "

@@ -7,6 +7,7 @@ PROTECTIONS: Registry[Protection] = Registry(
     "protection",
     {
         "plain": "tacit.protections.plain:Plain",
+        "bfv": "tacit.protections.bfv:BFV",
         "ckks": "tacit.protections.ckks:CKKS",
         "paillier": "tacit.protections.paillier:Paillier",
         "ring": "tacit.protections.ring:Ring",

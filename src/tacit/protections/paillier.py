@@ -26,6 +26,7 @@ from tacit.core.protection import Protection, Vector
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import checked_key
+from tacit.crypto.field import PRIME
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.protections.blobs import cipher_of
 from tacit.protections.keys.authenticated import AuthenticatedCoordinator, manifest_digest_of
@@ -291,5 +292,5 @@ class PaillierClient(SharedKeyClient):
         )
         check_opening(self.party, self._settings, header.summands)
         integers = self.key.cached("private", PrivateKey.from_secret, age).decrypt(blob)
-        self._proved.check(total, layout, total["summands"], integers, age)
+        self._proved.check(total, layout, total["summands"], {PRIME: integers}, age)
         return code.decode(integers)

@@ -18,7 +18,7 @@ from tacit.reproduce.lines import lines, series
 
 SHALLOW = "432"
 LAYERS: dict[str, tuple[int | str, ...]] = {SHALLOW: (1, "all"), DEEP: (1, 2, "all")}
-ENCRYPTED = [(h, p, k) for h in LAYERS for p in ("paillier", "ckks") for k in LAYERS[h]]
+ENCRYPTED = [(h, p, k) for h in LAYERS for p in ("paillier", "bfv") for k in LAYERS[h]]
 
 
 def lost(hidden: str, protect: str, layers: int | str, seed: int) -> float:

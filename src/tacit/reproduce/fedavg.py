@@ -24,7 +24,7 @@ from tacit.reproduce.lines import lines, series
 
 DATA, ROUNDS = "susy_sample", 100
 CLIENTS = (5, 20, 50)
-WAYS = ("fedheonn", "fedheonn, ckks", "fedavg, 0.1", "fedavg, 0.3", "fedavg, 0.5")
+WAYS = ("fedheonn", "fedheonn, bfv", "fedavg, 0.1", "fedavg, 0.3", "fedavg, 0.5")
 QUANTITIES = (
     ("accuracy", "test accuracy, per cent", (70.0, 100.0)),
     ("cpu_s", "CPU seconds of all parties", None),
@@ -46,7 +46,7 @@ def measured(way: str, clients: int, seed: int) -> Mapping[str, Any]:
             fraction=float(detail),
             local=LocalTraining(batch=64),
         )
-    training = federation.train(method, protect="ckks" if detail == "ckks" else "plain")
+    training = federation.train(method, protect="bfv" if detail == "bfv" else "plain")
     assert federation.test is not None
     cost = training.ledger.summary(watts=65.0)
     scores = training.model.scores(federation.test)

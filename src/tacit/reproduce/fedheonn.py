@@ -47,7 +47,7 @@ SHAPES = (
 FIGURE_7 = ((SKIN, 3), (BEAN, 16), (Data("synthetic-miniboone"), 50))
 SENT: tuple[tuple[str, Literal["paper", "sealed"], str], ...] = (
     ("bytes, paper mode", "paper", "plain"),
-    ("bytes, sealed, ckks", "sealed", "ckks"),
+    ("bytes, sealed, bfv", "sealed", "bfv"),
 )
 SHARES = tuple(share / 10 for share in range(1, 11))
 _table = partial(Experiment, paper=FedHEONN.paper)
@@ -67,7 +67,7 @@ def _divided(
         )
         for count in clients
         for partition in ("iid", "label-sorted")
-        for protect in ("plain", "ckks")
+        for protect in ("plain", "bfv")
         if count > 1 or (partition, protect) == ("iid", "plain")
     ]
 
@@ -168,7 +168,7 @@ def figure_7() -> Experiment:
         remarks=(
             "The formula counts one output, features without the bias, a factor for each output. Bytes are "
             "those of a client's terms as they were sent, headers included, over those of a message with all "
-            "weights: one factor serves all outputs, and a ciphertext takes eight bytes a value."
+            "weights: one factor serves all outputs, and a ciphertext takes about seven bytes a value."
         ),
         drawings=_rounds_drawn,
     )
@@ -179,7 +179,7 @@ def tables_3_4() -> Experiment:
     cells = []
     for name, paper, newton, expected in TABLES_3_4:
         data, large = Data(name), name in ("higgs", "susy", "hepmass")
-        ours = partial(runs.accuracy, data, 200, "iid", "ckks")
+        ours = partial(runs.accuracy, data, 200, "iid", "bfv")
         newtons = partial(runs.quasi_newton, data)
         cells += [
             Cell({"data": name, "model": "FedHEONN, 200 clients"}, ours, paper, expected, large),
@@ -189,7 +189,7 @@ def tables_3_4() -> Experiment:
         name="fedheonn-tables",
         title="FedHEONN, tables 3 and 4: accuracy beside a one-layer network in one place",
         quantity="test accuracy, per cent",
-        settings={**SETTINGS, "protect": "ckks"},
+        settings={**SETTINGS, "protect": "bfv"},
         seeds=SEEDS,
         cells=cells,
         remarks=(

@@ -19,7 +19,7 @@ GOALS = (
 )
 
 
-def accuracy(data: str, seed: int, *, protect: str = "ckks", width: int = WIDTH) -> float:
+def accuracy(data: str, seed: int, *, protect: str = "bfv", width: int = WIDTH) -> float:
     """Return test accuracy (%): 70/30 by class, 20 label-sorted clients; all choices from the same sums."""
     federation = Federation.embedded(data, clients=20, partition="label-sorted", seed=seed)
     assert federation.test is not None
@@ -39,7 +39,7 @@ def experiments() -> Iterator[Experiment]:
             "clients": 20,
             "partition": "label-sorted",
             "test": 0.3,
-            "protect": "ckks",
+            "protect": "bfv",
         },
         seeds=3,
         cells=[

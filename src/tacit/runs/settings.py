@@ -161,7 +161,7 @@ def usual_protection(method: Mapping[str, Any]) -> dict[str, Any]:
     """Return the protection that a method takes if none is named.
 
     >>> usual_protection({"name": "fedheonn"})
-    {'name': 'ckks'}
+    {'name': 'bfv'}
     """
     return {"name": METHODS.get(str(method.get("name", METHOD))).default_protection}
 

@@ -171,8 +171,8 @@ def _take_parties(standing: Standing, theirs: Folder, ledgers: dict[str, Any]) -
             ours.store.step(run, party_without_rows(name)) as own,
         ):
             own.state[LEDGER] = ledger
-            sent = {**other.state.get(STANDING_TAGS, {}), **own.state.get(STANDING_TAGS, {})}
-            own.state |= {STANDING_TAGS: sent} if sent else {}
+            sent = {name: kept for name, kept in other.state.items() if name.startswith(STANDING_TAGS)}
+            own.state.update({name: kept for name, kept in sent.items() if name not in own.state})
     for name in taken:
         with (
             theirs.store.step(run, party_without_rows(name)) as other,

@@ -71,7 +71,7 @@ class Standing:
         federation: Federation,
         *,
         method: Method | str = "fedheonn",
-        protect: Protection | str = "ckks",
+        protect: Protection | str | None = None,
         preparation: Preparation | None = None,
         min_clients: int | None = None,
         min_count: int | None = None,
@@ -90,7 +90,8 @@ class Standing:
             All parties, those that come later too.
         method : Method or str
             One that learns from a single sum, such as FedHEONN in mode "sealed".
-        protect : Protection or str
+        protect : Protection or str, optional
+            As the method usually is, if left out.
         preparation : Preparation, optional
             The scale is settled now and stays.
         min_clients : int, optional
@@ -107,8 +108,10 @@ class Standing:
         events : Events, optional
             Where to tell what happens.
         """
+        chosen = METHODS.build(method) if isinstance(method, str) else method
+        protect = chosen.default_protection if protect is None else protect
         components = Components(
-            METHODS.build(method) if isinstance(method, str) else method,
+            chosen,
             PROTECTIONS.build(protect) if isinstance(protect, str) else protect,
             preparation or Preparation(),
         )

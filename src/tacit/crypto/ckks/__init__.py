@@ -1,7 +1,8 @@
-"""CKKS: encrypted vectors that can be added without the key, and multiplied by a matrix once.
+"""CKKS by Microsoft SEAL: encrypted vectors that add up without the key, and are multiplied by a matrix once.
 
-Key holders encrypt and decrypt (:class:`Cipher`), the coordinator adds (:class:`Adder`) and multiplies
-(:class:`Product`). Encryption is symmetric and seeded: half of a ciphertext is a
+Here values lie in slots: key holders encrypt and decrypt (:class:`Cipher`), the coordinator adds
+(:class:`Adder`) and multiplies (:class:`Product`). :mod:`tacit.crypto.ckks.columns` multiplies small matrices
+with values in coefficients. Encryption is symmetric and seeded: half of a ciphertext is a
 pseudorandom polynomial, and its seed travels instead. Decryptions are rounded to a unit above the noise,
 because noise tells of the key (Li and Micciancio, EUROCRYPT 2021). That is meant for a coordinator that
 follows the protocol: CKKS does not stand up to ciphertexts made to be decrypted, so key holders
@@ -20,13 +21,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit.core.errors import ConfigError, MessageError
 from tacit.core.secret import Secret
-from tacit.crypto.ckks.adder import Adder
-from tacit.crypto.ckks.blob import Header, Kind, ciphertexts_of, read, refuse_overrun, write
-from tacit.crypto.ckks.keys import Keys, expand, make_keys
+from tacit.crypto.ckks.forms import COLUMNS, PRODUCT, SUM
+from tacit.crypto.ckks.keys import Keys, make_keys
 from tacit.crypto.ckks.packing import gathering, pack_columns, unpack_columns
 from tacit.crypto.ckks.parameters import PARAMETERS, ParameterSet, parameter_set, ring_of
 from tacit.crypto.ckks.product import Product, rotations_for
-from tacit.crypto.ckks.residues import from_seal
+from tacit.crypto.seal import adder
+from tacit.crypto.seal.blob import Header, ciphertexts_of, read, refuse_overrun, write
+from tacit.crypto.seal.keys import expand
+from tacit.crypto.seal.residues import from_seal
 
 __all__ = [
     "PARAMETERS",
@@ -63,7 +66,7 @@ class Cipher:
 
     def __init__(self, parameters: ParameterSet, secret: Secret) -> None:
         self._ring = ring_of(parameters)
-        self._expanded = expand(parameters, secret)
+        self._expanded = expand(self._ring, secret)
         self.parameters = parameters
         self.key_id = self._expanded.key_id
 
@@ -99,7 +102,7 @@ class Cipher:
         power = self.parameters.amplification(share, summands)
         values = _checked(np.asarray(vector, dtype=np.float64), bound, 1)
         slots = self.parameters.slots
-        header = Header(Kind.SUM, seeded, self.key_id, values.size, 1, 1, summands, float(share))
+        header = Header(SUM, seeded, self.key_id, values.size, 1, 1, summands, float(share))
         amplified = np.ldexp(values, power)
         return self._encrypt(header, [amplified[at : at + slots] for at in range(0, values.size, slots)])
 
@@ -117,27 +120,27 @@ class Cipher:
                 f"{rows:,} features do not fit into one ciphertext of set '{self.parameters.name}', which "
                 f"holds {self.parameters.slots:,}: use a larger ring or fewer features"
             )
-        header = Header(Kind.COLUMNS, True, self.key_id, rows, outputs, 1, summands, float(share))
+        header = Header(COLUMNS, True, self.key_id, rows, outputs, 1, summands, float(share))
         packed = pack_columns(values * (math.ldexp(1.0, power) / share), self.parameters.slots)
         return self._encrypt(header, packed)
 
     def decrypt(self, blob: bytes) -> Floats:
         """Decrypt a sum, rounded to the unit that its parameters promise for its bound and summands."""
-        header = read(self._ring, self.key_id, blob, Kind.SUM)
+        header = read(self._ring, self.key_id, blob, SUM)
         power = self.parameters.amplification(header.bound, header.summands)
         limit = math.ldexp(header.bound * header.summands, power)
         values = np.ldexp(self._decrypt(header, blob, limit).reshape(-1)[: header.rows], -power)
         return _rounded(values, self.parameters.rounding_unit(header.bound, header.summands))
 
-    def decrypt_columns(self, blob: bytes) -> Floats:
+    def decrypt_columns(self, encrypted: bytes) -> Floats:
         """Decrypt a matrix (features × outputs): a sum of columns, or its product with a matrix."""
-        header = read(self._ring, self.key_id, blob, Kind.COLUMNS, Kind.PRODUCT)
+        header = read(self._ring, self.key_id, encrypted, COLUMNS, PRODUCT)
         unit, back = _column_units(self.parameters, header)
-        if header.kind is Kind.PRODUCT:
+        if header.form is PRODUCT:
             limit = self.parameters.product_headroom
         else:
             limit = math.ldexp(header.summands, self.parameters.column_amplification(header.summands))
-        slots = self._decrypt(header, blob, limit)
+        slots = self._decrypt(header, encrypted, limit)
         return _rounded(unpack_columns(slots, header.rows, header.outputs), unit) * back
 
     def _encrypt(self, header: Header, chunks: Iterable[Floats]) -> bytes:
@@ -156,7 +159,8 @@ class Cipher:
             residues, seed = from_seal(ring, primes, ciphertext, seeded=header.seeded)
             found.append(residues)
             seeds.append(seed)
-        by_prime = [np.stack([residues[:, prime] for residues in found]) for prime in range(primes)]
+        # First all first polynomials, then all second ones.
+        by_prime = [np.stack([residues[:, prime] for residues in found], axis=1) for prime in range(primes)]
         return write(ring, header, by_prime, b"".join(seeds))
 
     def _decrypt(self, header: Header, blob: bytes, limit: float) -> Floats:
@@ -173,6 +177,13 @@ class Cipher:
         return values
 
 
+class Adder(adder.Adder):
+    """Adds encrypted vectors, or columns, without any key."""
+
+    def __init__(self, parameters: ParameterSet, key_id: bytes) -> None:
+        super().__init__(ring_of(parameters), key_id, SUM, COLUMNS)
+
+
 def column_unit(parameters: ParameterSet, header: Header) -> float:
     """Return the rounding unit of decrypted columns or of their product, whose error is at most one."""
     unit, back = _column_units(parameters, header)
@@ -182,7 +193,7 @@ def column_unit(parameters: ParameterSet, header: Header) -> float:
 def _column_units(parameters: ParameterSet, header: Header) -> tuple[float, float]:
     """Return the rounding unit in the slots, and by what they are scaled back."""
     back = math.ldexp(header.bound, -parameters.column_amplification(header.summands))
-    if header.kind is not Kind.PRODUCT:
+    if header.form is not PRODUCT:
         return parameters.slot_unit(header.summands), back
     gathered = gathering(parameters.slots, header.rows, header.outputs)
     unit = parameters.product_unit(header.summands, gathered)

@@ -1,14 +1,7 @@
-"""Keys of CKKS: a secret of 32 bytes, and rotation keys for whoever multiplies.
-
-SEAL draws a secret key from a random generator. Here that generator starts from the 32 secret bytes, so that
-each key holder expands the very same key by itself: SEAL's own form of it has 60 to 180 kB. All other
-randomness (encryption, rotation keys) comes fresh from the operating system.
-"""
+"""Keys of CKKS: a secret of 32 bytes, and rotation keys for whoever multiplies in slots."""
 
 from __future__ import annotations
 
-import hashlib
-import secrets
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,11 +9,11 @@ from typing import Any
 
 from tacit.core.errors import ConfigError, MessageError, ProtectionError
 from tacit.core.secret import Secret
-from tacit.crypto.ckks.blob import CHECKSUM_BYTES, KEY_ID_BYTES, checksum
-from tacit.crypto.ckks.parameters import ParameterSet, Ring, encryption_parameters, ring_of
-from tacit.crypto.ckks.residues import load, save
+from tacit.crypto.ckks.parameters import CKKSRing, ParameterSet, ring_of
+from tacit.crypto.seal.blob import CHECKSUM_BYTES, checksum
+from tacit.crypto.seal.keys import expand, new_secret
+from tacit.crypto.seal.residues import load, save
 
-SECRET_BYTES = 32
 _HEADER = struct.Struct("<4sI16s16s16sQ")  # magic, rotations, set, digest, key id, bytes of SEAL's stream
 _MAGIC = b"TCE1"
 
@@ -39,19 +32,6 @@ class Keys:
 
     def __repr__(self) -> str:
         return f"Keys({self.key_id.hex()}, evaluation of {len(self.evaluation):,} bytes)"
-
-
-@dataclass(frozen=True, eq=False)
-class Expanded:
-    """A secret key in the form that SEAL works with."""
-
-    key: Any
-    encryptor: Any
-    decryptor: Any
-    key_id: bytes
-
-    def __repr__(self) -> str:
-        return "Expanded(hidden)"
 
 
 def make_keys(parameters: ParameterSet, rotations: Iterable[int] = (), secret: Secret | None = None) -> Keys:
@@ -76,9 +56,8 @@ def make_keys(parameters: ParameterSet, rotations: Iterable[int] = (), secret: S
         raise ConfigError(
             f"rotations {steps[0]} to {steps[-1]}: steps are from 1 to {parameters.slots - 1:,}"
         )
-    if secret is None:
-        secret = Secret(secrets.token_bytes(SECRET_BYTES))
-    expanded = expand(parameters, secret)
+    secret = new_secret() if secret is None else secret
+    expanded = expand(ring, secret)
     stream = b""
     if steps:
         # From the plain context: the seeded one would draw these keys from the secret's own generator.
@@ -91,26 +70,7 @@ def make_keys(parameters: ParameterSet, rotations: Iterable[int] = (), secret: S
     return Keys(secret, content + checksum(content, _HEADER.size), expanded.key_id)
 
 
-def expand(parameters: ParameterSet, secret: Secret) -> Expanded:
-    """Expand a secret: 3 to 5 ms, and no secret stays behind in a cache of this module."""
-    import tenseal.sealapi as seal
-
-    raw, ring = secret.reveal(), ring_of(parameters)
-    if len(raw) != SECRET_BYTES:
-        raise ProtectionError(f"a CKKS secret has {SECRET_BYTES} bytes, this one has another length")
-    seed = hashlib.sha512(b"tacit-ckks-secret-key" + ring.digest + raw).digest()
-    seeded = encryption_parameters(parameters)
-    seeded.set_random_generator(seal.Blake2xbPRNGFactory(list(struct.unpack("<8Q", seed))))
-    key = seal.KeyGenerator(seal.SEALContext(seeded, False, seal.SEC_LEVEL_TYPE.TC128)).secret_key()
-    # Residues of the key go into its name: a SEAL that expands a secret otherwise makes a foreign key.
-    data = key.data()
-    sample = struct.pack("<64Q", *(data[index] for index in range(64)))
-    key_id = hashlib.sha256(b"tacit-ckks-key-id" + ring.digest + raw + sample).digest()[:KEY_ID_BYTES]
-    encryptor, decryptor = seal.Encryptor(ring.context, key), seal.Decryptor(ring.context, key)
-    return Expanded(key, encryptor, decryptor, key_id)
-
-
-def load_rotations(ring: Ring, evaluation: bytes, key_id: bytes) -> tuple[Any, frozenset[int]]:
+def load_rotations(ring: CKKSRing, evaluation: bytes, key_id: bytes) -> tuple[Any, frozenset[int]]:
     """Read rotation keys and the steps for which they are; every length is checked first.
 
     Raise MessageError if they are damaged, ProtectionError if they belong to other parameters or another key.

@@ -16,14 +16,14 @@ from functools import lru_cache
 from typing import Any
 
 from tacit.core.errors import ConfigError, nearest
+from tacit.crypto.seal.blob import LEAST, MOST
+from tacit.crypto.seal.ring import MOST_SUMMANDS, Ring, RingParameters, make_ring
 
 NOISE = 3.2  # standard deviation of SEAL's error distribution, per coefficient
 CLEARANCE = 16.0  # rounding units are at least so many standard deviations of the noise
 SAFE_PART = 0.99  # of the headroom: primes lie a little below their power of two, and noise is added
 ENCODED_BITS = 60  # amplified values stay below this, where SEAL's encoder works on single words
 FLOAT_BITS = 48  # of a total that survive SEAL's Fourier transforms in float64
-MOST_SUMMANDS = 1 << 24
-LEAST, MOST = 1e-100, 1e100  # public constants lie between: far from what float64 cannot hold
 
 
 @dataclass(frozen=True)
@@ -182,20 +182,11 @@ def parameter_set(name: str) -> ParameterSet:
 
 
 @dataclass(frozen=True, eq=False)
-class Ring:
-    """A SEAL context and what is asked of it again and again; use :func:`ring_of`."""
+class CKKSRing(Ring):
+    """A ring with the parameters that it was made for, and SEAL's encoder; use :func:`ring_of`."""
 
     parameters: ParameterSet
-    context: Any
     encoder: Any
-    evaluator: Any
-    primes: tuple[int, ...]
-    digest: bytes
-
-    def parms_id(self, primes: int) -> tuple[int, ...]:
-        """Return SEAL's name for the level at which ciphertexts have so many primes."""
-        full = primes == len(self.primes)
-        return tuple(self.context.first_parms_id() if full else self.context.last_parms_id())
 
     def scale(self, primes: int) -> float:
         """Return the scale at that level: rescaling divides the product of two scales by the lost prime."""
@@ -205,44 +196,23 @@ class Ring:
 
 # One context costs milliseconds and megabytes: all clients of a process share it.
 @lru_cache(maxsize=16)
-def ring_of(parameters: ParameterSet) -> Ring:
+def ring_of(parameters: ParameterSet) -> CKKSRing:
     """Return the context of a parameter set, made once per process.
 
     Refuses what SEAL refuses: among others, parameters that give less than 128 bits of security.
     """
     import tenseal.sealapi as seal
 
-    try:
-        context = seal.SEALContext(encryption_parameters(parameters), True, seal.SEC_LEVEL_TYPE.TC128)
-        refusal = "" if context.parameters_set() else context.parameters_error_message()
-    except (ValueError, RuntimeError) as error:
-        refusal = str(error)
-    if not refusal and parameters.multiplies and len(parameters.data_bits) != 2:
-        refusal = "a product takes exactly two primes and the special one"
-    if not refusal and not 0 < len(parameters.name.encode()) <= 16:
-        refusal = "a name has 1 to 16 characters"
-    if refusal:
+    if parameters.multiplies and len(parameters.data_bits) != 2:
         raise ConfigError(
-            f"parameter set '{parameters.name}' (degree {parameters.degree:,}, "
-            f"{sum(parameters.prime_bits)} bits of primes) is refused: {refusal}; "
-            f"take one of {', '.join(PARAMETERS)}"
+            f"parameter set '{parameters.name}' is refused: it has {len(parameters.data_bits)} primes beside "
+            "the special one, and a product takes exactly two"
         )
-    modulus = context.first_context_data().parms().coeff_modulus()
-    primes = tuple(int(prime.value()) for prime in modulus)
-    pinned = ("tacit-ckks-1", parameters, primes, tuple(context.key_parms_id()))
-    digest = hashlib.sha256(repr(pinned).encode()).digest()[:16]
-    encoder, evaluator = seal.CKKSEncoder(context), seal.Evaluator(context)
-    return Ring(parameters, context, encoder, evaluator, primes, digest)
-
-
-def encryption_parameters(parameters: ParameterSet) -> Any:
-    """Make SEAL's own parameter object."""
-    import tenseal.sealapi as seal
-
-    made = seal.EncryptionParameters(seal.SCHEME_TYPE.CKKS)
-    made.set_poly_modulus_degree(parameters.degree)
-    made.set_coeff_modulus(seal.CoeffModulus.Create(parameters.degree, list(parameters.prime_bits)))
-    return made
+    made = make_ring(RingParameters("CKKS", parameters.name, parameters.degree, parameters.prime_bits))
+    # The scale is part of what blobs are bound to.
+    digest = hashlib.sha256(made.digest + repr(parameters).encode()).digest()[:16]
+    known = (made.ring_parameters, made.context, made.evaluator, made.primes, digest)
+    return CKKSRing(*known, parameters, seal.CKKSEncoder(made.context))
 
 
 def _power_above(value: float) -> float:

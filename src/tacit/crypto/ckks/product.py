@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.core.errors import ConfigError
-from tacit.crypto.ckks.blob import Kind, ciphertexts_of, read, write
+from tacit.crypto.ckks.forms import COLUMNS, PRODUCT
 from tacit.crypto.ckks.keys import load_rotations
 from tacit.crypto.ckks.packing import columns, padded, places
-from tacit.crypto.ckks.parameters import LEAST, MOST, ParameterSet, ring_of
-from tacit.crypto.ckks.residues import from_seal
+from tacit.crypto.ckks.parameters import ParameterSet, ring_of
+from tacit.crypto.seal.blob import LEAST, MOST, ciphertexts_of, read, write
+from tacit.crypto.seal.residues import from_seal
 
 Floats = NDArray[np.float64]
 Diagonals = list[list[Any]]  # encoded, by giant and baby step; None where all elements are zero
@@ -79,7 +80,7 @@ class Product:
         one for every few outputs that stand together.
         """
         ring, parameters = self._ring, self._ring.parameters
-        header = read(ring, self._key_id, blob, Kind.COLUMNS)
+        header = read(ring, self._key_id, blob, COLUMNS)
         values = _checked(np.asarray(matrix, dtype=np.float64), header.rows, header.outputs)
         missing = set(rotations_for(parameters, header.rows)) - self._steps
         if missing:
@@ -96,8 +97,9 @@ class Product:
         for index, chunk in enumerate(chunks):
             result = self._multiply(chunk, diagonals[index % len(diagonals)], header.rows)
             found.append(from_seal(ring, len(ring.primes) - 1, result)[0])
-        made = replace(header, kind=Kind.PRODUCT, seeded=False, factor=factor)
-        return write(ring, made, [np.stack([residues[:, 0] for residues in found])])
+        made = replace(header, form=PRODUCT, seeded=False, factor=factor)
+        # First all first polynomials, then all second ones.
+        return write(ring, made, [np.stack([residues[:, 0] for residues in found], axis=1)])
 
     def forget(self) -> None:
         """Free the memory of the encoded matrix: with set 'product' 131 kB for each padded feature."""

@@ -1,149 +1,139 @@
-"""How vectors are encrypted for a sum, and matrices for a product: by coefficients, or by slots."""
+"""How CKKS encrypts vectors for a sum, in slots, and matrices for a product, in coefficients or slots."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from math import floor, log2
+from typing import Any, ClassVar, Literal, Protocol
 
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tacit.core.layout import Layout
+from tacit.core.protection import FINE, Vector
 from tacit.core.secret import Secret
-from tacit.crypto import rlwe
+from tacit.crypto import ckks
+from tacit.crypto.ckks import columns, forms
+from tacit.crypto.ckks.parameters import ParameterSet, parameter_set, ring_of
 from tacit.crypto.fixedpoint import Integers
-from tacit.crypto.rlwe import columns
+from tacit.crypto.seal import blob as blobs
+from tacit.crypto.seal.adder import Adder
+from tacit.crypto.seal.blob import Header
+from tacit.crypto.seal.residues import Residues
+from tacit.protections.encrypted.slots import Slots
 
-if TYPE_CHECKING:
-    from tacit.protections.ckks.slots import Slots
-
-Kind = Literal["sum", "columns", "product"]
-MOST_PIECES = 32  # polynomials of a product by coefficients: 786 kB for each client
-
-
-@dataclass(frozen=True)
-class Coefficients:
-    """Values in coefficients: :mod:`tacit.crypto.rlwe`."""
-
-    def rounding_unit(self, bound: float, summands: int) -> float:
-        """Return the unit to which an opened total is rounded."""
-        return rlwe.rounding_unit(bound, summands)
-
-    def make_keys(self) -> tuple[Secret, bytes]:
-        """Draw a key: the secret, and its id."""
-        return rlwe.make_key()
-
-    def cipher(self, secret: Secret) -> rlwe.Cipher:
-        """Return what key holders encrypt and decrypt with."""
-        return rlwe.Cipher(secret)
-
-    def encrypt(
-        self, cipher: rlwe.Cipher, slots: Slots, integers: Integers, seed: Secret, summands: int
-    ) -> tuple[bytes, Integers]:
-        """Encrypt slots; return the noise, too."""
-        values = slots.to_values(integers)
-        return cipher.encrypt_noisily(values, seed, bound=1.0, summands=summands, total=slots.reach)
-
-    def decrypt(self, cipher: rlwe.Cipher, slots: Slots, blob: bytes) -> tuple[Integers, Integers]:
-        """Decrypt slots, in units, and the noise beside them."""
-        return cipher.decrypt_noisily(blob, slots.unit_bits)
-
-    def adder(self, key_id: bytes) -> rlwe.Adder:
-        """Return what adds ciphertexts without the key."""
-        return rlwe.Adder(key_id)
-
-    def header(self, key_id: bytes, blob: bytes, kind: Kind = "sum") -> rlwe.Header:
-        """Check what a blob says of itself: there are only sums. Who adds or opens it checks the rest."""
-        assert kind == "sum"
-        return rlwe.read(key_id, blob, whole=False)
-
-    def summands(self, blob: bytes) -> int:
-        """Return for how many summands a blob was made."""
-        return self.header(rlwe.key_of(blob), blob).summands
+Kind = Literal["columns", "product"]
+MOST_PIECES = 32  # polynomials of a product by coefficients: 819 kB for each client
 
 
 @dataclass(frozen=True)
 class Slotted:
-    """Values in slots, by SEAL: :mod:`tacit.crypto.ckks`."""
+    """Values in slots: :mod:`tacit.crypto.ckks`.
+
+    Slots hold whole numbers of the unit to which totals are rounded: a decrypted total is then exactly the
+    sum of what clients encrypted, as long as its noise is below half a unit, which is at least 8 of its
+    standard deviations.
+    """
 
     name: str
 
     @property
-    def parameters(self) -> Any:
+    def parameters(self) -> ParameterSet:
         """The set of that name."""
-        from tacit.crypto.ckks import parameter_set
-
         return parameter_set(self.name)
 
-    def rounding_unit(self, bound: float, summands: int) -> float:
-        """Return the unit to which an opened total is rounded."""
-        unit: float = self.parameters.rounding_unit(bound, summands)
-        return unit
+    def slots(self, layout: Layout, summands: int) -> Slots:
+        """Return how the values of a layout become slots; digits only for what one slot cannot hold."""
+        parameters, bounds = self.parameters, layout.bounds
+        digit_bits = min(24, floor(-log2(parameters.rounding_unit(1.0, summands))) - 4)
+        reach = layout.reach(summands) if np.isfinite(bounds).all() else float(summands)
+        unit = parameters.rounding_unit(reach / summands, summands)
+        cut = layout.fine & (unit > FINE)
+        if cut.any():  # digits add up like any other values
+            reach = float(summands)
+        unit = parameters.rounding_unit(reach / summands, summands)
+        return Slots(bounds, cut, reach, unit, digit_bits, summands)
 
     def make_keys(self) -> tuple[Secret, bytes]:
         """Draw a key: the secret, and its id."""
-        from tacit.crypto.ckks import make_keys
-
-        keys = make_keys(self.parameters)
+        keys = ckks.make_keys(self.parameters)
         return keys.secret, keys.key_id
 
-    def cipher(self, secret: Secret) -> Any:
+    def cipher(self, secret: Secret) -> ckks.Cipher:
         """Return what key holders encrypt and decrypt with."""
-        from tacit.crypto.ckks import Cipher
+        return ckks.Cipher(self.parameters, secret)
 
-        return Cipher(self.parameters, secret)
+    def encrypt(self, cipher: Any, slots: Slots, integers: Integers) -> bytes:
+        """Encrypt the integers of a vector."""
+        values = np.ldexp(integers.astype(np.float64), slots.unit_bits)
+        encrypted: bytes = cipher.encrypt(values, bound=1.0, summands=slots.summands, total=slots.reach)
+        return encrypted
 
-    def encrypt(
-        self, cipher: Any, slots: Slots, integers: Integers, seed: Secret, summands: int
-    ) -> tuple[bytes, None]:
-        """Encrypt slots; SEAL keeps the noise to itself, and draws its own randomness."""
-        blob = cipher.encrypt(slots.to_values(integers), bound=1.0, summands=summands, total=slots.reach)
-        return blob, None
+    def decrypt(self, cipher: Any, slots: Slots, blob: bytes) -> Integers:
+        """Decrypt a total; none has more than 2^52 units."""
+        whole: Integers = np.rint(np.ldexp(cipher.decrypt(blob), -slots.unit_bits)).astype(np.int64)
+        return whole
 
-    def decrypt(self, cipher: Any, slots: Slots, blob: bytes) -> tuple[Integers, None]:
-        """Decrypt slots, in units."""
-        return slots.to_integers(cipher.decrypt(blob)), None
+    def moduli(self, slots: Slots) -> tuple[int, ...]:
+        """Return the primes modulo which ciphertexts are added."""
+        return ring_of(self.parameters).primes
 
-    def adder(self, key_id: bytes) -> Any:
+    def residues(self, slots: Slots, header: Header, blob: bytes) -> Mapping[int, Residues]:
+        """Return all residues of a blob that was read, by prime: what a tag covers."""
+        return blobs.all_residues(ring_of(self.parameters), header, blob)
+
+    def adder(self, key_id: bytes, blob: bytes) -> Adder:
         """Return what adds ciphertexts without the key."""
-        from tacit.crypto.ckks import Adder
+        return ckks.Adder(self.parameters, key_id)
 
-        return Adder(self.parameters, key_id)
+    def header(self, key_id: bytes, blob: bytes, slots: Slots, whole: bool = True) -> Header:
+        """Check a blob, and return its header; ``whole``: its checksum, too, unless who adds it checks it."""
+        return blobs.read(ring_of(self.parameters), key_id, blob, forms.SUM, whole=whole)
 
-    def header(self, key_id: bytes, blob: bytes, kind: Kind = "sum") -> Any:
-        """Check a blob, and return its header."""
-        from tacit.crypto.ckks import blob as blobs
-        from tacit.crypto.ckks.parameters import ring_of
+    def bound(self, slots: Slots) -> float:
+        """Return the bound that blobs of such slots declare."""
+        return slots.reach / slots.summands
 
-        return blobs.read(ring_of(self.parameters), key_id, blob, blobs.Kind[kind.upper()])
 
-    def summands(self, blob: bytes) -> int:
-        """Return for how many summands a blob was made."""
-        from tacit.crypto.ckks.blob import key_of
+class ColumnCipher(Protocol):
+    """What key holders encrypt and decrypt matrices with."""
 
-        found: int = self.header(key_of(blob), blob).summands
-        return found
+    key_id: bytes
+
+    def encrypt_columns(
+        self, matrix: ArrayLike, *, bound: float, summands: int, total: float | None = None
+    ) -> bytes:
+        """Encrypt a matrix (features × outputs) that will be added up and multiplied from the left."""
+        ...
+
+    def decrypt_columns(self, encrypted: bytes) -> Vector:
+        """Decrypt a sum of columns, or its product with a matrix."""
+        ...
 
 
 @dataclass(frozen=True)
 class CoefficientColumns:
-    """Entries in coefficients: :mod:`tacit.crypto.rlwe.columns`."""
+    """Entries in coefficients: :mod:`tacit.crypto.ckks.columns`."""
 
     key: ClassVar[str] = "columns"  # under which name the coordinator keeps the id of the key
 
     def public(self, secret: Secret, features: Iterable[int]) -> Mapping[str, bytes]:
         """Return the key's id."""
-        return {self.key: columns.key_id_of(secret)}
+        return {self.key: columns.Cipher(secret).key_id}
 
-    def cipher(self, secret: Secret) -> columns.Cipher:
+    def cipher(self, secret: Secret) -> ColumnCipher:
         """Return what key holders encrypt and decrypt with."""
         return columns.Cipher(secret)
 
-    def adder(self, key_id: bytes) -> columns.Adder:
+    def adder(self, key_id: bytes) -> Adder:
         """Return what adds ciphertexts without the key."""
         return columns.Adder(key_id)
 
-    def header(self, key_id: bytes, blob: bytes, kind: Kind) -> columns.Header:
-        """Check what a blob says of itself. Who adds or opens it checks the rest."""
-        return columns.read(key_id, blob, kind, whole=False)
+    def header(self, key_id: bytes, blob: bytes, kind: Kind) -> Header:
+        """Check a blob, and return its header."""
+        return columns.read(key_id, blob, columns.PRODUCT if kind == "product" else columns.COLUMNS)
 
     def multiplier(self, public: Mapping[str, Any]) -> columns.Multiplier:
         """Return what multiplies ciphertexts without the key."""
@@ -151,42 +141,50 @@ class CoefficientColumns:
 
     def unit(self, blob: bytes, kind: Kind) -> float:
         """Return the rounding unit of what a blob opens to."""
-        return columns.read(columns.key_of(blob), blob, kind, whole=False).unit
+        return columns.unit(self.header(blobs.key_of(blob), blob, kind))
 
 
 @dataclass(frozen=True)
-class SlottedColumns(Slotted):
-    """Entries in slots, by SEAL, which rotates them: the coordinator needs rotation keys."""
+class SlottedColumns:
+    """Entries in slots, which SEAL rotates: the coordinator needs rotation keys."""
 
+    name: str
     key: ClassVar[str] = "slots"
+
+    @property
+    def parameters(self) -> ParameterSet:
+        """The set of that name."""
+        return parameter_set(self.name)
 
     def public(self, secret: Secret, features: Iterable[int]) -> Mapping[str, bytes]:
         """Return the key's id, and rotation keys for these numbers of features."""
-        from tacit.crypto.ckks import make_keys, rotations_for
-
-        steps = {step for size in features for step in rotations_for(self.parameters, size)}
-        made = make_keys(self.parameters, steps, secret)
+        steps = {step for size in features for step in ckks.rotations_for(self.parameters, size)}
+        made = ckks.make_keys(self.parameters, steps, secret)
         return {self.key: made.key_id, "evaluation": made.evaluation}
 
-    def multiplier(self, public: Mapping[str, Any]) -> Any:
+    def cipher(self, secret: Secret) -> ColumnCipher:
+        """Return what key holders encrypt and decrypt with."""
+        return ckks.Cipher(self.parameters, secret)
+
+    def adder(self, key_id: bytes) -> Adder:
+        """Return what adds ciphertexts without the key."""
+        return ckks.Adder(self.parameters, key_id)
+
+    def header(self, key_id: bytes, blob: bytes, kind: Kind) -> Header:
+        """Check a blob, and return its header."""
+        form = forms.PRODUCT if kind == "product" else forms.COLUMNS
+        return blobs.read(ring_of(self.parameters), key_id, blob, form)
+
+    def multiplier(self, public: Mapping[str, Any]) -> ckks.Product:
         """Return what multiplies ciphertexts without the key."""
         return _product(self.parameters, public["evaluation"], public[self.key])
 
     def unit(self, blob: bytes, kind: Kind) -> float:
         """Return the rounding unit of what a blob opens to."""
-        from tacit.crypto.ckks import column_unit
-        from tacit.crypto.ckks.blob import key_of
-
-        return column_unit(self.parameters, self.header(key_of(blob), blob, kind))
+        return ckks.column_unit(self.parameters, self.header(blobs.key_of(blob), blob, kind))
 
 
-Scheme = Coefficients | Slotted  # how vectors are encrypted for a sum
 Columns = CoefficientColumns | SlottedColumns  # how a matrix that the coordinator multiplies unopened
-
-
-def scheme(name: str) -> Scheme:
-    """Return the scheme of a parameter set's name."""
-    return Coefficients() if name == "coefficients" else Slotted(name)
 
 
 def columns_scheme(name: str, rows: int, outputs: int, matrices: int) -> Columns | None:
@@ -195,23 +193,17 @@ def columns_scheme(name: str, rows: int, outputs: int, matrices: int) -> Columns
     >>> columns_scheme("auto", 65, 10, 1), columns_scheme("auto", 500, 2, 1)
     (CoefficientColumns(), SlottedColumns(name='product'))
     """
-    if name in ("auto", "coefficients"):
+    if name == "auto":
         if (columns.pieces(rows, outputs, matrices) or MOST_PIECES + 1) <= MOST_PIECES:
             return CoefficientColumns()
-        if name == "coefficients":
-            return None
         name = "product"
-    from tacit.crypto.ckks import parameter_set
-
     chosen = parameter_set(name)
     return SlottedColumns(name) if chosen.multiplies and 0 < rows <= chosen.slots else None
 
 
 @lru_cache(maxsize=2)  # megabytes each, and 50 ms to read
-def _product(parameters: Any, evaluation: bytes, key_id: bytes) -> Any:
-    from tacit.crypto.ckks import Product
-
-    return Product(parameters, evaluation, key_id)
+def _product(parameters: ParameterSet, evaluation: bytes, key_id: bytes) -> ckks.Product:
+    return ckks.Product(parameters, evaluation, key_id)
 
 
 def kind_of(total: Mapping[str, Any]) -> Kind:

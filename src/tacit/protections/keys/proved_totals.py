@@ -1,36 +1,45 @@
 """Totals that prove themselves to the clients that open them, where clients share a key.
 
 Beside its protected vector a client sends a linear tag of it, in the clear (:mod:`tacit.crypto.linear_tag`
-has the mathematics). The coordinator adds the tags of the contributions that it adds, and a client that opens
-the total checks the tag against the sum's number, the contribution's name and layout, and the names of the
-contributors, at least as many as agreed. So the coordinator cannot have a total opened that it shifted,
-forged, relabelled, took from an earlier sum, or formed of fewer clients or of one client many times. A
-client on the coordinator's side has the key and can help it to all of that; a client that sends a wrong tag
-stops the run.
+has the mathematics): of the vector's integers or, where whether a ciphertext decrypts well tells of the key,
+of the ciphertext's residues, so that a total is checked before it is decrypted. The coordinator adds the tags
+of the contributions that it adds, and a client that opens the total checks the tag against the sum's number,
+the contribution's name and layout, and the names of the contributors, at least as many as agreed. So the
+coordinator cannot have a total opened that it shifted, forged, relabelled, took from an earlier sum, or
+formed of fewer clients or of one client many times. A client on the coordinator's side has the key and can
+help it to all of that; a client that sends a wrong tag stops the run.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from tacit.core.claims import HISTORY, Claim, Term, recent
 from tacit.core.errors import ConfigError, ProtectionError, ReplayError
 from tacit.core.layout import Layout
+from tacit.core.message import Message
 from tacit.core.party import Party
-from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import bound
-from tacit.crypto.field import PRIME, Integers
-from tacit.crypto.linear_tag import TAG_BYTES, VALUE_BITS, TagKey, Weights, add_pads, label_digests
+from tacit.crypto.field import PRIME, Integers, Ring
+from tacit.crypto.linear_tag import TAG_BYTES, VALUE_BITS, TagKey, add_pads, copies, label_digests
 from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.keys.shared_key import SharedKey
 
 TAG = "tag"  # the field that carries it
 TAG_NAMES = {TAG: "tag of the contribution, one number that looks random"}
-TAGGED = "tagged"  # what a party remembers of the last sum that it contributed to
-STANDING_TAGS = "standing/tagged"  # and of each change of a total that stands
+LAST = "tagged/sum"  # the last sum that a party contributed to
+TAGGED = "tagged/sent"  # what it sent for it
+STANDING_TAGS = "standing/tagged/"  # and for each change of a total that stands, by label
+FINGERPRINT = "fingerprint"  # of the vector that it was made of
+
+TAGS_KEPT = 32  # weights that are kept in memory: several for each ciphertext
+
+Vectors = Mapping[int, Integers] | Mapping[int, Ring]  # what is tagged, by the modulus in which it is summed
 
 PROVED = (
     "that it is the sum of what the named clients, min_clients at the least, each sent for that very sum; "
@@ -44,52 +53,64 @@ class ProvedTotals:
     def __init__(self, party: Party, key: SharedKey) -> None:
         self._party, self._key = party, key
 
-    def seed(self, ticket: Mapping[str, Any], layout: Layout, integers: Integers) -> Secret:
-        """Return randomness for encrypting this client's vector: a term that is sent again is the same."""
+    def tag(self, ticket: Mapping[str, Any], layout: Layout, integers: Integers) -> Blob:
+        """Return the tag of this client's vector, and refuse to tag another one for the same term."""
+        tag = _write([self.tag_once(ticket["term"], layout, ticket["summands"], integers)])
+        self._once(ticket["term"], tag.data, dict)
+        return tag
+
+    def tag_ciphertext(
+        self,
+        ticket: Mapping[str, Any],
+        layout: Layout,
+        integers: Integers,
+        encrypt: Callable[[], tuple[bytes, Vectors]],
+    ) -> Message:
+        """Encrypt this client's vector and tag the ciphertext, which ``encrypt`` returns with its residues.
+
+        Whoever is asked again for the same term sends the very same ciphertext: two of them under one pad
+        would let the coordinator add their difference to a total. Another vector is refused.
+        """
         term: Term = ticket["term"]
         place = self._place(term, layout, ticket["summands"])
-        return self._key.cached("tags", TagKey).seed(place, term.label, integers)
+        fingerprint = self._key.cached("tags", TagKey).fingerprint(place, integers)
 
-    def tag(
-        self, ticket: Mapping[str, Any], layout: Layout, integers: Integers, noise: Integers | None = None
-    ) -> Blob:
-        """Return the tag of this client's vector, and refuse to tag another one for the same term.
+        def fields() -> dict[str, Blob]:
+            blob, residues = encrypt()
+            tags = self._tags(term, place, residues)
+            return {"cipher": Blob("cipher", blob), TAG: _write(tags)}
 
-        With the ``noise`` of its ciphertext, a total proves to be the sum of the very ciphertexts: whether
-        one that was shifted a little still opens would tell of the key.
-        """
-        tag = self.tag_once(ticket["term"], layout, ticket["summands"], integers, noise)
-        self._remember(ticket["term"], tag)
-        return Blob("public", tag.to_bytes(TAG_BYTES, "little"))
+        return Message(self._once(term, fingerprint, fields))
 
     def tag_once(
-        self,
-        term: Term,
-        layout: Layout,
-        summands: int,
-        integers: Integers,
-        noise: Integers | None = None,
-        attempt: bytes = b"",
+        self, term: Term, layout: Layout, summands: int, integers: Integers, attempt: bytes = b""
     ) -> int:
         """Return the tag of a vector for an attempt at its sum, which no other vector of this client has."""
-        key, place = self._key.cached("tags", TagKey), self._place(term, layout, summands, attempt)
-        pad = add_pads(key.pads(place, label_digests([term.label.encode()])))
-        return (self._product(key, place, integers, noise) + pad) % PRIME
+        [tag] = self._tags(term, self._place(term, layout, summands, attempt), {PRIME: integers})
+        return tag
+
+    def _tags(self, term: Term, place: bytes, vectors: Vectors) -> list[int]:
+        key, labels, tags = self._key.cached("tags", TagKey), label_digests([term.label.encode()]), []
+        for modulus, part in _places(place, vectors):
+            pad = add_pads(key.pads(part, labels), modulus=modulus)
+            tags.append((self._product(key, part, modulus, vectors[modulus]) + pad) % modulus)
+        return tags
 
     def check(
         self,
         total: Mapping[str, Any],
         layout: Layout,
         summands: int,
-        integers: Integers,
+        vectors: Vectors,
         age: int = 0,
-        noise: Integers | None = None,
         attempt: bytes = b"",
     ) -> None:
-        """Refuse an opened total whose tag is not that of the contributions it claims.
+        """Refuse a total whose tag is not that of the contributions it claims.
 
-        ``age`` is that of the key under which it was formed, 0 for the newest; ``attempt`` at the sum as
-        :meth:`tag_once` had it.
+        ``vectors`` are what was tagged, by the modulus in which it is summed: the integers of an opened total
+        modulo the field's prime, or the residues of a ciphertext that is still closed. ``age`` is that of the
+        key under which the total was formed, 0 for the newest; ``attempt`` at the sum as :meth:`tag_once` had
+        it.
         """
         claim = total.get("claim")
         if not isinstance(claim, Claim):
@@ -97,15 +118,19 @@ class ProvedTotals:
         key, cache = self._key.cached("tags", TagKey, age), self._party.cache
         place = self._place(claim, layout, summands, attempt)
 
-        def pads() -> int:
+        def pads() -> list[int]:
             labels, source = claim.labels, claim.source
             digests = recent(cache, "labels", source, lambda: label_digests([*map(str.encode, labels)]))
-            return add_pads(key.pads(place, digests), claim.counts)
+            return [
+                add_pads(key.pads(part, digests), claim.counts, modulus)
+                for modulus, part in _places(place, vectors)
+            ]
 
-        expected = recent(cache, "pads", (key.id, place, claim.source), pads)
-        product = self._product(key, place, integers, noise)
-        if (product + expected - read_tag(total)) % PRIME:
-            raise ProtectionError("a total is not the sum of what its named contributors sent")
+        expected = recent(cache, "pads", (key.id, place, tuple(vectors), claim.source), pads)
+        parts = zip(_places(place, vectors), expected, read_tag(total, vectors), strict=True)
+        for (modulus, part), pad, tag in parts:
+            if (self._product(key, part, modulus, vectors[modulus]) + pad - tag) % modulus:
+                raise ProtectionError("a total is not the sum of what its named contributors sent")
 
     def _place(self, what: Term | Claim, layout: Layout, summands: int, attempt: bytes = b"") -> bytes:
         """Return all that a tag is bound to, but for whose it is.
@@ -119,49 +144,61 @@ class ProvedTotals:
         agreed = hashlib.sha256(state["schema"]).digest(), history, attempt
         return bound(run, what.contribution, number, str(summands), repr(layout.fields), *agreed)
 
-    def _product(self, key: TagKey, place: bytes, integers: Integers, noise: Integers | None) -> int:
-        product = self._weights(key, place, integers).product(integers)
-        if noise is None:
-            return product
-        return product + key.factor(place) * self._weights(key, place, noise).product(noise)
+    def _product(self, key: TagKey, place: bytes, modulus: int, vector: Integers | Ring) -> int:
+        size, cache = vector.size, self._party.cache
+        weights = recent(
+            cache, "weights", (key.id, place, size), lambda: key.weights(place, size, modulus), TAGS_KEPT
+        )
+        return weights.product(vector)
 
-    def _weights(self, key: TagKey, place: bytes, integers: Integers) -> Weights:
-        size = integers.size
-        found = (key.id, place, size)
-        return recent(self._party.cache, "weights", found, lambda: key.weights(place, size))
-
-    def _remember(self, term: Term, tag: int) -> None:
-        """Refuse two vectors for one term: their tags would have the same pad."""
-        own = self._party
+    def _once(self, term: Term, fingerprint: bytes, make: Callable[[], dict[str, Blob]]) -> dict[str, Blob]:
+        """Return what is made for a term, once; refuse two vectors for one, whose tags would have one pad."""
+        own, place = self._party, TAGGED
         if term.number is None:
-            sent = own.state.get(STANDING_TAGS, {})
-            if sent.get(term.label, tag) != tag:
-                raise ReplayError(f"{own.id} contributed other values under this name: choose another name")
-            own.state[STANDING_TAGS] = {**sent, term.label: tag}
-            return
-        last, earlier = own.state.get(TAGGED, (0, 0))
-        if term.number < last or (term.number == last and earlier != tag):
-            raise ReplayError(
-                f"{own.id} contributed to sum {last}, and is asked for another contribution to sum "
-                f"{term.number}"
-            )
-        own.state[TAGGED] = (term.number, tag)
+            place = f"{STANDING_TAGS}{term.label}"
+            again, older = place in own.state, False
+            refusal = "contributed other values under this name: choose another name"
+        else:
+            last: int = own.state.get(LAST, 0)
+            again, older = 0 < term.number == last, term.number < last
+            refusal = f"contributed to sum {last}, and is asked for another contribution to sum {term.number}"
+        sent = dict(Message.decode(own.state[place])) if again else {}
+        if older or sent.pop(FINGERPRINT, fingerprint) != fingerprint:
+            raise ReplayError(f"{own.id} {refusal}")
+        if not again:
+            sent = make()
+            own.state[place] = Message({FINGERPRINT: fingerprint, **sent}).encode()
+            own.state.update({} if term.number is None else {LAST: term.number})
+        return sent
 
 
-def read_tag(fields: Mapping[str, Any]) -> int:
-    """Return the tag in a message or a total, or refuse it."""
-    blob = fields.get(TAG)
-    if not isinstance(blob, Blob) or (blob.kind, len(blob.data)) != ("public", TAG_BYTES):
+def _places(place: bytes, moduli: Iterable[int]) -> Iterator[tuple[int, bytes]]:
+    """Return the modulus of each number of a tag, and what its weights and pads are made for."""
+    for modulus in moduli:
+        for copy in range(copies(modulus)):
+            yield modulus, bound(place, str(modulus), str(copy))
+
+
+def read_tag(fields: Mapping[str, Any], moduli: Iterable[int] = (PRIME,)) -> list[int]:
+    """Return the numbers of the tag in a message or a total, or refuse it."""
+    blob, limits = fields.get(TAG), [modulus for modulus in moduli for _ in range(copies(modulus))]
+    if not isinstance(blob, Blob) or (blob.kind, len(blob.data)) != ("public", TAG_BYTES * len(limits)):
         raise ProtectionError("no tag of the contribution where one was agreed")
-    if (tag := int.from_bytes(blob.data, "little")) >= PRIME:
+    tags: list[int] = np.frombuffer(blob.data, "<u8").tolist()
+    if any(tag >= limit for tag, limit in zip(tags, limits, strict=True)):
         raise ProtectionError("a contribution's tag is no element of the field")
-    return tag
+    return tags
 
 
-def add_tags(*parts: Mapping[str, Any]) -> Blob:
+def add_tags(*parts: Mapping[str, Any], moduli: Sequence[int] = (PRIME,)) -> Blob:
     """Return the tag of a total, from the parts that it is the sum of."""
-    tag = sum(map(read_tag, parts)) % PRIME
-    return Blob("public", tag.to_bytes(TAG_BYTES, "little"))
+    limits = [modulus for modulus in moduli for _ in range(copies(modulus))]
+    found = zip(limits, *(read_tag(part, moduli) for part in parts), strict=True)
+    return _write(sum(tags) % limit for limit, *tags in found)
+
+
+def _write(tags: Iterable[int]) -> Blob:
+    return Blob("public", b"".join(tag.to_bytes(TAG_BYTES, "little") for tag in tags))
 
 
 def check_room(bits: int, guard_bits: int, summands: int) -> None:

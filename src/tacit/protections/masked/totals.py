@@ -70,7 +70,7 @@ class PaddedTotals:
         words = encoding.unpack(total["padded"].data, encoding.code.slots)
         place = self._place(claim, total)
         integers = encoding.read_integers(words - self._pads_of(claim, place, encoding), contributions)
-        self._proved.check(total, layout, summands, integers, 0, None, place)
+        self._proved.check(total, layout, summands, {PRIME: integers}, attempt=place)
         return encoding.code.decode(integers)
 
     def _pads_of(self, claim: Claim, place: bytes, encoding: Encoding) -> Words:

@@ -66,9 +66,9 @@ class Noised(Protection):
 
     Examples
     --------
-    >>> Noised(epsilon=2.0, clip=0.5, inner="ckks").incompatibility(Component())[:52]
-    'the coordinator adds the noise, but ckks opens total'
-    >>> Noised(epsilon=2.0, clip=0.5, inner="ckks", where="distributed").incompatibility(Component())
+    >>> Noised(epsilon=2.0, clip=0.5, inner="bfv").incompatibility(Component())[:51]
+    'the coordinator adds the noise, but bfv opens total'
+    >>> Noised(epsilon=2.0, clip=0.5, inner="bfv", where="distributed").incompatibility(Component())
     """
 
     name = "noised"

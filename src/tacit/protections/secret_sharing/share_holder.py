@@ -20,6 +20,7 @@ from tacit.core.protection import Vector
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import seal, unseal
+from tacit.crypto.field import PRIME
 from tacit.protections.keys.authenticated import manifest_digest_of, sealing_key
 from tacit.protections.keys.proved_totals import TAG, ProvedTotals
 from tacit.protections.keys.shared_key import SharedKeyClient
@@ -160,5 +161,5 @@ class ShareHolder(SharedKeyClient):
             for i, point in enumerate(points)
         ]
         integers = recover_total(self._settings.scheme, points, rows, threshold)
-        self._proved.check(total, layout, summands, integers)
+        self._proved.check(total, layout, summands, {PRIME: integers})
         return code.decode(integers)

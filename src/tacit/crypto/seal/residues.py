@@ -12,9 +12,11 @@ import math
 import os
 import struct
 import tempfile
+import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +24,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import MessageError, UnavailableError
-from tacit.crypto.ckks.parameters import Ring
+from tacit.crypto.seal.ring import Ring
 
 Residues = NDArray[np.uint64]
 
 SEED_BYTES = 64
 _SEAL_HEADER = struct.Struct("<HBBBBHQ")  # magic, header size, version (2), compression, reserved, size
 _CIPHERTEXT = struct.Struct("<4QBQQQdQ")  # parms_id, NTT form, polynomials, degree, primes, scale, correction
+_PLAINTEXT = struct.Struct("<4QQd")  # parms_id, coefficients, scale
 _MAGIC = 0xA15E
+_OTHER_FORM = "this version of SEAL writes ciphertexts in another form: install tenseal 0.3.18"
 _BLAKE2XB = 1
 
 
-def packed_width(bits: int, seeded: bool) -> int:
+def packed_width(bits: int, exact: bool) -> int:
     """Return the bits that a residue takes on the wire.
 
-    Seeded ciphertexts come from clients, where bytes count: exactly as many as the prime has, if a residue
-    and its offset in a byte fit into one word. Full ones are added by the thousand: whole bytes.
+    Where bytes count, exactly as many as the prime has, if a residue and its offset in a byte fit into one
+    word. Full ciphertexts that are added by the thousand take whole bytes.
 
-    >>> packed_width(36, seeded=True), packed_width(36, seeded=False), packed_width(60, seeded=False)
+    >>> packed_width(36, exact=True), packed_width(36, exact=False), packed_width(60, exact=False)
     (36, 40, 64)
     """
-    exact = bits if bits + 8 - math.gcd(bits, 8) <= 64 else 64
-    return exact if seeded else -(-bits // 8) * 8
+    if exact:
+        return bits if bits + 8 - math.gcd(bits, 8) <= 64 else 64
+    return -(-bits // 8) * 8
 
 
 def pack(residues: Residues, width: int) -> bytes:
@@ -89,45 +94,70 @@ def unpack(blob: bytes, offset: int, count: int, width: int, room: Residues | No
     return found
 
 
+class _Memory(threading.local):
+    """A file in memory for each thread and process: a new one at each use would cost as much as the rest."""
+
+    process: int = -1
+    descriptor: int = -1
+    path: str = ""
+
+    def open(self) -> tuple[int, str]:
+        if self.process != os.getpid():
+            self.process, self.descriptor = os.getpid(), os.memfd_create("tacit-seal")
+            self.path = f"/proc/self/fd/{self.descriptor}"
+        return self.descriptor, self.path
+
+
+# What is written over need not be cut off before: a stream says how long it is.
+_to_seal, _from_seal = _Memory(), _Memory()
+
+
 @contextmanager
-def scratch() -> Iterator[Path]:
-    """Yield the path of an empty file that only this process can read: in memory where the system can."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("tacit-ckks")
-        try:
-            yield Path(f"/proc/self/fd/{descriptor}")
-        finally:
-            os.close(descriptor)
-    else:
-        with tempfile.TemporaryDirectory(prefix="tacit-") as folder:  # mode 0700
-            yield Path(folder) / "seal"
+def private_file() -> Iterator[Path]:
+    """Yield the path of a file that only this user can read, for systems without files in memory."""
+    with tempfile.TemporaryDirectory(prefix="tacit-") as folder:  # mode 0700
+        yield Path(folder) / "seal"
 
 
 def save(item: Any) -> bytes:
     """Return the bytes that SEAL writes for one of its objects."""
-    with scratch() as path:
-        item.save(str(path))
-        return path.read_bytes()
+    if not hasattr(os, "memfd_create"):
+        with private_file() as file:
+            item.save(str(file))
+            return file.read_bytes()
+    descriptor, path = _from_seal.open()
+    item.save(path)
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
 
 
 def load(item: Any, ring: Ring, *pieces: bytes | memoryview) -> None:
     """Let one of SEAL's objects read and check a stream."""
     try:
-        with scratch() as path:
-            with path.open("wb", buffering=0) as file:
-                for piece in pieces:
-                    file.write(piece)
-            item.load(ring.context, str(path))
+        if not hasattr(os, "memfd_create"):
+            with private_file() as file:
+                file.write_bytes(b"".join(pieces))
+                item.load(ring.context, str(file))
+                return
+        descriptor, path = _to_seal.open()
+        if os.pwritev(descriptor, pieces, 0) != sum([memoryview(piece).nbytes for piece in pieces]):
+            raise UnavailableError("no room in memory for a file of SEAL's: free some, and run again")
+        item.load(ring.context, path)
     except (RuntimeError, ValueError, IndexError) as error:
         raise MessageError(f"SEAL refuses what was sent: {error}") from None
 
 
-def to_seal(ring: Ring, residues: Residues, seed: bytes = b"") -> Any:
-    """Make a ciphertext of residues (polynomials × primes × degree); a seed stands for the second one."""
+def to_seal(ring: Ring, residues: Residues, seed: bytes = b"", *, in_ntt_form: bool | None = None) -> Any:
+    """Make a ciphertext of residues (polynomials × primes × degree); a seed stands for the second one.
+
+    ``in_ntt_form``: whether these are residues of transformed polynomials, if not as usual in the ring.
+    """
     import tenseal.sealapi as seal
 
     data = np.ascontiguousarray(residues)
-    prefix = _prefix(ring, residues.shape[1], data.nbytes)
+    polynomials, primes, _ = residues.shape
+    form = ring.in_ntt_form if in_ntt_form is None else in_ntt_form
+    prefix = _prefix(ring, 2 if seed else polynomials, primes, form)
+    prefix += _array_header(data.nbytes)
     tail = _seal_header(1 + SEED_BYTES) + bytes([_BLAKE2XB]) + seed if seed else b""
     ciphertext = seal.Ciphertext()
     whole = _seal_header(len(prefix) + data.nbytes + len(tail))
@@ -135,25 +165,32 @@ def to_seal(ring: Ring, residues: Residues, seed: bytes = b"") -> Any:
     return ciphertext
 
 
-def from_seal(ring: Ring, primes: int, ciphertext: Any, *, seeded: bool = False) -> tuple[Residues, bytes]:
+def from_seal(
+    ring: Ring,
+    primes: int,
+    ciphertext: Any,
+    *,
+    seeded: bool = False,
+    polynomials: int = 2,
+    in_ntt_form: bool | None = None,
+) -> tuple[Residues, bytes]:
     """Take residues (polynomials × primes × degree) and seed out of a ciphertext of our own."""
-    polynomials = 1 if seeded else 2
-    shape = (polynomials, primes, ring.parameters.degree)
+    shape = (1 if seeded else polynomials, primes, ring.degree)
     length = 8 * math.prod(shape)
-    prefix = _prefix(ring, primes, length)
+    form = ring.in_ntt_form if in_ntt_form is None else in_ntt_form
+    prefix = _prefix(ring, polynomials, primes, form) + _array_header(length)
     tail = _SEAL_HEADER.size + 1 + SEED_BYTES if seeded else 0
     stream = save(ciphertext)
     content = _decompress(stream, len(prefix) + length + tail)
     # The seed's block is checked by its size and kind; everything else has exactly one form.
     marks = _seal_header(1 + SEED_BYTES) + bytes([_BLAKE2XB]) if seeded else b""
     if content[: len(prefix)] != prefix or content[len(prefix) + length :][: len(marks)] != marks:
-        raise UnavailableError(
-            "this version of SEAL writes ciphertexts in another form: install tenseal 0.3.18"
-        )
+        raise UnavailableError(_OTHER_FORM)
     residues = np.frombuffer(content, "<u8", length // 8, len(prefix)).reshape(shape)
     return residues, content[len(content) - SEED_BYTES :] if seeded else b""
 
 
+@lru_cache(maxsize=64)
 def _seal_header(size: int) -> bytes:
     import tenseal.sealapi as seal
 
@@ -162,11 +199,48 @@ def _seal_header(size: int) -> bytes:
     return _SEAL_HEADER.pack(_MAGIC, _SEAL_HEADER.size, *version, 0, 0, _SEAL_HEADER.size + size)
 
 
-def _prefix(ring: Ring, primes: int, length: int) -> bytes:
+@lru_cache(maxsize=64)
+def _prefix(ring: Ring, polynomials: int, primes: int, in_ntt_form: bool) -> bytes:
     """Return what stands before a ciphertext's residues: everything about it, all known beforehand."""
-    sizes = (2, ring.parameters.degree, primes)
-    members = _CIPHERTEXT.pack(*ring.parms_id(primes), 1, *sizes, ring.scale(primes), 1)
-    return members + _seal_header(8 + length) + struct.pack("<Q", length // 8)
+    sizes = (polynomials, ring.degree, primes)
+    return _CIPHERTEXT.pack(*ring.parms_id(primes), in_ntt_form, *sizes, ring.scale(primes), 1)
+
+
+@lru_cache(maxsize=64)
+def _array_header(length: int) -> bytes:
+    """Return what stands before so many bytes of words."""
+    return _seal_header(8 + length) + struct.pack("<Q", length // 8)
+
+
+def plain_to_seal(ring: Ring, coefficients: Residues) -> Any:
+    """Make a plaintext of BFV's: coefficients below the plain modulus."""
+    return _plain_to_seal(ring, coefficients, (0, 0, 0, 0), 1.0)
+
+
+def transformed_to_seal(ring: Ring, residues: Residues) -> Any:
+    """Make a plaintext of CKKS': residues (primes × degree) of a transformed polynomial."""
+    primes = len(residues)
+    return _plain_to_seal(ring, residues.reshape(-1), ring.parms_id(primes), ring.scale(primes))
+
+
+def _plain_to_seal(ring: Ring, words: Residues, level: tuple[int, ...], scale: float) -> Any:
+    import tenseal.sealapi as seal
+
+    data = np.ascontiguousarray(words)
+    prefix = _PLAINTEXT.pack(*level, data.size, scale) + _array_header(data.nbytes)
+    plain = seal.Plaintext()
+    load(plain, ring, _seal_header(len(prefix) + data.nbytes) + prefix, data.data)
+    return plain
+
+
+def plain_from_seal(plain: Any) -> Residues:
+    """Take the coefficients, or residues, out of a plaintext of our own."""
+    count = plain.coeff_count()
+    start = _PLAINTEXT.size + _SEAL_HEADER.size + 8
+    content = _decompress(save(plain), start + 8 * count)
+    if _PLAINTEXT.unpack_from(content)[4] != count or content[start - 8 : start] != struct.pack("<Q", count):
+        raise UnavailableError(_OTHER_FORM)
+    return np.frombuffer(content, "<u8", count, start)
 
 
 def _decompress(stream: bytes, size: int) -> bytes:
@@ -176,5 +250,6 @@ def _decompress(stream: bytes, size: int) -> bytes:
     if compression == 2:
         import pyarrow
 
-        return bytes(pyarrow.decompress(body, size, codec="zstd", asbytes=True))
+        content: bytes = pyarrow.decompress(body, size, codec="zstd", asbytes=True)
+        return content
     return zlib.decompress(body) if compression == 1 else bytes(body)

@@ -1,4 +1,4 @@
-"""Columns encrypted by coefficients: exact products, what is sent of them, and what is refused."""
+"""Columns of CKKS in coefficients: exact products, what is sent of them, and what is refused."""
 
 from __future__ import annotations
 
@@ -10,14 +10,22 @@ import pytest
 
 from tacit.core.errors import ConfigError, MessageError, ProtectionError
 from tacit.core.secret import Secret
-from tacit.crypto.ckks.blob import CHECKSUM_BYTES, checksum
-from tacit.crypto.rlwe import Cipher as SumCipher
-from tacit.crypto.rlwe import columns, limbs
-from tacit.crypto.rlwe.blob import DEGREE
-from tacit.crypto.rlwe.columns import Adder, Cipher, Multiplier, pieces, read, together
-from tacit.crypto.rlwe.columns_blob import HEADER
-from tacit.crypto.rlwe.ring import transform
+from tacit.crypto.ckks.coefficients import DEGREE, PARAMETERS
+from tacit.crypto.ckks.columns import (
+    COLUMNS,
+    PRODUCT,
+    Adder,
+    Cipher,
+    Multiplier,
+    pieces,
+    read,
+    together,
+    unit,
+)
+from tacit.crypto.ckks.parameters import ring_of
+from tacit.crypto.seal.blob import CHECKSUM_BYTES, checksum
 
+HEADER = 96
 KEY = Secret(os.urandom(32))
 
 
@@ -33,45 +41,7 @@ def total_of(cipher, matrices, **declared):
     return adder.total()
 
 
-def product_of(one, other):
-    """Product of two polynomials modulo X^DEGREE + 1, in Python's integers; the other is sparse."""
-    found = np.zeros(DEGREE, dtype=object)
-    one = np.array([int(value) for value in one], dtype=object)
-    for shift in np.flatnonzero(other):
-        rolled = np.roll(one, shift)
-        rolled[:shift] *= -1
-        found += rolled * int(other[shift])
-    return found
-
-
 class TestArithmetic:
-    @pytest.mark.parametrize("extreme", [False, True])
-    def test_products_are_exact_modulo_2_to_the_96(self, extreme):
-        rng = np.random.default_rng(1)
-        rows, outputs = 65, 10
-        words = rng.integers(1 << 32, size=(3, DEGREE), dtype=np.uint32)
-        matrix = rng.integers(-(1 << 44), 1 << 44, size=(1, rows, rows)).astype(np.float64)
-        if extreme:  # limbs and digits as far from zero as they get, all of one sign
-            limb = (1 << 23) - 1
-            value = sum(limb << (24 * place) for place in range(4))
-            words[:] = np.array([value >> (32 * place) & 0xFFFFFFFF for place in range(3)])[:, None]
-            matrix[:] = sum(2047 << (12 * place) for place in range(4))
-        digits = columns._digits(matrix, outputs)
-        polynomials = sum(digit.astype(np.int64) << (12 * place) for place, digit in enumerate(digits))
-        coefficients = [sum(int(word) << (32 * place) for place, word in enumerate(c)) for c in words.T]
-        found = limbs.rounded(transform(limbs.limbs_of(words)), transform(digits))
-        for piece in (0, len(found) - 1):
-            exact = product_of(coefficients, polynomials[piece])
-            upper = [((value + (1 << 47)) % (1 << 96)) >> 48 for value in exact]
-            assert found[piece].tolist() == upper
-
-    def test_words_and_limbs_are_two_forms_of_one_number(self):
-        words = np.random.default_rng(2).integers(1 << 32, size=(3, DEGREE), dtype=np.uint32)
-        assert (limbs.words_of(limbs.cut(words)) == words).all()
-        around = limbs.limbs_of(words)
-        assert np.abs(around).max() <= 1 << 23
-        assert (limbs.words_of(limbs.carried(around.astype(np.int64))) == words).all()
-
     @pytest.mark.parametrize(
         ("rows", "outputs", "matrices", "summands"),
         [
@@ -90,13 +60,13 @@ class TestArithmetic:
         given = [rng.uniform(-1, 1, (rows, outputs)) / summands for _ in range(min(summands, 20))]
         total = total_of(cipher, given, bound=1.0, summands=summands, total=1.0)
         blob = Multiplier(cipher.key_id).apply(stack if matrices > 1 else stack[0], total)
-        header = read(cipher.key_id, blob, "product")
+        header = read(cipher.key_id, blob, PRODUCT)
         each = np.repeat(stack, outputs // matrices, axis=0)
         exact = np.einsum("oij,jo->io", each, sum(given))
-        assert np.abs(cipher.decrypt_columns(blob) - exact).max() <= header.unit
-        assert header.unit <= 1e-10 * np.abs(stack).sum(axis=-1).max()
+        assert np.abs(cipher.decrypt_columns(blob) - exact).max() <= unit(header)
+        assert unit(header) <= 1e-9 * np.abs(stack).sum(axis=-1).max()
         opened = cipher.decrypt_columns(total)
-        assert np.abs(opened - sum(given)).max() <= read(cipher.key_id, total, "columns").unit < 1e-9
+        assert np.abs(opened - sum(given)).max() <= unit(read(cipher.key_id, total, COLUMNS)) < 1e-9
 
     def test_the_largest_totals_and_rows_do_not_overflow(self, cipher):
         ones = np.ones((16, 4))
@@ -112,13 +82,34 @@ class TestArithmetic:
         for part in parts:
             adder.add(part)
         assert np.allclose(cipher.decrypt_columns(adder.total()), 5 * one, atol=1e-9)
-        assert read(cipher.key_id, adder.total(), "columns").count == 5
+        assert read(cipher.key_id, adder.total(), COLUMNS).count == 5
+
+    def test_rows_of_zeros_give_zeros(self, cipher):
+        """SEAL refuses to hold a product with nothing, which would be no ciphertext."""
+        matrix = np.zeros((64, 64))
+        matrix[63, 0] = 3.0
+        total = total_of(cipher, [np.full((64, 64), 0.5)], bound=1.0, summands=1)
+        found = cipher.decrypt_columns(Multiplier(cipher.key_id).apply(matrix, total))
+        assert not found[:63].any()
+        assert np.allclose(found[63], 1.5, atol=1e-8)
+
+    def test_what_seal_multiplies_is_the_product_modulo_its_primes(self, cipher):
+        """The largest entries there are: nothing wraps, and the scale is that of the prime."""
+        rows = 32
+        signs = np.where(np.arange(rows) % 3, 1.0, -1.0)
+        total = total_of(cipher, [np.tile(signs[:, None], (1, 4))], bound=1.0, summands=1)
+        blob = Multiplier(cipher.key_id).apply(np.tile(signs, (rows, 1)), total)
+        assert np.allclose(cipher.decrypt_columns(blob), rows, atol=unit(read(cipher.key_id, blob, PRODUCT)))
+
+    def test_the_ring_is_checked_by_seal_at_128_bits(self):
+        assert sum(PARAMETERS.prime_bits) <= 109
+        assert [prime.bit_length() for prime in ring_of(PARAMETERS).primes] == [50, 43]
 
 
 class TestSecrecy:
     def test_the_same_matrix_never_looks_the_same(self, cipher):
         blobs = [cipher.encrypt_columns(np.zeros((3, 2)), bound=1.0, summands=2) for _ in range(2)]
-        bodies = [np.frombuffer(blob[56 : 56 + 12 * DEGREE], np.uint8) for blob in blobs]
+        bodies = [np.frombuffer(blob[HEADER : HEADER + 11 * DEGREE], np.uint8) for blob in blobs]
         assert (bodies[0] == bodies[1]).mean() < 0.01
         counts = np.bincount(bodies[0], minlength=256)
         assert np.abs(counts - counts.mean()).max() < 6 * np.sqrt(counts.mean())
@@ -126,26 +117,24 @@ class TestSecrecy:
     def test_another_key_reads_nonsense(self, cipher):
         blob = bytearray(cipher.encrypt_columns(np.full((8, 4), 0.5), bound=1.0, summands=2))
         stranger = Cipher(Secret(os.urandom(32)))
-        with pytest.raises(ProtectionError, match="encrypted under key"):
+        with pytest.raises(ProtectionError, match="blob under key"):
             stranger.decrypt_columns(bytes(blob))
-        blob[8:24] = stranger.key_id
+        blob[40:56] = stranger.key_id
         content = bytes(blob[:-CHECKSUM_BYTES])
         with pytest.raises(ProtectionError, match="beyond what 2 summands"):
-            stranger.decrypt_columns(content + checksum(content, HEADER.size))
+            stranger.decrypt_columns(content + checksum(content, HEADER))
 
     def test_only_entries_of_the_product_travel(self, cipher):
         """The other coefficients hold parts of the total, which nobody asked for."""
         total = total_of(cipher, [np.full((5, 2), 0.1)] * 2, bound=1.0, summands=2)
         blob = Multiplier(cipher.key_id).apply(np.eye(5), total)
-        body = len(blob) - HEADER.size - CHECKSUM_BYTES
-        assert body == 6 * (5 * 2 + DEGREE * pieces(5, 2, 1))
-
-    def test_one_secret_has_other_polynomials_for_sums_and_for_columns(self, cipher):
-        assert SumCipher(KEY).key_id != cipher.key_id
-        assert not np.allclose(SumCipher(KEY)._s, cipher._s)
+        body = len(blob) - HEADER - CHECKSUM_BYTES
+        assert 8 * body == 50 * (
+            5 * 2 + 6 + DEGREE * pieces(5, 2, 1)
+        )  # the entries' number is rounded up to 16
 
     def test_neither_key_nor_values_are_printed(self, cipher):
-        assert repr(cipher) == "Cipher(columns)"
+        assert repr(cipher) == "Cipher(coefficients)"
 
 
 class TestRefusals:
@@ -158,21 +147,22 @@ class TestRefusals:
                 Adder(cipher.key_id).add(bytes(damaged))
         for size in (0, 10, 60, len(blob) - 1):
             with pytest.raises(MessageError):
-                read(cipher.key_id, blob[:size], "columns")
+                read(cipher.key_id, blob[:size], COLUMNS)
 
     @pytest.mark.parametrize(
         ("place", "code", "value"),
         [
-            *[(4, "<B", 7), (5, "<B", 3), (6, "<H", 0), (24, "<I", 0), (24, "<I", 5000), (28, "<I", 0)],
-            *[(32, "<I", 0), (32, "<I", 5), (40, "<d", float("nan")), (48, "<d", 2.0)],
+            *[(4, "<B", 7), (5, "<B", 3), (6, "<B", 1), (56, "<I", 0), (56, "<I", 5000), (60, "<I", 0)],
+            *[(64, "<I", 2), (68, "<I", 0), (68, "<I", 5), (76, "<I", 2), (80, "<d", float("nan"))],
+            *[(88, "<d", 2.0)],
         ],
     )
     def test_headers_that_contradict_themselves(self, cipher, place, code, value):
         content = bytearray(cipher.encrypt_columns(np.ones((3, 2)), bound=1.0, summands=4)[:-CHECKSUM_BYTES])
         struct.pack_into(code, content, place, value)
-        forged = bytes(content) + checksum(bytes(content), HEADER.size)
+        forged = bytes(content) + checksum(bytes(content), HEADER)
         with pytest.raises((MessageError, ProtectionError)):
-            read(cipher.key_id, forged, "columns", "product")
+            read(cipher.key_id, forged, COLUMNS, PRODUCT)
 
     @pytest.mark.parametrize("value", [np.nan, np.inf, 1.5])
     def test_values_beyond_the_bound(self, cipher, value):
@@ -192,9 +182,9 @@ class TestRefusals:
         one = np.ones((2, 2)) / 4
         adder.add(cipher.encrypt_columns(one, bound=1.0, summands=1))
         before = adder.total()
-        with pytest.raises(ProtectionError, match="2 encrypted matrices, but 1"):
+        with pytest.raises(ProtectionError, match="2 encrypted vectors, but 1"):
             adder.add(cipher.encrypt_columns(one, bound=1.0, summands=1))
-        with pytest.raises(ProtectionError, match="differ in size, bound"):
+        with pytest.raises(ProtectionError, match="differ in kind, size, bound"):
             adder.add(cipher.encrypt_columns(one, bound=1.0, summands=2))
         assert adder.total() == before
 

@@ -1,0 +1,102 @@
+"""A ring of SEAL's: its context, its primes, and the digest by which blobs name it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tacit.core.errors import ConfigError
+
+MOST_SUMMANDS = 1 << 24
+
+
+@dataclass(frozen=True)
+class RingParameters:
+    """What makes a ring.
+
+    ``prime_bits`` are the sizes of its primes; if there are several, the last one is SEAL's special prime,
+    which ciphertexts do not use. ``plain_bits``: log₂ of BFV's plain modulus; 0 for CKKS. ``name``: up to 16
+    ASCII characters, which stand in every blob.
+    """
+
+    scheme: Literal["BFV", "CKKS"]
+    name: str
+    degree: int
+    prime_bits: tuple[int, ...]
+    plain_bits: int = 0
+
+    @property
+    def data_bits(self) -> tuple[int, ...]:
+        """Sizes of the primes that ciphertexts use."""
+        return self.prime_bits[:-1] if len(self.prime_bits) > 1 else self.prime_bits
+
+    def for_seal(self) -> Any:
+        """Return SEAL's own parameter object."""
+        import tenseal.sealapi as seal
+
+        made = seal.EncryptionParameters(getattr(seal.SCHEME_TYPE, self.scheme))
+        made.set_poly_modulus_degree(self.degree)
+        made.set_coeff_modulus(seal.CoeffModulus.Create(self.degree, list(self.prime_bits)))
+        if self.plain_bits:
+            made.set_plain_modulus(1 << self.plain_bits)
+        return made
+
+
+@dataclass(frozen=True, eq=False)
+class Ring:
+    """A SEAL context and what is asked of it again and again."""
+
+    ring_parameters: RingParameters
+    context: Any
+    evaluator: Any
+    primes: tuple[int, ...]
+    digest: bytes
+
+    @property
+    def degree(self) -> int:
+        """Coefficients of a polynomial."""
+        return self.ring_parameters.degree
+
+    @property
+    def in_ntt_form(self) -> bool:
+        """Whether ciphertexts hold transformed polynomials, as SEAL keeps them under CKKS."""
+        return self.ring_parameters.scheme == "CKKS"
+
+    def parms_id(self, primes: int) -> tuple[int, ...]:
+        """Return SEAL's name for the level at which ciphertexts have so many primes."""
+        full = primes == len(self.primes)
+        return tuple(self.context.first_parms_id() if full else self.context.last_parms_id())
+
+    def scale(self, primes: int) -> float:
+        """Return the scale that SEAL notes in ciphertexts of that level; BFV knows none."""
+        return 1.0
+
+
+def make_ring(parameters: RingParameters) -> Ring:
+    """Make a context, at SEAL's 128-bit security level.
+
+    Refuses what SEAL refuses: among others, parameters that give less than 128 bits of security.
+    """
+    import tenseal.sealapi as seal
+
+    try:
+        context = seal.SEALContext(parameters.for_seal(), True, seal.SEC_LEVEL_TYPE.TC128)
+        refusal = "" if context.parameters_set() else context.parameters_error_message()
+    except (ValueError, RuntimeError) as error:
+        refusal = str(error)
+    if not refusal and not 0 < len(parameters.name.encode()) <= 16:
+        refusal = "a name has 1 to 16 characters"
+    if not refusal:
+        modulus = context.first_context_data().parms().coeff_modulus()
+        primes = tuple(int(prime.value()) for prime in modulus)
+        if len(primes) != len(parameters.data_bits):
+            refusal = f"SEAL gives its ciphertexts {len(primes)} primes, not {len(parameters.data_bits)}"
+    if refusal:
+        raise ConfigError(
+            f"parameter set '{parameters.name}' (degree {parameters.degree:,}, "
+            f"{sum(parameters.prime_bits)} bits of primes) is refused: {refusal}"
+        )
+    pinned = ("tacit-seal-1", parameters, primes, tuple(context.key_parms_id()))
+    digest = hashlib.sha256(repr(pinned).encode()).digest()[:16]
+    return Ring(parameters, context, seal.Evaluator(context), primes, digest)
