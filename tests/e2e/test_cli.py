@@ -187,7 +187,7 @@ def test_categories_gaps_and_a_column_of_sites(tacit: Tacit, csv: Callable[..., 
     words = ("--partition", "by-column", "--column", "site", "--missing", "mean", "--json")
     found = tacit("run", "--data", path, *words, *QUICK).json
     assert found["clients"] == 6
-    assert found["features"] == 3 + 3 + 6
+    assert found["features"] == 3 + 3  # not the sites
     assert "clients" not in found["settings"]["partition"]
 
 

@@ -20,12 +20,13 @@ import pytest
 
 from tacit.core.errors import DataError
 from tacit.data import files
-from tacit.data.arrow import read_parquet, to_table
+from tacit.data.arrow import to_table
 from tacit.data.catalog import DataSet, catalog, content_digest
 from tacit.data.files import load
 from tacit.data.formats import ADULT, CREDIT, HEPMASS, HIGGS, READERS, SUSY
 from tacit.data.inspection import check
 from tacit.data.originals import fetch_original, prepare
+from tacit.data.sources import read_parquet
 from tacit.data.table import Table
 from tests.quick import representatives
 

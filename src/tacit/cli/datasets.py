@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 from tacit.cli.common import Json, Quiet, complete_data
+from tacit.cli.flags import ReadingCommand, reading_choices
 from tacit.cli.output import exit_with_error_code, say, say_json, stdout
 from tacit.core.errors import ConfigError
 
@@ -31,18 +32,18 @@ def data_list(context: typer.Context, as_json: Json = False) -> None:
     say(as_json, {"data": found}, listing(found, columns))
 
 
-@data_app.command("describe")
+@data_app.command("describe", cls=ReadingCommand)
 @exit_with_error_code
 def data_describe(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(help="Data set, or path of a file.", autocompletion=complete_data)],
-    target: Annotated[str | None, typer.Option(help="Target column of an own file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Describe a data set: rows, features, classes, provenance."""
     from tacit.cli.tables import pairs_table
     from tacit.data.inspection import describe
 
-    facts = describe(name, target=target)
+    facts = describe(name, **reading_choices(context))
     known = [(key, value) for key, value in facts.items() if value not in (None, {}, [], "")]
     say(as_json, facts, pairs_table(known))
 

@@ -32,7 +32,10 @@ def run_table(result: Mapping[str, Any]) -> RenderableType:
     seen = saw(result["exposure"]) if "exposure" in result else result["promises"]["sees"]["coordinator"]
     told = Text.assemble(("the coordinator saw  ", "cyan"), (seen, "yellow"))
     scores = _scores(result) if result.get("scores") else Text(NO_SCORES, style="dim")
-    return Group(Text(title, style="bold"), scores, Text(), _costs(result), told)
+    about = [f"rows to learn from: {plain_text(result['sites'])}"] if result.get("sites") else []
+    about += [note["text"] for note in result.get("notes", ()) if note["about"] == "data"]
+    head = [Text(title, style="bold"), *(Text(line, style="dim") for line in about)]
+    return Group(*head, scores, Text(), _costs(result), told)
 
 
 def budget_table(spent: Sequence[Mapping[str, Any]]) -> Table:

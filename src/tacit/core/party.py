@@ -72,6 +72,7 @@ class Party:
         "_pinned",
         "_preshared",
         "_secret",
+        "arrange",
         "asked",
         "cache",
         "id",
@@ -110,19 +111,20 @@ class Party:
         self.vault = Vault()
         self.cache = {} if cache is None else cache
         self.notes: list[Noted] = []
+        self.arrange: Callable[[Any], Any] = lambda rows: rows  # puts columns into the agreed order
         self.asked = b""  # digest of what all parties are asked in the present step, where there is a channel
 
     @property
     def data(self) -> Any:
         """The party's own training rows."""
-        return self._data()
+        return self.arrange(self._data())
 
     @property
     def holdout(self) -> Any:
         """The party's own rows kept aside for evaluation."""
         if self._holdout is None:
             raise ConfigError(f"{self.id} keeps no rows aside: ask for a federated hold-out first")
-        return self._holdout()
+        return self.arrange(self._holdout())
 
     @contextmanager
     def only_rows(self, start: int, stop: int) -> Iterator[None]:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from tacit.core.errors import DataError, SchemaError, nearest
+from tacit.core.errors import DataError, SchemaError, closest, nearest
 from tacit.core.message import Message
 from tacit.data.findings import check_words, label_conflict, used_words
 from tacit.data.schema import OTHER, Schema
@@ -79,6 +79,15 @@ def introduce(table: Table, declared: Mapping[str, Any]) -> Message:
     introduction = Message(signature=_signature(table), vocabulary=msgspec.json.encode(told))
     _read(introduction)  # what the coordinator would refuse is refused here, where it can be mended
     return introduction
+
+
+def check_columns(tables: Mapping[str, Table]) -> None:
+    """Refuse tables of which one has other columns or targets than most, and say in what it differs."""
+    agreement = Agreement({})
+    for name, table in tables.items():
+        agreement.add(name, {"signature": _signature(table), "vocabulary": b"{}"})
+    for difference in agreement.outvoted().values():
+        raise SchemaError(difference)
 
 
 def _signature(described: Table | Schema) -> bytes:
@@ -160,6 +169,7 @@ class Agreement:
     def __init__(self, declared: Mapping[str, Any]) -> None:
         self._declared = declared
         self._agreed: bytes | None = None
+        self._sorted: dict[bytes, bytes] = {}  # a signature, and the same with its columns by name
         self._groups: dict[bytes, list[str]] = {}
         self._vocabularies: dict[bytes, None] = {}
         self._classes: set[Any] = set()
@@ -167,13 +177,13 @@ class Agreement:
 
     def hold(self, schema: Schema) -> None:
         """Take only parties that have the columns and targets of this schema."""
-        self._agreed = _signature(schema)
+        self._agreed = _by_name(_signature(schema))
 
     def add(self, party: str, introduction: Mapping[str, Any]) -> None:
         """Take a party's introduction; one that cannot be read is refused."""
         signature, words = introduction.get("signature"), introduction.get("vocabulary")
         try:
-            known = signature in self._groups and words in self._vocabularies
+            known = signature in self._sorted and words in self._vocabularies
         except TypeError:
             known = False
         if not known:
@@ -182,10 +192,13 @@ class Agreement:
             except SchemaError as error:
                 raise SchemaError(f"{party}: {error}") from None
         assert isinstance(signature, bytes) and isinstance(words, bytes)
-        if self._agreed not in (None, signature):
-            found, agreed = msgspec.json.decode(signature), msgspec.json.decode(self._agreed or b"")
+        if signature not in self._sorted:
+            self._sorted[signature] = _by_name(signature)
+        by_name = self._sorted[signature]
+        if self._agreed not in (None, by_name):
+            found, agreed = msgspec.json.decode(by_name), msgspec.json.decode(self._agreed or b"")
             raise SchemaError(_difference([party], found, agreed))
-        self._groups.setdefault(signature, []).append(party)
+        self._groups.setdefault(by_name, []).append(party)
         self._vocabularies[words] = None
 
     def _unite(self, signature: _Signature, vocabulary: _Vocabulary) -> None:
@@ -220,7 +233,8 @@ class Agreement:
     def make_schema(self, *, without: Collection[str] = ()) -> Schema:
         """Unite the vocabularies under the one set of columns that all parties have, but for some."""
         common = self._common()
-        reference = msgspec.json.decode(common)
+        # Columns stand in the order of the first party that has them; the others follow it.
+        reference = msgspec.json.decode(next(own for own, key in self._sorted.items() if key == common))
         for signature, parties in self._groups.items():
             if signature != common and (odd := [party for party in parties if party not in without]):
                 raise SchemaError(_difference(odd, msgspec.json.decode(signature), reference))
@@ -250,20 +264,27 @@ def order_labels(labels: Iterable[Label]) -> list[Label]:
     return sorted(labels, key=lambda label: (isinstance(label, str), label))
 
 
+def _by_name(signature: bytes) -> bytes:
+    """Return a signature with its columns in the order of their names."""
+    words = msgspec.json.decode(signature)
+    return msgspec.json.encode({**words, "columns": sorted(words["columns"])})
+
+
 def _difference(parties: list[str], found: Any, reference: Any) -> str:
     """Say in one sentence who differs from the rest, in which column, and how."""
     who = parties[0] + (f" (and {len(parties) - 1} more)" if len(parties) > 1 else "")
-    ours, theirs = found["columns"], reference["columns"]
-    for index, (own, agreed) in enumerate(zip(ours, theirs, strict=False)):
-        if own[0] != agreed[0]:
-            return (
-                f"{who}: column {index} is '{own[0]}', the others have '{agreed[0]}' there: put it in order"
-            )
-        if own[1] != agreed[1]:
-            return f"{who}: column '{own[0]}' is a {own[1]}, the others have a {agreed[1]}: convert it"
-    if len(ours) != len(theirs):
-        odd = (ours if len(ours) > len(theirs) else theirs)[min(len(ours), len(theirs))][0]
-        return f"{who}: {len(ours)} columns, the others have {len(theirs)}; the first odd one is '{odd}'"
+    ours, theirs = dict(found["columns"]), dict(reference["columns"])
+    extra, lacking = ([name for name in a if name not in b] for a, b in ((ours, theirs), (theirs, ours)))
+    if lacking:
+        similar = closest(lacking[0], extra)
+        if similar is not None:
+            return f"{who}: the others call column '{similar}' '{lacking[0]}': rename it"
+        return f"{who}: there is no column '{lacking[0]}', which the others have: add it, or drop it there"
+    if extra:
+        return f"{who}: the others have no column '{extra[0]}': leave it out with drop"
+    for name, kind in ours.items():
+        if kind != theirs[name]:
+            return f"{who}: column '{name}' is a {kind}, the others have a {theirs[name]}: convert it"
     return (
         f"{who}: task {found['task']} with targets {found['targets']}, "
         f"the others have {reference['task']} with {reference['targets']}"

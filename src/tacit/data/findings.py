@@ -94,6 +94,7 @@ def used_words(table: Table, index: int) -> tuple[tuple[str, ...], int]:
 
 
 def _all(table: Table, missing: str) -> Iterator[tuple[str, tuple[Severity, str, str]]]:
+    yield from (("", ("info", "reading", note)) for note in table.notes)
     gaps, infinite = count_by_column(table.values, np.isnan), count_by_column(table.values, np.isinf)
     step = max(1, table.rows // max(LEAST_ROWS, MOST_CELLS // max(1, len(table.columns))))
     alike: dict[bytes, str] = {}

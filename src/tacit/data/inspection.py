@@ -14,21 +14,22 @@ from tacit.core.errors import DataError, SchemaError
 from tacit.core.manifest import MIN_COUNT
 from tacit.data import synthetic
 from tacit.data.agreement import Agreement, introduce
-from tacit.data.arrow import column_names
 from tacit.data.catalog import DataSet, catalog, content_digest
 from tacit.data.download import file_digest, pinned_digest
 from tacit.data.files import BUILT_IN, available, is_path, load, locate
 from tacit.data.findings import Finding, count_by_column, look, look_at_schema, used_words
+from tacit.data.reading import Reading
+from tacit.data.sources import read_source, stem_of
 from tacit.data.split import split
 from tacit.data.table import Table, Task, joined
 
 _SAMPLE = 100_000  # rows of a synthetic set that are generated to look at it
 
 
-def describe(
-    name_or_path: str | Path, *, target: str | None = None, task: Task | None = None
-) -> dict[str, Any]:
+def describe(name_or_path: str | Path, **choices: Any) -> dict[str, Any]:
     """Tell what is known of a data set; one that is not on this machine is described by the catalogue.
+
+    ``choices`` say how an own file is read, as for :func:`~tacit.data.files.load`.
 
     Returns
     -------
@@ -46,7 +47,7 @@ def describe(
     name = str(name_or_path)
     facts = dict.fromkeys(("licence", "citation", "source", "notes", "caution"), "")
     if is_path(name_or_path):
-        own = {"name": Path(name).stem, "kind": "file", "where": name, "title": ""}
+        own = {"name": stem_of(name), "kind": "file", "where": name, "title": ""}
     else:
         listed = [asdict(known) for known in available() if known.name == name]
         if not listed:
@@ -61,7 +62,7 @@ def describe(
         return found | _of_shape(synthetic.SHAPES[name])
     if found["kind"] in ("downloadable", "absent"):
         return found | _of_entry(catalog()[name])
-    return found | _of_table(load(name_or_path, target=target, task=task))
+    return found | _of_table(load(name_or_path, **choices))
 
 
 def _of_table(table: Table) -> dict[str, Any]:
@@ -148,7 +149,7 @@ def check(
     path = None if name in BUILT_IN or size else locate(name_or_path)
     try:
         if path is not None:
-            times = Counter(column_names(path))
+            times = Counter(read_source(path, Reading())[0].column_names)
             result["duplicates"] = sorted(word for word in times if times[word] > 1)
         table = load(name_or_path, target=target, task=task, rows=size)
     except DataError as error:

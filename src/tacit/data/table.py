@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.display import Shown
 from tacit.core.errors import DataError, nearest
 
 Label = str | int | float | bool
@@ -31,7 +32,7 @@ class Column:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Table:
+class Table(Shown):
     """Rows of features with their target.
 
     Parameters
@@ -47,6 +48,8 @@ class Table:
         Columns that are neither feature nor target, such as ``split`` or ``subject``.
     chosen : tuple of str
         Columns that somebody has said are categories: their words may look like numbers or identifiers.
+    notes : tuple of str
+        What whoever brought the rows should know of how they were read.
 
     Examples
     --------
@@ -64,6 +67,7 @@ class Table:
     target_names: tuple[str, ...] = ("target",)
     groups: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     chosen: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or self.values.shape[1] != len(self.columns):
@@ -99,14 +103,15 @@ class Table:
         many = tuple(f"target{i}" for i in range(outputs.shape[1]))
         return cls(name, columns, matrix, outputs, task, (), many if len(many) != 1 else ("target",))
 
-    def __repr__(self) -> str:
-        shape = f"{self.rows:,} rows, {len(self.columns):,} columns"
-        return f"Table('{self.name}': {shape}, {self.task} of {', '.join(self.target_names)})"
-
     @property
     def rows(self) -> int:
         """Number of rows."""
         return len(self.values)
+
+    def facts(self) -> dict[str, Any]:
+        """Return size and task; no value, and no label."""
+        kinds = {"columns": len(self.columns), "task": self.task, "classes": len(self.classes) or None}
+        return {"name": self.name, "rows": self.rows, **kinds}
 
     def take(self, rows: Any) -> Table:
         """Choose rows by index array, boolean mask or slice (a slice is a view)."""
@@ -116,6 +121,23 @@ class Table:
             target=self.target[rows],
             groups={key: value[rows] for key, value in self.groups.items()},
         )
+
+    def arranged(self, names: Sequence[str]) -> Table:
+        """Put the columns into the order of some names; with other names the table stays as it is."""
+        own = [column.name for column in self.columns]
+        if own == names or sorted(own) != sorted(names):
+            return self
+        order = [own.index(name) for name in names]
+        return replace(self, columns=tuple(self.columns[i] for i in order), values=self.values[:, order])
+
+    def set_apart(self, name: str | None) -> Table:
+        """Make a feature a group, by which rows may be divided; any other name changes nothing."""
+        chosen = [index for index, column in enumerate(self.columns) if column.name == name]
+        if not chosen or len(self.columns) == 1:
+            return self
+        columns = tuple(column for column in self.columns if column.name != name)
+        groups = {**self.groups, str(name): self.values[:, chosen[0]]}
+        return replace(self, columns=columns, values=np.delete(self.values, chosen, axis=1), groups=groups)
 
     def group(self, name: str) -> NDArray[Any]:
         """Return the values of a column that may divide rows: a group, a category or a numeric feature."""
@@ -155,5 +177,13 @@ def joined(tables: Sequence[Table]) -> Table:
     target = np.concatenate(
         [np.array([classes.index(c) for c in t.classes])[t.target] if classes else t.target for t in tables]
     )
-    pooled = np.concatenate(values)
-    return replace(first, columns=tuple(columns), values=pooled, target=target, classes=classes, groups={})
+    common = [name for name in first.groups if all(name in table.groups for table in tables)]
+    return replace(
+        first,
+        columns=tuple(columns),
+        values=np.concatenate(values),
+        target=target,
+        classes=classes,
+        groups={name: np.concatenate([table.groups[name] for table in tables]) for name in common},
+        notes=tuple(note for table in tables for note in table.notes),
+    )

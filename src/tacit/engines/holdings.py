@@ -15,6 +15,9 @@ from tacit.core.errors import ConfigError
 from tacit.core.message import Message
 from tacit.core.random import generator
 from tacit.data.findings import Finding, look, look_at_balance, used_words
+from tacit.data.partition import BY_FILE, BY_VALUE
+from tacit.data.partition import partition as divide_rows
+from tacit.data.split import split
 from tacit.data.table import Column, Label, Table, joined
 
 DESCRIBED = ("name", "columns", "task", "classes", "target_names", "chosen")  # of a table, beside its arrays
@@ -172,7 +175,30 @@ def read_holdings(raws: Sequence[bytes]) -> Holdings:
     return SeparateHoldings({holdings.names[0]: holdings.table for holdings in found})
 
 
-def holdings_of(table: Table, owner: NDArray[Any], holdout: float, seed: int) -> Holdings:
+def divide(
+    table: Table,
+    partition: str | None,
+    clients: int | None,
+    test: float | str | None,
+    holdout: float,
+    seed: int,
+    options: Mapping[str, Any],
+) -> tuple[Holdings, Table | None]:
+    """Divide the rows of an experiment: who holds which, and those that are kept for a central test.
+
+    The column by which rows are divided is not learnt from, and files give their clients their names.
+    """
+    partition = partition or ("by-file" if BY_FILE in table.groups else "iid")
+    clients = 10 if clients is None and partition not in BY_VALUE else clients
+    training, testing = split(table.set_apart(options.get("column")), test, seed)
+    owner = divide_rows(training, partition, clients, seed=generator(b"public", seed, "partition"), **options)
+    names = np.unique(training.group(BY_FILE)).tolist() if partition == "by-file" else None
+    return holdings_of(training, owner, holdout, seed, names), testing
+
+
+def holdings_of(
+    table: Table, owner: NDArray[Any], holdout: float, seed: int, names: Sequence[str] | None = None
+) -> Holdings:
     """Order rows by owner; each party's rows in random order, the last ones kept aside."""
     if not 0 <= holdout < 1:
         raise ConfigError(f"holdout is {holdout}: give the share that each client keeps aside, below 1")
@@ -185,5 +211,5 @@ def holdings_of(table: Table, owner: NDArray[Any], holdout: float, seed: int) ->
         kept = np.minimum(np.floor(sizes * holdout + 1e-9).astype(np.int64), sizes - 1)
     order = order[np.argsort(owner[order], kind="stable")]
     width = len(str(clients))
-    names = [f"client-{index + 1:0{width}}" for index in range(clients)]
+    names = names or [f"client-{index + 1:0{width}}" for index in range(clients)]
     return Holdings(table.take(order), np.concatenate([[0], np.cumsum(sizes)]), names, kept)

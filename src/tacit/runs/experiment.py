@@ -20,9 +20,7 @@ def build_federation(settings: Settings) -> Federation:
     anything runs; across institutions each client refuses for itself.
     """
     data, run = settings.data, settings.run
-    table = load(
-        data.name, target=data.target, task=data.task, repeat=data.repeat, rows=data.rows, seed=run.seed
-    )
+    table = load(data.name, repeat=data.repeat, rows=data.rows, seed=run.seed, **data.choices())
     check_rows(table, table.name, settings.build_preparation().missing)
     check_words(table)
     kinds = set(table.groups["split"].astype(str)) if "split" in table.groups else set()

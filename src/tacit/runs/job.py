@@ -27,10 +27,11 @@ from tacit.runs.experiment import build_federation
 from tacit.runs.folder import EventFile, RunFolder
 from tacit.runs.repeat import command
 from tacit.runs.report import render
-from tacit.runs.settings import Settings
+from tacit.runs.settings import OWN_FILE, Settings, usual_partition
 from tacit.runs.transcript import TranscriptFolder
 from tacit.training import Training
 
+OTHER_DIVISION = "give a file for each site, or --partition by-column --column NAME"
 LOCAL_MODELS = 100  # clients trained alone for the comparison, evenly chosen if there are more
 
 
@@ -129,6 +130,10 @@ def _execute(
 def _warnings(settings: Settings, federation: Federation) -> Iterator[Noted]:
     """Yield warnings of what is better known before it happens."""
     method, protection = settings.build_method(), settings.build_protection()
+    for text in federation.holdings.table.notes if federation.experiment else ():
+        yield Noted("data", text)
+    if settings.partition == OWN_FILE == usual_partition({"data": {"name": settings.data.name}}):
+        yield Noted("data", f"rows go to {federation.clients} clients at random: {OTHER_DIVISION}")
     if settings.run.transcript:
         plain = "the clients' contributions in the clear"
         held = plain if protection.shows_contributions else "all that travelled"
@@ -163,7 +168,7 @@ def _header(settings: Settings, run: str, folder: RunFolder) -> dict[str, Any]:
         "version": tacit.__version__,
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "method": settings.method["name"],
-        "data": settings.data.name,
+        "data": settings.data.title,
         "partition": settings.partition["name"],
         "protect": settings.protect["name"],
         "seed": settings.run.seed,
@@ -202,6 +207,7 @@ def _measured(
         "engine": federation.engine_facts,
         "scores": scores,
         "ledger": ledger,
+        "sites": _sites(settings, federation),
         "skew": _skew(federation, training),
         "promises": {"name": settings.protect["name"], **settings.build_protection().promises.as_dict()},
     }
@@ -238,6 +244,13 @@ def _baselines(
             for name in names
         }
     return found
+
+
+def _sites(settings: Settings, federation: Federation) -> dict[str, int] | None:
+    """Return the rows of each client, where a file is a client and has given it its name."""
+    sizes = np.diff(federation.holdings.offsets).tolist()
+    named = federation.experiment and settings.partition["name"] == "by-file"
+    return dict(zip(federation.holdings.names, sizes, strict=True)) if named else None
 
 
 def _skew(federation: Federation, training: Training) -> dict[str, Any] | None:

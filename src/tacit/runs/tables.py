@@ -5,22 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tacit.data.table import Task
+from tacit.data.database import check_address
+from tacit.data.reading import Reading
 
 
 @dataclass(frozen=True)
-class DataSettings:
+class DataSettings(Reading):
     """Which rows.
 
     Parameters
     ----------
-    name : str
-        A data set of ``tacit data``, or the path of a CSV, TSV or parquet file; on Flower also ``sites``:
-        each site brings its own rows.
-    target : str, optional
-        Column to predict in an own file, by default ``target``; several as ``a,b`` for regression.
-    task : str, optional
-        ``classification`` or ``regression``, where it cannot be guessed.
+    name : str or list
+        A data set of ``tacit data``, the path of a CSV, TSV, Excel or parquet file, or a database; several
+        files, or a folder of them: each is a client. On Flower also ``sites``: each site brings its own rows.
     repeat : int
         Use all rows this many times.
     rows : int, optional
@@ -34,14 +31,22 @@ class DataSettings:
         The classes, declared beforehand: a list, or separated by commas; else clients tell which they hold.
     """
 
-    name: str = "digits"
-    target: str | None = None
-    task: Task | None = None
+    name: str | tuple[str, ...] = "digits"
     repeat: int = 1
     rows: int | None = None
     test: float | str = 0.3
     holdout: float = 0.0
     classes: tuple[str | int | float | bool, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for source in (self.name,) if isinstance(self.name, str) else self.name:
+            check_address(source)
+        self.kinds()
+
+    @property
+    def title(self) -> str:
+        """What was named, in one line."""
+        return self.name if isinstance(self.name, str) else ", ".join(self.name)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,9 @@ def partition_section(result: Mapping[str, Any]) -> str:
         "even), and the smaller is the entropy (0 for a single class)."
     )
     told = sentence(words) if any(spreads) else ""
-    return section("How the data lie", picture, told, grid("three", *spreads))
+    sites = [[str(name), count(rows)] for name, rows in mapping(result.get("sites")).items()]
+    named = table(["client", "rows"], sites, words=1) if sites else ""
+    return section("How the data lie", picture, named, told, grid("three", *spreads))
 
 
 def _counts(rows: object) -> NDArray[np.float64] | None:
