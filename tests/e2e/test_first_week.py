@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tacit.core.errors import QuorumError, SchemaError, TacitError
@@ -284,3 +286,19 @@ def test_transcripts_are_private(tmp_path: Path) -> None:
         os.umask(before)
     assert transcript.path.stat().st_mode & 0o777 == 0o700
     assert transcript.file("north").stat().st_mode & 0o777 == 0o600
+
+
+def test_columns_that_cannot_be_read_do_not_hide_other_findings(tacit: Tacit, tmp_path: Path) -> None:
+    columns = {
+        **tidy(),
+        "pressure": replaced(PRESSURE, 12, -999),
+        "seen": [1.0] * ROWS,
+        "image": [[1, 2]] * ROWS,
+    }
+    pq.write_table(pa.table(columns), tmp_path / "ward.parquet")
+    said = tacit("data", "check", tmp_path / "ward.parquet", "--json")
+    kinds = [(found["severity"], found["kind"]) for found in said.json["findings"]]
+    assert said.code == 3 and {("error", "reading"), ("warning", "sentinel"), ("warning", "constant")} <= {
+        *kinds
+    }
+    assert "column 'image' holds list<" in said.json["problems"][0]

@@ -48,9 +48,10 @@ def data_describe(
     say(as_json, facts, pairs_table(known))
 
 
-@data_app.command("check")
+@data_app.command("check", cls=ReadingCommand)
 @exit_with_error_code
 def data_check(
+    context: typer.Context,
     names: Annotated[
         list[str] | None,
         typer.Argument(
@@ -58,7 +59,6 @@ def data_check(
             autocompletion=complete_data,
         ),
     ] = None,
-    target: Annotated[str | None, typer.Option(help="Target column of an own file.")] = None,
     missing: Annotated[
         str, typer.Option(help="How the run treats missing numbers: refuse or mean.")
     ] = "refuse",
@@ -75,11 +75,12 @@ def data_check(
     if missing not in ("refuse", "mean"):
         raise ConfigError(f"missing is '{missing}': give refuse or mean")
     here = names or [known.name for known in available() if known.kind in ("built-in", "file")]
+    choices = reading_choices(context)
     if names and len(names) > 1:
-        found = check_sites(*names, target=target, missing=missing)
+        found = check_sites(*names, missing=missing, **choices)
         results = found["sites"]
     else:
-        results = {each: check(each, target=target, missing=missing) for each in here}
+        results = {each: check(each, missing=missing, **choices) for each in here}
         found = results[names[0]] if names else {"checks": results}
     if as_json:
         say_json(found)

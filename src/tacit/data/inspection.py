@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
@@ -21,7 +22,7 @@ from tacit.data.findings import Finding, count_by_column, look, look_at_schema, 
 from tacit.data.reading import Reading
 from tacit.data.sources import read_source, stem_of
 from tacit.data.split import split
-from tacit.data.table import Table, Task, joined
+from tacit.data.table import Table, joined
 
 _SAMPLE = 100_000  # rows of a synthetic set that are generated to look at it
 
@@ -109,23 +110,18 @@ def _of_entry(entry: DataSet) -> dict[str, Any]:
 
 
 def check(
-    name_or_path: str | Path,
-    *,
-    target: str | None = None,
-    task: Task | None = None,
-    missing: str = "refuse",
-    alone: bool = True,
+    name_or_path: str | Path, *, missing: str = "refuse", alone: bool = True, **choices: Any
 ) -> dict[str, Any]:
     """Return all that is found wrong with a data set, before a run learns from it.
 
     Parameters
     ----------
-    target, task
-        As :func:`tacit.data.files.load` takes them.
     missing : {"refuse", "mean"}
         How the run will treat missing numbers.
     alone : bool
         Whether these are all rows of the federation: then there must be enough of them.
+    choices
+        ``target``, ``task`` and what else :func:`tacit.data.files.load` takes.
 
     Returns
     -------
@@ -149,11 +145,14 @@ def check(
     path = None if name in BUILT_IN or size else locate(name_or_path)
     try:
         if path is not None:
-            times = Counter(read_source(path, Reading())[0].column_names)
+            reading = Reading(**{key: value for key, value in choices.items() if hasattr(Reading, key)})
+            times = Counter(read_source(path, reading)[0].column_names)
             result["duplicates"] = sorted(word for word in times if times[word] > 1)
-        table = load(name_or_path, target=target, task=task, rows=size)
     except DataError as error:
         return _concluded(result, [Finding("error", "reading", "", str(error))])
+    table, unread = _load_what_can_be(name_or_path, {**choices, "rows": size})
+    if table is None:
+        return _concluded(result, unread)
     findings = [found for found in look(table, missing=missing) if alone or found.kind != "balance"]
     names = [column.name for column in table.columns]
     for kind, test in (("missing", np.isnan), ("infinite", np.isinf)):
@@ -163,12 +162,25 @@ def check(
     result |= {"rows": table.rows, "columns": _columns(table, result["missing"]), "leaves": _leaving(table)}
     if path is not None and not is_path(name_or_path) and name in catalog():
         findings += _compare(path, table, catalog()[name], result)
-    return _concluded(result, [*findings, *(_too_few(table) if alone else ())])
+    return _concluded(result, [*unread, *findings, *(_too_few(table) if alone else ())])
 
 
-def check_sites(
-    *sites: str | Path, target: str | None = None, task: Task | None = None, missing: str = "refuse"
-) -> dict[str, Any]:
+def _load_what_can_be(source: str | Path, choices: dict[str, Any]) -> tuple[Table | None, list[Finding]]:
+    """Load a table without the columns that cannot be read, and return why each of them cannot."""
+    unread: list[Finding] = []
+    while True:
+        try:
+            return load(source, **choices), unread
+        except DataError as error:
+            named = re.search(r"column '([^']+)'", error.public)
+            unread.append(Finding("error", "reading", "", str(error)))
+            dropped = list(choices.get("drop") or ())
+            if named is None or named[1] in dropped:
+                return None, unread
+            choices = {**choices, "drop": [*dropped, named[1]]}
+
+
+def check_sites(*sites: str | Path, missing: str = "refuse", **choices: Any) -> dict[str, Any]:
     """Return what is found wrong with the files of several sites, each alone and all together.
 
     Returns
@@ -176,12 +188,11 @@ def check_sites(
     dict
         ``ok``, ``sites`` (what :func:`check` returns, by name), ``findings``, ``problems`` and ``notes``.
     """
-    how: dict[str, Any] = {"target": target, "task": task}
-    checks = {str(site): check(site, **how, missing=missing, alone=False) for site in sites}
+    checks = {str(site): check(site, missing=missing, alone=False, **choices) for site in sites}
     findings, agreement, tables = list[Finding](), Agreement({}), list[Table]()
     for site, result in checks.items():
         if result["ok"]:
-            tables.append(load(site, **how))
+            tables.append(load(site, **choices))
             agreement.add(site, introduce(tables[-1], {}))
     if tables:
         odd = agreement.outvoted()
