@@ -22,6 +22,7 @@ from sklearn.utils.validation import (
 )
 
 from tacit.core.errors import TacitError
+from tacit.core.events import Events
 from tacit.data.arrow import to_table
 from tacit.data.frames import is_frame, to_arrow
 from tacit.data.preparation import Preparation
@@ -88,6 +89,7 @@ class _FedHEONNEstimator(BaseEstimator):  # type: ignore[misc]
             protect=self.protect,
             preparation=Preparation(scale=self.scale, missing=self.missing),
             min_count=self.min_count,
+            events=Events(),
         )
         self.model_ = training.model
         self.cost_ = training.ledger.summary()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from tacit.core.coordinator import Coordinator
 from tacit.core.engine import Engine
-from tacit.core.errors import TacitError
+from tacit.core.errors import FederationError
 from tacit.core.events import Events, RunEnded
 from tacit.core.link import Link
 from tacit.core.manifest import Components, Manifest, new_run
@@ -21,8 +23,9 @@ from tacit.core.snapshot import Snapshot
 from tacit.core.snapshot import resume as resume_run
 from tacit.core.transport import Transcript
 from tacit.data.preparation import Preparation
-from tacit.data.schema import Schema, vocabulary
-from tacit.engines.assembly import assemble
+from tacit.data.schema import Schema, complete, vocabulary
+from tacit.data.words import agree_on_words
+from tacit.engines.assembly import assemble, vocabulary_run
 from tacit.engines.embedded import EmbeddedEngine
 from tacit.engines.holdings import Holdings
 from tacit.engines.parties import Parties
@@ -39,7 +42,9 @@ from tacit.training import (
     conclude,
     federated_scores,
     form_agreements,
+    log_notes,
     score_round,
+    tell_findings,
 )
 
 
@@ -132,38 +137,38 @@ class Federation(Parties):
             attempt=resume.following if resume else 0,
             declared=self.declared | ({} if start is None else vocabulary(start.schema)),
         )
-        ledger = CostLedger()
         bar = notebook_bar() if events is None else None  # who listens to events draws them too
-        events = events or Events()
-        events.subscribe(ledger)
+        events = events or Events(log_notes)
+        events.subscribe(ledger := CostLedger())
         events.subscribe(record := Record())
         if bar is not None:
             events.subscribe(bar)
         if track and keep is None and self.test is not None:
             keep = partial(score_round, chosen, self.test, events)
-        with one_thread(), self._engine(manifest, components) as engine:
-            link = Link(
-                engine,
-                manifest,
-                components,
-                events,
-                secret=self._secret,
-                pinned=self._pinned,
-                preshared=self._preshared,
-                authenticated=self._authenticated,
-                transcript=transcript,
-            )
-            coordinator = Coordinator(link)
-            if announce is not None:
-                link.before_opening = lambda _: announce(link.opened_totals.to_message())
-            try:
+        with one_thread(), events.ending(manifest.run):
+            if manifest.min_count > 1 and start is None and not protection.promises.single:
+                told = events, transcript
+                words = vocabulary(resume.schema) if resume else self._words(manifest, components, *told)
+                manifest = replace(manifest, declared=complete(manifest.declared, words))
+            with self._engine(manifest, components) as engine:
+                link = Link(engine, manifest, components, events, transcript=transcript, **self._keys)
+                coordinator = Coordinator(link)
+                if announce is not None:
+                    link.before_opening = lambda _: announce(link.opened_totals.to_message())
                 coordinator.keep = keep
                 training = self._train(coordinator, ledger, record, start, resume)
-            except (TacitError, KeyboardInterrupt) as error:
-                events.emit(RunEnded(manifest.run, None, f"{type(error).__name__}: {error}"))
-                raise
             events.emit(RunEnded(manifest.run, training.outcome.digest))
             return training
+
+    def _words(self, manifest: Manifest, components: Components, *told: Any) -> dict[str, Any]:
+        """Return the labels and categories, from a run of its own that tells nobody who holds which."""
+        known = self.holdings.vocabulary() if self.experiment else None
+        if known is not None or {"classes", "categories"} <= manifest.declared.keys():
+            return known or {}
+        first, masked = vocabulary_run(manifest, components)
+        with self._engine(first, masked) as engine:
+            link = Link(engine, first, masked, told[0], transcript=told[1], **self._keys)
+            return agree_on_words(Coordinator(link))
 
     def _train(
         self,
@@ -175,6 +180,7 @@ class Federation(Parties):
     ) -> Training:
         (method, protection, preparation), evaluated = coordinator.components, self._has_holdouts
         coordinator.enrol()
+        tell_findings(coordinator, self.holdings.findings if self.experiment else {})
         method.check(coordinator.schema)
         counted = resume is None and cells_are_counted(coordinator)
         sums = (method.budget_parts if protection.adds_noise else method.sums) + evaluated + counted
@@ -207,5 +213,7 @@ class Federation(Parties):
         engine = EmbeddedEngine(self.holdings, assemble=here, **settings)
         try:
             yield engine
+        except FederationError as error:  # whoever wrote the module that failed sees where
+            raise error from error.__cause__ or getattr(engine, "cause", None)
         finally:
             engine.close()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from tacit.core.events import Evaluated, Event, Events, Noted, RunStarted
 from tacit.core.manifest import Manifest
 from tacit.core.shared import Shared
 from tacit.core.snapshot import Snapshot
+from tacit.data.findings import Finding, look_at_schema
 from tacit.data.recoding import describe
 from tacit.data.schema import Schema
 from tacit.data.table import Table
@@ -22,6 +24,7 @@ from tacit.ledger.history import History
 from tacit.methods.base import Method, Model
 from tacit.models.scores import classification_scores, regression_scores
 
+MOST_FINDINGS = 5  # that a run tells of, beside how many more there are
 MOST_NOTES = 200
 
 
@@ -107,6 +110,27 @@ class Training(Shown):
         if coordinator.schema != self.schema:
             raise DataError("these clients' schema differs from that of the training they join")
         return coordinator.shared | self.outcome.shared
+
+
+def log_notes(number: int, event: Event) -> None:
+    """Log what looks wrong with the rows, where nobody else is told of it."""
+    if isinstance(event, Noted) and event.about == "data":
+        logging.getLogger("tacit").warning(event.text)
+
+
+def tell_findings(coordinator: Coordinator, findings: Mapping[str, Sequence[Finding]]) -> None:
+    """Say briefly what looks wrong with the rows, and with the categories that the clients agreed on."""
+    everyone = {**findings, "all clients": look_at_schema(coordinator.schema)}
+    texts = [
+        f"{owner}: {found.sentence}"
+        for owner, several in everyone.items()
+        for found in several
+        if found.severity == "warning"
+    ]
+    if len(texts) > MOST_FINDINGS:
+        texts[MOST_FINDINGS:] = [f"{len(texts) - MOST_FINDINGS} more findings: see `tacit data check`"]
+    for text in texts:
+        coordinator.events.emit(Noted("data", text, "warning"))
 
 
 @dataclass

@@ -53,7 +53,9 @@ def recoding_of(table: Table, least: int = 5, clients: int = 1):
 
 
 def federation_of(table: Table, clients: int = 4) -> Federation:
-    return Federation.of({f"site-{i}": table.take(slice(i, None, clients)) for i in range(clients)})
+    tables = {f"site-{i}": table.take(slice(i, None, clients)) for i in range(clients)}
+    words = {column.name: list(column.categories) for column in table.columns if column.categories}
+    return Federation.of(tables, declared={"classes": list(table.classes), "categories": words})
 
 
 COMMON = np.arange(40) % 2  # categories a and b, twenty each

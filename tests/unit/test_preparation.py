@@ -113,7 +113,7 @@ def test_infinite_values_are_always_refused(missing):
 
 def test_a_client_without_rows_is_refused_by_name():
     table = Table.of(VALUES, TARGET)
-    with pytest.raises(QuorumError, match="site 1: DataError: it has no rows"):
+    with pytest.raises(QuorumError, match="site 1: DataError: site 1 has no rows"):
         federation_of(table, table.take(slice(0, 0))).train(FedHEONN(), protect="plain")
 
 

@@ -131,7 +131,10 @@ def _load_one(source: str | Path, said: Mapping[str, Any]) -> Table:
     choices = {key: value for key, value in said.items() if key not in ("target", "task", "groups")}
     data, notes = read_source(place, from_plain(Reading, choices, "load", "argument"))
     usual = catalog()[name].targets if name in catalog() else None
-    return to_table(data, stem_of(place), **{**said, "target": said["target"] or usual}, notes=notes)
+    table = to_table(data, stem_of(place), **{**said, "target": said["target"] or usual}, notes=notes)
+    if name in catalog():  # its columns are known to be what they are
+        return replace(table, chosen=tuple(column.name for column in table.columns))
+    return table
 
 
 def _check_known(name: str, said: Mapping[str, Any]) -> None:

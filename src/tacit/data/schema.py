@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +19,7 @@ from tacit.core.message import Message
 from tacit.data.frames import check_names, columns_by_name, is_frame, to_arrow, words_of
 from tacit.data.table import Column, Label, Table, Task
 
+OTHER = "(other)"  # category of all words that too few rows have to be agreed on
 ABSENT, UNSEEN = -1, -2  # codes of a category that is missing, and of one that nobody agreed on
 
 
@@ -32,7 +33,7 @@ class Schema:
 
     columns: tuple[Column, ...]
     task: Task
-    classes: tuple[Label, ...]
+    classes: tuple[Label, ...] = field(repr=False)
     target_names: tuple[str, ...]
 
     @cached_property
@@ -175,7 +176,7 @@ class Schema:
 def _places(values: Sequence[Any], column: Column, other: int) -> list[float]:
     """Return the places of words among a column's categories; of unknown ones that of "other", if any."""
     codes = {category: code for code, category in enumerate(column.categories)}
-    words = list(words_of(values))
+    words, other = list(words_of(values)), codes.get(OTHER, other)
     unknown = sorted({word for word in words if word is not None and word not in codes})
     if unknown and other == ABSENT:
         raise DataError(
@@ -198,7 +199,8 @@ def _translate(
     if own == agreed:
         return codes
     positions = {value: code for code, value in enumerate(agreed)}
-    translated = np.array([positions.get(value, UNSEEN) for value in own], dtype=np.int64)[codes]
+    unseen = positions.get(OTHER, UNSEEN)
+    translated = np.array([positions.get(value, unseen) for value in own], dtype=np.int64)[codes]
     if not lenient and (translated < 0).any():
         unknown = str(own[codes[int(np.argmax(translated < 0))]])
         raise DataError(
@@ -212,3 +214,9 @@ def vocabulary(schema: Schema) -> dict[str, Any]:
     """Return a schema's vocabulary in the form in which a manifest declares it."""
     categories = {c.name: list(c.categories) for c in schema.columns if c.kind == "category"}
     return {"classes": list(schema.classes), "categories": categories}
+
+
+def complete(declared: Mapping[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is declared, and of other columns the words that were found."""
+    categories = {**words.get("categories", {}), **declared.get("categories", {})}
+    return {**words, **declared, "categories": categories}

@@ -28,7 +28,7 @@ class Column:
     name: str
     kind: Literal["number", "category"] = "number"
     dtype: str = "float64"
-    categories: tuple[str, ...] = ()
+    categories: tuple[str, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,6 +46,8 @@ class Table(Shown):
         The labels that the codes stand for; empty for regression.
     groups : mapping of str to ndarray
         Columns that are neither feature nor target, such as ``split`` or ``subject``.
+    chosen : tuple of str
+        Columns that somebody has said are categories: their words may look like numbers or identifiers.
     notes : tuple of str
         What whoever brought the rows should know of how they were read.
 
@@ -64,6 +66,7 @@ class Table(Shown):
     classes: tuple[Label, ...] = ()
     target_names: tuple[str, ...] = ("target",)
     groups: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    chosen: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

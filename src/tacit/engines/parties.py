@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -46,10 +46,8 @@ class Parties(Shown):
         self._engine_settings = {"workers": workers, "timeout": timeout, **engine}
         self.engine_facts: dict[str, Any] = {"name": "embedded"}
         # What another engine changes: whose keys, who is pinned, who keeps rows aside.
-        self._secret = site_secret(seed, COORDINATOR)
-        self._pinned: Callable[[str], bytes] = partial(pinned_identity, seed)
-        self._preshared: frozenset[str] = frozenset()
-        self._authenticated = False  # in one process there is nobody to be kept out: plain sums go untagged
+        self._keys: dict[str, Any] = {"secret": site_secret(seed, COORDINATOR)}
+        self._keys["pinned"] = partial(pinned_identity, seed)
         self._has_holdouts = bool(holdings.holdout_sizes.any())
 
     @classmethod

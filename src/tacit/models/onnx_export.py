@@ -16,7 +16,7 @@ import numpy as np
 
 from tacit.core.errors import ConfigError, UnavailableError
 from tacit.data.recoding import Recoding
-from tacit.data.schema import ABSENT, Schema
+from tacit.data.schema import ABSENT, OTHER, Schema
 from tacit.data.table import Column
 from tacit.models.activations import HIGH, LOW
 from tacit.models.ensemble import Ensemble
@@ -121,6 +121,7 @@ def _prepared(graph: _Graph, model: Predictor) -> str:
 def _one_hot(graph: _Graph, column: Column, unseen: int, gap: int) -> str:
     """Nodes that encode a column's words; one that is missing or not in the list may count as "other"."""
     categories = len(column.categories)
+    unseen = column.categories.index(OTHER) if OTHER in column.categories else unseen
     words = graph.constant(np.array([column.categories], dtype=object).reshape(1, -1))
     encoded = graph.node("Cast", graph.node("Equal", column.name, words), to=DOUBLE)
     if unseen == ABSENT and gap == ABSENT:
