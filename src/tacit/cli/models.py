@@ -110,11 +110,6 @@ def _table_bytes(table: Any, ending: str) -> bytes:
     from pyarrow import csv, parquet
 
     sink = pa.BufferOutputStream()
-    if ending == ".csv":
-        kinds = [field.type for field in table.schema]
-        plain = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds]
-        csv.write_csv(table.cast(pa.schema(zip(table.column_names, plain, strict=True))), sink)
-    else:
-        parquet.write_table(table, sink)
+    (parquet.write_table if ending == ".parquet" else csv.write_csv)(table, sink)
     raw: bytes = sink.getvalue().to_pybytes()
     return raw

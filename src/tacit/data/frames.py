@@ -70,10 +70,6 @@ def columns_by_name(
     """Return the columns that a model was trained with, from an Arrow table with its columns in any order.
 
     Columns in ``beside`` may be there as well; any other is refused, as one that is missing is.
-
-    >>> import pyarrow as pa
-    >>> columns_by_name(pa.table({"sex": ["f", None]}), [Column("sex", "category", categories=("f", "m"))])
-    [['f', None]]
     """
     data = _dated(data, [column.name for column in columns], name)
     check_names(data.column_names, columns, beside, name)
