@@ -20,7 +20,6 @@ from tacit.core.message import Message
 from tacit.crypto.channel import checked_key, pair_key, unseal
 from tacit.crypto.field import to_field
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.crypto.linear_tag import TAG_DIGITS
 from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.ledger.cost import CostLedger
@@ -439,8 +438,7 @@ class TestTranscript:
             scene.coordinator.link.vault["exchange"],
             *(scene.site(name).vault["exchange"] for name in friends),
         ]
-        words = 4 + (TAG_DIGITS if scene.protection.opens == "clients" else 0)
-        size, found = 8 * words + OVERHEAD, []
+        size, found = 8 * (4 + 1) + OVERHEAD, []  # values and their tag
         for index, name in enumerate(members):
             for key in keys:
                 try:

@@ -14,7 +14,6 @@ from tacit.core.values import Blob
 from tacit.crypto.channel import checked_key, pair_key, unseal
 from tacit.crypto.field import to_field
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.crypto.linear_tag import TAG_DIGITS
 from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.ledger.cost import CostLedger
@@ -241,7 +240,7 @@ class TestTranscript:
             scene.protection.scheme, 1, 1, tuple(names), scene.protection.min_holders(len(names))
         )
         run, found, position = scene.coordinator.manifest.digest, [], 0
-        slots = len(scene.rows[victim]) + (TAG_DIGITS if scene.protection.opens == "clients" else 0)
+        slots = len(scene.rows[victim]) + 1  # the tag
         for index, name in enumerate(names):
             if name == victim:
                 continue
@@ -349,8 +348,9 @@ class TestTampering:
 
     def test_a_partial_sum_that_is_wrong_does_not_fit_the_others(self):
         share_round = ShareRound("shamir", 1, 1, tuple("abcd"), 3)
-        rows = [words_from_bytes(piece) for piece in share_round.cut("a", np.arange(5))]
-        assert recover_total("shamir", [1, 2, 3, 4], rows, 3).tolist() == [0, 1, 2, 3, 4]
+        rows = [words_from_bytes(piece) for piece in share_round.cut("a", np.arange(5), 7)]
+        total, tag = recover_total("shamir", [1, 2, 3, 4], rows, 3)
+        assert (total.tolist(), tag) == ([0, 1, 2, 3, 4], 7)
         rows[1] = rows[1] + np.uint64(1)
         with pytest.raises(ProtectionError, match="does not fit"):
             recover_total("shamir", [1, 2, 3, 4], rows, 3)

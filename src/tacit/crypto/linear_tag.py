@@ -38,11 +38,11 @@ from tacit.core.errors import DataError, ProtectionError
 from tacit.core.secret import Secret
 from tacit.crypto.channel import bound
 from tacit.crypto.field import PRIME, Integers, Ring
-from tacit.crypto.masking import expand
+from tacit.crypto.masking import expand, spare_number
 
 VALUE_BITS = 60  # of a tagged integer, its sign apart: what differs, differs modulo p
 FORGERY_BITS = 40  # a forgery passes with at most 2 to the minus this
-TAG_BITS, TAG_BYTES = 61, 8
+TAG_BYTES = 8
 LABEL_BYTES = 16
 
 Blocks = NDArray[np.uint32]  # pads: 128 bits each, as four words
@@ -50,9 +50,6 @@ Blocks = NDArray[np.uint32]  # pads: 128 bits each, as four words
 _WIDTH = 256  # values of a row, which share one u
 _DIGIT_BITS = 13  # of an element: 256 products of a digit with 32 bits are exact in float64
 _BLOCK = 64  # rows at a time: they stay in the L2 cache, and 64 products of a digit with 32 bits are exact
-_TAG_DIGIT_BITS = 31
-_LOW_DIGIT = (1 << _TAG_DIGIT_BITS) - 1
-TAG_DIGITS = 2
 _OFFSET = 1 << VALUE_BITS  # makes values positive, so that their halves are plain words
 
 
@@ -140,22 +137,6 @@ def _places_of(u_digits: int, v_digits: int) -> tuple[list[int], NDArray[np.intp
     return shifts.tolist(), places
 
 
-def tag_digits(tag: int) -> Integers:
-    """Return a tag as integers that add up where there is room for 2^24 of them, to be hidden as values are.
-
-    >>> tag_from_digits(tag_digits(PRIME - 1) + tag_digits(3))
-    2
-    """
-    return np.array([tag & _LOW_DIGIT, tag >> _TAG_DIGIT_BITS])
-
-
-def tag_from_digits(digits: Integers) -> int:
-    """Return the tag of a total from the sums of digits."""
-    low, high = digits.tolist()
-    tag: int = (low + (high << _TAG_DIGIT_BITS)) % PRIME
-    return tag
-
-
 class TagKey:
     """Makes the weights and pads of every place from a key that the adder must not have.
 
@@ -214,3 +195,12 @@ def add_pads(pads: Blocks, counts: NDArray[np.uint64] | None = None, modulus: in
         raise ProtectionError("a total in which contributions count billions of times")
     sums = (pads * often[:, None]).sum(axis=0, dtype=np.uint64)
     return sum(int(word) << (32 * place) for place, word in enumerate(sums)) % modulus
+
+
+def mask_tag(tag: int, masks: Iterable[tuple[Secret, int]]) -> int:
+    """Add masks to a tag, seeds with their signs, in the field: their sum leaves that of the tags alone.
+
+    In digits that are masked each by itself, the sums of digits would say with which carries tags were added,
+    and who has the key could tell which of some values of a single vector fit.
+    """
+    return (tag + sum(sign * spare_number(seed) for seed, sign in masks)) % PRIME

@@ -166,9 +166,10 @@ class FedHEONN(Settings):
     @contribution(_noisy_layout)
     def noisy_terms(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return the sums to which noise can be added: what each row brings is bounded."""
-        X, layer = Inputs.of(shared).matrix(party.data), self.layers(shared)[0]
-        groups, grams = group_rows(party.data, shared), self.count_noisy_grams(shared.schema)
-        return self.noisy_sums(shared.schema).terms(layer(X) if layer else X, groups, grams)
+        with np.errstate(all="ignore"):  # whoever sends the scale may have sent one that overflows
+            X, layer = Inputs.of(shared).matrix(party.data), self.layers(shared)[0]
+            groups, grams = group_rows(party.data, shared), self.count_noisy_grams(shared.schema)
+            return self.noisy_sums(shared.schema).terms(layer(X) if layer else X, groups, grams)
 
     @contribution(lambda self, schema: self.selection.trial_layout(schema))
     def trial(self, party: Party, shared: Shared) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from tacit.core.promises import Place, Promises
 from tacit.core.protection import Protection
 from tacit.core.secret import Secret
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.crypto.linear_tag import TAG_DIGITS
 from tacit.protections.keys.proved_totals import PROVED, check_room
 from tacit.protections.keys.shared_key import FIELD_KINDS, FIELD_NAMES, KEY_FIELDS, KeyTerms
 from tacit.protections.secret_sharing.share_round import Scheme
@@ -69,8 +68,8 @@ class SecretSharing(Protection):
         return code
 
     def words(self, layout: Layout, summands: int) -> int:
-        """Return how many words are shared: those of the values and, where clients open, of their tag."""
-        return self.code(layout, summands).slots + (TAG_DIGITS if self.proves(layout) else 0)
+        """Return how many words are shared: those of the values, and that of their tag."""
+        return self.code(layout, summands).slots + 1
 
     def proves(self, layout: Layout) -> bool:
         """Where clients open totals."""

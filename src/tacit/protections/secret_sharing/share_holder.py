@@ -21,7 +21,6 @@ from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import seal, unseal
 from tacit.crypto.field import PRIME
-from tacit.crypto.linear_tag import TAG_DIGITS, tag_digits, tag_from_digits
 from tacit.protections.keys.authenticated import manifest_digest_of, sealing_key
 from tacit.protections.keys.proved_totals import TAG, ProvedTotals, read_tag, write_tag
 from tacit.protections.keys.shared_key import SharedKeyClient
@@ -65,10 +64,10 @@ class ShareHolder(SharedKeyClient):
         party, share_round, run = self.party, self.read_round(ticket), manifest_digest_of(self.party)
         summands = read_integer(ticket, "summands", 1, MOST_SUMMANDS)
         integers = self._settings.code(layout, summands).encode(vector)
+        tag = 0  # of vectors whose totals the coordinator opens: they prove nothing
         if self._settings.proves(layout):
             [tag] = read_tag({TAG: self._proved.tag(ticket, layout, integers)})
-            integers = np.concatenate([integers, tag_digits(tag)])
-        pieces = share_round.cut(party.id, integers)
+        pieces = share_round.cut(party.id, integers, tag)
         sealed = []
         exchanges = self._exchanges(ticket, share_round.holders)
         for name, signed, piece in zip(share_round.holders, exchanges, pieces, strict=True):
@@ -86,7 +85,7 @@ class ShareHolder(SharedKeyClient):
         if party.id not in share_round.holders:
             raise ProtectionError(f"{party.id} was asked to hold shares, and is none of the holders")
         index, new = share_round.holders.index(party.id), names_from_bytes(message["dealers"])
-        slots = read_integer(message, "slots", 0, DEFAULT_LIMIT // 8)
+        slots = read_integer(message, "slots", 1, DEFAULT_LIMIT // 8)
         dealers, running = new, np.zeros(slots, np.uint64)
         if party.state.get("held") == share_round.digest:
             dealers = [*names_from_bytes(party.state["dealers"]), *new]
@@ -157,7 +156,7 @@ class ShareHolder(SharedKeyClient):
         party.state["opened"] = number
         code = self._settings.code(layout, summands)
         points, raw = total["points"].tolist(), total["partials"].data
-        size = 8 * (code.slots + TAG_DIGITS) + OVERHEAD
+        size = 8 * self._settings.words(layout, summands) + OVERHEAD
         if len(set(points)) < max(threshold, len(points)) or len(raw) != size * len(points):
             raise OpeningError(
                 f"{len(raw) // size} partial sums of {len(points)} holders, {threshold} open this "
@@ -168,7 +167,6 @@ class ShareHolder(SharedKeyClient):
             words_from_bytes(unseal(key, raw[i * size : (i + 1) * size], partial_place(run, total, point)))
             for i, point in enumerate(points)
         ]
-        words = recover_total(self._settings.scheme, points, rows, threshold)
-        integers, tag = words[: code.slots], tag_from_digits(words[code.slots :])
+        integers, tag = recover_total(self._settings.scheme, points, rows, threshold)
         self._proved.check({**total, TAG: write_tag(tag)}, layout, summands, {PRIME: integers})
         return code.decode(integers)

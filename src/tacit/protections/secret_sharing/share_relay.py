@@ -186,7 +186,7 @@ class ShareRelay(AuthenticatedCoordinator):
         raws, summands = list(formed.by_holder.values()), len(pending.parties)
         if self._settings.opens == "coordinator":
             rows = [words_from_bytes(raw) for raw in raws]
-            integers = recover_total(share_round.scheme, points, rows, share_round.threshold)
+            integers, _ = recover_total(share_round.scheme, points, rows, share_round.threshold)
             return {"integers": integers, "summands": summands}
         for holder, raw in formed.by_holder.items():
             for name in pending.parties:
