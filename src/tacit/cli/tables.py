@@ -37,6 +37,7 @@ def run_table(result: Mapping[str, Any]) -> RenderableType:
     scores = _scores(result) if result.get("scores") else Text(NO_SCORES, style="dim")
     about = [f"rows to learn from: {plain_text(result['sites'])}"] if result.get("sites") else []
     about += [note["text"] for note in result.get("notes", ()) if note["about"] == "data"]
+    about[7:] = [f"and {len(about) - 7} more notes, in the report"] if len(about) > 7 else []
     head = [Text(title, style="bold"), *(Text(line, style="dim") for line in about)]
     return Group(*head, scores, Text(), _costs(result), told)
 
