@@ -34,8 +34,8 @@ class Method(Component):
     Parameters
     ----------
     class_weight : {"balanced"}, optional
-        Let rows count so that all classes weigh the same, by their numbers in the whole federation: one more
-        protected sum.
+        With "balanced", rows count so that all classes weigh the same, by their numbers in the whole
+        federation: one more protected sum.
     """
 
     class_weight: Literal["balanced"] | None = field(default=None, kw_only=True)

@@ -93,8 +93,8 @@ class FedHEONNEnsemble(Method):
     """
 
     name = "fedheonn-ensemble"
-    default_protection = FedHEONN.default_protection
     weighs_classes: ClassVar[bool] = True
+    default_protection = FedHEONN.default_protection
     paper = (
         "Pampín-Rodríguez, Fontenla-Romero, Hernández-Pereira and Guijarro-Berdiñas, Efficient and Secure "
         "Federated Learning with Ensemble of One-Layer Neural Networks, 2025"
