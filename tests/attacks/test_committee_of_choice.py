@@ -64,13 +64,13 @@ def read_victim(scene, evidence):
     exchanges = stack_rows(directory, committee)
     common = {"holders": names_to_bytes(committee), "exchanges": exchanges, "lap": 1, "summands": 16}
     reply = dict(pending.contributions({VICTIM: evidence}, common, [VICTIM]))[VICTIM]
-    sealed, size, shares = reply["shares"].data, 8 * layout.size + OVERHEAD, []
+    sealed, size, shares = reply["shares"].data, 8 * (layout.size + 1) + OVERHEAD, []  # values and tag
     for at, friend in enumerate(name for name in committee if name != VICTIM):
         key = sealing_key(scene.site(friend), VICTIM, directory[VICTIM])
         where = share_round.share_place(run, VICTIM, friend)
         piece = unseal(key, sealed[at * size : (at + 1) * size], where)
         shares.append(Share(committee.index(friend) + 1, words_from_bytes(piece)))
-    return FixedPoint(np.ones(layout.size), 32, 16).decode(from_field(recover_vector(shares, 2)))
+    return FixedPoint(np.ones(layout.size), 32, 16).decode(from_field(recover_vector(shares, 2)[:-1]))
 
 
 def drawn(scene, evidence):

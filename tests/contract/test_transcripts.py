@@ -284,7 +284,7 @@ def put_together(shares):
             some = [Share(point, words_from_bytes(raw)) for point, raw in held.items()][
                 : share_round.threshold
             ]
-            yield from_field(recover_vector(some, share_round.threshold))
+            yield from_field(recover_vector(some, share_round.threshold)[:-1])
 
 
 def opened_partials(world, entries, keys):
@@ -304,13 +304,14 @@ def opened_partials(world, entries, keys):
                         ]
                         yield recover_total(
                             scheme, points, [*map(words_from_bytes, rows)], total["threshold"]
-                        )
+                        )[0]
         partial = fields_of(raw).get("partial") if receiver == COORDINATOR else None
         if step == "protection.hold" and partial is not None and partial.kind == "share":
             told.setdefault(sender, []).append(words_from_bytes(partial.data))
     holders = [name for name in holders_of(world) if name in told]
     for rows in zip(*(told[name] for name in holders), strict=True):  # nobody vanishes in these runs
-        yield recover_total(scheme, range(1, len(rows) + 1), rows, world.protection.min_holders(len(holders)))
+        least = world.protection.min_holders(len(holders))
+        yield recover_total(scheme, range(1, len(rows) + 1), rows, least)[0]
 
 
 def holders_of(world):
@@ -461,12 +462,12 @@ class PadsKnown:
                 self.asked[told["ticket/slot"]] = name, told["sum"]
 
     def off(self, words, slot, call, count, size):
-        """Words without pads and tag, if they have any and the key is known; the last one stays."""
+        """Words without pads, if they have any and the key is known; the last one stays."""
         if not self.padded or self.on:
             return words
         name, number = self.asked[slot]
         where = bound(self.run, name, f"{number} {slot} {self.clients}", self.roots[slot], call)
-        values = words[:-3]  # the tag has two digits
+        values = words[:-1]
         pads = self.keys[0].combine(where, np.array([count], np.uint64), len(values), words.dtype)
         spare, shift = np.uint64(64 - 8 * size), np.int64(self.clients.bit_length() - 1)
         integers = ((values - pads) << spare).view(np.int64) >> np.int64(spare)

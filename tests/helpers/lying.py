@@ -161,5 +161,5 @@ def open_victim(scene, lies, released, slot=1):
         given = batch.pair_seeds(partner, slot, recovered(partner, False), {victim})
         masks += [(seed, -sign_for(victim, partner)) for seed in bind_seeds(given[victim], call)]
     add_masks(words, masks)
-    values, _ = encoding.read_total(words, 1)
+    values = encoding.read_total(words, 1)
     return encoding.code.decode(encoding.read_integers(values, 1))

@@ -94,7 +94,7 @@ def test_any_words_come_back_from_under_their_masks(bits, clients, size, seed):
         total += encoding.read(Blob("masked", encoding.write(words, run, 1, bytes(32))), run, 1)[0]
     for _ in rows:
         add_masks(total, [(Secret(seed), -1)])
-    values, _ = encoding.read_total(total, clients)
+    values = encoding.read_total(total, clients)
     found = encoding.read_integers(values, clients)
     assert np.array_equal(found, sum(map(encoding.code.encode, rows)))
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from tacit.core.errors import FederationError, OpeningError
+from tacit.crypto.field import PRIME
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.protections.secret_sharing.committee import Committee
 from tacit.protections.secret_sharing.share_round import ShareRound, recover_total, words_from_bytes
@@ -89,27 +90,29 @@ def test_shares_of_any_dealers_add_up(scheme, vectors, holders, data):
     threshold = data.draw(st.integers(holders // 2 + 1, holders)) if scheme == "shamir" else holders
     share_round = ShareRound(scheme, 1, 1, names, threshold)
     dealers = [f"client-{index + data.draw(st.integers(0, 3))}" for index in range(len(vectors))]
-    cut = [share_round.cut(dealer, vector) for dealer, vector in zip(dealers, vectors, strict=True)]
+    tags = data.draw(st.lists(st.integers(0, PRIME - 1), min_size=len(vectors), max_size=len(vectors)))
+    cut = [share_round.cut(*each) for each in zip(dealers, vectors, tags, strict=True)]
     for dealer, pieces in zip(dealers, cut, strict=True):
         assert [len(piece) for piece in pieces] == [
-            share_round.share_size(dealer, index, vectors.shape[1]) for index in range(holders)
+            share_round.share_size(dealer, index, vectors.shape[1] + 1) for index in range(holders)
         ]
     chosen = data.draw(st.permutations(range(holders)))[: data.draw(st.integers(threshold, holders))]
     rows = [
         share_round.add(
-            index, np.zeros(vectors.shape[1], np.uint64), dealers, [pieces[index] for pieces in cut]
+            index, np.zeros(vectors.shape[1] + 1, np.uint64), dealers, [pieces[index] for pieces in cut]
         )
         for index in chosen
     ]
-    found = recover_total(scheme, [index + 1 for index in chosen], rows, threshold)
+    found, tag = recover_total(scheme, [index + 1 for index in chosen], rows, threshold)
     assert found.tolist() == vectors.sum(axis=0).tolist()
+    assert tag == sum(tags) % PRIME
 
 
 @given(vector=npst.arrays(np.int64, 4, elements=st.integers(-(2**40), 2**40)), wrong=st.integers(0, 4))
 @settings(max_examples=examples(40), deadline=None)
 def test_a_wrong_partial_sum_is_noticed_if_there_is_one_to_spare(vector, wrong):
     share_round = ShareRound("shamir", 1, 1, tuple("abcde"), 4)
-    rows = [words_from_bytes(piece) for piece in share_round.cut("a", vector)]
-    rows[wrong] = rows[wrong] ^ np.array([0, 0, 0, 1], np.uint64)
+    rows = [words_from_bytes(piece) for piece in share_round.cut("a", vector, 5)]
+    rows[wrong] = rows[wrong] ^ np.array([0, 0, 0, 1, 0], np.uint64)
     with pytest.raises(Exception, match="does not fit"):
         recover_total("shamir", [1, 2, 3, 4, 5], rows, 4)

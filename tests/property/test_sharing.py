@@ -46,7 +46,8 @@ def test_shares_of_several_dealers_add_up(data, parties, dealers, length):
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=30), st.integers(1, 9))
 def test_additive_shares_add_up(values, parties):
     shares = ShareRound("additive", 1, 1, tuple(f"client-{i}" for i in range(parties)), parties)
-    pieces = shares.cut("client-0", np.array(values, np.int64))
-    zeros = np.zeros(len(values), np.uint64)
+    pieces = shares.cut("client-0", np.array(values, np.int64), 3)
+    zeros = np.zeros(len(values) + 1, np.uint64)
     rows = [shares.add(i, zeros.copy(), ["client-0"], [piece]) for i, piece in enumerate(pieces)]
-    assert recover_total("additive", range(1, parties + 1), rows, parties).tolist() == values
+    total, tag = recover_total("additive", range(1, parties + 1), rows, parties)
+    assert (total.tolist(), tag) == (values, 3)

@@ -577,6 +577,7 @@ RESUMED = [
     {"name": "plain"},
     {"name": "masked"},
     {"name": "ckks"},
+    {"name": "bfv"},
     {"name": "shares"},
     {"name": "paillier", "holder": "clients", "key_bits": 2048},
 ]
@@ -632,11 +633,11 @@ class TestGoingOn:
             grid = grid_of(sites, settings)
             federation = DeployedFederation(settings, SiteFolder(sites[COORDINATOR]), grid)
             resumed = execute(settings, federation=federation, resume=again)
-        if protect["name"] == "ckks":
-            site = SiteFolder(sites["client-1"])
+        if at_clients:  # what the coordinator has of the model is a digest under the clients' key
+            site, error = SiteFolder(sites["client-1"]), 1e-6 if protect["name"] == "ckks" else 0
             ours, theirs = (learnt(site, finished.result["run"])[1] for finished in (resumed, whole))
             for name, value in theirs.arrays.items():
-                assert np.allclose(ours.arrays[name], value, atol=1e-6)
+                assert np.abs(ours.arrays[name] - value).max() <= error
         else:
             assert resumed.result["model"] == whole.result["model"]
         assert not (resumed.folder.path / "checkpoint.bin").exists()

@@ -702,7 +702,7 @@ class TestThresholds:
         assert f"({Masked(active=False).rules(1000).neighbours} instead of {large.neighbours} for" in text
 
     def test_promises_say_what_it_takes(self):
-        assert "with fewer it learns one total, whatever it tells" in Masked().promises.collusion
+        assert "with fewer it learns one total of each attempt at a sum" in Masked().promises.collusion
         assert "more than 20%" in Masked(corrupt_share=0.2).promises.collusion
         assert "which may be one: leave active on" in Masked(active=False).promises.collusion
         assert Masked(bits=24).promises.bytes_per_value == 4

@@ -124,8 +124,11 @@ class TestNoise:
         protection = Noised(epsilon=3.0, where="distributed")
         grid = choose_grid(protection, Layout(Field("vector", (1000,))), 50, 20, 10)
         tail = 2 * np.exp(-(grid.cut**2) / (2 * grid.variance))
-        cost = (1 + np.exp(3.0)) * tail * 1000 * 50 * 20
+        # Parts of 9 clients have the whole variance: those of others add to it, however they are cut.
+        cost = (1 + np.exp(3.0)) * tail * 1000 * 9 * 20
         assert cost <= TAIL_SHARE * 1e-5 * 1.0001
+        alone = choose_grid(protection, Layout(Field("vector", (1000,))), 1, 20, 10)
+        assert alone.cut**2 / alone.variance == pytest.approx(grid.cut**2 / grid.variance)
         assert grid.layout.bounds.max() >= 1.0 + grid.cut * grid.unit
 
     def test_a_part_beyond_the_tail_is_cut_and_still_fits(self, prepared, monkeypatch):

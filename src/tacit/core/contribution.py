@@ -34,6 +34,8 @@ def contribute(party: Party, message: Message, components: Components, shared: S
         check_counted(manifest_of(party), message["contribution"], shared)
     layout = layout_of(part, message["contribution"], shared.schema, party.cache)
     number, protection = read_integer(message, "sum", 1), components.protection
+    half = protection_half(party, components)
+    half.check_layout(message["contribution"], layout)
     again = (protection.restarts or protection.adds_noise) and _is_again(party, message, number, shared)
     clear: Mapping[str, Any]
     if protection.restarts and again:
@@ -47,8 +49,9 @@ def contribute(party: Party, message: Message, components: Components, shared: S
     term = Term(name_of(message), number, party.id)
     ticket = strip_prefix("ticket/", message)
     ticket |= {"sum": number, "term": term}
-    half = protection_half(party, components)
     protected = half.protect(ticket, vector, layout)
+    if protection.adds_noise:
+        party.notes.clear()  # what they say of the rows bears none
     return Message({**protected, **add_prefix("clear/", clear)}) if clear else protected
 
 

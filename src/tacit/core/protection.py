@@ -240,6 +240,9 @@ class ClientHalf:
     def receive(self, ticket: Mapping[str, Any]) -> None:
         """Take a key that rides on an ask, before any total is opened."""
 
+    def check_layout(self, contribution: str, layout: Layout) -> None:
+        """Refuse a contribution that cannot be protected, before it is computed: a failure tells of rows."""
+
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Return this client's vector in a form in which it may leave the site.
 

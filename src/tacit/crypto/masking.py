@@ -138,6 +138,11 @@ def add_masks(vector: Words, masks: Iterable[tuple[Secret, int]]) -> None:
             apply(part, np.frombuffer(_keystream(cipher, number, size), kind, count), out=part)
 
 
+def spare_number(seed: Secret) -> int:
+    """Return 128 bits of a seed's stream that no mask of a vector uses: those of the last nonce."""
+    return int.from_bytes(_keystream(_cipher(seed), (1 << 8 * _NONCE) - 1, 16)[:16], "little")
+
+
 def _cipher(seed: Secret) -> AESGCM:
     key = seed.reveal()
     if len(key) != SEED:

@@ -85,9 +85,11 @@ class Inputs:
 def shorten_rows(X: Matrix, longest: float) -> Matrix:
     """Return the rows, those that are longer than ``longest`` shortened to it.
 
+    A row without a finite length becomes one of zeros: if it spoiled a sum, the failure would tell of it.
+
     >>> shorten_rows(np.array([[3.0, 4.0], [0.3, 0.4]]), 1.0).round(9).tolist()
     [[0.6, 0.8], [0.3, 0.4]]
     """
-    with np.errstate(over="ignore"):  # a row of infinite length becomes one of zeros
+    with np.errstate(over="ignore", invalid="ignore"):
         lengths = np.linalg.norm(X, axis=1, keepdims=True)
-    return np.asarray(X / np.maximum(lengths / longest, 1.0))
+        return np.where(np.isfinite(lengths), X / np.maximum(lengths / longest, 1.0), 0.0)

@@ -112,9 +112,11 @@ def _share(columns: int) -> Matrix:
 def compute_moments(table: Table, shared: Shared) -> dict[str, Any]:
     """Return n, Σu and Σu² of each column, over the values that are there."""
     values = _values(table, shared)
-    middle, half = _middle(shared)
     present = np.isfinite(values)
-    u = np.where(present, np.clip((values - middle) / np.where(half > 0, half, np.inf), -1.0, 1.0), 0.0)
+    with np.errstate(all="ignore"):  # whoever sends the bounds may have sent some that overflow
+        middle, half = _middle(shared)
+        scaled = np.nan_to_num((values - middle) / np.where(half > 0, half, np.inf))
+    u = np.where(present, np.clip(scaled, -1.0, 1.0), 0.0)
     sums = np.stack([present.sum(axis=0), u.sum(axis=0), np.einsum("ij,ij->j", u, u)])
     return {"moments": sums * _share(values.shape[1])}
 

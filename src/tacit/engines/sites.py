@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from types import FrameType
 from typing import Any
@@ -23,6 +24,8 @@ from tacit.core.steps import perform
 from tacit.crypto.channel import identity_public
 from tacit.data.table import Table
 from tacit.engines.holdings import Holdings
+
+TRIM_EVERY = 64  # steps
 
 
 def site_secret(seed: int, name: str) -> Secret:
@@ -62,6 +65,7 @@ class Sites:
         self._settings = {"keep_reply": keep_replies, "limit": limit, "caught": self._keep_error}
         self._cache: dict[Any, Any] = {}
         self._parties: dict[str, Party] = {}
+        self._performed = 0
         _keep_memory()
 
     def party(self, name: str) -> Party:
@@ -85,6 +89,9 @@ class Sites:
         raw = perform_in_time(party, call, job, self._assemble, timeout=timeout, **self._settings)
         if self._cold:
             party.cool()
+        self._performed += 1
+        if self._performed % TRIM_EVERY == 0:
+            _give_back_memory()
         return raw
 
     def _keep_error(self, error: Exception) -> None:
@@ -118,6 +125,15 @@ def _keep_memory() -> None:
     each anew: with vectors of 100,000 values that was a fourth of the time of a masked sum.
     """
     np.empty(31 << 17)  # 31 MiB, never touched; from 32 on it takes no notice
+
+
+def _give_back_memory() -> None:
+    """Let the C library give back what lies between the few bytes that each party keeps.
+
+    Under ``bfv`` half a megabyte of every client would stay, 5.5 GB of 20,000.
+    """
+    with suppress(AttributeError, OSError, TypeError):  # only the GNU one has this
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _no_rows() -> Table:

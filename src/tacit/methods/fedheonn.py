@@ -163,9 +163,10 @@ class FedHEONN(Settings):
     @contribution(_noisy_layout)
     def noisy_terms(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return the sums to which noise can be added: what each row brings is bounded."""
-        X, layer = Inputs.of(shared).matrix(party.data), self.layers(shared)[0]
-        groups = group_rows(party.data, shared)
-        return self.noisy_sums.terms(layer(X) if layer else X, groups, self.count_grams(shared.schema))
+        with np.errstate(all="ignore"):  # whoever sends the scale may have sent one that overflows
+            X, layer = Inputs.of(shared).matrix(party.data), self.layers(shared)[0]
+            groups = group_rows(party.data, shared)
+            return self.noisy_sums.terms(layer(X) if layer else X, groups, self.count_grams(shared.schema))
 
     @contribution(lambda self, schema: self.selection.trial_layout(schema))
     def trial(self, party: Party, shared: Shared) -> dict[str, Any]:

@@ -89,7 +89,7 @@ class NoisySums:
 
     def terms(self, X: Matrix, groups: Matrix, grams: int) -> dict[str, Any]:
         """Return the sums over a client's rows."""
-        X = shorten_rows(X, self.row_norm) / self.row_norm
+        X = shorten_rows(X / self.row_norm, 1.0)
         members = [groups[:, which] > 0 for which in range(grams)] if grams > 1 else [slice(None)]
         gram = np.stack([upper(X[rows].T @ X[rows]) for rows in members])
         return {
@@ -156,7 +156,8 @@ def group_rows(table: Table, shared: Shared) -> Matrix:
     targets = table.target
     if "target_centre" in shared:
         targets = (targets - shared["target_centre"]) / shared["target_spread"]
-    cut = np.clip(targets, -LARGEST_TARGET, LARGEST_TARGET)
+    # A scale that makes a target no number must not make the contribution fail: that would tell of the row.
+    cut = np.clip(np.nan_to_num(targets), -LARGEST_TARGET, LARGEST_TARGET)
     return np.concatenate([np.ones((len(cut), 1)), cut], axis=1) / _target_scale(schema)
 
 

@@ -55,7 +55,7 @@ class ProvedTotals:
 
     def tag(self, ticket: Mapping[str, Any], layout: Layout, integers: Integers) -> Blob:
         """Return the tag of this client's vector, and refuse to tag another one for the same term."""
-        tag = _write([self.tag_once(ticket["term"], layout, ticket["summands"], integers)])
+        tag = write_tag(self.tag_once(ticket["term"], layout, ticket["summands"], integers))
         self._once(ticket["term"], tag.data, dict)
         return tag
 
@@ -78,7 +78,7 @@ class ProvedTotals:
         def fields() -> dict[str, Blob]:
             blob, residues = encrypt()
             tags = self._tags(term, place, residues)
-            return {"cipher": Blob("cipher", blob), TAG: _write(tags)}
+            return {"cipher": Blob("cipher", blob), TAG: write_tag(*tags)}
 
         return Message(self._once(term, fingerprint, fields))
 
@@ -194,10 +194,11 @@ def add_tags(*parts: Mapping[str, Any], moduli: Sequence[int] = (PRIME,)) -> Blo
     """Return the tag of a total, from the parts that it is the sum of."""
     limits = [modulus for modulus in moduli for _ in range(copies(modulus))]
     found = zip(limits, *(read_tag(part, moduli) for part in parts), strict=True)
-    return _write(sum(tags) % limit for limit, *tags in found)
+    return write_tag(*(sum(tags) % limit for limit, *tags in found))
 
 
-def _write(tags: Iterable[int]) -> Blob:
+def write_tag(*tags: int) -> Blob:
+    """Return the numbers of a tag as a field."""
     return Blob("public", b"".join(tag.to_bytes(TAG_BYTES, "little") for tag in tags))
 
 

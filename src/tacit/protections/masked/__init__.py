@@ -184,7 +184,8 @@ class Masked(Protection):
             text = (
                 "the coordinator with t of the n clients that hold shares of one client's secrets opens that "
                 "client's vector, t being over half of them; if it also lies to clients, 2t - n suffice, "
-                f"more than {self.corrupt_share:.0%}; with fewer it learns one total, whatever it tells them"
+                f"more than {self.corrupt_share:.0%}; with fewer it learns one total of each attempt at a "
+                "sum, whatever it tells them, over others than helped to open an earlier one"
             )
         else:
             text = (
@@ -193,7 +194,10 @@ class Masked(Protection):
                 "which may be one: leave active on"
             )
         if self.opens == "clients":
-            text = f"the coordinator with any one client learns the total, and no contribution; {text}"
+            text = (
+                "the coordinator with any one client learns the total, and no contribution, and can forge "
+                f"totals, and so the model; {text}"
+            )
         return text + ("" if self.neighbours is not None else f". F{self.sparse_graph_warning[1:]}")
 
     @property
@@ -269,7 +273,7 @@ class Masked(Protection):
             raise ConfigError(
                 f"bits is {self.bits}: pads and {clients:,} summands leave {room} of a word: use fewer"
             )
-        return Encoding(code, shift, padded)
+        return Encoding(code, shift)
 
 
 @lru_cache(maxsize=256)

@@ -23,13 +23,14 @@ from tacit.core.protection import Vector
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import NONCE, place, unseal
+from tacit.crypto.linear_tag import mask_tag
 from tacit.crypto.masking import add_masks, advance_chains, bind_seeds, sign_for
 from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.keys.shared_key import SharedKeyClient
 from tacit.protections.masked.confirming import confirmations, lock
 from tacit.protections.masked.dealing import Dealer, forget_sums
 from tacit.protections.masked.neighbours import Neighbourhood
-from tacit.protections.masked.totals import PaddedTotals
+from tacit.protections.masked.totals import PaddedTotals, write_tag
 from tacit.protections.masked.wire import ELEMENTS, KEY, SHARE, TAG, Flags, share_place, unpack_flags
 
 if TYPE_CHECKING:
@@ -82,21 +83,23 @@ class MaskedClient(SharedKeyClient):
         integers = encoding.code.encode(vector)
         if self.settings.opens == "clients":
             where = {"root": around.root, "slot": slot, "summands": around.clients, "call": call}
-            words = self.totals.write_words(ticket["term"], integers, layout, encoding, where)
+            words, tag = self.totals.write_words(ticket["term"], integers, layout, encoding, where)
         else:
-            words = encoding.write_words(integers)
+            words, tag = encoding.write_words(integers), None
         seeds = bind_seeds(self._advance(slot), call)
         flags = dict(zip(around.holders, partners.tolist(), strict=True))
-        masks = [
+        masks = [(party.vault.pop(f"mask/own/{slot}"), 1)]
+        masks += [
             (seed, sign_for(party.id, name))
             for name, seed in zip(around.neighbours, seeds, strict=True)
             if flags[name]
         ]
-        add_masks(words, [(party.vault.pop(f"mask/own/{slot}"), 1), *masks])
+        add_masks(words, masks)
         forget_sums(party, slot)
         known = {"slot": slot, "sum": ticket["sum"], "partners": ticket["partners"]}
         state.update(add_prefix("mask/", known))
-        return Message(masked=Blob("masked", encoding.write(words, run, slot, call)))
+        upload = {"masked": Blob("masked", encoding.write(words, run, slot, call))}
+        return Message(upload if tag is None else upload | write_tag(mask_tag(tag, masks)))
 
     def _advance(self, slot: int) -> bytes:
         """Return what the chain with each neighbour gives for a sum; that of an earlier one is gone."""

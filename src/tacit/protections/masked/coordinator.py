@@ -21,6 +21,7 @@ from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import place
 from tacit.crypto.field import PRIME, Ring
+from tacit.crypto.linear_tag import mask_tag
 from tacit.crypto.masking import Words, add_masks, bind_seeds, sign_for
 from tacit.crypto.sharing import Share
 from tacit.protections.keys.authenticated import AuthenticatedCoordinator
@@ -28,7 +29,7 @@ from tacit.protections.keys.key_relay import KeyRelay
 from tacit.protections.masked.client import MaskedClient
 from tacit.protections.masked.confirming import CONFIRM, unlock
 from tacit.protections.masked.keys import Ask, Batch, KeyAgreement, LazyJobs, Refuse
-from tacit.protections.masked.totals import write_total
+from tacit.protections.masked.totals import read_tag, write_total
 from tacit.protections.masked.wire import (
     ELEMENTS,
     HASH,
@@ -125,9 +126,9 @@ class MaskedCoordinator(AuthenticatedCoordinator):
         while True:
             batch, asked = self._find_batch(pending)
             encoding = self.settings.encoding(pending.layout, batch.clients)
-            masked = MaskedSum(pending, batch, batch.take_slot(), asked)
+            masked = MaskedSum(pending, batch, batch.take_slot(), asked, self._at_clients)
             keys = self.relay.tickets(pending) if self._at_clients else ({}, {})
-            total, arrived = masked.collect(encoding, *keys)
+            total, tag, arrived = masked.collect(encoding, *keys)
             for party in arrived if self._at_clients else ():
                 self.relay.mark_delivered(party)
             pending.check()
@@ -136,13 +137,13 @@ class MaskedCoordinator(AuthenticatedCoordinator):
             # Nothing of this sum was opened, and with the next batch clients forget its secrets.
             self.batch = None
             pending.restart()
-        masked.remove_masks(total, arrived)
+        tag = masked.remove_masks(total, tag, arrived)
+        values = encoding.read_total(total, len(arrived))
         if not self._at_clients:
-            values, _ = encoding.read_total(total, len(arrived))
             return {"integers": encoding.read_integers(values, len(arrived)), "summands": batch.clients}
         call = next(iter(arrived.values()))
         where = {"root": batch.root, "slot": masked.slot, "summands": batch.clients, "call": call}
-        return write_total(encoding, total, len(arrived), where)
+        return write_total(encoding, values, tag, where)
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Turn the integers of a total that is unmasked already into values."""
@@ -177,32 +178,35 @@ class MaskedSum:
     batch: Batch
     slot: int
     asked: Sequence[str]
+    tagged: bool  # whether uploads have tags
 
     def collect(
         self, encoding: Encoding, key: Mapping[str, Any], keys: Mapping[str, Mapping[str, Any]]
-    ) -> tuple[Words, dict[str, bytes]]:
-        """Return the sum of the uploads, and who arrived, with the digest of what each was asked.
+    ) -> tuple[Words, int, dict[str, bytes]]:
+        """Return the sums of uploads and tags, and who arrived, with the digest of what each was asked.
 
         ``key`` and ``keys`` are what all and each are told beside, if somebody lacks the clients' key.
         """
-        total, arrived = np.zeros(encoding.words, encoding.kind), {}
+        total, tags, arrived = np.zeros(encoding.words, encoding.kind), 0, {}
         common, tickets = {"slot": self.slot, **key}, self._write_tickets()
         for party in tickets.keys() & keys.keys():
             tickets[party] |= keys[party]
         for party, message in self.pending.contributions(tickets, common, self.asked):
             self.batch.sealed.pop(party, None)
             try:
+                tag = read_tag(message) if self.tagged else 0
                 words, arrived[party] = encoding.read(message.get("masked"), self.batch.run, self.slot)
             except ProtectionError as error:
                 self.pending.refuse(party, str(error))
                 continue
             total += words
+            tags += tag
         if len(set(arrived.values())) > 1:
             raise ProtectionError(
                 f"clients were asked different things in sum {self.slot}, by the digests in their uploads: "
                 "their masks do not cancel, and nothing is opened"
             )
-        return total, arrived
+        return total, tags, arrived
 
     def _write_tickets(self) -> dict[str, dict[str, Any]]:
         """Return for each client with whom it masks, and the shares that it was not handed yet."""
@@ -218,11 +222,13 @@ class MaskedSum:
                     self.pending.link.record_relay(name, party, len(raw))
         return tickets
 
-    def remove_masks(self, total: Words, arrived: Mapping[str, bytes]) -> None:
-        """Take the masks off the total, in place."""
+    def remove_masks(self, total: Words, tag: int, arrived: Mapping[str, bytes]) -> int:
+        """Take the masks off the total, in place, and off its tag, which is returned."""
         masks = self._recover_masks(self.request_shares(arrived), arrived)
         while some := list(islice(masks, STREAMS)):
             add_masks(total, some)
+            tag = mask_tag(tag, some if self.tagged else ())
+        return tag
 
     def request_shares(self, arrived: Mapping[str, bytes]) -> dict[str, Ring]:
         """Return, from the last wave, what each client that arrived gave: a row for each holder in order."""
@@ -266,8 +272,7 @@ class MaskedSum:
         shares = []
         for index, name in enumerate(self.batch.holders[owner]):
             if (rows := released.get(name)) is not None:
-                row = rows[bisect_left(self.batch.holders[name], owner)]
-                shares.append(Share(index + 1, row))
+                shares.append(Share(index + 1, rows[bisect_left(self.batch.holders[name], owner)]))
         return shares
 
     def _recover_masks(
@@ -280,8 +285,7 @@ class MaskedSum:
             if not around:  # it vanished, and so did all that masked with it
                 continue
             is_right = self._recogniser(owner, owner in members)
-            shares = self._find_shares(owner, released)
-            secret = recover_secret(shares, batch.threshold, is_right, owner)
+            secret = recover_secret(self._find_shares(owner, released), batch.threshold, is_right, owner)
             if owner in members:
                 yield secret, -1
                 continue

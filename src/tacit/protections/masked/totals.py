@@ -3,8 +3,8 @@
 The coordinator takes the masks off as always, and holds a total under pads (:mod:`tacit.crypto.pads`). It is
 one total of a sum that it can have where all mask with all, and at most ``Rules.most_totals`` on a sparse
 graph; with one client on its side it has the key, and reads what it would read if totals opened there. A tag
-proves the total to the clients; it travels as digits under the same masks, since with the key the tag of a
-single client would tell 61 bits of its vector.
+proves the total to the clients; it travels under masks from the same seeds, in its own field, since with the
+key the tag of a single client would tell 61 bits of its vector.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tacit.core.claims import Claim, Term, recent
 from tacit.core.client import check_opening
 from tacit.core.errors import ProtectionError
 from tacit.core.layout import Layout
+from tacit.core.message import Message
 from tacit.core.numbers import MOST_CLIENTS, read_integer
 from tacit.core.party import Party
 from tacit.core.protection import Vector
@@ -31,7 +32,7 @@ from tacit.crypto.pads import PadKey
 from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.keys.proved_totals import TAG, ProvedTotals
 from tacit.protections.keys.shared_key import SharedKey
-from tacit.protections.masked.wire import Encoding
+from tacit.protections.masked.wire import Encoding, read_blob
 
 if TYPE_CHECKING:
     from tacit.protections.masked import Masked
@@ -46,17 +47,15 @@ class PaddedTotals:
 
     def write_words(
         self, term: Term, integers: Integers, layout: Layout, encoding: Encoding, where: Mapping[str, Any]
-    ) -> Words:
-        """Return the words of this client's vector with their tag, under the pads of ``where``."""
+    ) -> tuple[Words, int]:
+        """Return the words of this client's vector, under the pads of ``where``, and their tag."""
         place, summands = self._place(term, where), where["summands"]
-        words = encoding.write_words(
-            integers, self._proved.tag_once(term, layout, summands, integers, attempt=place)
-        )
+        words = encoding.write_words(integers)
         key, chosen = self._key.cached("pads", PadKey), np.ones(1, np.uint64)
         if not self._settings.rules(summands).complete:
             chosen = key.choose(place, label_digests([term.label.encode()]))
         key.add(words[: encoding.code.slots], place, chosen)
-        return words
+        return words, self._proved.tag_once(term, layout, summands, integers, attempt=place)
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Take the pads off, and check whose contributions the total is of."""
@@ -95,10 +94,19 @@ class PaddedTotals:
         )
 
 
-def write_total(
-    encoding: Encoding, words: Words, contributions: int, where: Mapping[str, Any]
-) -> dict[str, Any]:
+def write_total(encoding: Encoding, values: Words, tag: int, where: Mapping[str, Any]) -> dict[str, Any]:
     """Return what clients open: a total without masks, under pads, with its tag and where it belongs."""
-    values, tag = encoding.read_total(words, contributions)
-    written = (tag % PRIME).to_bytes(TAG_BYTES, "little")
+    written = tag.to_bytes(TAG_BYTES, "little")
     return {"padded": Blob("cipher", encoding.pack(values)), TAG: Blob("public", written), **where}
+
+
+def write_tag(tag: int) -> dict[str, Blob]:
+    """Return the field that carries a tag under masks."""
+    return {TAG: Blob("masked", tag.to_bytes(TAG_BYTES, "little"))}
+
+
+def read_tag(reply: Message) -> int:
+    """Return the tag under masks that came with an upload, or refuse the reply."""
+    if len(raw := read_blob(reply, TAG, "masked")) != TAG_BYTES:
+        raise ProtectionError(f"a tag of {len(raw)} bytes, agreed were {TAG_BYTES}")
+    return int.from_bytes(raw, "little")

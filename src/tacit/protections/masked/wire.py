@@ -18,7 +18,6 @@ from tacit.core.values import Blob
 from tacit.crypto.channel import SIGNATURE, bound
 from tacit.crypto.field import Integers, Ring
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.crypto.linear_tag import TAG_BITS
 from tacit.crypto.masking import Words
 from tacit.crypto.sharing import Share, recover_vector
 
@@ -161,15 +160,14 @@ _MAGIC = b"TMK1"
 
 @dataclass(frozen=True)
 class Encoding:
-    """Words of an upload: each value, a tag in digits, then a one by which the coordinator counts.
+    """Words of an upload: each value, then a one by which the coordinator counts.
 
     Arithmetic is modulo 2^32 or 2^64, but only as many bytes of a word travel as the sum needs. Values are
-    shifted to the left by ``shift`` bits (``tacit.crypto.pads`` says why); ``tagged``: there is a tag.
+    shifted to the left by ``shift`` bits (``tacit.crypto.pads`` says why).
     """
 
     code: FixedPoint
     shift: int = 0
-    tagged: bool = False
 
     @property
     def size(self) -> int:
@@ -179,24 +177,17 @@ class Encoding:
     @property
     def words(self) -> int:
         """Words of an upload."""
-        return self.code.slots + self._digits + 1
-
-    @property
-    def _digits(self) -> int:
-        """Words of a tag: digits of as many bits as a value has without its sign."""
-        return -(-TAG_BITS // (self.code.bits - 1)) if self.tagged else 0
+        return self.code.slots + 1
 
     @property
     def kind(self) -> np.dtype[Any]:
         """Type of the words while they are masked and added."""
         return np.dtype(np.uint32 if self.size <= 4 else np.uint64)
 
-    def write_words(self, integers: Integers, tag: int = 0) -> Words:
+    def write_words(self, integers: Integers) -> Words:
         """Return the words of a vector in fixed point, not masked yet."""
-        words, digit = np.empty(self.words, self.kind), self.code.bits - 1
-        words[: self.code.slots] = integers.astype(self.kind) << self.kind.type(self.shift)
-        for index in range(self._digits):
-            words[self.code.slots + index] = (tag >> digit * index) & ((1 << digit) - 1)
+        words = np.empty(self.words, self.kind)
+        words[:-1] = integers.astype(self.kind) << self.kind.type(self.shift)
         words[-1] = 1
         return words
 
@@ -233,19 +224,17 @@ class Encoding:
             )
         return self.unpack(memoryview(blob.data)[_UPLOAD.size :], self.words), found[-1]
 
-    def read_total(self, total: Words, contributions: int) -> tuple[Words, int]:
-        """Return the words of the values in a total without masks, and its tag.
+    def read_total(self, total: Words, contributions: int) -> Words:
+        """Return the words of the values in a total without masks.
 
         Masks that did not cancel are noticed: they would not leave the number of contributions.
         """
-        cut, digit, low = self.code.slots, self.code.bits - 1, (1 << 8 * self.size) - 1
-        rest = [int(word) & low for word in total[cut:]]
-        if rest.pop() != contributions:
+        if int(total[-1]) & ((1 << 8 * self.size) - 1) != contributions:
             raise ProtectionError(
                 f"masks did not cancel over {contributions} contributions: clients were told different "
                 "things, or one uploaded what does not fit its keys; this total means nothing"
             )
-        return total[:cut], sum(word << digit * index for index, word in enumerate(rest))
+        return total[:-1]
 
     def read_integers(self, words: Words, contributions: int) -> Integers:
         """Return the integers of a total, in the clear; refuse what no such total can be."""

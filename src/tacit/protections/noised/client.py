@@ -68,11 +68,15 @@ class NoisedClient(ClientHalf):
             own = self.party.state.get("noised", (0, 0, 0))[1]
             self.party.state["noised"] = (announced, max(used, own), 0)
 
+    def check_layout(self, contribution: str, layout: Layout) -> None:
+        """Refuse what cannot have noise."""
+        if reason := find_unfit(self._settings, contribution, layout):
+            raise ProtectionError(reason)
+
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Clip, round to the grid, add this party's part of the noise, and protect that."""
         settings = self._settings
-        if reason := find_unfit(settings, "contribution", layout):
-            raise ProtectionError(reason)
+        self.check_layout("contribution", layout)
         asked, sums, min_clients = ticket.get(ASKED), ticket.get(SUMS), agreed_minimum(self.party)
         grid = choose_grid(settings, layout, asked, sums, min_clients)
         integers = self._count_sum(ticket["sum"], ticket[SUMS], layout.parts)

@@ -14,8 +14,8 @@ divergences of Gaussians add.
 
 Where every client adds a part of the noise, the parts of the fewest clients over which a total opens, less
 those that ``colluding`` of them know (who sees the total knows its own), have the whole variance; more
-survivors, more noise. A part is cut where the tails of the whole run cost a thousandth of δ, by
-(1 + e^ε)·P[a cut]; the accountant has the rest.
+survivors, more noise. A part is cut where the tails of so many parts, in the whole run, cost a thousandth of
+δ, by (1 + e^ε)·P[a cut]; the accountant has the rest. Parts of further clients, cut or not, only add noise.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def choose_grid(settings: Noised, layout: Layout, asked: Any, sums: Any, min_cli
     parts = needed_parts(settings, settings.min_contributions(min_clients))
     cut = 0.0
     if settings.where == "distributed":
-        tails = log(2 * values * asked * sums) + float(np.logaddexp(0, settings.epsilon))
+        tails = log(2 * values * parts * sums) + float(np.logaddexp(0, settings.epsilon))
         cut = sqrt(2 * (tails - log(TAIL_SHARE * settings.delta)))
     # Rounding may at most double the sensitivity, or is refused below: so large the noise can get.
     widest = 2 * multiplier * clip / sqrt(parts)
@@ -99,11 +99,13 @@ def choose_grid(settings: Noised, layout: Layout, asked: Any, sums: Any, min_cli
             f"noise of {widest / 2:.2g} a client; give it more bits (inner_options), or a smaller epsilon"
         )
     cut = ceil(cut * sqrt(variance))
-    fields = (
-        replace(field, bound=min(np.inf if field.bound is None else field.bound, clip) + (1 + cut) * unit)
-        for field in without_columns(layout).fields
-    )
-    return Grid(unit, variance, cut, without_columns(layout) if rows else Layout(*fields))
+    fields = []
+    for field in without_columns(layout).fields:
+        known = np.inf if field.bound is None else field.bound
+        bound = field.bound if rows else min(known, clip) + (1 + cut) * unit
+        # Tags are bound to the fields: so they are to what this grid follows from.
+        fields.append(replace(field, name=f"{field.name}, {asked} asked, {sums} sums", bound=bound))
+    return Grid(unit, variance, cut, Layout(*fields))
 
 
 def longest_of(settings: Noised, layout: Layout) -> float:

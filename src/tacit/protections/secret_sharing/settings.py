@@ -13,7 +13,7 @@ from tacit.core.promises import Place, Promises
 from tacit.core.protection import Protection
 from tacit.core.secret import Secret
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.protections.keys.proved_totals import PROVED, TAG_NAMES, check_room
+from tacit.protections.keys.proved_totals import PROVED, check_room
 from tacit.protections.keys.shared_key import FIELD_KINDS, FIELD_NAMES, KEY_FIELDS, KeyTerms
 from tacit.protections.secret_sharing.share_round import Scheme
 
@@ -37,7 +37,7 @@ class SecretSharing(Protection):
     restarts: ClassVar[bool] = True
     authenticated: ClassVar[bool] = True
     key_fields: ClassVar[Collection[str]] = KEY_FIELDS
-    field_names: ClassVar[Mapping[str, str]] = {**FIELD_NAMES, **TAG_NAMES}
+    field_names: ClassVar[Mapping[str, str]] = FIELD_NAMES
     field_kinds: ClassVar[Mapping[str, Kind]] = {
         **FIELD_KINDS,
         **dict.fromkeys(("lap", "slots", "draw", "number", "contributions", "threshold"), INTEGER),
@@ -66,6 +66,10 @@ class SecretSharing(Protection):
         if self.scheme == "shamir" or self.proves(layout):
             check_room(self.bits, code.guard_bits, summands)
         return code
+
+    def words(self, layout: Layout, summands: int) -> int:
+        """Return how many words are shared: those of the values, and that of their tag."""
+        return self.code(layout, summands).slots + 1
 
     def proves(self, layout: Layout) -> bool:
         """Where clients open totals."""

@@ -22,7 +22,7 @@ from tacit.core.values import Blob
 from tacit.crypto.channel import seal, unseal
 from tacit.crypto.field import PRIME
 from tacit.protections.keys.authenticated import manifest_digest_of, sealing_key
-from tacit.protections.keys.proved_totals import TAG, ProvedTotals
+from tacit.protections.keys.proved_totals import TAG, ProvedTotals, read_tag, write_tag
 from tacit.protections.keys.shared_key import SharedKeyClient
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_round import (
@@ -56,12 +56,18 @@ class ShareHolder(SharedKeyClient):
         return Message()
 
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
-        """Cut this party's vector into shares, and seal each for its holder; tag it, where clients open."""
+        """Cut this party's vector into shares, and seal each for its holder.
+
+        Where clients open totals, the vector's tag is shared with it: with the clients' key, a tag in the
+        clear would tell the coordinator 61 bits of the vector.
+        """
         party, share_round, run = self.party, self.read_round(ticket), manifest_digest_of(self.party)
         summands = read_integer(ticket, "summands", 1, MOST_SUMMANDS)
         integers = self._settings.code(layout, summands).encode(vector)
-        tag = {TAG: self._proved.tag(ticket, layout, integers)} if self._settings.proves(layout) else {}
-        pieces = share_round.cut(party.id, integers)
+        tag = 0  # of vectors whose totals the coordinator opens: they prove nothing
+        if self._settings.proves(layout):
+            [tag] = read_tag({TAG: self._proved.tag(ticket, layout, integers)})
+        pieces = share_round.cut(party.id, integers, tag)
         sealed = []
         exchanges = self._exchanges(ticket, share_round.holders)
         for name, signed, piece in zip(share_round.holders, exchanges, pieces, strict=True):
@@ -70,7 +76,7 @@ class ShareHolder(SharedKeyClient):
             else:
                 key = self._peer_key(name, signed.tobytes())
                 sealed.append(seal(key, piece, share_round.share_place(run, party.id, name)))
-        return Message(shares=Blob("sealed", b"".join(sealed)), **tag)
+        return Message(shares=Blob("sealed", b"".join(sealed)))
 
     @step
     def hold(self, message: Message) -> Message:
@@ -79,7 +85,7 @@ class ShareHolder(SharedKeyClient):
         if party.id not in share_round.holders:
             raise ProtectionError(f"{party.id} was asked to hold shares, and is none of the holders")
         index, new = share_round.holders.index(party.id), names_from_bytes(message["dealers"])
-        slots = read_integer(message, "slots", 0, DEFAULT_LIMIT // 8)
+        slots = read_integer(message, "slots", 1, DEFAULT_LIMIT // 8)
         dealers, running = new, np.zeros(slots, np.uint64)
         if party.state.get("held") == share_round.digest:
             dealers = [*names_from_bytes(party.state["dealers"]), *new]
@@ -149,7 +155,8 @@ class ShareHolder(SharedKeyClient):
             raise OpeningError(f"total of sum {number}, which or a later one was opened: a replay")
         party.state["opened"] = number
         code = self._settings.code(layout, summands)
-        points, raw, size = total["points"].tolist(), total["partials"].data, 8 * code.slots + OVERHEAD
+        points, raw = total["points"].tolist(), total["partials"].data
+        size = 8 * self._settings.words(layout, summands) + OVERHEAD
         if len(set(points)) < max(threshold, len(points)) or len(raw) != size * len(points):
             raise OpeningError(
                 f"{len(raw) // size} partial sums of {len(points)} holders, {threshold} open this "
@@ -160,6 +167,6 @@ class ShareHolder(SharedKeyClient):
             words_from_bytes(unseal(key, raw[i * size : (i + 1) * size], partial_place(run, total, point)))
             for i, point in enumerate(points)
         ]
-        integers = recover_total(self._settings.scheme, points, rows, threshold)
-        self._proved.check(total, layout, summands, {PRIME: integers})
+        integers, tag = recover_total(self._settings.scheme, points, rows, threshold)
+        self._proved.check({**total, TAG: write_tag(tag)}, layout, summands, {PRIME: integers})
         return code.decode(integers)

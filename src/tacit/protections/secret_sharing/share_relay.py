@@ -22,7 +22,6 @@ from tacit.core.protection import Vector
 from tacit.core.values import Blob
 from tacit.protections.keys.authenticated import AuthenticatedCoordinator
 from tacit.protections.keys.key_relay import WRAPPED, KeyRelay
-from tacit.protections.keys.proved_totals import TAG, add_tags
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_holder import OVERHEAD, ShareHolder
 from tacit.protections.secret_sharing.share_round import (
@@ -50,7 +49,6 @@ class ShareRelay(AuthenticatedCoordinator):
         super().__init__(link)
         self.key_relay = KeyRelay(settings.terms, link, self.channels)
         self._settings = settings
-        self._tags: dict[str, Mapping[str, Any]] = {}  # of the vectors that were dealt last, by dealer
 
     def ticket_fields(self, party: str) -> Mapping[str, Any]:
         """Return what a party has to be told before it deals or holds."""
@@ -100,7 +98,7 @@ class ShareRelay(AuthenticatedCoordinator):
         Returns None, before any partial sum was told, if fewer holders are left than can open the total.
         Clients that vanished are added to ``gone``.
         """
-        slots = self._settings.code(pending.layout, len(pending.parties)).slots
+        slots = self._settings.words(pending.layout, len(pending.parties))
         asked = [name for name in pending.parties if name not in gone]
         holders = share_round.holders
         sealed = sum(share_round.share_size("", index, slots) + OVERHEAD for index in range(len(holders)))
@@ -143,12 +141,6 @@ class ShareRelay(AuthenticatedCoordinator):
                 reason = f"no sealed share for each of {len(others)} holders where one was agreed"
                 pending.refuse(party, reason)
                 continue
-            if self._settings.proves(pending.layout):
-                try:
-                    self._tags[party] = {TAG: add_tags(message)}
-                except ProtectionError as error:
-                    pending.refuse(party, str(error))
-                    continue
             mail[party] = {name: blob.data[ends[i] : ends[i + 1]] for i, name in enumerate(others)}
         return mail
 
@@ -194,15 +186,14 @@ class ShareRelay(AuthenticatedCoordinator):
         raws, summands = list(formed.by_holder.values()), len(pending.parties)
         if self._settings.opens == "coordinator":
             rows = [words_from_bytes(raw) for raw in raws]
-            integers = recover_total(share_round.scheme, points, rows, share_round.threshold)
+            integers, _ = recover_total(share_round.scheme, points, rows, share_round.threshold)
             return {"integers": integers, "summands": summands}
         for holder, raw in formed.by_holder.items():
             for name in pending.parties:
                 if name != holder:
                     self.link.record_relay(holder, name, len(raw))
         told = {"summands": summands, "points": np.array(points), "partials": Blob("sealed", b"".join(raws))}
-        tag = add_tags(*(self._tags[name] for name in formed.dealers))
-        return {**share_round.sum_terms(formed.dealers), **told, TAG: tag}
+        return {**share_round.sum_terms(formed.dealers), **told}
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Return the values of a total that was put together here."""

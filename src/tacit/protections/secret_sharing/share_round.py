@@ -2,6 +2,9 @@
 
 An additive share is uniform, so 32 bytes of seed stand for it; only one share of a dealer has the vector's
 length, and a dealer that holds a share itself keeps that one. Shamir's shares all have the vector's length.
+
+Where clients open totals, the tag of a vector is shared with it, as one word more, in its own field: added up
+in any other way, tags would tell who has the clients' key more than that of the total.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from tacit.core.message import Message
 from tacit.core.secret import Secret
 from tacit.crypto.channel import place
 from tacit.crypto.field import PRIME, Integers, Ring, from_field, multiply, to_field
+from tacit.crypto.linear_tag import mask_tag
 from tacit.crypto.masking import SEED, add_mask, add_masks, expand, new_seed
 from tacit.crypto.sharing import Share, add_shares, recover_vector, share_vector
 
@@ -33,12 +37,12 @@ class ShareRound:
     Examples
     --------
     >>> share_round = ShareRound("additive", 1, 1, ("ann", "bob", "eve"), 3)
-    >>> pieces = share_round.cut("bob", np.array([7, -1]))
+    >>> pieces = share_round.cut("bob", np.array([7, -1]), tag=5)
     >>> [len(piece) for piece in pieces]
-    [32, 16, 32]
-    >>> rows = [share_round.add(i, np.zeros(2, "u8"), ["bob"], [piece]) for i, piece in enumerate(pieces)]
-    >>> recover_total("additive", [1, 2, 3], rows, 3).tolist()
-    [7, -1]
+    [32, 24, 32]
+    >>> rows = [share_round.add(i, np.zeros(3, "u8"), ["bob"], [piece]) for i, piece in enumerate(pieces)]
+    >>> recover_total("additive", [1, 2, 3], rows, 3)
+    (array([ 7, -1]), 5)
     """
 
     scheme: Scheme
@@ -72,15 +76,16 @@ class ShareRound:
         """Return the bytes of a share, by the holder's index."""
         return 8 * slots if self.scheme == "shamir" or holder == self.full_share_index(dealer) else SEED
 
-    def cut(self, dealer: str, integers: Integers) -> list[bytes]:
-        """Cut a vector into shares, in the order of the holders."""
+    def cut(self, dealer: str, integers: Integers, tag: int) -> list[bytes]:
+        """Cut a vector and its tag into shares, in the order of the holders."""
         if self.scheme == "shamir":
-            shares = share_vector(to_field(integers), len(self.holders), self.threshold)
+            words = np.append(to_field(integers), np.uint64(tag))
+            shares = share_vector(words, len(self.holders), self.threshold)
             return [words_to_bytes(share.values) for share in shares]
-        seeds = [new_seed() for _ in self.holders[1:]]
-        rest = np.array(integers, np.int64).view(np.uint64)
-        add_masks(rest, [(seed, -1) for seed in seeds])
-        pieces = [seed.reveal() for seed in seeds]
+        masks = [(new_seed(), -1) for _ in self.holders[1:]]
+        rest = np.append(np.asarray(integers, np.int64).view(np.uint64), np.uint64(mask_tag(tag, masks)))
+        add_masks(rest[:-1], masks)
+        pieces = [seed.reveal() for seed, _ in masks]
         pieces.insert(self.full_share_index(dealer), words_to_bytes(rest))
         return pieces
 
@@ -89,16 +94,23 @@ class ShareRound:
         if self.scheme == "shamir":
             rows = [running, *(words_from_bytes(piece) for piece in pieces)]
             return add_shares([Share(holder + 1, row) for row in rows]).values
+        values, tag = running[:-1], int(running[-1])
         for dealer, piece in zip(dealers, pieces, strict=True):
             if self.full_share_index(dealer) == holder:
-                running += words_from_bytes(piece)
+                words = words_from_bytes(piece)
+                values += words[:-1]
+                tag += int(words[-1])
             else:
-                add_mask(running, Secret(piece))
+                add_mask(values, Secret(piece))
+                tag = mask_tag(tag, [(Secret(piece), 1)])
+        running[-1] = tag % PRIME
         return running
 
 
-def recover_total(scheme: Scheme, points: Sequence[int], rows: Sequence[Ring], threshold: int) -> Integers:
-    """Put partial sums together.
+def recover_total(
+    scheme: Scheme, points: Sequence[int], rows: Sequence[Ring], threshold: int
+) -> tuple[Integers, int]:
+    """Put partial sums together, and return the total and its tag.
 
     Raises
     ------
@@ -107,10 +119,11 @@ def recover_total(scheme: Scheme, points: Sequence[int], rows: Sequence[Ring], t
     """
     if scheme == "additive":
         total: Ring = np.stack(rows).sum(axis=0, dtype=np.uint64)
-        return total.view(np.int64)
+        return total[:-1].view(np.int64), sum(int(row[-1]) for row in rows) % PRIME
     shares = [Share(point, row) for point, row in zip(points, rows, strict=True)]
     _check_fit(shares, threshold)
-    return from_field(recover_vector(shares[:threshold], threshold))
+    words = recover_vector(shares[:threshold], threshold)
+    return from_field(words[:-1]), int(words[-1])
 
 
 def _check_fit(shares: Sequence[Share], threshold: int) -> None:
