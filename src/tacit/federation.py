@@ -41,6 +41,7 @@ from tacit.training import (
     cells_are_counted,
     conclude,
     federated_scores,
+    form_agreements,
     log_notes,
     score_round,
     tell_findings,
@@ -177,15 +178,14 @@ class Federation(Parties):
         start: Training | None,
         resume: Snapshot | None,
     ) -> Training:
-        method = coordinator.components.method
+        (method, protection, preparation), evaluated = coordinator.components, self._has_holdouts
         coordinator.enrol()
         tell_findings(coordinator, self.holdings.findings if self.experiment else {})
         method.check(coordinator.schema)
-        preparation = coordinator.components.preparation
-        evaluated, protection = self._has_holdouts, coordinator.components.protection
         counted = resume is None and cells_are_counted(coordinator)
         sums = (method.budget_parts if protection.adds_noise else method.sums) + evaluated + counted
-        sums += 0 if start else preparation.count_sums(method, protection)
+        agreed = {} if resume else method.agreements(coordinator.schema, protection)
+        sums += len(agreed) + (0 if start else preparation.count_sums(method, protection))
         coordinator.protection.prepare(sums)
         coordinator.reserved = int(evaluated)
         if resume is not None:
@@ -196,6 +196,7 @@ class Federation(Parties):
             coordinator.parties = preparation.count_cells(coordinator, continued=start is not None)
         if start is None and resume is None and not method.finds_scale_itself(coordinator):
             coordinator.parties = preparation.train(coordinator)
+        form_agreements(coordinator, agreed)
         method.train(coordinator)
         holdout = federated_scores(coordinator) if evaluated else None
         told = {"recoded": counted, "readable": self.experiment}

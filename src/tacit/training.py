@@ -161,6 +161,13 @@ def cells_are_counted(coordinator: Coordinator) -> bool:
     return least > 1
 
 
+def form_agreements(coordinator: Coordinator, agreed: Mapping[str, tuple[Any, Any]]) -> None:
+    """Sum what a method has to know before it trains, unless an earlier training left it: see ``Method``."""
+    for name, (contribution, apply) in agreed.items():
+        if coordinator.shared is None or name not in coordinator.shared:
+            coordinator.round(contribution, apply)
+
+
 def federated_scores(coordinator: Coordinator) -> dict[str, Any] | None:
     """Return the scores on the rows that clients keep aside, from a protected sum of counts.
 

@@ -200,12 +200,20 @@ class TestExports:
         assert label.tolist() == model.predict(NEW).tolist()
         assert classes.tolist() == ["ill", "well"]
 
-    @pytest.mark.parametrize("kind", [tacit.FedHEONN, tacit.FedHEONNEnsemble])
-    def test_regression(self, kind):
+    @pytest.mark.parametrize(
+        "method",
+        [
+            tacit.FedHEONN(activation="linear"),
+            tacit.FedHEONNEnsemble(activation="linear"),
+            tacit.FedAvg(rounds=1),
+        ],
+        ids=["one layer", "ensemble", "network"],
+    )
+    def test_regression(self, method):
         runtime = pytest.importorskip("onnxruntime")
         frames = {name: frame.assign(targets=frame["age"] * 2) for name, frame in FRAMES.items()}
         federation = Federation.of(frames, target="age")
-        model = federation.train(kind(activation="linear"), preparation=FILLED, protect="plain").model
+        model = federation.train(method, preparation=FILLED, protect="plain").model
         new = frames["north"].drop(columns="age")
         session = runtime.InferenceSession(model.to_bytes("onnx"))
         rows = new[[column.name for column in model.schema.columns]].to_numpy()
@@ -213,6 +221,21 @@ class TestExports:
         np.testing.assert_allclose(found[:, 0], model.predict(new), atol=1e-9)
         np.testing.assert_array_equal(model.to_sklearn().predict(new), model.predict(new))
         assert model.predictions(new).column_names == ["prediction"]
+
+    def test_words_that_few_rows_have_are_other_in_all_of_them(self):
+        runtime = pytest.importorskip("onnxruntime")
+        rare = {
+            name: frame.assign(sex=frame["sex"].where(frame.index != "patient 1", name))
+            for name, frame in FRAMES.items()
+        }
+        federation = Federation.of(rare, target="outcome")
+        model = federation.train("fedheonn", preparation=FILLED, protect="masked").model
+        words = {word for column in model.schema.columns for word in column.categories}
+        assert not words & set(SITES)
+        new = NEW.assign(sex=["unheard of", *NEW["sex"][1:]])
+        session = runtime.InferenceSession(model.to_bytes("onnx"))
+        (found,) = session.run(["probabilities"], onnx_feed(model, new.to_numpy()))
+        np.testing.assert_allclose(found, model.predict_proba(new), atol=1e-12)
 
     @pytest.mark.parametrize("labels", [[0, 1], [True, False], [1.5, 2.5]])
     def test_labels_come_back_as_they_were(self, labels):

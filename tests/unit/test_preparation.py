@@ -171,6 +171,10 @@ def test_columns_match_by_name_in_any_order(protect, method):
     expected, found = model(table, table, table), model(table, turned, table)
     assert [column.name for column in found.schema.columns] == ["age", "bmi", "sex"]
     assert found.outcome.digest == expected.outcome.digest
+    # Also whoever scores the model, and who pools the rows for comparison.
+    assert found.model.scores(turned) == found.model.scores(table)
+    pooled = federation_of(table, turned, table).pooled(found.schema).holdings.table
+    assert pooled.values.tolist() == [*values.tolist()] * 3
 
 
 def test_a_column_of_text_at_one_client_is_named():

@@ -118,14 +118,14 @@ def test_cells_of_a_sheet_keep_their_kind(tmp_path: Path) -> None:
     book = openpyxl.Workbook()
     for row in (
         ["when", "code", "dose", "sure", "target"],
-        [date(2026, 1, 2), 3, 1.5, True, "no"],
+        [date(2026, 1, 2), 12345678, 1.5, True, "no"],
         [date(2026, 1, 5), "4a", None, False, "yes"],
     ):
         book.active.append(row)
     book.save(tmp_path / "a.xlsx")
     table = load(tmp_path / "a.xlsx", date=["when"])
     assert [column.kind for column in table.columns] == ["number", "category", "number", "category"]
-    assert table.columns[1].categories == ("3", "4a")
+    assert table.columns[1].categories == ("12345678", "4a")
     assert table.values[1, 0] - table.values[0, 0] == 3 and np.isnan(table.values[1, 2])
 
 
@@ -143,6 +143,13 @@ def test_columns_are_chosen_by_name_in_the_order_of_the_file(file: Any) -> None:
     assert names(target="sex", drop=["target"]) == ["age", "bmi", "doctor"]
     kinds = load(path, features=["age", "bmi"], categorical=["age"]).columns
     assert [(c.kind, c.categories) for c in kinds] == [("category", ("31", "47", "58")), ("number", ())]
+
+
+def test_codes_read_the_same_in_every_type() -> None:
+    for codes in ([12345678901, 7], [12345678901.0, 7.0, None], ["12345678901", "7"]):
+        data = pa.table({"code": codes, "target": [0, 1, 0][: len(codes)]})
+        table = to_table(data, "t", categorical=["code"])
+        assert table.columns[0].categories == ("12345678901", "7")
 
 
 @pytest.mark.parametrize(
@@ -177,6 +184,13 @@ def test_numbers_among_words(file: Any) -> None:
     assert "40" not in str(refused.value)
     values = load(path, numeric=["lab"], na_values=["> 40"]).values
     assert values[:, 0].tolist()[::2] == [1.5, 2.0] and np.isnan(values[1, 0])
+
+
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
+def test_text_of_every_kind_becomes_numbers(kind: pa.DataType) -> None:
+    column = pa.array(["1,5", "20", "?"]).cast(kind)
+    table = to_table(pa.table({"a": column, "target": [0, 1, 0]}), "t", numeric=["a"], na_values=["?"])
+    assert table.columns[0].kind == "number" and table.values[:2].tolist() == [[1.5], [20.0]]
 
 
 def test_words_and_numbers_that_mean_missing(file: Any) -> None:

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from tacit.cli.common import Json, Quiet, complete_data
-from tacit.cli.flags import ReadingCommand, reading_choices
+from tacit.cli.flags import GIVEN, ReadingCommand
 from tacit.cli.output import exit_with_error_code, say, say_json, stdout
 from tacit.core.errors import ConfigError
 
@@ -43,7 +43,7 @@ def data_describe(
     from tacit.cli.tables import pairs_table
     from tacit.data.inspection import describe
 
-    facts = describe(name, **reading_choices(context))
+    facts = describe(name, **context.meta[GIVEN].get("data", {}))
     known = [(key, value) for key, value in facts.items() if value not in (None, {}, [], "")]
     say(as_json, facts, pairs_table(known))
 
@@ -75,7 +75,7 @@ def data_check(
     if missing not in ("refuse", "mean"):
         raise ConfigError(f"missing is '{missing}': give refuse or mean")
     here = names or [known.name for known in available() if known.kind in ("built-in", "file")]
-    choices = reading_choices(context)
+    choices = context.meta[GIVEN].get("data", {})
     if names and len(names) > 1:
         found = check_sites(*names, missing=missing, **choices)
         results = found["sites"]

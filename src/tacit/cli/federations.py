@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from tacit.cli.common import Json, Quiet
-from tacit.cli.flags import ReadingCommand, reading_choices
+from tacit.cli.flags import GIVEN, ReadingCommand
 from tacit.cli.models import Kind, write_model
 from tacit.cli.output import exit_with_error_code, say, say_json, stderr, stdout
 from tacit.core.errors import ConfigError
@@ -89,7 +89,7 @@ def new_site(
     from tacit.deploy.site import new_site as make
     from tacit.engines.sitefolder import SiteSettings
 
-    given = {"name": name, "data": data, "experiment": experiment, **reading_choices(context)}
+    given = {"name": name, "data": data, "experiment": experiment, **context.meta[GIVEN].get("data", {})}
     found = make(folder, from_plain(SiteSettings, given, "site"))
     facts = {
         "folder": str(found.path),

@@ -70,12 +70,6 @@ class ReadingCommand(SettingsCommand):
         return {name: pair for name, pair in found if hasattr(Reading, name.removeprefix("data_"))}
 
 
-def reading_choices(context: typer.Context) -> dict[str, Any]:
-    """Return what the flags of a :class:`ReadingCommand` say."""
-    choices: dict[str, Any] = context.meta[GIVEN].get("data", {})
-    return choices
-
-
 def _flag(key: Key) -> TyperOption:
     """Return the flag of a setting, with its description as help."""
     from tacit.runs.keys import choices, describe

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit.cli.common import Json, Out, RunName, complete_run
-from tacit.cli.flags import reading_choices
+from tacit.cli.flags import GIVEN
 from tacit.cli.output import exit_with_error_code, say, say_json
 from tacit.cli.past import find_run
 from tacit.core.errors import ConfigError
@@ -73,7 +73,7 @@ def predict(
     if to is not None and to.suffix.lower() not in (".csv", ".parquet"):
         raise ConfigError(f"{to.name}: predictions are written as .csv or .parquet: end it so")
     model = load_model(Path(name) if Path(name).is_file() else _file_of(find_run(name, out)))
-    found = model.predictions(read_rows(data, **reading_choices(context)))
+    found = model.predictions(read_rows(data, **context.meta[GIVEN].get("data", {})))
     if to is not None:
         RunFolder(to.parent).write(to.name, _table_bytes(found, to.suffix.lower()))
         facts = {"path": str(to), "rows": found.num_rows, "columns": found.column_names}
@@ -110,11 +110,6 @@ def _table_bytes(table: Any, ending: str) -> bytes:
     from pyarrow import csv, parquet
 
     sink = pa.BufferOutputStream()
-    if ending == ".csv":
-        kinds = [field.type for field in table.schema]
-        plain = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds]
-        csv.write_csv(table.cast(pa.schema(zip(table.column_names, plain, strict=True))), sink)
-    else:
-        parquet.write_table(table, sink)
+    (parquet.write_table if ending == ".parquet" else csv.write_csv)(table, sink)
     raw: bytes = sink.getvalue().to_pybytes()
     return raw

@@ -34,7 +34,7 @@ class StartCommand(SettingsCommand):
     }
     flags = (
         *("data", "target", "test", "clients", "partition", "protect", "scale", "missing"),
-        *("min-clients", "seed"),
+        *("min-clients", "seed", "features", "drop", "categorical", "numeric", "date", "query"),
     )
 
 

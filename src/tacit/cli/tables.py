@@ -16,10 +16,13 @@ MODELS = (
     ("federated", "federated"),
     ("centralised", "centralised"),
     ("local", "mean of local models"),
-    ("clients' own hold-outs", "federated, clients' own hold-outs"),
+    ("clients' own hold-outs", "clients' own hold-outs"),
 )
 NO_SCORES = "no scores: no rows were kept for a test; --test 0.3 or --holdout 0.2 keeps some"
-CLASSIFICATION = (("accuracy", "accuracy"), ("f1", "macro F1"), ("auc", "ROC-AUC"), ("loss", "log loss"))
+CLASSIFICATION = (
+    *(("accuracy", "accuracy"), ("balanced_accuracy", "balanced"), ("f1", "macro F1")),
+    *(("auc", "ROC-AUC"), ("pr_auc", "PR-AUC"), ("loss", "log loss")),
+)
 REGRESSION = (("mse", "MSE"), ("rmse", "RMSE"), ("mae", "MAE"), ("r2", "R²"))
 
 
@@ -34,6 +37,7 @@ def run_table(result: Mapping[str, Any]) -> RenderableType:
     scores = _scores(result) if result.get("scores") else Text(NO_SCORES, style="dim")
     about = [f"rows to learn from: {plain_text(result['sites'])}"] if result.get("sites") else []
     about += [note["text"] for note in result.get("notes", ()) if note["about"] == "data"]
+    about[7:] = [f"and {len(about) - 7} more notes, in the report"] if len(about) > 7 else []
     head = [Text(title, style="bold"), *(Text(line, style="dim") for line in about)]
     return Group(*head, scores, Text(), _costs(result), told)
 
@@ -84,6 +88,9 @@ def _scores(result: Mapping[str, Any]) -> Table:
     for key, words in MODELS:
         if key in scores:
             table.add_row(words, *(number(scores[key].get(name)) for name, _ in columns))
+    if constant := next((found["baseline"] for found in scores.values() if found.get("baseline")), None):
+        words = "majority class" if "accuracy" in constant else "mean of the targets"
+        table.add_row(words, *(number(constant.get(name)) for name, _ in columns))
     return table
 
 

@@ -10,14 +10,7 @@ from tacit.core.text import visible
 
 
 class Shown:
-    """What shows itself by a few facts.
-
-    >>> class Ward(Shown):
-    ...     def facts(self):
-    ...         return {"rows": 12_000, "task": "classification"}
-    >>> Ward()
-    Ward(rows 12,000, task classification)
-    """
+    """What shows itself by a few facts."""
 
     def facts(self) -> Mapping[str, Any]:
         """Return what a person wants to know first; None is left out."""

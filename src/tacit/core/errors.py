@@ -45,6 +45,10 @@ class DataError(TacitError):
     exit_code = 3
 
 
+class TooLargeError(DataError):
+    """A value that a sum cannot hold; whoever knows which column it is of says so."""
+
+
 class SchemaError(DataError):
     """Clients that do not hold the same kind of data; names the client and the column."""
 

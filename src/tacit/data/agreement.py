@@ -76,21 +76,12 @@ def introduce(table: Table, declared: Mapping[str, Any]) -> Message:
             else:
                 words.setdefault("categories", {})[column.name] = used
     told = {} if declared.get(SOUGHT) else words
-    introduction = Message(signature=_signature(table), vocabulary=msgspec.json.encode(told))
+    introduction = Message(signature=signature_of(table), vocabulary=msgspec.json.encode(told))
     _read(introduction)  # what the coordinator would refuse is refused here, where it can be mended
     return introduction
 
 
-def check_columns(tables: Mapping[str, Table]) -> None:
-    """Refuse tables of which one has other columns or targets than most, and say in what it differs."""
-    agreement = Agreement({})
-    for name, table in tables.items():
-        agreement.add(name, {"signature": _signature(table), "vocabulary": b"{}"})
-    for difference in agreement.outvoted().values():
-        raise SchemaError(difference)
-
-
-def _signature(described: Table | Schema) -> bytes:
+def signature_of(described: Table | Schema) -> bytes:
     """Encode columns, task and targets, for comparison."""
     columns = [(column.name, column.kind) for column in described.columns]
     words = {"columns": columns, "task": described.task, "targets": described.target_names}
@@ -177,7 +168,7 @@ class Agreement:
 
     def hold(self, schema: Schema) -> None:
         """Take only parties that have the columns and targets of this schema."""
-        self._agreed = _by_name(_signature(schema))
+        self._agreed = _by_name(signature_of(schema))
 
     def add(self, party: str, introduction: Mapping[str, Any]) -> None:
         """Take a party's introduction; one that cannot be read is refused."""

@@ -17,9 +17,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from tacit.core.component import from_plain
-from tacit.core.errors import ConfigError, UnavailableError, nearest
+from tacit.core.errors import ConfigError, SchemaError, UnavailableError, nearest
 from tacit.data import synthetic
-from tacit.data.agreement import check_columns
+from tacit.data.agreement import Agreement, signature_of
 from tacit.data.arrow import to_table
 from tacit.data.catalog import catalog
 from tacit.data.database import is_database
@@ -128,11 +128,10 @@ def _load_one(source: str | Path, said: Mapping[str, Any]) -> Table:
         _check_known(name, said)
         return _built_in(name)
     place = source if is_database(source) else locate(source)
-    words = ("target", "task", "groups")
-    reading = from_plain(Reading, {key: said[key] for key in said if key not in words}, "load", "argument")
-    target = catalog()[name].targets if said["target"] is None and name in catalog() else said["target"]
-    data, notes = read_source(place, reading)
-    table = to_table(data, stem_of(place), **{**said, "target": target}, notes=notes)
+    choices = {key: value for key, value in said.items() if key not in ("target", "task", "groups")}
+    data, notes = read_source(place, from_plain(Reading, choices, "load", "argument"))
+    usual = catalog()[name].targets if name in catalog() else None
+    table = to_table(data, stem_of(place), **{**said, "target": said["target"] or usual}, notes=notes)
     if name in catalog():  # its columns are known to be what they are
         return replace(table, chosen=tuple(column.name for column in table.columns))
     return table
@@ -140,9 +139,9 @@ def _load_one(source: str | Path, said: Mapping[str, Any]) -> Table:
 
 def _check_known(name: str, said: Mapping[str, Any]) -> None:
     """Refuse choices about a set that comes with its columns."""
-    known = ("task", "classification")
-    odd = [word for word, value in said.items() if value is not None and (word, value) != known]
-    if odd:
+    if odd := [
+        key for key in said if said[key] is not None and (key, said[key]) != ("task", "classification")
+    ]:
         raise ConfigError(f"{name} comes with its target, task and columns: leave out {', '.join(odd)}")
 
 
@@ -172,10 +171,12 @@ def list_parts(source: str | Path | Sequence[str | Path]) -> dict[str, str | Pat
 
 def _joined(tables: Mapping[str, Table]) -> Table:
     """Put the rows of several files into one table, with the client of each as a group."""
-    check_columns(tables)
-    first, *others = tables.values()
-    order = [column.name for column in first.columns]
-    pooled = joined([first, *(table.arranged(order) for table in others)])
+    agreement = Agreement({})
+    for name, table in tables.items():
+        agreement.add(name, {"signature": signature_of(table), "vocabulary": b"{}"})
+    for difference in agreement.outvoted().values():
+        raise SchemaError(difference)
+    pooled = joined([*tables.values()])
     client = np.repeat(list(tables), [table.rows for table in tables.values()])
     return replace(pooled, name=", ".join(tables), groups={**pooled.groups, BY_FILE: client})
 
@@ -226,9 +227,7 @@ def is_path(name_or_path: str | Path) -> bool:
     (False, True, True)
     """
     text = str(name_or_path)
-    separators = {os.sep, os.altsep, "/"} - {None}
-    written = is_data(text) or is_database(text) or any(str(one) in text for one in separators)
-    return isinstance(name_or_path, Path) or written
+    return isinstance(name_or_path, Path) or is_data(text) or any(mark in text for mark in {os.sep, "/"})
 
 
 def cache_folder() -> Path:

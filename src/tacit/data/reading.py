@@ -105,14 +105,16 @@ def convert(data: Any, reading: Reading, table: str) -> Any:
     columns: dict[str, Any] = {}
     for name, column in zip(data.column_names, data.columns, strict=True):
         kind = reading.kinds().get(name)
-        if kind is not None and pa.types.is_dictionary(column.type):
+        if (kind or reading.na_values) and pa.types.is_dictionary(column.type):
             column = column.cast(pa.string())
-        if reading.na_values and not pa.types.is_dictionary(column.type):
+        if reading.na_values:
             absent = pc.is_in(column.cast(pa.string()), pa.array(reading.na_values))
             column = pc.if_else(absent, pa.scalar(None, column.type), column)
         if kind == "date":
             columns |= _date_columns(column, name, reading, table)
         elif kind == "categorical":
+            if pa.types.is_floating(column.type) and pc.all(pc.equal(column, pc.floor(column))).as_py():
+                column = column.cast(pa.int64(), safe=False)  # a column with gaps reads as one without
             columns[name] = column.cast(pa.string())
         else:
             columns[name] = _as_number(column, name, reading, table) if kind == "numeric" else column
@@ -123,7 +125,7 @@ def _as_number(column: Any, name: str, reading: Reading, table: str) -> Any:
     import pyarrow as pa
     from pyarrow import compute as pc
 
-    if not pa.types.is_string(column.type):
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column
     text = pc.utf8_trim_whitespace(column)
     with_comma = text.filter(pc.match_substring(text, ","))

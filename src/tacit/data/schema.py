@@ -61,17 +61,7 @@ class Schema:
 
     def arrange(self, table: Table) -> Table:
         """Put a table's columns into the agreed order; one that has other columns stays as it is."""
-        if self._in_order and self._in_order[0] is table.columns:
-            return table
-        arranged = table.arranged([column.name for column in self.columns])
-        if arranged is table:
-            self._in_order[:] = [table.columns]
-        return arranged
-
-    @cached_property
-    def _in_order(self) -> list[tuple[Column, ...]]:
-        """The last columns that were found in order: the clients of an experiment share them."""
-        return []
+        return table.arranged([column.name for column in self.columns])
 
     def matrix(
         self,

@@ -7,7 +7,7 @@ import csv
 import io
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from tacit.core.errors import ConfigError, DataError, UnavailableError, nearest
@@ -66,33 +66,39 @@ def read_parquet(path: Path) -> Any:
         raise DataError(text, private=str(error)) from error
 
 
+def read_sheet(file: IO[bytes], name: str, sheet: str | None = None) -> tuple[list[list[Any]], str]:
+    """Return the cells of a sheet of an Excel file, row by row, and a note if it is one of several."""
+    try:
+        from python_calamine import CalamineError, CalamineWorkbook
+    except ImportError:
+        raise UnavailableError(f"reading {name} needs pip install 'tacit-fl[excel]'") from None
+    try:
+        book = CalamineWorkbook.from_filelike(io.BytesIO(file.read()))
+        sheets = book.sheet_names
+        if sheet is not None and sheet not in sheets:
+            raise ConfigError(f"{name} has no sheet '{sheet}': {nearest(sheet, sheets)}")
+        rows: list[list[Any]] = book.get_sheet_by_name(sheet or sheets[0]).to_python()
+    except (CalamineError, OSError) as error:
+        raise DataError(f"{name} cannot be read as an Excel file: save it again, or as CSV") from error
+    several = sheet is None and len(sheets) > 1
+    return rows or [[]], f"{name}: sheet '{sheets[0]}', the first of {len(sheets)}" if several else ""
+
+
 def _read_excel(path: Path, sheet: str | None) -> tuple[Any, list[str]]:
     """Read a sheet whose first row has the names of the columns; a column of mixed kinds becomes text."""
     import pyarrow as pa
 
-    try:
-        from python_calamine import CalamineError, CalamineWorkbook
-    except ImportError:
-        raise UnavailableError(f"reading {path.name} needs pip install 'tacit-fl[excel]'") from None
-    try:
-        with CalamineWorkbook.from_path(str(path)) as book:
-            names = book.sheet_names
-            if sheet is not None and sheet not in names:
-                raise ConfigError(f"{path.name} has no sheet '{sheet}': {nearest(sheet, names)}")
-            header, *rows = book.get_sheet_by_name(sheet or names[0]).to_python() or [[]]
-    except (CalamineError, OSError) as error:
-        raise DataError(f"{path.name} cannot be read as an Excel file: save it again, or as CSV") from error
+    with path.open("rb") as file:
+        (header, *rows), note = read_sheet(file, path.name, sheet)
     columns = []
     for index in range(len(header)):
         cells = [None if row[index] in _MISSING else row[index] for row in rows]
         kinds = {type(cell) for cell in cells if cell is not None}
         if len(kinds) > 1 and not kinds <= {int, float}:
-            words = (f"{cell:g}" if isinstance(cell, float) else cell for cell in cells)
-            cells = [None if word is None else str(word) for word in words]
+            whole = [int(c) if isinstance(c, float) and c.is_integer() else c for c in cells]
+            cells = [None if cell is None else str(cell) for cell in whole]
         columns.append(pa.array(cells))
-    guessed = len(names) > 1 and sheet is None
-    notes = [f"{path.name}: sheet '{names[0]}', the first of {len(names)}"] if guessed else []
-    return pa.Table.from_arrays(columns, names=[str(word) for word in header]), notes
+    return pa.Table.from_arrays(columns, names=[str(word) for word in header]), [note] if note else []
 
 
 class Dialect(NamedTuple):

@@ -151,14 +151,15 @@ class Table(Shown):
 
 
 def joined(tables: Sequence[Table]) -> Table:
-    """Put the rows of tables with the same columns into one, their vocabularies united.
+    """Put the rows of tables with the same columns, in any order, into one, their vocabularies united.
 
     >>> both = joined([Table.of([[1.0]], ["b"]), Table.of([[2.0]], ["a"])])
     >>> both.classes, both.target.tolist()
     (('a', 'b'), [1, 0])
     """
     first = tables[0]
-    for table in tables[1:]:
+    tables = [table.arranged([column.name for column in first.columns]) for table in tables]
+    for table in tables:
         if [(c.name, c.kind) for c in table.columns] != [(c.name, c.kind) for c in first.columns]:
             raise DataError(f"{table.name} and {first.name} have different columns: they cannot be joined")
     columns, values = list(first.columns), [np.array(table.values, dtype=np.float64) for table in tables]

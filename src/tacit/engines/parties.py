@@ -140,9 +140,8 @@ class Parties(Shown):
         >>> import pyarrow as pa
         >>> from tacit import Federation
         >>> ward = pa.table({"age": [31, 47, 58, 64], "ill": ["no", "no", "yes", "yes"]})
-        >>> federation = Federation.of({"north": ward, "south": ward}, target="ill")
-        >>> federation.train("fedheonn", protect="plain").model.predict(pa.table({"age": [33, 60]})).tolist()
-        ['no', 'yes']
+        >>> Federation.of({"north": ward, "south": ward}, target="ill")
+        Federation(clients north, south, rows 8, columns 1, predicts ill, task classification)
         """
         if not tables:
             raise ConfigError("a federation needs at least one party")

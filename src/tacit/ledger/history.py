@@ -11,19 +11,7 @@ SCORES = ("accuracy", "balanced_accuracy", "f1", "auc", "loss", "r2", "rmse", "m
 
 
 class History:
-    """Collects a line for each sum that opened; subscribe it to the events of a training.
-
-    Examples
-    --------
-    >>> from tacit.core.events import Events
-    >>> history = History()
-    >>> events = Events(history)
-    >>> events.emit(Replied(wave=0, party="a", bytes_down=100, bytes_up=4000, cpu_s=0.5))
-    >>> events.emit(TotalOpened(2, "update", "coordinator", 5, 15))
-    >>> events.emit(Evaluated("round 1", "test", {"accuracy": 0.9}))
-    >>> [(line["sum"], line["bytes_up"], line["round"], line["accuracy"]) for line in history.lines]
-    [('update', 4000, 1, 0.9)]
-    """
+    """Collects a line for each sum that opened; subscribe it to the events of a training."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []

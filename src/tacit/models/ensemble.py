@@ -28,13 +28,13 @@ class Ensemble(Predictor):
     inputs : Inputs
         Schema and scale that the federation agreed on.
     vote : {"majority", "mean"}
-        Whether a class is chosen by most estimators (of equals the first class), or by their mean evidence.
-        Targets of a regression are always the mean.
+        Whether a class is chosen by most estimators (of equals the first class), or by their mean
+        probability. Targets of a regression are always the mean.
     """
 
     FORMAT = "tacit-ensemble-1"
 
-    def __init__(self, weights: Matrix, activation: str, inputs: Inputs, vote: Vote = "majority") -> None:
+    def __init__(self, weights: Matrix, activation: str, inputs: Inputs, vote: Vote = "mean") -> None:
         super().__init__(activation, inputs)
         self.weights = np.asarray(weights)
         self.vote = vote

@@ -16,12 +16,12 @@ import numpy as np
 
 from tacit.core.errors import ConfigError, UnavailableError
 from tacit.data.recoding import Recoding
-from tacit.data.schema import ABSENT, Schema
+from tacit.data.schema import ABSENT, OTHER, Schema
 from tacit.data.table import Column
 from tacit.models.activations import HIGH, LOW
 from tacit.models.ensemble import Ensemble
 from tacit.models.mlp import MLP
-from tacit.models.neural import Neural
+from tacit.models.neural import TARGET_CENTRE, TARGET_SPREAD, Neural
 from tacit.models.onelayer import OneLayer
 from tacit.models.predictor import Predictor
 
@@ -78,7 +78,7 @@ def to_onnx(model: Predictor) -> bytes:
         else:
             raise ConfigError(f"a {type(model).__name__} has no ONNX form: export it as safetensors or json")
         if model.schema.task == "regression":
-            graph.node("Identity", outputs, output="targets")
+            graph.node("Identity", _rescaled(graph, model, outputs), output="targets")
         elif isinstance(model, Neural):
             graph.node("Softmax", outputs, output="probabilities", axis=1)
         else:
@@ -121,6 +121,7 @@ def _prepared(graph: _Graph, model: Predictor) -> str:
 def _one_hot(graph: _Graph, column: Column, unseen: int, gap: int) -> str:
     """Nodes that encode a column's words; one that is missing or not in the list may count as "other"."""
     categories = len(column.categories)
+    unseen = column.categories.index(OTHER) if OTHER in column.categories else unseen
     words = graph.constant(np.array([column.categories], dtype=object).reshape(1, -1))
     encoded = graph.node("Cast", graph.node("Equal", column.name, words), to=DOUBLE)
     if unseen == ABSENT and gap == ABSENT:
@@ -179,6 +180,14 @@ def _perceptron(graph: _Graph, model: Neural, network: MLP, X: str) -> str:
     return X
 
 
+def _rescaled(graph: _Graph, model: Predictor, outputs: str) -> str:
+    """Nodes that give targets back in their own units, if a network learnt them scaled."""
+    if isinstance(model, Neural) and TARGET_SPREAD in model.arrays:
+        outputs = graph.node("Mul", outputs, graph.constant(model.arrays[TARGET_SPREAD][None]))
+        outputs = graph.node("Add", outputs, graph.constant(model.arrays[TARGET_CENTRE][None]))
+    return outputs
+
+
 def _assembled(onnx: Any, graph: _Graph, model: Predictor, features: str = "") -> Any:
     """Return the whole graph, or the part that ends with the features of a module."""
     helper, types, schema = onnx.helper, onnx.TensorProto, model.schema
@@ -190,11 +199,8 @@ def _assembled(onnx: Any, graph: _Graph, model: Predictor, features: str = "") -
     ]
     if features:
         outputs = [helper.make_tensor_value_info(features, types.FLOAT, ["n", schema.features])]
-    elif schema.task == "regression":
-        targets = graph.free("targets")
-        outputs = [helper.make_tensor_value_info(targets, types.DOUBLE, ["n", schema.outputs])]
     else:
-        outputs = _labelled(onnx, graph, schema)
+        outputs = _given_out(onnx, graph, schema)
     made = helper.make_graph(graph.nodes, "tacit", rows, outputs, graph.constants)
     whole = helper.make_model(
         made, producer_name="tacit", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR
@@ -205,8 +211,10 @@ def _assembled(onnx: Any, graph: _Graph, model: Predictor, features: str = "") -
     return whole
 
 
-def _labelled(onnx: Any, graph: _Graph, schema: Schema) -> list[Any]:
-    """Add nodes that name the classes, and the likeliest of each row; return what they give out."""
+def _given_out(onnx: Any, graph: _Graph, schema: Schema) -> list[Any]:
+    """Return what is given out: targets; or probabilities, with nodes that name the classes."""
+    if schema.task == "regression":
+        return [onnx.helper.make_tensor_value_info(graph.free("targets"), DOUBLE, ["n", schema.outputs])]
     mixed = len({type(label) for label in schema.classes}) > 1 or isinstance(schema.classes[0], str)
     names = np.array([str(label) for label in schema.classes], object) if mixed else np.array(schema.classes)
     classes = graph.node("Identity", graph.constant(names), output="classes")
@@ -224,17 +232,17 @@ def _with_module(onnx: Any, prepared: Any, model: Neural) -> Any:
     """Put torch's own graph of a module behind the preparation, and a softmax behind that."""
     from tacit.models.torch_network import TorchNetwork, torch_library
 
-    network = model.network
+    network, regression = model.network, model.schema.task == "regression"
     assert isinstance(network, TorchNetwork)
     torch = torch_library()
     module = network.load(network.flat(model.arrays)).eval()
     example = torch.zeros((2, model.schema.features), dtype=torch.float32)
     rows = {0: torch.export.Dim("n")}
     program = torch.onnx.export(
-        torch.nn.Sequential(module, torch.nn.Softmax(1)).eval(),
+        module if regression else torch.nn.Sequential(module, torch.nn.Softmax(1)).eval(),
         (example,),
         input_names=["module_features"],
-        output_names=["module_probabilities"],
+        output_names=["module_outputs"],
         dynamic_shapes=({**rows},),
         opset_version=OPSET,
         dynamo=True,
@@ -250,9 +258,10 @@ def _with_module(onnx: Any, prepared: Any, model: Neural) -> Any:
         io_map=[("tacit/features", "module_features")],
     )
     graph = _Graph(onnx, model.schema)
-    graph.node("Cast", "module_probabilities", output="probabilities", to=DOUBLE)
+    outputs = _rescaled(graph, model, graph.node("Cast", "module_outputs", to=DOUBLE))
+    graph.node("Identity", outputs, output="targets" if regression else "probabilities")
     whole.graph.ClearField("output")
-    whole.graph.output.extend(_labelled(onnx, graph, model.schema))
+    whole.graph.output.extend(_given_out(onnx, graph, model.schema))
     whole.graph.node.extend(graph.nodes)
     whole.graph.initializer.extend(graph.constants)
     return whole

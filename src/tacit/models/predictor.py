@@ -19,13 +19,7 @@ from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
 from tacit.data.table import Table
 from tacit.models.activations import HIGH, LOW
-from tacit.models.scores import (
-    classification_counts,
-    classification_scores,
-    exact_macro_auc,
-    regression_counts,
-    regression_scores,
-)
+from tacit.models.scores import classification_counts, regression_counts, regression_scores, score_classes
 
 Matrix = NDArray[np.float64]
 
@@ -74,16 +68,20 @@ class Predictor(Shown):
         """Return the outputs for raw rows or a table."""
         return self._outputs(self._matrix(rows))
 
+    def _probabilities(self, X: Matrix) -> Matrix:
+        """Return what speaks for each class, scaled to sum to one."""
+        return shares(self._evidence(X))
+
     def predict_proba(self, rows: Any) -> Matrix:
-        """Return the probabilities of the classes: what speaks for each, scaled to sum to one."""
+        """Return the probabilities of the classes for raw rows or a table."""
         if self.schema.task != "classification":
             raise DataError("a regression model has no probabilities: call predict")
-        return shares(self._evidence(self._matrix(rows)))
+        return self._probabilities(self._matrix(rows))
 
     def predict(self, rows: Any) -> NDArray[Any]:
-        """Return the most likely class, or the predicted targets."""
+        """Return the most probable class, or the predicted targets."""
         if self.schema.task == "classification":
-            return np.asarray(self.classes_[self._evidence(self._matrix(rows)).argmax(axis=1)])
+            return np.asarray(self.classes_[self.predict_proba(rows).argmax(axis=1)])
         outputs = self.outputs(rows)
         return outputs[:, 0] if outputs.shape[1] == 1 else outputs
 
@@ -104,12 +102,10 @@ class Predictor(Shown):
         return regression_counts(table.target, self.outputs(table), centre)
 
     def scores(self, table: Table) -> dict[str, Any]:
-        """Return all scores on a table."""
+        """Return all scores on a table, as scikit-learn defines them."""
         if self.schema.task == "regression":
             return regression_scores(regression_counts(table.target, self.outputs(table)))
-        counts = self.counts(table)
-        auc = exact_macro_auc(self.schema.labels(table), self._evidence(self._matrix(table)))
-        return classification_scores(counts, self.schema.classes, auc)
+        return score_classes(self.schema.labels(table), self.predict_proba(table), self.schema.classes)
 
     def predictions(self, rows: Any) -> Any:
         """Return an Arrow table of what is predicted for a DataFrame, with probabilities by class.

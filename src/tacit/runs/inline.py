@@ -39,12 +39,7 @@ class Report(Shown):
 
 
 def report(training: Training) -> Report:
-    """Make the report of a training, as far as Python knows what ``tacit run`` does.
-
-    >>> training = tacit.Federation.embedded("iris", clients=5).train("fedheonn", protect="plain")
-    >>> "fedheonn learnt target from 5 clients" in report(training).html
-    True
-    """
+    """Make the report of a training, as far as Python knows what ``tacit run`` does."""
     manifest, schema, record = training.manifest, training.schema, training.record
     scores = {"clients' own hold-outs": training.holdout} if training.holdout else {}
     if training.test is not None and training.trained is not None:
@@ -69,8 +64,6 @@ def report(training: Training) -> Report:
         "model": training.outcome.digest,
     }
     with suppress(TacitError):  # a method written in a notebook cannot be assembled by its name
-        result["promises"] = {
-            "name": result["protect"],
-            **assemble(manifest).protection.promises.as_dict(),
-        }
+        promises = assemble(manifest).protection.promises
+        result["promises"] = {"name": result["protect"], **promises.as_dict()}
     return Report(render(result), result)

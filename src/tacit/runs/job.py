@@ -22,6 +22,7 @@ from tacit.ledger.exposure import ExposureLedger
 from tacit.ledger.sentences import exposes_one, sentences
 from tacit.methods.base import Model
 from tacit.methods.compatibility import warnings_for_pair
+from tacit.models.scores import CLASS_SCORES, TARGET_SCORES, warn_of_balance
 from tacit.runs.checkpoint import Checkpoint, CheckpointWriter, read_checkpoint
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import EventFile, RunFolder
@@ -187,13 +188,14 @@ def _measured(
         if settings.run.baselines:
             scores |= _baselines(settings, federation, training, events)
         for model, found in scores.items():
-            brief = {key: value for key, value in found.items() if not isinstance(value, list)}
+            brief = {key: value for key, value in found.items() if not isinstance(value, list | dict)}
             events.emit(Evaluated(model, "test", brief))
     if training.holdout is not None:
         scores["clients' own hold-outs"] = training.holdout
     main = scores.get("federated") or training.holdout or {}
+    if text := warn_of_balance(main):
+        events.emit(Noted("scores", text, "warning"))
     ledger = training.ledger.summary(watts=settings.run.watts)
-    names = ("accuracy", "precision", "recall", "f1", "auc", "loss", "mse", "rmse", "mae", "r2")
     costs = ("bytes_up", "bytes_down", "messages", "cpu_s", "training_s", "wh", "privacy", "failures")
     return {
         "clients": federation.clients,
@@ -201,7 +203,7 @@ def _measured(
         "features": training.schema.features,
         "classes": list(training.schema.classes),
         "told": {"columns": [c.name for c in training.schema.columns], **vocabulary(training.schema)},
-        **{name: main.get(name) for name in names},
+        **{name: main.get(name) for name in (*CLASS_SCORES, *TARGET_SCORES)},
         **{name: ledger[name] for name in costs},
         "model": training.outcome.digest,
         "engine": federation.engine_facts,

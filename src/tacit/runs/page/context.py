@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tacit.models.scores import warn_of_balance
 from tacit.runs.page.markup import definitions, mapping, section, sentence, sequence, table
 from tacit.runs.page.scores import AGAINST, SAME, difference, scores_of, write
 from tacit.runs.page.units import count, escape, number
@@ -27,7 +28,10 @@ def headline(result: Mapping[str, Any]) -> tuple[str, str]:
     method, data = result.get("method") or "A method", result.get("data") or "the data"
     clients = number(result.get("clients"))
     among = "" if clients is None else f" from {count(clients)} client{'' if clients == 1 else 's'}"
-    ours = scores_of(result, "federated")
+    ours, found = scores_of(result, "federated"), mapping(mapping(result.get("scores")).get("federated"))
+    if warn_of_balance(found):
+        score = f"balanced accuracy {write('balanced_accuracy', found['balanced_accuracy'])}"
+        return f"{method} learnt {data}{among}: {score}", "Accuracy says little here: see the warnings."
     best = next((name for name in BEST if name in ours), None)
     if best is None:
         return f"{method} on {data}{among}: no scores", ""
