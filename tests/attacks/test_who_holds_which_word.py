@@ -13,13 +13,19 @@ import numpy as np
 import pytest
 
 from tacit.core.errors import DataError, QuorumError, SchemaError
+from tacit.core.manifest import Components
 from tacit.data import words
 from tacit.data.agreement import SOUGHT
+from tacit.data.preparation import Preparation
 from tacit.data.schema import OTHER
 from tacit.data.table import Column, Table
 from tacit.federation import Federation
+from tacit.methods.fedheonn import FedHEONN
+from tacit.protections.masked import Masked
+from tests.helpers.deployed import coordinator_at, make_sites
 
 RARE = "Mrs Quill of Elm Street"
+LABELS = ["no", "yes"]
 SITES = ("north", "south", "east", "west")
 
 
@@ -122,3 +128,22 @@ def test_a_word_that_is_too_long_is_refused_by_its_column() -> None:
     long = {name: site(index, ("a" * 70, "b")) for index, name in enumerate(SITES)}
     with pytest.raises(QuorumError, match="a word of 76 bytes in column 'ward': at most 60 are agreed"):
         Federation.of(long).train("fedheonn", protect="masked")
+
+
+def test_deployed_sites_agree_on_words_too(tmp_path) -> None:
+    """Each ask is a new process there, under a manifest that the coordinator has signed."""
+    rng = np.random.default_rng(0)
+    rows = {
+        name: (
+            [[round(x, 3), ward] for x, ward in zip(rng.normal(size=12), wards * 6, strict=True)],
+            LABELS * 6,
+        )
+        for name, wards in (("north", ["a", "b"]), ("south", ["a", "b"]), ("west", ["a", "c"]))
+    }
+    rows["west"][0][0][1] = RARE
+    parts = Components(FedHEONN(), Masked(), Preparation())
+    coordinator = coordinator_at(
+        make_sites(tmp_path, rows), parts, min_clients=3, min_count=5, declared={SOUGHT: True}
+    )
+    found = words.agree_on_words(coordinator)
+    assert found == {"classes": LABELS, "categories": {"x1": ["a", "b", "c", OTHER]}}
