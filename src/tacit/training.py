@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from tacit.core.coordinator import Coordinator, Outcome
@@ -69,7 +70,7 @@ class Training(Shown):
         found = {name.replace("_", " "): scores[name] for name in names if name in scores}
         return {"run": self.manifest.run, **named, **found, "failed": [*self.failures] or None}
 
-    @property
+    @cached_property
     def scores(self) -> dict[str, Any] | None:
         """All scores on the central test or, without one, on the rows that clients keep aside."""
         if self.test is None or self.trained is None:
