@@ -23,6 +23,7 @@ from tacit.ledger.cost import CostLedger
 from tacit.ledger.exposure import ExposureLedger
 from tacit.ledger.history import History
 from tacit.methods.base import Method, Model
+from tacit.models.curves import curves_of, spread_of
 from tacit.models.scores import classification_scores, regression_scores
 
 MOST_FINDINGS = 5  # that a run tells of, beside how many more there are
@@ -183,7 +184,11 @@ def federated_scores(coordinator: Coordinator) -> dict[str, Any] | None:
         scores = classification_scores(counts, coordinator.schema.classes)
     else:
         scores = regression_scores(counts)
-    coordinator.events.emit(Evaluated("federated", "clients", scores))
+    coordinator.events.emit(Evaluated("federated", "clients", dict(scores)))
+    if coordinator.schema.task == "classification":
+        scores["curves"] = curves_of(counts["histogram"], coordinator.schema.classes)
+    if not coordinator.components.protection.adds_noise:  # on which noise may be a site
+        scores["sites"] = spread_of(counts)
     return scores
 
 

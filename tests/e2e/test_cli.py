@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from safetensors.numpy import load_file
 
 from tacit.core.charge import Charge
 from tacit.engines.epsilon import EpsilonLedger
+from tests.e2e.conftest import MAIN
 from tests.quick import representatives
 
 Tacit = Callable[..., Any]
@@ -354,7 +356,7 @@ def test_protections_are_listed_with_their_promises(tacit: Tacit) -> None:
         assert {"keys", "collusion", "dropout", "precision", "bytes_per_value"} <= part.keys()
     (other,) = named(found, "paillier")["variants"]
     assert (other["settings"], other["opens"]) == ({"holder": "clients"}, "clients")
-    said = tacit("protections").out
+    said = tacit("protections", "paillier").out
     for words in (
         "held by key server",
         "with --holder clients:",
@@ -463,7 +465,7 @@ def test_options_are_described(tacit: Tacit) -> None:
     assert [option["name"] for option in method["options"]][:3] == ["lam", "activation", "mode"]
     assert all(option["doc"] for option in method["options"])
     assert "Fontenla-Romero" in method["paper"]
-    assert "--lam" in tacit("methods").out
+    assert "--lam" in tacit("methods", "fedheonn").out
     plain = named(tacit("protections", "--json").json["protections"], "plain")
     assert "in the clear" in plain["sees"]["coordinator"]
 
@@ -603,3 +605,102 @@ def test_a_site_shows_what_it_accepts_and_what_noise_has_cost(tacit: Tacit, tmp_
     shown = tacit("site", "budget", "north").out
     assert "the-run" in shown
     assert "8 is the limit over all runs" in shown
+
+
+# -- runs that are over, lists, pipes and progress -----------------------------------------------------------
+
+
+def test_runs_are_listed_compared_and_deleted(tacit: Tacit, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        tacit("run", "--data", "iris", "--clients", 3, "--protect", "plain", "--no-baselines", "--seed", seed)
+    found = tacit("runs", "--json").json["runs"]
+    assert [row["state"] for row in found] == ["done", "done"]
+    table = tacit("runs", "--data", "iris")
+    assert all(row["run"] in table.out for row in found)
+    names = [row["run"] for row in found]
+    compared = tacit("compare", *names)
+    assert "Accuracy" in compared.out
+    assert "run.seed differ" in compared.err
+    assert tacit("compare", names[0]).code == 2
+    assert tacit("runs", "--delete").code == 2  # never all by accident
+    assert tacit("runs", names[0], "--delete", "--yes", "--json").json == {"deleted": [names[0]]}
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [names[1]]
+
+
+@pytest.mark.parametrize("command", ["methods", "protections"])
+def test_bare_lists_fit_on_a_screen_and_options_have_their_place(
+    tacit: Tacit, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    bare = tacit(command)
+    assert bare.out.count("\n") <= 24
+    name = tacit(command, "--json").json[command][-1]["name"]
+    assert name in bare.out
+    one = tacit(command, name, "--json").json[command]
+    assert [part["name"] for part in one] == [name]
+    assert all(
+        f"--{option['name'].replace('_', '-')}" in tacit(command, name).out for option in one[0]["options"]
+    )
+    assert "did you mean" in tacit(command, name + "x").err
+
+
+@pytest.mark.parametrize("words", [["methods"], ["methods", "--json"]])
+def test_a_pipe_that_is_closed_ends_the_command_quietly(tmp_path: Path, words: list[str]) -> None:
+    read, written = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, *words], stdout=written, stderr=subprocess.PIPE, timeout=60, check=False
+    )
+    os.close(written)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_ctrl_c_says_how_the_run_goes_on(tacit: Tacit, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tacit.runs.checkpoint import CheckpointWriter
+
+    keep = CheckpointWriter.__call__
+
+    def interrupted(self: CheckpointWriter, kept: Any) -> None:
+        keep(self, kept)
+        if kept.progress["round"] == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(CheckpointWriter, "__call__", interrupted)
+    words = (
+        "run",
+        "--data",
+        "iris",
+        "--clients",
+        3,
+        "--method",
+        "fedavg",
+        "--rounds",
+        3,
+        "--protect",
+        "plain",
+    )
+    said = tacit(*words, "--no-baselines")
+    assert said.code == 130
+    (folder,) = Path("runs").iterdir()
+    assert f"`tacit resume {folder}` goes on from its checkpoint" in said.err
+    assert tacit("runs", "--json").json["runs"][0]["state"] == "stopped"
+    monkeypatch.undo()
+
+
+def test_progress_names_the_round_its_score_and_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tacit.cli.progress import ProgressBars
+    from tacit.core.events import Evaluated, RoundEnded, RunStarted, WaveStarted
+
+    clock = SimpleNamespace(monotonic=iter((10.0, 20.0)).__next__)
+    monkeypatch.setattr("tacit.cli.progress.time", clock)
+    with ProgressBars(quiet=False) as bars:
+        bars(0, RunStarted("r", "m", "fedavg", "plain", "coordinator", 3, 0, rounds=8))
+        (task,) = bars._bars.tasks
+        task.start_time = 5.0
+        for done in (1, 2):
+            bars(1, WaveStarted(done, "client.contribute", 3))  # no bar of its own
+            bars(2, Evaluated(f"round {done}", "test", {"accuracy": done / 4}))
+            bars(3, RoundEnded(done))
+        (task,) = bars._bars.tasks
+        assert (task.description, task.completed, task.total) == ("round 2, accuracy 0.5000", 2, 8)
+        assert task.fields["left"] == "about 45.0\xa0s left"

@@ -560,6 +560,21 @@ class TestOwnRows:
         assert finished.result["rows"] is None
         assert finished.result["accuracy"] > 0.42  # a guess is a third; on the rows that the sites keep aside
         assert finished.model is not None
+        # Nobody divided these rows.
+        assert finished.result["partition"] is None
+        assert "partition" not in finished.result["settings"]
+        assert not {"--partition", "--clients"} & {*finished.result["command"].split()}
+        page = (finished.folder.path / "report.html").read_text()
+        assert "learnt the sites&#x27; own rows from 3 clients" in page
+        assert "label-sorted" not in page
+
+    def test_a_site_is_named_with_its_score_only_if_it_agrees(self, sites, chosen):
+        policy = sites[CLIENTS[1]] / "site.toml"
+        policy.write_text(policy.read_text().replace("name_scores = false", "name_scores = true"))
+        result = on_grid(sites, chosen(protect={"name": "plain"})).result
+        told = [note["about"] for note in result["notes"] if "rows that it keeps aside" in note["text"]]
+        assert told == [CLIENTS[1]]
+        assert result["scores"]["clients' own hold-outs"]["sites"]["sites"] == 3
 
     def test_where_sites_open_the_model_it_stays_there(self, sites, chosen):
         finished = on_grid(sites, chosen(protect={"name": "ckks"}))

@@ -16,7 +16,7 @@ from tacit.cli.flags import EXTRA, ReadingCommand, SettingsCommand
 from tacit.cli.lists import methods, protections
 from tacit.cli.models import export, predict
 from tacit.cli.output import Commands, exit_with_error_code, say_json, stderr, stdout
-from tacit.cli.past import exposure, show
+from tacit.cli.past import compare, exposure, runs, show
 from tacit.cli.running import resume, run
 from tacit.cli.standing import fedheonn_app
 from tacit.cli.tune import tune
@@ -49,7 +49,7 @@ def version(
 app.command(cls=SettingsCommand, context_settings=EXTRA)(run)
 app.command(cls=SettingsCommand, context_settings=EXTRA)(tune)
 app.command(cls=ReadingCommand)(predict)
-for command in (new, methods, protections, resume, show, exposure, export):
+for command in (new, methods, protections, resume, runs, show, compare, exposure, export):
     app.command()(command)
 
 

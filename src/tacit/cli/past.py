@@ -1,13 +1,15 @@
-"""Commands about runs that are over: show one, and who saw what in it."""
+"""Commands about runs that are over: list, show, compare, and who saw what."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.text import Text
 
 from tacit.cli.common import Json, Out, RunName, brief
-from tacit.cli.output import exit_with_error_code, say_json, stderr, stdout
+from tacit.cli.output import exit_with_error_code, say, say_json, stderr, stdout
 from tacit.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,6 +55,73 @@ def exposure(name: RunName = "latest", out: Out = "runs", as_json: Json = False)
         stdout.print(Text(sentence), soft_wrap=True)
     stdout.print()
     stdout.print(exposure_table(rows))
+
+
+@exit_with_error_code
+def runs(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Ids, or how they begin; all if left out.")
+    ] = None,
+    out: Out = "runs",
+    method: Annotated[str | None, typer.Option(help="Only runs of this method.")] = None,
+    data: Annotated[str | None, typer.Option(help="Only runs on this data set.")] = None,
+    protect: Annotated[str | None, typer.Option(help="Only runs under this protection.")] = None,
+    state: Annotated[
+        str | None, typer.Option(help="Only runs that are done, failed, stopped or unfinished.")
+    ] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the runs that are listed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List runs, the newest first; choose some, and delete them if asked to."""
+    from tacit.cli.tables import listing
+    from tacit.runs.listing import delete_runs, list_runs
+
+    wanted = {"method": method, "data": data, "protect": protect}
+    if delete and not (names or state or any(wanted.values())):
+        raise ConfigError("--delete would delete every run: name runs, or choose some by --state or --method")
+    found = list_runs(out, names or (), state=state, **wanted)
+    columns = ("run", "state", "method", "data", "clients", "protect", "measure", "score")
+    if not (as_json and delete):
+        say(as_json, {"runs": found}, listing(found, tuple(zip(columns, columns, strict=True))))
+    if delete and found:
+        if not yes and not typer.confirm(f"Delete these {len(found)} run folders?", err=True):
+            raise typer.Exit(1)
+        delete_runs(found)
+    if delete:
+        say(as_json, {"deleted": [row["run"] for row in found]}, f"{len(found)} runs deleted")
+
+
+@exit_with_error_code
+def compare(
+    names: Annotated[list[str], typer.Argument(help="Ids or folders of two runs or more.")],
+    to: Annotated[Path | None, typer.Option("--to", help="HTML file to write.")] = None,
+    out: Out = "runs",
+    as_json: Json = False,
+) -> None:
+    """Compare runs: what differs, scores, costs and who saw what, side by side."""
+    from tacit.cli.tables import listing
+    from tacit.runs.compare import PARTS, compare_page, compare_runs, rows_of
+    from tacit.runs.folder import RunFolder
+
+    if len(names) < 2:
+        raise ConfigError("one run is nothing to compare: name two or more, as `tacit runs` lists them")
+    if to is not None and to.exists():
+        raise ConfigError(f"{to} is there already: choose another file with --to")
+    found = compare_runs([RunFolder.find(name, out) for name in names])
+    if to is not None:
+        RunFolder(to.parent).write(to.name, compare_page(found).encode())
+    if as_json:
+        say_json({**found, "path": str(to) if to else None})
+        return
+    heads = ("", *found["runs"])
+    for part in PARTS:
+        rows = [dict(zip(heads, row, strict=True)) for row in rows_of(found, part)]
+        stdout.print(listing(rows, tuple((head, head) for head in heads)), "")
+    for run, told in zip(found["runs"], found["exposure"], strict=True):
+        stdout.print(Text.assemble((run, "cyan"), " ", " ".join(told)), soft_wrap=True)
+    if found["warning"]:
+        stderr.print(Text(f"warning: {found['warning']}"), soft_wrap=True)
 
 
 def find_run(name: str, out: str) -> RunFolder:

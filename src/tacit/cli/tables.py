@@ -28,10 +28,10 @@ REGRESSION = (("mse", "MSE"), ("rmse", "RMSE"), ("mae", "MAE"), ("r2", "R²"))
 
 def run_table(result: Mapping[str, Any]) -> RenderableType:
     """Lay a run out in two tables: what was learnt, and what it cost."""
-    title = (
-        f"{result['method']} on {result['data']}, {result.get('clients', '?'):,} clients, "
-        f"{result['partition']}, {result['protect']}, seed {result['seed']}"
-    )
+    data = "the sites' own rows" if result["partition"] is None else result["data"]
+    clients = f"{result.get('clients', '?'):,} clients"
+    facts = (clients, result["partition"], result["protect"], f"seed {result['seed']}")
+    title = f"{result['method']} on {data}, {', '.join(str(fact) for fact in facts if fact)}"
     seen = saw(result["exposure"]) if "exposure" in result else result["promises"]["sees"]["coordinator"]
     told = Text.assemble(("the coordinator saw  ", "cyan"), (seen, "yellow"))
     scores = _scores(result) if result.get("scores") else Text(NO_SCORES, style="dim")

@@ -29,6 +29,7 @@ class RunStarted(Event, frozen=True, tag=True):
     opens: str
     clients: int
     seed: int
+    rounds: int | None = None  # at the most, of a method that has rounds
 
 
 class WaveStarted(Event, frozen=True, tag=True):
@@ -113,6 +114,12 @@ class TotalOpened(Event, frozen=True, tag=True):
     at: str
     contributors: int
     values: int
+
+
+class RoundEnded(Event, frozen=True, tag=True):
+    """So many rounds of the method are complete; their scores, if there are any, were told before."""
+
+    round: int
 
 
 class BudgetSpent(Event, frozen=True, tag=True):

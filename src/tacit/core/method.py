@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.component import Component
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, OpeningError
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 CLASS_WEIGHTS = "class_weights"  # name of a shared value
 BINS = 1000  # of the histograms of probabilities by which a federated evaluation finds areas under curves
+SITE_BINS = 50  # of the histogram of the sites' own scores, from 0 to 1
+SITE_ROWS = 10  # with fewer rows kept aside, a site's score tells of single rows, and is not counted
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,11 @@ class Method(Component):
         """How many of them at the most between two marks, for methods that have rounds."""
         return 1
 
+    @property
+    def counts_classes(self) -> bool:
+        """Whether class counts are summed."""
+        return self.class_weight is not None
+
     def agreements(self, schema: Any, protection: Protection) -> dict[str, tuple[Any, Any]]:
         """Return what is summed before :meth:`train`, by the name of a shared value that follows from it."""
         return {CLASS_WEIGHTS: (self.class_counts, self.balance_classes)} if self.class_weight else {}
@@ -170,7 +177,9 @@ class Method(Component):
 
     @contribution(lambda self, schema: Layout(Field("counts", (schema.outputs,))))
     def class_counts(self, party: Party, shared: Shared) -> dict[str, Any]:
-        """Return how many rows of each class this party has."""
+        """Return how many rows of each class this party has, if it was agreed that they are counted."""
+        if not self.counts_classes:
+            raise OpeningError(f"no class_weight was agreed: {party.id} does not count its classes")
         counts = np.bincount(shared.schema.labels(party.data), minlength=shared.schema.outputs)
         return {"counts": counts.astype(np.float64)}
 
@@ -190,13 +199,36 @@ class Method(Component):
     def _evaluation_layout(self, schema: Any) -> Layout:
         if schema.task == "regression":
             names = ("squared", "absolute", "sum", "square")
-            return Layout(Field("count", ()), *(Field(name, (schema.outputs,)) for name in names))
+            fields = [Field(name, (schema.outputs,)) for name in names]
+            return Layout(Field("count", ()), *fields, Field("sites", (SITE_BINS,), bound=1.0))
         n = schema.outputs
         sums = [Field(name, ()) for name in ("loss", "brier")]
-        return Layout(Field("confusion", (n, n)), *sums, Field("histogram", (2, n, BINS)))
+        return Layout(
+            Field("confusion", (n, n)),
+            *sums,
+            Field("histogram", (2, n, BINS)),
+            Field("sites", (SITE_BINS,), bound=1.0),
+        )
 
     @contribution(_evaluation_layout, family="holdout", revealed=True)
     def evaluation(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return the counts over the rows this party kept aside: its share of a federated evaluation."""
         counts: dict[str, Any] = self.model(shared).counts(party.holdout)
-        return counts
+        sites = np.zeros(SITE_BINS)
+        name, rows, score = _own_score(counts)
+        if rows >= SITE_ROWS:
+            sites[int(np.clip(score, 0, 1 - 1e-9) * SITE_BINS)] = 1.0
+            if party.names_score:
+                party.note(f"{name} {score:.4f} on {rows:.0f} rows that it keeps aside")
+        return counts | {"sites": sites}
+
+
+def _own_score(counts: Mapping[str, Any]) -> tuple[str, float, float]:
+    """Return accuracy or R² of one party's counts, with its name and the number of rows."""
+    if "confusion" in counts:
+        rows = float(np.sum(counts["confusion"]))
+        return "accuracy", rows, float(np.trace(counts["confusion"])) / max(rows, 1.0)
+    rows = float(counts["count"])
+    variation = np.asarray(counts["square"]) - np.asarray(counts["sum"]) ** 2 / max(rows, 1.0)
+    left = np.asarray(counts["squared"]) / np.where(variation > 0, variation, np.inf)
+    return "R²", rows, float(np.mean(1.0 - left))

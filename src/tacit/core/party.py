@@ -76,6 +76,7 @@ class Party:
         "asked",
         "cache",
         "id",
+        "names_score",
         "notes",
         "roster",
         "state",
@@ -96,6 +97,7 @@ class Party:
         earlier: Callable[[str], Party | None] | None = None,  # itself under another manifest, by digest
         charge: Callable[[Charge], None] | None = None,  # counts noise durably, and refuses too much of it
         roster: Collection[str] = (),  # all clients of the federation, where this site knows them by itself
+        names_score: bool = False,  # whether it agrees that its own score is told under its name
     ) -> None:
         self.id = id
         self._data = data
@@ -107,6 +109,7 @@ class Party:
         self._earlier = earlier
         self._charge = charge
         self.roster = roster
+        self.names_score = names_score
         self.state = State()
         self.vault = Vault()
         self.cache = {} if cache is None else cache

@@ -208,6 +208,7 @@ def party_of(folder: SiteFolder, settings: Settings) -> Party:
             earlier=lambda manifest: folder.store.recalled(manifest, party()),
             charge=None if experiment else charge,  # public rows have nothing to spend
             roster=folder.roster.clients,
+            names_score=folder.policy.name_scores,
         )
         return found
 

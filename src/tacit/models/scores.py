@@ -20,8 +20,15 @@ from numpy.typing import NDArray
 from tacit.core.method import BINS
 
 CLASS_SCORES = (
-    *("accuracy", "balanced_accuracy", "precision", "recall", "f1"),
-    *("auc", "pr_auc", "loss", "brier"),
+    "accuracy",
+    "balanced_accuracy",
+    "precision",
+    "recall",
+    "f1",
+    "auc",
+    "pr_auc",
+    "loss",
+    "brier",
 )
 TARGET_SCORES = ("mse", "rmse", "mae", "r2")
 TINY = float(np.finfo(np.float64).eps)  # scikit-learn's least probability in a log loss
@@ -40,17 +47,22 @@ def classification_counts(truth: NDArray[np.int64], probabilities: Matrix) -> di
     np.add.at(confusion, (truth, probabilities.argmax(axis=1)), 1.0)
     chosen = probabilities[np.arange(rows), truth]
     positive = (truth[:, None] == np.arange(classes)).astype(np.int64)
-    clipped = np.clip(probabilities, LEAST, 1 - LEAST)
-    odds = np.log(clipped / (1 - clipped)) / np.log(1 / LEAST - 1)  # from -1 to 1
-    bins = np.minimum((probabilities + (odds + 1) / 2) * (BINS / 2), BINS - 1).astype(np.int64)
     histogram = np.zeros((2, classes, BINS))
-    np.add.at(histogram, (positive, np.arange(classes)[None, :], bins), 1.0)
+    np.add.at(histogram, (positive, np.arange(classes)[None, :], bins_of(probabilities)), 1.0)
     return {
         "confusion": confusion,
         "loss": -np.log(np.clip(chosen, TINY, 1 - TINY)).sum(),
         "brier": ((probabilities - positive) ** 2).sum() * (0.5 if classes == 2 else 1.0),
         "histogram": histogram,
     }
+
+
+def bins_of(probabilities: Matrix) -> NDArray[np.int64]:
+    """Return the bin of each probability."""
+    clipped = np.clip(probabilities, LEAST, 1 - LEAST)
+    odds = np.log(clipped / (1 - clipped)) / np.log(1 / LEAST - 1)  # from -1 to 1
+    found = np.minimum((probabilities + (odds + 1) / 2) * (BINS / 2), BINS - 1)
+    return np.asarray(found, dtype=np.int64)
 
 
 def regression_counts(truth: Matrix, predicted: Matrix, centre: Matrix | None = None) -> dict[str, Any]:
@@ -136,19 +148,10 @@ def _majority(shares: Matrix, labels: Sequence[Any]) -> dict[str, Any]:
     """Return the scores of always saying the most frequent class, the classes' shares as probabilities."""
     top, there = float(shares.max()), shares[shares > 0]
     rank, binary = 1.0 / len(there), len(shares) == 2
-    apart = len(there) > 1
-    return {
-        "label": labels[int(shares.argmax())],
-        "accuracy": top,
-        "balanced_accuracy": rank,
-        "precision": top * rank,
-        "recall": rank,
-        "f1": 2 * top / (1 + top) * rank,
-        "auc": 0.5 if apart else None,
-        "pr_auc": float(shares[1] if binary else there.mean()) if apart else None,
-        "loss": float(-(there * np.log(there)).sum()),
-        "brier": float(1 - (shares**2).sum()) * (0.5 if binary else 1.0),
-    }
+    area = (0.5, float(shares[1] if binary else there.mean())) if len(there) > 1 else (None, None)
+    losses = float(-(there * np.log(there)).sum()), float(1 - (shares**2).sum()) * (0.5 if binary else 1.0)
+    values = (top, rank, top * rank, rank, 2 * top / (1 + top) * rank, *area, *losses)
+    return {"label": labels[int(shares.argmax())], **dict(zip(CLASS_SCORES, values, strict=True))}
 
 
 def warn_of_balance(scores: Mapping[str, Any]) -> str | None:
@@ -175,13 +178,8 @@ def regression_scores(counts: Mapping[str, Any]) -> dict[str, Any]:
 
     def scores(squares: Matrix, absolute: Any, r2: Matrix) -> dict[str, Any]:
         mae = None if absolute is None else float(np.mean(absolute) / rows)
-        roots = np.sqrt(np.maximum(squares, 0.0) / rows)  # noise on a sum may leave it below 0
-        return {
-            "mse": float(squares.mean() / rows),
-            "rmse": float(roots.mean()),
-            "mae": mae,
-            "r2": float(r2.mean()),
-        }
+        root = float(np.sqrt(np.maximum(squares, 0.0) / rows).mean())  # noise may leave a sum below 0
+        return {"mse": float(squares.mean() / rows), "rmse": root, "mae": mae, "r2": float(r2.mean())}
 
     mean = scores(variation, counts.get("deviation"), (variation == 0).astype(np.float64))
     return scores(residual, counts["absolute"], r2) | {"baseline": mean}

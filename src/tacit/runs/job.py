@@ -23,12 +23,15 @@ from tacit.ledger.sentences import exposes_one, sentences
 from tacit.methods.base import Model
 from tacit.methods.compatibility import warnings_for_pair
 from tacit.models.scores import CLASS_SCORES, TARGET_SCORES, warn_of_balance
+from tacit.runs.analysis import analyse
 from tacit.runs.checkpoint import Checkpoint, CheckpointWriter, read_checkpoint
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import EventFile, RunFolder
+from tacit.runs.page.context import flat_settings
 from tacit.runs.repeat import command
 from tacit.runs.report import render
 from tacit.runs.settings import OWN_FILE, Settings, usual_partition
+from tacit.runs.sinks import Sinks, check_sinks
 from tacit.runs.transcript import TranscriptFolder
 from tacit.training import Training
 
@@ -60,6 +63,7 @@ def execute(
     goes on from there, in its own folder. ``launch`` stands in the result, for whoever waits for it.
     """
     settings.check()
+    check_sinks(settings.run.sinks)
     run = resume.run if resume else run or new_run()
     federation = federation or build_federation(settings)
     folder = resume.folder if resume else RunFolder.create(settings.run.out, run)
@@ -89,20 +93,20 @@ def _execute(
             notes.append({"about": event.about, "text": event.text, "level": event.level})
 
     try:
-        with closing(EventFile(folder, append=resume is not None)) as file:
-            events = Events(file, note, exposure, *subscribers)
+        told = dict(flat_settings(settings.as_tables()))
+        with (
+            closing(EventFile(folder, append=resume is not None)) as file,
+            Sinks(settings.run.sinks, folder.path, told) as sinks,
+        ):
+            events = Events(file, note, exposure, sinks, *subscribers)
             writer = CheckpointWriter(
                 settings, folder, federation.test, events, resume.rounds if resume else []
             )
             for warning in _warnings(settings, federation):
                 events.emit(warning)
             training = federation.train(
-                settings.build_method(),
-                protect=settings.build_protection(),
-                preparation=settings.build_preparation(),
+                **settings.training(),
                 events=events,
-                min_clients=settings.run.min_clients,
-                min_count=settings.run.min_count,
                 run=run,
                 transcript=TranscriptFolder(folder.path / "transcript") if settings.run.transcript else None,
                 keep=writer,
@@ -124,6 +128,8 @@ def _execute(
         result |= {"error": facts(error), "exposure": exposure.summary(), "notes": notes}
         with suppress(UnavailableError):
             folder.write_json("result.json", result)
+        if isinstance(error, KeyboardInterrupt):
+            error.add_note(folder.way_on())
         raise
     return Finished(result, folder, training.trained)
 
@@ -163,6 +169,9 @@ def facts(error: BaseException) -> dict[str, Any]:
 
 
 def _header(settings: Settings, run: str, folder: RunFolder) -> dict[str, Any]:
+    tables = settings.as_tables()
+    if settings.brings_own_rows:
+        del tables["partition"]  # nobody divides rows that lie at their sites
     return {
         "run": run,
         "folder": str(folder.path),
@@ -170,10 +179,10 @@ def _header(settings: Settings, run: str, folder: RunFolder) -> dict[str, Any]:
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "method": settings.method["name"],
         "data": settings.data.title,
-        "partition": settings.partition["name"],
+        "partition": None if settings.brings_own_rows else settings.partition["name"],
         "protect": settings.protect["name"],
         "seed": settings.run.seed,
-        "settings": settings.as_tables(),
+        "settings": tables,
         "command": command(settings),
     }
 
@@ -208,6 +217,7 @@ def _measured(
         "model": training.outcome.digest,
         "engine": federation.engine_facts,
         "scores": scores,
+        **analyse(settings, training, federation.test, main),
         "ledger": ledger,
         "sites": _sites(settings, federation),
         "skew": _skew(federation, training),

@@ -18,6 +18,8 @@ def command(settings: Settings) -> str:
     """Write the command that repeats a run: what differs from the defaults, and what was chosen by name."""
     words, tables, defaults = ["tacit", "run"], settings.as_tables(), Settings().as_tables()
     for section in ("data", "run", "flower", "method", "partition", "protect", "prepare"):
+        if section == "partition" and settings.brings_own_rows:
+            continue
         for key, value in tables[section].items():
             known = section in ("data", "run", "flower") and key not in ("name", "seed")
             if value is None or (known and value == defaults[section][key]):

@@ -108,6 +108,7 @@ class Settings:
             ("run", "quorum", run.quorum, 0 < run.quorum <= 1, "give a share above 0, at most 1"),
             ("run", "watts", run.watts, 0 < run.watts < inf, "give a CPU's nominal power, such as 65"),
             ("run", "timeout", run.timeout, run.timeout is None or 0 < run.timeout < inf, SECONDS),
+            ("run", "repeats", run.repeats, run.repeats > 0, "give a whole number of at least 1"),
             ("flower", "wait", self.flower.wait, 0 <= self.flower.wait < inf, "give seconds, 0 or more"),
             ("run", "min_clients", fewest, fewest is None or fewest > 0, "give at least 1"),
             ("run", "min_count", rows, rows is None or 1 <= rows <= MOST_COUNT, f"give 1 to {MOST_COUNT}"),
@@ -121,6 +122,11 @@ class Settings:
                 raise ConfigError(
                     f"[data] classes are {', '.join(names) or 'none'}: declare at least two, each once"
                 )
+        if run.repeats > 1 and (run.engine != "embedded" or not (data.test or data.holdout)):
+            raise ConfigError(
+                f"[run] repeats is {run.repeats}, for runs on this machine that score rows: on Flower, or "
+                "without test and holdout, leave it at 1"
+            )
         check_summands(self.build_protection(), clients)
         min_count_of(self.build_protection(), rows)
         self.check_compatibility()
@@ -143,6 +149,12 @@ class Settings:
         """Build the preparation."""
         return Preparation.from_config(self.prepare)
 
+    def training(self) -> dict[str, Any]:
+        """Return what ``Federation.train`` takes of the settings."""
+        built = {"method": self.build_method(), "protect": self.build_protection()}
+        least = {"min_clients": self.run.min_clients, "min_count": self.run.min_count}
+        return {**built, "preparation": self.build_preparation(), **least}
+
     def partition_options(self) -> dict[str, Any]:
         """Return the options of the partition, checked by name."""
         name, options = _named("partition", self.partition)
@@ -151,6 +163,11 @@ class Settings:
             if key not in valid:
                 raise ConfigError(f"partition {name} has no option '{key}': {nearest(key, valid)}")
         return options
+
+    @property
+    def brings_own_rows(self) -> bool:
+        """Whether every site brings its own rows, so that none are divided."""
+        return self.data.name == OWN_ROWS
 
     def as_tables(self) -> dict[str, Any]:
         """Return the settings as nested tables of plain values."""

@@ -74,8 +74,13 @@ class RunSettings:
         Nominal power of a device's CPU, for the energy account.
     baselines : bool
         Also train centrally and at (up to 100) clients alone, for comparison.
+    repeats : int
+        Train so many times, from this seed on, for the confidence intervals of the scores; each has its own
+        test rows and division. With 1 they are found by bootstrap.
     transcript : bool
         Keep every byte that each party received, in the run folder.
+    sinks : list
+        Where else scores and costs go: mlflow, tensorboard or wandb, each an extra of that name.
     out : str
         Folder for run folders.
     engine : {"embedded", "flower"}
@@ -90,7 +95,9 @@ class RunSettings:
     min_count: int | None = None
     watts: float = 65.0
     baselines: bool = True
+    repeats: int = 1
     transcript: bool = False
+    sinks: tuple[str, ...] = ()
     out: str = "runs"
     engine: Literal["embedded", "flower"] = "embedded"
 
