@@ -110,7 +110,7 @@ UNTIDY: dict[str, tuple[dict[str, Column], str, str, str]] = {
         "note",
     ),
     "numbered rows": ({"record": range(7, 7 + ROWS)}, "warning", "identifier", "record"),
-    "a constant": ({"site": ["north"] * ROWS}, "warning", "constant", "site"),
+    "a constant": ({"site": ["north"] * ROWS}, "info", "constant", "site"),
     "the same column twice": ({"alter": AGE}, "warning", "duplicate", "alter"),
     "spellings": ({"sex": replaced(tidy()["sex"], 4, "F ")}, "warning", "spelling", "sex"),
     "99 to 1": ({"target": [int(i % 42 == 0) for i in range(ROWS)]}, "warning", "balance", "target"),
@@ -298,7 +298,7 @@ def test_columns_that_cannot_be_read_do_not_hide_other_findings(tacit: Tacit, tm
     pq.write_table(pa.table(columns), tmp_path / "ward.parquet")
     said = tacit("data", "check", tmp_path / "ward.parquet", "--json")
     kinds = [(found["severity"], found["kind"]) for found in said.json["findings"]]
-    assert said.code == 3 and {("error", "reading"), ("warning", "sentinel"), ("warning", "constant")} <= {
+    assert said.code == 3 and {("error", "reading"), ("warning", "sentinel"), ("info", "constant")} <= {
         *kinds
     }
     assert "column 'image' holds list<" in said.json["problems"][0]

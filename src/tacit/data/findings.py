@@ -61,7 +61,7 @@ def look(table: Table, *, missing: str = "refuse") -> list[Finding]:
 
     >>> table = Table.of([[1.0, 5.0], [2.0, 5.0], [-999.0, 5.0], [-999.0, 5.0]], ["no", "no", "yes", "yes"])
     >>> [(found.severity, found.kind, found.column) for found in look(table)]
-    [('warning', 'sentinel', 'x0'), ('warning', 'constant', 'x1'), ('info', 'task', 'target')]
+    [('warning', 'sentinel', 'x0'), ('info', 'constant', 'x1'), ('info', 'task', 'target')]
     """
     found = [Finding(*said[:2], column, said[2]) for column, said in _all(table, missing)]
     return sorted(found, key=lambda finding: ("error", "warning", "info").index(finding.severity))
@@ -108,7 +108,7 @@ def _all(table: Table, missing: str) -> Iterator[tuple[str, tuple[Severity, str,
         if count := infinite[index]:
             yield name, ("error", "infinite", f"has {count:,} infinite values: replace them in the file")
         if _is_constant(values) and _is_constant(table.values[:, index]):
-            yield name, ("warning", "constant", "never changes and teaches nothing: drop it")
+            yield name, ("info", "constant", "never changes and teaches nothing: drop it")
         elif (twin := alike.setdefault(np.nan_to_num(values, nan=np.inf).tobytes(), name)) != name:
             yield name, ("warning", "duplicate", f"is the same as '{twin}': drop one of them")
         if column.kind == "number":
