@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tacit.protections import PROTECTIONS
+from tests.e2e.test_wheel import write_hospitals
 from tests.quick import representatives
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +60,7 @@ def test_the_code_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.
     if page == "averaging.md":
         pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
+    write_hospitals(tmp_path)  # which the quick start reads
     names: dict[str, object] = {}
     for block in blocks(ROOT / "docs" / page, "python"):
         exec(compile(block, page, "exec"), names)

@@ -503,7 +503,7 @@ class TestBadInput:
     def test_a_site_without_experiments_shows_nothing(self, sites, job):
         text = (sites["client-2"] / "site.toml").read_text().replace("true", "false")
         (sites["client-2"] / "site.toml").write_text(text)
-        with pytest.raises(QuorumError, match="client-2: ConfigError: it takes part in no experiments"):
+        with pytest.raises(QuorumError, match="client-2: ConfigError: client-2 takes part in no experim"):
             on_grid(sites, job())
 
     @pytest.mark.parametrize(

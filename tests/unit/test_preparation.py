@@ -113,7 +113,7 @@ def test_infinite_values_are_always_refused(missing):
 
 def test_a_client_without_rows_is_refused_by_name():
     table = Table.of(VALUES, TARGET)
-    with pytest.raises(QuorumError, match="site 1: DataError: it has no rows"):
+    with pytest.raises(QuorumError, match="site 1: DataError: site 1 has no rows"):
         federation_of(table, table.take(slice(0, 0))).train(FedHEONN(), protect="plain")
 
 
@@ -220,7 +220,7 @@ def test_categories_are_united_and_mean_the_same_at_every_client():
     assert schema.feature_names == ("town=Lima", "town=Oslo", "town=Rome", "age")
     np.testing.assert_array_equal(schema.matrix(second)[:, :3], [[1, 0, 0], [0, 0, 1], [0, 0, 0], [1, 0, 0]])
     assert training.model.predict(np.array([["Rome", 3.0], ["Lima", 2.0]], dtype=object)).shape == (2,)
-    with pytest.raises(DataError, match="'Rom' is not among its categories: did you mean 'Rome'"):
+    with pytest.raises(DataError, match=r"not among its categories.*'Rom': did you mean 'Rome'"):
         training.model.predict(np.array([["Rom", 3.0]], dtype=object))
 
 

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from tacit.cli.common import Json, Quiet
 from tacit.cli.flags import GIVEN, ReadingCommand
+from tacit.cli.models import Kind, write_model
 from tacit.cli.output import exit_with_error_code, say, say_json, stderr, stdout
 from tacit.core.errors import ConfigError
 
@@ -132,17 +133,15 @@ def site_budget(
 @exit_with_error_code
 def export_site(
     folder: Annotated[Path, typer.Argument(help="The site's folder.")],
-    to: Annotated[Path, typer.Option(help="File for the model, as safetensors.")] = Path("model.safetensors"),
+    to: Annotated[Path, typer.Option(help="File for the model.")] = Path("model.safetensors"),
+    kind: Kind = None,
     run: Annotated[str, typer.Option(help="Id of a run; 'latest' is the newest.")] = "latest",
     as_json: Json = False,
 ) -> None:
     """Take out the model that a site has learnt; where sites open totals, nobody else has it."""
     from tacit.deploy.site import learnt
     from tacit.engines.sitefolder import SiteFolder
-    from tacit.runs.folder import RunFolder
 
-    if to.exists():
-        raise ConfigError(f"{to} is there already: choose another file with --to")
     chosen, model = learnt(SiteFolder(folder), run)
-    path = RunFolder(to.parent).place(to.name, model.save)
-    say(as_json, {"run": chosen, "path": str(path)}, Text(f"{path}: the model of run {chosen}"))
+    facts = write_model(model, to, kind)
+    say(as_json, {"run": chosen, **facts}, Text(f"{to}: the model of run {chosen}, as {facts['format']}"))

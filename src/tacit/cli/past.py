@@ -1,17 +1,16 @@
-"""Commands about runs that are over: list, show, compare, who saw what, export a model."""
+"""Commands about runs that are over: list, show, compare, and who saw what."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 from rich.text import Text
 
 from tacit.cli.common import Json, Out, RunName, brief
 from tacit.cli.output import exit_with_error_code, say, say_json, stderr, stdout
-from tacit.core.errors import ConfigError, nearest
+from tacit.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from tacit.runs.folder import RunFolder
@@ -22,7 +21,7 @@ def show(name: RunName = "latest", out: Out = "runs", as_json: Json = False) -> 
     """Show a run."""
     from tacit.cli.tables import run_table
 
-    folder = _find_run(name, out)
+    folder = find_run(name, out)
     result = folder.result()
     if as_json:
         say_json(brief(result))
@@ -40,7 +39,7 @@ def exposure(name: RunName = "latest", out: Out = "runs", as_json: Json = False)
     from tacit.cli.tables import exposure_table
     from tacit.ledger.sentences import sentences
 
-    folder = _find_run(name, out)
+    folder = find_run(name, out)
     result = folder.result()
     rows = result.get("exposure")
     if rows is None:
@@ -125,40 +124,7 @@ def compare(
         stderr.print(Text(f"warning: {found['warning']}"), soft_wrap=True)
 
 
-@exit_with_error_code
-def export(
-    name: RunName = "latest",
-    to: Annotated[Path | None, typer.Option("--to", help="File to write.")] = None,
-    kind: Annotated[str, typer.Option("--format", help="safetensors, onnx or json.")] = "safetensors",
-    out: Out = "runs",
-    as_json: Json = False,
-) -> None:
-    """Export a run's model in a standard format."""
-    from tacit.models.files import load_model
-    from tacit.models.onnx_export import to_onnx
-    from tacit.runs.folder import RunFolder
-
-    formats = ("safetensors", "onnx", "json")
-    if kind not in formats:
-        raise ConfigError(f"unknown format '{kind}': {nearest(kind, formats)}")
-    folder = _find_run(name, out)
-    source = folder.path / "model.safetensors"
-    if not source.is_file():
-        raise ConfigError(f"{folder.path} holds no model: the run did not finish")
-    model = load_model(source)
-    path = to or Path(f"{folder.path.name}.{kind}")
-    if path.exists():
-        raise ConfigError(f"{path} is there already: choose another file with --to")
-    if kind == "onnx":
-        content = to_onnx(model)
-    else:
-        content = source.read_bytes() if kind == "safetensors" else msgspec.json.encode(model.as_dict())
-    RunFolder(path.parent).write(path.name, content)
-    facts = {"run": folder.path.name, "format": kind, "path": str(path), "bytes": len(content)}
-    say(as_json, facts, f"{path}: {len(content):,} bytes")
-
-
-def _find_run(name: str, out: str) -> RunFolder:
+def find_run(name: str, out: str) -> RunFolder:
     """Find a run; where it is "latest" and a later one has no result, say so."""
     from tacit.runs.folder import RunFolder
 

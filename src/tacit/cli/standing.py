@@ -113,12 +113,15 @@ def withdraw(
 @exit_with_error_code
 def weights(
     state: State,
-    to: Annotated[Path | None, typer.Option("--to", help="Also write the model, as safetensors.")] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="Also write the model.")] = None,
     as_json: Json = False,
 ) -> None:
     """Open the total of all contributions, and show the model."""
+    from tacit.models.predictor import kind_of
     from tacit.standing import Standing, read
 
+    if to is not None:
+        kind_of(to)  # refused before anything opens
     if to is not None and to.exists():
         raise ConfigError(f"{to} is there already: choose another file with --to")
     if to is not None and not to.absolute().parent.is_dir():
@@ -131,7 +134,7 @@ def weights(
     kept = {key: scores[key] for key in ("accuracy", "r2") if key in scores}
     shown |= {"scores": kept, "weights": model.weights.tolist()}
     if to is not None:
-        shown["path"] = str(model.save(to))
+        shown["path"] = str(model.export(to))
     rows, columns = model.weights.shape
     told = "".join(f", {key} on the central test {value:.4f}" for key, value in kept.items())
     say(as_json, shown, f"weights {rows} × {columns} from {shown['clients']} clients{told}")

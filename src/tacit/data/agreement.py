@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
@@ -15,16 +16,17 @@ import numpy as np
 
 from tacit.core.errors import DataError, SchemaError, closest, nearest
 from tacit.core.message import Message
-from tacit.data.schema import Schema
-from tacit.data.table import Column, Table, Task
+from tacit.data.findings import check_words, label_conflict, used_words
+from tacit.data.schema import OTHER, Schema
+from tacit.data.table import Column, Label, Table, Task
 
 # What a party may introduce: a feature that one party invents is one more for all of them.
 MOST_COLUMNS = 100_000
 MOST_WORDS = 1_000  # categories of all columns together, or classes, that are not declared
-MANY_WORDS = 20  # of one column: beyond, they must recur
 MOST_AGREED = 2_000  # the same of all parties together
 LONGEST_WORD = 1_000  # characters of a name, a category or a class
 MOST_BYTES = 4 << 20  # of an introduction
+SOUGHT = "sought"  # declared in a run that agrees on words: nobody introduces any
 DECLARE = "declare them beforehand, or put rare ones together"
 
 
@@ -64,22 +66,17 @@ def introduce(table: Table, declared: Mapping[str, Any]) -> Message:
             _check_declared(present, declared["classes"], "label")
         else:
             words["classes"] = present
+    check_words(table, declared.get("categories", {}), labels="classes" not in declared)
     for index, column in enumerate(table.columns):
         if column.kind == "category":
-            codes = np.asarray(table.values[:, index], dtype=np.float64)
-            used = tuple(column.categories[int(code)] for code in np.unique(codes[np.isfinite(codes)]))
+            used, _ = used_words(table, index)
             fixed = declared.get("categories", {}).get(column.name)
             if fixed is not None:
                 _check_declared(used, fixed, f"category of column '{column.name}'")
-            elif MANY_WORDS < len(used) > table.rows / 2:
-                raise DataError(
-                    f"column '{column.name}' holds a different text in most rows, as names do, or numbers "
-                    "with a stray word among them, and the coordinator would be told all of it: leave the "
-                    "column out, correct it, or declare its categories"
-                )
             else:
                 words.setdefault("categories", {})[column.name] = used
-    introduction = Message(signature=signature_of(table), vocabulary=msgspec.json.encode(words))
+    told = {} if declared.get(SOUGHT) else words
+    introduction = Message(signature=signature_of(table), vocabulary=msgspec.json.encode(told))
     _read(introduction)  # what the coordinator would refuse is refused here, where it can be mended
     return introduction
 
@@ -93,6 +90,8 @@ def signature_of(described: Table | Schema) -> bytes:
 
 def _check_declared(present: Iterable[Any], declared: Iterable[Any], what: str) -> None:
     allowed = set(declared)
+    if OTHER in allowed:
+        return
     if odd := [value for value in present if value not in allowed]:
         raise SchemaError(
             f"a {what} that nobody agreed on: declare it, or correct this client's data",
@@ -237,15 +236,23 @@ class Agreement:
             Column(name, kind, categories=tuple(declared.get(name) or sorted(categories.get(name, ()))))
             for name, kind in reference["columns"]
         )
-        # Numbers by size, then text: the order that NumPy gives a pooled column of one type.
-        by_kind = sorted(classes, key=lambda label: (isinstance(label, str), label))
-        ordered = tuple(self._declared.get("classes") or by_kind)
+        if self._declared.get(SOUGHT):  # in place of what nobody knows yet
+            columns = tuple(replace(c, categories=("",) if c.kind == "category" else ()) for c in columns)
+            classes = {0, 1} if reference["task"] == "classification" else set()
+        ordered = tuple(self._declared.get("classes") or order_labels(classes))
         if reference["task"] == "classification" and len(ordered) < 2:
             raise SchemaError(
                 f"the federation holds the single class {ordered}: a classifier needs two. "
                 "Check the target column, or declare the classes"
             )
+        if conflict := label_conflict(ordered):
+            raise SchemaError(f"the target of the clients together {conflict}")
         return Schema(columns, reference["task"], ordered, tuple(reference["targets"]))
+
+
+def order_labels(labels: Iterable[Label]) -> list[Label]:
+    """Order labels: numbers by size, then text, as NumPy orders a pooled column of one type."""
+    return sorted(labels, key=lambda label: (isinstance(label, str), label))
 
 
 def _by_name(signature: bytes) -> bytes:

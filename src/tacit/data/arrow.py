@@ -75,6 +75,7 @@ def to_table(
         target_names=tuple(targets),
         groups={word: _group(data[word], word, name) for word in grouped if word in data.column_names},
         notes=tuple(notes),
+        chosen=reading.categorical or (),
     )
 
 

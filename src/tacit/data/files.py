@@ -23,8 +23,9 @@ from tacit.data.agreement import Agreement, signature_of
 from tacit.data.arrow import to_table
 from tacit.data.catalog import catalog
 from tacit.data.database import is_database
+from tacit.data.frames import is_frame, to_arrow
 from tacit.data.partition import BY_FILE
-from tacit.data.reading import Reading
+from tacit.data.reading import Reading, convert
 from tacit.data.sources import ONE_OF, is_data, read_source, stem_of
 from tacit.data.table import Column, Table, Task, joined
 
@@ -47,7 +48,7 @@ class Known:
 
 
 def load(
-    name_or_path: str | Path | Sequence[str | Path],
+    name_or_path: str | Path | Sequence[str | Path] | Any,
     *,
     target: str | Sequence[str] | None = None,
     task: Task | None = None,
@@ -55,16 +56,18 @@ def load(
     repeat: int = 1,
     rows: int | None = None,
     seed: int = 0,
+    called: str = "table",
     **choices: Any,
 ) -> Table:
-    """Load a data set by its name, a file by its path, or the answer of a database to a query.
+    """Load a data set by its name, a file by its path, a DataFrame, or the answer of a database to a query.
 
     Parameters
     ----------
-    name_or_path : str, Path or list of them
+    name_or_path : str, Path or list of them, or DataFrame
         A path ends in ``.csv``, ``.tsv``, ``.csv.gz``, ``.xlsx`` or ``.parquet``, or holds a path separator;
         a database is ``postgresql://…``, ``sqlite:///…`` or ``duckdb:///…``. Of several files, or of a folder
-        of files, all rows are loaded, and the group ``file`` says from which each is.
+        of files, all rows are loaded, and the group ``file`` says from which each is. A DataFrame is one of
+        pandas, Polars, Arrow or the like.
     target : str or list of str, optional
         The column to predict ("a,b,c" for several quantities), unless it is called ``target``.
     task : {"classification", "regression"}, optional
@@ -77,6 +80,8 @@ def load(
     rows : int, optional
         Take this many rows, at random by ``seed`` and in the file's order. For a synthetic set, its size.
     seed : int
+    called : str
+        What messages call a DataFrame.
     **choices
         Which columns, of which kind, and how the file is written: ``features``, ``drop``, ``categorical``,
         ``numeric``, ``date`` and more, see :class:`~tacit.data.reading.Reading`.
@@ -96,7 +101,11 @@ def load(
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
             raise ConfigError(f"{word} is {number!r}: give a whole number of at least 1")
     said = {"target": target, "task": task, "groups": groups, **choices}
-    if (parts := list_parts(name_or_path)) is not None:
+    if is_frame(name_or_path):
+        table = to_table(to_arrow(name_or_path, called), called, **said)
+    elif not _is_source(name_or_path):
+        raise ConfigError(f"data is a {type(name_or_path).__name__}: give a name, a path or a DataFrame")
+    elif (parts := list_parts(name_or_path)) is not None:
         table = _joined({name: _load_one(path, said) for name, path in parts.items()})
     elif (name := str(name_or_path)) in synthetic.SHAPES:
         _check_known(name, said)
@@ -105,6 +114,12 @@ def load(
         assert isinstance(name_or_path, str | Path)
         table = _load_one(name_or_path, said)
     return _choose(table, repeat, rows, seed)
+
+
+def _is_source(source: Any) -> bool:
+    """Return whether this is a name or a path, or a list of them."""
+    listed = isinstance(source, list | tuple) and all(isinstance(one, str | Path) for one in source)
+    return listed or isinstance(source, str | Path)
 
 
 def _load_one(source: str | Path, said: Mapping[str, Any]) -> Table:
@@ -116,7 +131,10 @@ def _load_one(source: str | Path, said: Mapping[str, Any]) -> Table:
     choices = {key: value for key, value in said.items() if key not in ("target", "task", "groups")}
     data, notes = read_source(place, from_plain(Reading, choices, "load", "argument"))
     usual = catalog()[name].targets if name in catalog() else None
-    return to_table(data, stem_of(place), **{**said, "target": said["target"] or usual}, notes=notes)
+    table = to_table(data, stem_of(place), **{**said, "target": said["target"] or usual}, notes=notes)
+    if name in catalog():  # its columns are known to be what they are
+        return replace(table, chosen=tuple(column.name for column in table.columns))
+    return table
 
 
 def _check_known(name: str, said: Mapping[str, Any]) -> None:
@@ -161,6 +179,13 @@ def _joined(tables: Mapping[str, Table]) -> Table:
     pooled = joined([*tables.values()])
     client = np.repeat(list(tables), [table.rows for table in tables.values()])
     return replace(pooled, name=", ".join(tables), groups={**pooled.groups, BY_FILE: client})
+
+
+def read_rows(source: str | Path, **choices: Any) -> Any:
+    """Read a file or a query as an Arrow table with all its columns, of the kinds that were said."""
+    reading = from_plain(Reading, choices, "rows", "argument")
+    place = source if is_database(source) else locate(source)
+    return convert(read_source(place, reading)[0], reading, stem_of(place))
 
 
 def locate(name_or_path: str | Path) -> Path:

@@ -126,8 +126,10 @@ def _read_csv(path: Path, reading: Reading) -> tuple[Any, list[str]]:
     except (UnicodeError, LookupError) as error:
         text = f"{path.name} is not written in {reading.encoding or 'UTF-8, UTF-16 or Windows-1252'}"
         raise DataError(f"{text}: name its encoding (--encoding), or save it as UTF-8") from error
-    except (pa.ArrowException, OSError) as error:  # which may quote a row
-        raise DataError(f"{path.name} cannot be read as CSV: correct the file", private=str(error)) from error
+    except (pa.ArrowException, OSError) as error:
+        # It may quote a row: only where that stands, and how it differs, is passed on.
+        told = ", ".join(re.findall(r"Row #\d+|Expected \d+ columns, got \d+|column #\d+", str(error)))
+        raise DataError(f"{path.name} cannot be read as CSV: correct the file", private=told) from None
     found = zip(Dialect._fields, dialect, Dialect(), strict=True)
     odd = [f"{key} {value!r}" for key, value, usual in found if value != usual and not getattr(reading, key)]
     return data, [f"{path.name}: read with {', '.join(odd)}"] if odd else []

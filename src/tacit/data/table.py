@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.display import Shown
 from tacit.core.errors import DataError, nearest
 
 Label = str | int | float | bool
@@ -27,11 +28,11 @@ class Column:
     name: str
     kind: Literal["number", "category"] = "number"
     dtype: str = "float64"
-    categories: tuple[str, ...] = ()
+    categories: tuple[str, ...] = field(default=(), repr=False)
 
 
-@dataclass(frozen=True, eq=False)
-class Table:
+@dataclass(frozen=True, eq=False, repr=False)
+class Table(Shown):
     """Rows of features with their target.
 
     Parameters
@@ -45,6 +46,8 @@ class Table:
         The labels that the codes stand for; empty for regression.
     groups : mapping of str to ndarray
         Columns that are neither feature nor target, such as ``split`` or ``subject``.
+    chosen : tuple of str
+        Columns that somebody has said are categories: their words may look like numbers or identifiers.
     notes : tuple of str
         What whoever brought the rows should know of how they were read.
 
@@ -63,6 +66,7 @@ class Table:
     classes: tuple[Label, ...] = ()
     target_names: tuple[str, ...] = ("target",)
     groups: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    chosen: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -103,6 +107,11 @@ class Table:
     def rows(self) -> int:
         """Number of rows."""
         return len(self.values)
+
+    def facts(self) -> dict[str, Any]:
+        """Return size and task; no value, and no label."""
+        kinds = {"columns": len(self.columns), "task": self.task, "classes": len(self.classes) or None}
+        return {"name": self.name, "rows": self.rows, **kinds}
 
     def take(self, rows: Any) -> Table:
         """Choose rows by index array, boolean mask or slice (a slice is a view)."""

@@ -29,6 +29,7 @@ from tacit.core.party import Party, identity_of
 from tacit.core.transport import ENROLMENT
 from tacit.data.catalog import content_digest
 from tacit.data.files import absolute, load
+from tacit.data.findings import look
 from tacit.engines.assembly import assemble
 from tacit.engines.holdings import Holdings, holdings_of
 from tacit.engines.sitefolder import SiteFolder
@@ -122,6 +123,9 @@ def _check_invitation(folder: SiteFolder, party: Party, message: Message, settin
         policy.check_epsilon(folder.name, components, spent, bool(holdout))
         if folder.settings.data is not None:
             policy.check_rows(folder.name, party.data.rows)
+            for found in look(party.data):
+                if found.severity == "warning":  # for the owner of the rows alone
+                    log.warning("%s: %s", folder.name, found.sentence)
 
 
 def _check_enrolled(folder: SiteFolder, party: Party, message: Message, settings: Settings) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -12,12 +14,13 @@ from numpy.typing import NDArray
 from tacit.core.errors import ConfigError
 from tacit.core.message import Message
 from tacit.core.random import generator
+from tacit.data.findings import Finding, look, look_at_balance, used_words
 from tacit.data.partition import BY_FILE, BY_VALUE
 from tacit.data.partition import partition as divide_rows
 from tacit.data.split import split
-from tacit.data.table import Column, Table, joined
+from tacit.data.table import Column, Label, Table, joined
 
-DESCRIBED = ("name", "columns", "task", "classes", "target_names")  # of a table, beside its arrays
+DESCRIBED = ("name", "columns", "task", "classes", "target_names", "chosen")  # of a table, beside its arrays
 
 
 class Holdings:
@@ -52,6 +55,22 @@ class Holdings:
         return self.table.take(
             slice(self.offsets[index + 1] - self.holdout_sizes[index], self.offsets[index + 1])
         )
+
+    def vocabulary(self) -> dict[str, Any] | None:
+        """Return the words of rows that are in one place; None if nobody may see them together."""
+        table = self.table
+        categories = {
+            column.name: list(used_words(table, index)[0])
+            for index, column in enumerate(table.columns)
+            if column.kind == "category"
+        }
+        classes = [table.classes[code] for code in np.unique(table.target)] if table.classes else []
+        return {**({"classes": classes} if classes else {}), "categories": categories}
+
+    @cached_property
+    def findings(self) -> dict[str, list[Finding]]:
+        """Return what looks wrong with the rows, by the name of their table or party."""
+        return {self.table.name: look(self.table)} if self.table.rows else {}
 
     def part(self, indices: NDArray[np.int64]) -> Holdings:
         """Return the holdings of some parties only."""
@@ -92,10 +111,12 @@ class Holdings:
     def from_message(cls, message: Mapping[str, Any]) -> Holdings:
         """Read what :meth:`to_message` returned."""
         known = msgspec.json.decode(message["described"])
-        name, columns, task, classes, targets = (known[name] for name in DESCRIBED)
+        name, columns, task, classes, targets, chosen = (known[name] for name in DESCRIBED)
         columns = msgspec.convert(columns, tuple[Column, ...])
         values, target = message["values"], message["target"]
-        table = Table(name, columns, values, target, task, tuple(classes), tuple(targets))
+        table = Table(
+            name, columns, values, target, task, tuple(classes), tuple(targets), chosen=tuple(chosen)
+        )
         return cls(table, message["offsets"], known["names"], message["kept"])
 
 
@@ -110,6 +131,23 @@ class SeparateHoldings(Holdings):
     def rows(self, index: int) -> Table:
         """Return the training rows of a party."""
         return self._tables[index]
+
+    def vocabulary(self) -> dict[str, Any] | None:
+        """Return nothing: clients agree on words without telling who holds which."""
+        return None
+
+    @cached_property
+    def findings(self) -> dict[str, list[Finding]]:
+        """Return what looks wrong with the rows of each party."""
+        counts = Counter[Label]()
+        for table in self._tables if self.table.task == "classification" else ():
+            sizes = np.bincount(table.target, minlength=len(table.classes)).tolist()
+            counts.update(dict(zip(table.classes, sizes, strict=True)))
+        found = zip(self.names, map(look, self._tables), strict=True)
+        alone = {name: [each for each in several if each.kind != "balance"] for name, several in found}
+        said = look_at_balance(counts) if counts else ()
+        target = self.table.target_names[0]
+        return {**alone, "all together": [Finding(*each[:2], target, each[2]) for each in said]}
 
     def part(self, indices: NDArray[np.int64]) -> Holdings:
         """Return the holdings of some parties only."""

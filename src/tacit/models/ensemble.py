@@ -60,10 +60,8 @@ class Ensemble(Predictor):
             votes[np.arange(len(X)), evidence(outputs, self.activation).argmax(axis=1)] += 1
         return votes
 
-    def save(self, path: Path) -> Path:
-        """Write as safetensors: weights and scale as tensors, the schema as metadata."""
-        described = {"activation": self.activation, "vote": self.vote}
-        return self._write(path, {"weights": self.weights}, described)
+    def _content(self) -> tuple[dict[str, Any], dict[str, str]]:
+        return {"weights": self.weights}, {"activation": self.activation, "vote": self.vote}
 
     @classmethod
     def load(cls, path: Path) -> Ensemble:

@@ -57,10 +57,9 @@ class Neural(Predictor):
 
     # -- the way out -------------------------------------------------------------------------------
 
-    def save(self, path: Path) -> Path:
-        """Write as safetensors: arrays and scale as tensors, settings and schema as metadata."""
+    def _content(self) -> tuple[dict[str, Any], dict[str, str]]:
         tensors = {PREFIX + name: array for name, array in self.arrays.items()}
-        return self._write(path, tensors, {"network": msgspec.json.encode(self._named()).decode()})
+        return tensors, {"network": msgspec.json.encode(self._named()).decode()}
 
     def _named(self) -> dict[str, Any]:
         return {**self.settings, "network": name_of(self.settings["network"])}

@@ -15,6 +15,7 @@ from tacit.core.errors import TacitError, UnavailableError
 from tacit.core.events import Evaluated, Event, Events, Noted, Subscriber
 from tacit.core.exposure import INTRODUCTION
 from tacit.core.manifest import new_run
+from tacit.data.schema import vocabulary
 from tacit.data.skew import skew
 from tacit.federation import Federation
 from tacit.ledger.exposure import ExposureLedger
@@ -210,6 +211,7 @@ def _measured(
         "rows": federation.holdings.table.rows if federation.experiment else None,
         "features": training.schema.features,
         "classes": list(training.schema.classes),
+        "told": {"columns": [c.name for c in training.schema.columns], **vocabulary(training.schema)},
         **{name: main.get(name) for name in (*CLASS_SCORES, *TARGET_SCORES)},
         **{name: ledger[name] for name in costs},
         "model": training.outcome.digest,
@@ -231,7 +233,10 @@ def _baselines(
     assert test is not None
 
     def scores_of(part: Federation, min_count: int) -> dict[str, Any]:
-        trained = part.train(method, preparation=preparation, protect="plain", min_count=min_count)
+        events = Events()  # the run has told what its rows look like
+        trained = part.train(
+            method, preparation=preparation, protect="plain", min_count=min_count, events=events
+        )
         return trained.model.scores(test)
 
     # On pooled rows the same small cells are put together; a client alone shows nobody any.
