@@ -10,7 +10,7 @@ import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
 from tacit import FedAvg, Federation, FedHEONN, Table
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, QuorumError
 from tacit.methods import METHODS
 from tacit.methods.averaging.example_privacy import ExamplePrivacy
 from tacit.methods.averaging.local_training import LocalTraining
@@ -129,10 +129,6 @@ class Unweighted(Method):
     ("method", "words"),
     [
         (Unweighted(class_weight="balanced"), "does not weigh them"),
-        (
-            FedAvg(class_weight="balanced", privacy=ExamplePrivacy(noise=1.0)),
-            "labels are summed without noise",
-        ),
     ],
 )
 def test_what_cannot_weigh_classes_says_so(method: Method, words: str, federation: Federation) -> None:
@@ -146,10 +142,43 @@ def test_a_regression_and_noise_on_counts_are_refused(federation: Federation) ->
         Federation.embedded(numbers, clients=2, test=None).train(
             FedHEONN(class_weight="balanced"), protect="plain"
         )
+    with pytest.raises(ConfigError, match="labels are summed without noise"):
+        FedAvg(class_weight="balanced", privacy=ExamplePrivacy(noise=1.0))
     with pytest.raises(ConfigError, match="spoil the counts"):
         federation.train(FedAvg(class_weight="balanced"), protect=Noised())
     assert FedHEONN(class_weight="balanced").standing is None
     assert FedHEONNEnsemble(class_weight="balanced").standing is None
+
+
+def test_nobody_counts_classes_or_targets_that_were_not_agreed(table: Table) -> None:
+    """A coordinator that asks anyway is refused by every client; DP-SGD would not cover these sums."""
+
+    class Curious(FedAvg):
+        """Asks for class counts that the settings do not mention."""
+
+        def train(self, coordinator: Any) -> None:
+            coordinator.round(self.class_counts, self.balance_classes)
+
+    class Nosy(FedAvg):
+        """Asks for the targets' moments beside DP-SGD."""
+
+        def train(self, coordinator: Any) -> None:
+            coordinator.round(self.target_moments, self.scale_targets)
+
+        def check(self, schema: Any) -> None:
+            """Refuse nothing."""
+
+        def agreements(self, schema: Any, protection: Any) -> dict[str, tuple[Any, Any]]:
+            return {}
+
+    federation = Federation.embedded(table, clients=3, test=None)
+    with pytest.raises(QuorumError, match="no class_weight was agreed"):
+        federation.train(Curious(), protect="plain")
+    numbers = Federation.embedded(
+        Table.of(table.values, table.values[:, :1], task="regression"), clients=3, test=None
+    )
+    with pytest.raises(QuorumError, match="takes part with noise only"):
+        numbers.train(Nosy(privacy=ExamplePrivacy(noise=1.0)), protect="plain")
 
 
 def test_whoever_continues_a_training_weighs_as_it_did(table: Table) -> None:

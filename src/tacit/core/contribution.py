@@ -68,14 +68,10 @@ def _naming_columns(named: Mapping[str, Any], layout: Layout, shared: Shared) ->
     try:
         yield
     except TooLargeError as error:
-        schema = shared.schema
-        sums = {f.name: np.abs(named[f.name]) for f in layout.fields if f.bound is None and f.name in named}
-        tops = {
-            name: np.nanmax(value.reshape(-1, value.shape[-1]), axis=0)
-            for name, value in sums.items()
-            if value.ndim
-        }
-        for name, top in sorted(tops.items(), key=lambda item: -item[1].max(initial=0.0)):
+        schema, free = shared.schema, [field.name for field in layout.fields if field.bound is None]
+        sums = {name: np.atleast_1d(np.abs(named[name])) for name in free if name in named}
+        for name in sorted(sums, key=lambda name: -sums[name].max(initial=0.0)):
+            top = sums[name].max(axis=tuple(range(sums[name].ndim - 1)), initial=0.0)
             target = name.startswith("target") or len(top) != schema.features
             words = schema.target_names if target else schema.feature_names
             if len(words) == len(top):

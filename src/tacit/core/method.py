@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.component import Component
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, OpeningError
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
@@ -117,6 +117,11 @@ class Method(Component):
         """How many of them at the most between two marks, for methods that have rounds."""
         return 1
 
+    @property
+    def counts_classes(self) -> bool:
+        """Whether class counts are summed."""
+        return self.class_weight is not None
+
     def agreements(self, schema: Any, protection: Protection) -> dict[str, tuple[Any, Any]]:
         """Return what is summed before :meth:`train`, by the name of a shared value that follows from it."""
         return {CLASS_WEIGHTS: (self.class_counts, self.balance_classes)} if self.class_weight else {}
@@ -170,7 +175,9 @@ class Method(Component):
 
     @contribution(lambda self, schema: Layout(Field("counts", (schema.outputs,))))
     def class_counts(self, party: Party, shared: Shared) -> dict[str, Any]:
-        """Return how many rows of each class this party has."""
+        """Return how many rows of each class this party has, if it was agreed that they are counted."""
+        if not self.counts_classes:
+            raise OpeningError(f"no class_weight was agreed: {party.id} does not count its classes")
         counts = np.bincount(shared.schema.labels(party.data), minlength=shared.schema.outputs)
         return {"counts": counts.astype(np.float64)}
 

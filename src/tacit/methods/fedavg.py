@@ -106,13 +106,16 @@ class FedAvg(Method):
     server: ServerStep = field(default_factory=ServerStep)
 
     def __post_init__(self) -> None:
-        rules = (
-            ("rounds", self.rounds >= 1, "give a whole number of at least 1"),
-            ("fraction", 0 < self.fraction <= 1, "give a share of the clients, above 0 up to 1"),
-        )
-        check_rules(self, rules)
-        if self.weighting.from_labels:
+        share = "give a share of the clients, above 0 up to 1"
+        whole = ("rounds", self.rounds >= 1, "give a whole number of at least 1")
+        check_rules(self, (whole, ("fraction", 0 < self.fraction <= 1, share)))
+        if self.counts_classes:
             self.privacy.check_sums("labels")
+
+    @property
+    def counts_classes(self) -> bool:
+        """Whether class counts are summed."""
+        return super().counts_classes or self.weighting.from_labels
 
     # -- the coordinator ---------------------------------------------------------------------------
 
@@ -208,8 +211,6 @@ class FedAvg(Method):
         """Refuse a visible change that is larger than a client may make."""
         return self.change.find_flaw(name, piece, self.architecture.build(schema))
 
-    # -- hold-outs ---------------------------------------------------------------------------------
-
     @contribution(lambda method, schema: rounds.SCORES, family="scores", revealed=True)
     def hold_out(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return hits, loss and rows of this client's hold-out."""
@@ -237,7 +238,7 @@ class FedAvg(Method):
         super().check(schema)
         self.architecture.build(schema).chosen(self.change.protect_layers)
         self.privacy.check_budget(self.local.epochs)
-        self.privacy.check_sums("targets" if schema.task == "regression" else self.class_weight and "labels")
+        self.privacy.check_sums("targets" if schema.task == "regression" else None)
         self.stopping.check_task(schema.task)
 
     target_moments, scale_targets = target_moments, scale_targets

@@ -20,8 +20,15 @@ from numpy.typing import NDArray
 from tacit.core.method import BINS
 
 CLASS_SCORES = (
-    *("accuracy", "balanced_accuracy", "precision", "recall", "f1"),
-    *("auc", "pr_auc", "loss", "brier"),
+    "accuracy",
+    "balanced_accuracy",
+    "precision",
+    "recall",
+    "f1",
+    "auc",
+    "pr_auc",
+    "loss",
+    "brier",
 )
 TARGET_SCORES = ("mse", "rmse", "mae", "r2")
 TINY = float(np.finfo(np.float64).eps)  # scikit-learn's least probability in a log loss
@@ -136,19 +143,10 @@ def _majority(shares: Matrix, labels: Sequence[Any]) -> dict[str, Any]:
     """Return the scores of always saying the most frequent class, the classes' shares as probabilities."""
     top, there = float(shares.max()), shares[shares > 0]
     rank, binary = 1.0 / len(there), len(shares) == 2
-    apart = len(there) > 1
-    return {
-        "label": labels[int(shares.argmax())],
-        "accuracy": top,
-        "balanced_accuracy": rank,
-        "precision": top * rank,
-        "recall": rank,
-        "f1": 2 * top / (1 + top) * rank,
-        "auc": 0.5 if apart else None,
-        "pr_auc": float(shares[1] if binary else there.mean()) if apart else None,
-        "loss": float(-(there * np.log(there)).sum()),
-        "brier": float(1 - (shares**2).sum()) * (0.5 if binary else 1.0),
-    }
+    area = (0.5, float(shares[1] if binary else there.mean())) if len(there) > 1 else (None, None)
+    losses = float(-(there * np.log(there)).sum()), float(1 - (shares**2).sum()) * (0.5 if binary else 1.0)
+    values = (top, rank, top * rank, rank, 2 * top / (1 + top) * rank, *area, *losses)
+    return {"label": labels[int(shares.argmax())], **dict(zip(CLASS_SCORES, values, strict=True))}
 
 
 def warn_of_balance(scores: Mapping[str, Any]) -> str | None:
@@ -175,13 +173,8 @@ def regression_scores(counts: Mapping[str, Any]) -> dict[str, Any]:
 
     def scores(squares: Matrix, absolute: Any, r2: Matrix) -> dict[str, Any]:
         mae = None if absolute is None else float(np.mean(absolute) / rows)
-        roots = np.sqrt(np.maximum(squares, 0.0) / rows)  # noise on a sum may leave it below 0
-        return {
-            "mse": float(squares.mean() / rows),
-            "rmse": float(roots.mean()),
-            "mae": mae,
-            "r2": float(r2.mean()),
-        }
+        root = float(np.sqrt(np.maximum(squares, 0.0) / rows).mean())  # noise may leave a sum below 0
+        return {"mse": float(squares.mean() / rows), "rmse": root, "mae": mae, "r2": float(r2.mean())}
 
     mean = scores(variation, counts.get("deviation"), (variation == 0).astype(np.float64))
     return scores(residual, counts["absolute"], r2) | {"baseline": mean}

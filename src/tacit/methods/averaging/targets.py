@@ -6,41 +6,39 @@ the spread of every target, in one protected sum; the model keeps both, and pred
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
+from tacit.core.errors import OpeningError
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.method import Method
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
-from tacit.data.schema import Schema
 from tacit.data.table import Table
 from tacit.models.network import Targets
 from tacit.models.neural import TARGET_CENTRE, TARGET_SPREAD
 
+SUMS = ("target_sum", "target_square")
 LEAST = 1e-12  # variance over mean square that sums can tell from rounding
 
 
-def _layout(method: Method, schema: Schema) -> Layout:
-    return Layout(
-        Field("rows", ()), *(Field(name, (schema.outputs,)) for name in ("target_sum", "target_square"))
-    )
-
-
-@contribution(_layout)
+@contribution(lambda _, schema: Layout(Field("rows", ()), *(Field(n, (schema.outputs,)) for n in SUMS)))
 def target_moments(self: Method, party: Party, shared: Shared) -> dict[str, Any]:
     """Return n, Σy and Σy² of this client's targets."""
+    if isfinite(self.own_epsilon):  # DP-SGD, whose budget does not cover this sum
+        raise OpeningError(f"targets are summed without noise: {party.id} takes part with noise only")
     y = np.asarray(party.data.target, dtype=np.float64).reshape(party.data.rows, -1)
-    return {"rows": float(len(y)), "target_sum": y.sum(axis=0), "target_square": (y**2).sum(axis=0)}
+    return {"rows": float(len(y)), **dict(zip(SUMS, (y.sum(axis=0), (y**2).sum(axis=0)), strict=True))}
 
 
 @apply
 def scale_targets(self: Method, total: Total, shared: Shared) -> Shared:
     """Set mean and spread of every target; a spread of 1 where a target is constant."""
     rows = max(float(total["rows"]), 1.0)
-    mean, mean_square = (np.asarray(total[f"target_{name}"]) / rows for name in ("sum", "square"))
+    mean, mean_square = (np.asarray(total[name]) / rows for name in SUMS)
     variance = mean_square - mean**2
     varies = variance > LEAST * mean_square
     return shared | {TARGET_CENTRE: mean, TARGET_SPREAD: np.sqrt(np.where(varies, variance, 1.0))}
