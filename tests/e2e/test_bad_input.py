@@ -267,7 +267,7 @@ def test_a_file_where_the_folder_of_runs_should_be(tacit: Tacit, tmp_path: Path)
 
 def test_a_run_that_fails_keeps_its_events_and_says_why(tacit: Tacit, csv: Csv, tmp_path: Path) -> None:
     path = csv(label="{y}")  # the logistic function never reaches such targets
-    said = tacit("run", "--data", path, "--clients", 4, "--json", "-q")
+    said = tacit("run", "--data", path, "--clients", 4, "--activation", "logistic", "--json", "-q")
     assert said.code in (3, 4)
     assert "activation = 'linear'" in said.json["error"]["text"]
     (folder,) = (tmp_path / "runs").iterdir()
@@ -287,10 +287,10 @@ def test_show_and_export_what_is_not_there(tacit: Tacit, tmp_path: Path) -> None
     run = tacit("run", "--data", "iris", "--clients", 3, "--json", "-q", "--no-baselines").json["run"]
     refused(tacit("show", run[:-1] + "z", "--json"), 2, f"did you mean '{run}'?")
     refused(tacit("export", "x", "--json"), 2, "no run 'x'")
-    (tmp_path / "mine.bin").write_text("mine")
-    refused(tacit("export", "--to", "mine.bin", "--json"), 2, "mine.bin is there already", "--to")
-    assert (tmp_path / "mine.bin").read_text() == "mine"
-    refused(tacit("export", "--to", "no/where.bin", "--json"), 6, "no/where.bin")
+    (tmp_path / "mine.json").write_text("mine")
+    refused(tacit("export", "--to", "mine.json", "--json"), 2, "mine.json is there already", "--to")
+    assert (tmp_path / "mine.json").read_text() == "mine"
+    refused(tacit("export", "--to", "no/where.json", "--json"), 6, "no/where.json")
     refused(tacit("export", "--format", "jso", "--json"), 2, "did you mean 'json'?")
     refused(tacit("exposure", "x", "--json"), 2, "no run 'x'")
     result = tmp_path / "runs" / run / "result.json"

@@ -156,7 +156,7 @@ def test_federated_evaluation(tacit: Tacit) -> None:
     assert found["scores"].keys() == {"clients' own hold-outs"}
     assert found["accuracy"] > 0.9
     both = tacit("run", "--holdout", 0.2, "--clients", 20, *QUICK)
-    assert "clients' own hold-outs" in both.out
+    assert "clients' hold-outs" in both.out
 
 
 def test_without_any_test_rows_there_are_no_scores(tacit: Tacit) -> None:

@@ -104,7 +104,7 @@ def test_the_commands_that_are_shown_are_accepted() -> None:
 
     group = get_command(app)
     known = {"--help", "--version", "--install-completion", "--show-completion"}
-    known |= {"--alpha", "--share", "--column", "--method.lam"}
+    known |= {"--alpha", "--share", "--column", "--method.lam", "--method.features"}
     for registry in (METHODS, PROTECTIONS):
         options = [option.name for name in registry for option in registry.get(name).options()]
         known |= {f"--{name.replace('_', '-')}" for name in options}

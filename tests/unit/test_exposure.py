@@ -370,7 +370,7 @@ def test_what_was_seen_before_a_failure_is_told() -> None:
     tables = {f"site-{k}": Table.of(rows[k::4], 5 * rows[k::4, 0], task="regression") for k in range(4)}
     federation = Federation.of(tables)
     with pytest.raises(QuorumError, match="linear"):
-        federation.train("fedheonn", protect="ckks", events=Events(ledger))
+        federation.train(FedHEONN(activation="logistic"), protect="ckks", events=Events(ledger))
     assert saw(ledger.summary()) == "ciphertexts it cannot open"
     assert [row["what"] for row in rows_of(ledger.summary(), **{"class": "cipher"})] == [
         "cell_counts: vector",

@@ -16,7 +16,7 @@ MODELS = (
     ("federated", "federated"),
     ("centralised", "centralised"),
     ("local", "mean of local models"),
-    ("clients' own hold-outs", "clients' own hold-outs"),
+    ("clients' own hold-outs", "clients' hold-outs"),
 )
 NO_SCORES = "no scores: no rows were kept for a test; --test 0.3 or --holdout 0.2 keeps some"
 CLASSIFICATION = (
@@ -139,7 +139,7 @@ def listing(rows: Sequence[Mapping[str, Any]], columns: tuple[tuple[str, str], .
     """Make a plain table of mappings; columns are (key, heading)."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=any(heading for _, heading in columns))
     for index, (_, heading) in enumerate(columns):
-        table.add_column(heading, style="cyan" if not index else None, overflow="fold")
+        table.add_column(heading, style=None if index else "cyan", overflow="fold", no_wrap=heading == "run")
     for row in rows:
         cells = (row.get(key) for key, _ in columns)
         table.add_row(*(Text("–", "dim") if cell is None else Text(plain_text(cell)) for cell in cells))

@@ -237,8 +237,8 @@ class Transport:
             return
         groups: dict[str, list[str]] = {}
         for party, reason in failures.items():
-            pattern = rf"^((?:\w+Error: )?){re.escape(party)}(?=[: ])"
-            groups.setdefault(re.sub(pattern, r"\1it", reason), []).append(party)
+            own_name = rf"(?<![\w.-]){re.escape(party)}(?![\w.-])"
+            groups.setdefault(re.sub(own_name, "it", reason), []).append(party)
         # A name may be a word of the text as well: what a single party said stays as it is.
         told = "; ".join(
             f"{abbreviate(parties)}: {reason if len(parties) > 1 else failures[parties[0]]}"
