@@ -237,8 +237,8 @@ class Transport:
             return
         groups: dict[str, list[str]] = {}
         for party, reason in failures.items():
-            own_name = rf"(?<![\w.-]){re.escape(party)}(?![\w.-])"
-            groups.setdefault(re.sub(own_name, "it", reason), []).append(party)
+            own_name = rf"(^|[:,] ){re.escape(party)}(?=[: ])"  # not where a name is a word like others
+            groups.setdefault(re.sub(own_name, r"\1it", reason), []).append(party)
         # A name may be a word of the text as well: what a single party said stays as it is.
         told = "; ".join(
             f"{abbreviate(parties)}: {reason if len(parties) > 1 else failures[parties[0]]}"
