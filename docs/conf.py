@@ -4,6 +4,8 @@ Neither the build nor the pages need a network: no intersphinx, no fonts or scri
 equations in plain text instead of MathJax.
 """
 
+from typing import Any
+
 from tacit import __version__
 
 project = "Tacit"
@@ -42,3 +44,8 @@ html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0b5d7a", "color-brand-content": "#0b5d7a"},
     "dark_css_variables": {"color-brand-primary": "#6cb8d6", "color-brand-content": "#6cb8d6"},
 }
+
+
+def setup(app: Any) -> None:
+    """Leave out what scikit-learn adds to estimators: its text refers to scikit-learn's own pages."""
+    app.connect("autodoc-skip-member", lambda *member: True if member[2] == "set_score_request" else None)
