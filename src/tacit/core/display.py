@@ -14,7 +14,7 @@ class Shown:
 
     def facts(self) -> Mapping[str, Any]:
         """Return what a person wants to know first; None is left out."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} must say which facts it shows")
 
     def _told(self) -> dict[str, str]:
         return {name: in_words(value) for name, value in self.facts().items() if value is not None}
