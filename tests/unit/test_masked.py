@@ -647,6 +647,12 @@ class TestDraw:
         with pytest.raises(QuorumError, match="further away than chance explains"):
             scene.coordinator.protection.prepare(1)
 
+    def test_a_commitment_serves_for_nothing_else_and_nobody_else(self):
+        own, number = ("draw", "run", "ann", 0), bytes(range(32))
+        others = [("key", "run", "ann", 0), ("draw", "other", "ann", 0), ("draw", "run", "bob", 0)]
+        others += [("draw", "run", "ann", 1), ("drawr", "un", "ann", 0)]
+        assert len({commit(*terms, number) for terms in [own, *others]} | {commit(*own, bytes(32))}) == 7
+
     def test_a_number_that_was_not_committed_to_is_refused(self, scene_of):
         scene = scene_of(Masked(neighbours=4), rows_of(20), quorum=0.5)
         scene.coordinator.enrol()

@@ -58,3 +58,9 @@ def test_a_replica_goes_back_behind_the_last_totals_also_if_they_were_told_twice
     for _ in range(2):
         assert client.open_log(ann, COMPONENTS, None, log)["round"] == 2
     assert client.replica_at(ann, COMPONENTS, None, Message({}), 1)["round"] == 1
+
+
+def test_what_a_client_cannot_take_back_is_refused() -> None:
+    ann: Any = SimpleNamespace(id="ann", cache={}, state={"position": 3, "before/position": 2})
+    with pytest.raises(StepError, match="ann has opened more than the 1 totals"):
+        client.replica_at(ann, COMPONENTS, None, Message({}), 1)
