@@ -18,6 +18,7 @@ from tacit.crypto.bfv.parameters import MOST_PLAIN_BITS, NOISE, PRIMES, ring_of
 from tacit.crypto.seal.blob import CHECKSUM_BYTES, Header, checksum, ciphertexts_of, set_of, write
 from tacit.crypto.seal.residues import from_seal
 from tacit.protections.bfv import BFV
+from tacit.protections.encrypted.slots import largest_total
 from tests.attacks.lattice import negacyclic
 
 HEADER = 96
@@ -380,3 +381,8 @@ class TestSlots:
     def test_bits_that_fixed_point_does_not_have(self, bits):
         with pytest.raises(ConfigError, match=f"bits is {bits}: fixed point works with 8 to 50"):
             BFV(bits=bits)
+
+
+def test_a_slot_has_room_for_what_clients_round_up() -> None:
+    """Five of them, of whom each rounds 0.6 to 1: their total may be 5, where all bounds reach 3."""
+    assert largest_total(True, False, reach=3.0, unit_bits=0, digit_bits=0, summands=5) >= 5
