@@ -335,6 +335,11 @@ class TestSlots:
         slots, name = self.ring(gram, 100)
         assert (slots.count, slots.unit, name) == (2795, 2.0**-45, "4096-60-47")
 
+    def test_fine_values_take_the_bits_of_ordinary_ones_beside_them(self):
+        fields = Field("w", (5000,), bound=1.0), Field("gram", (100,), bound=1.0, fine=True)
+        slots, _ = self.ring(Layout(*fields, Field("free", (3,))), 8, bits=44)
+        assert (slots.cut.any(), slots.unit) == (False, 2.0**-43)
+
     @pytest.mark.parametrize("summands", [1, 3, 8, 12, 100, 200, 2_000, 20_000, 1 << 24])
     @pytest.mark.parametrize("values", [272, 2795])
     def test_fine_totals_are_as_exact_as_promised_by_however_many(self, values, summands):
