@@ -9,6 +9,7 @@ import pytest
 from tacit.core.differencing import OpenedTotals
 from tacit.core.errors import ConfigError, OpeningError, ProtectionError, QuorumError
 from tacit.core.events import Events, Noted, Relayed, WaveStarted
+from tacit.core.layout import Field, Layout
 from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.secret import Secret
@@ -98,6 +99,10 @@ class TestTotals:
         rows = {name: row * 1e9 for name, row in rows_of(5).items()}
         scene = scene_of(Masked(bits=bits), rows, bound=None).begin()
         np.testing.assert_allclose(scene.total()["vector"], scene.expected(), rtol=1e-15)
+
+    def test_fine_values_shorten_no_word(self):
+        layout = Layout(Field("x", (2,), bound=1.0, fine=True))
+        assert [Masked(bits=bits).encoding(layout, 3).code.bits for bits in (32, 47, 50)] == [47, 47, 50]
 
     def test_more_sums_than_prepared_are_prepared_when_they_come(self, scene_of):
         scene = scene_of(Masked(), rows_of(4)).begin()
@@ -197,6 +202,13 @@ class TestDropouts:
         with pytest.raises(OpeningError, match="1 contributions"):
             scene.total(some(1, 2, 3))
         assert UNMASK not in steps(scene)
+
+    def test_when_masks_are_agreed_on_the_quorum_is_named(self, scene_of):
+        scene = scene_of(Masked(), rows_of(4), quorum=0.5).begin()
+        reveal(scene)
+        scene.tap.lose = lambda name, party: name == OFFER and party in some(1, 2, 3)
+        with pytest.raises(QuorumError, match="0 of 4"):
+            reveal(scene)
 
     def test_below_the_threshold_after_the_upload_opens_nothing(self, scene_of):
         """What the others gave cannot even be read; and coordinator's keys open nothing either."""
