@@ -451,6 +451,14 @@ class TestRefusals:
         with pytest.raises(QuorumError, match="7 contributions, agreed were at least 8"):
             list(scene.coordinator.ask(MaskedClient.unmask, common | {"survivors": 7}, jobs))
 
+    def test_of_uploads_of_another_kind(self):
+        encoding = Masked().encoding(Layout(Field("x", (2,), bound=1.0)), 3)
+        upload = encoding.write(np.arange(3, dtype=encoding.kind), "00" * 32, 1, bytes(32))
+        assert encoding.read(Blob("masked", upload), "00" * 32, 1)[0].tolist() == [0, 1, 2]
+        for wrong in (Blob("sealed", upload), upload, Blob("masked", upload[:20])):
+            with pytest.raises(ProtectionError, match="no masked vector where one was agreed"):
+                encoding.read(wrong, "00" * 32, 1)
+
     def test_of_numbers_that_are_none(self, scene_of):
         scene = self.begun(scene_of)
         common, jobs = unmask_ask(scene, 1, "client-1")
