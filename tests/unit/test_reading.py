@@ -424,3 +424,17 @@ def test_missing_drivers_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     (tmp_path / "a.xlsx").touch()
     with pytest.raises(UnavailableError, match=r"pip install 'tacit-fl\[excel\]'"):
         load(tmp_path / "a.xlsx")
+
+
+def test_lines_may_end_as_on_old_machines(file: Any) -> None:
+    assert load(file("a,target\r1,yes\r2,no\r")).rows == 2
+
+
+def test_a_cell_without_end_is_refused_in_our_words(file: Any) -> None:
+    with pytest.raises(DataError, match=r"mine\.csv cannot be read as CSV: correct the file"):
+        load(file(f'a,b,target\n1,"{"x" * 200_000}",yes\n'))
+
+
+def test_labels_beyond_what_floats_tell_apart_do_not_become_others(file: Any) -> None:
+    table = load(file(f"a,target\n1,{10**26}\n2,3\n"), task="classification")
+    assert table.classes == (3.0, 1e26)
