@@ -400,6 +400,9 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
         "postgresql://host/ward?user=ann&password=s3cret",
         "postgresql://host/ward?sslpassword=s3cret",
         "postgresql://[s3cret",
+        "postgresql://host/ward?user=ann;password=s3cret",
+        "mysql://ann:s3cret@host/ward",  # no database that is read: the error would quote it as a file's path
+        "Postgresql://ann:s3cret@host/ward",
     ],
 )
 def test_an_address_with_a_password_is_refused_everywhere(address: str) -> None:
