@@ -18,7 +18,7 @@ from tacit.core.errors import QuorumError, SchemaError
 from tacit.core.message import Message
 from tacit.data import agreement
 from tacit.data.agreement import Agreement, introduce
-from tacit.data.schema import Schema
+from tacit.data.schema import Schema, vocabulary
 from tacit.data.table import Column, Table
 
 MALLORY = "client-3"
@@ -148,3 +148,15 @@ def test_thousands_of_long_names_are_not_all_compared_with_the_column_that_is_mi
     started = time.process_time()
     assert taken.outvoted().keys() == {"mallory"}
     assert time.process_time() - started < 5
+
+
+def test_classes_of_a_regression_keep_nobody_else_from_joining_late():
+    columns = signature(*NUMBERS, task="regression")
+    first = Agreement({})
+    first.add("ann", {"signature": columns, "vocabulary": b"{}"})
+    late = Agreement(vocabulary(first.make_schema()))
+    late.hold(first.make_schema())
+    late.add("bob", {"signature": columns, "vocabulary": b"{}"})
+    with pytest.raises(SchemaError, match="mallory: classes of a regression, which has none"):
+        late.add("mallory", {"signature": columns, "vocabulary": b'{"classes": [1, 2]}'})
+    assert late.make_schema() == first.make_schema()
