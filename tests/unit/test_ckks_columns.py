@@ -10,18 +10,8 @@ import pytest
 
 from tacit.core.errors import ConfigError, MessageError, ProtectionError
 from tacit.core.secret import Secret
-from tacit.crypto.ckks.coefficients import DEGREE, PARAMETERS
-from tacit.crypto.ckks.columns import (
-    COLUMNS,
-    PRODUCT,
-    Adder,
-    Cipher,
-    Multiplier,
-    pieces,
-    read,
-    together,
-    unit,
-)
+from tacit.crypto.ckks.coefficients import COLUMNS, DEGREE, PARAMETERS, PRODUCT, pieces, together, unit
+from tacit.crypto.ckks.columns import Adder, Cipher, Multiplier, read
 from tacit.crypto.ckks.parameters import ring_of
 from tacit.crypto.seal.blob import CHECKSUM_BYTES, checksum
 
