@@ -122,11 +122,16 @@ def sealing_key(party: Party, other: str, signed: bytes) -> Secret:
 
     The relay has a signed exchange key, too: a message sealed for it would be no secret from it.
     """
-    if other in (COORDINATOR, party.id):
-        raise ProtectionError(f"{party.id} was told to seal for {other}: only other clients are sealed for")
+    check_other(party, other)
     run = manifest_digest_of(party)
     peer = checked_key(signed, party.pinned(other), "exchange", other, run)
     return pair_key(party.vault["exchange"], peer, "seal", run)
+
+
+def check_other(party: Party, other: str) -> None:
+    """Refuse to seal for anybody but another client."""
+    if other in (COORDINATOR, party.id):
+        raise ProtectionError(f"{party.id} was told to seal for {other}: only other clients are sealed for")
 
 
 def manifest_digest_of(party: Party) -> str:
