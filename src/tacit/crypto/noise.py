@@ -42,9 +42,6 @@ Words = NDArray[np.uint64]
 Source = Callable[[int], Words]
 
 
-# -- clipping -----------------------------------------------------------------------------------------
-
-
 def clip_l2(vector: Vector, bound: float) -> Vector:
     """Shorten a vector to a Euclidean length; shorter ones stay as they are.
 
@@ -77,9 +74,6 @@ def integer_sensitivity(bound: float, scale: float, values: int) -> float:
     return _positive("bound", bound) * _positive("scale", scale) + math.sqrt(values) / 2
 
 
-# -- sums of floats -----------------------------------------------------------------------------------
-
-
 def flip_coins(probability: float, size: int, rng: np.random.Generator | None = None) -> NDArray[np.bool_]:
     """Return for each of ``size`` units whether it is drawn (Poisson sampling)."""
     # Words as numbers between 0 and 1, neither included.
@@ -106,9 +100,6 @@ def add_noise(
     deviation = _positive("multiplier", multiplier) * (bound / unit + 2 * root)
     whole: Vector = np.rint(total / unit)
     return (whole + discrete_gaussian(deviation**2, len(total), rng)) * unit
-
-
-# -- the discrete Gaussian ----------------------------------------------------------------------------
 
 
 def discrete_gaussian(
@@ -216,9 +207,6 @@ def _uniform_below(limit: int, size: int, words: Source) -> Integers:
     if uneven:
         drawn = drawn[drawn < np.uint64((1 << 64) - uneven)]
     return (drawn % np.uint64(limit)).astype(np.int64)
-
-
-# -- randomness and refusals --------------------------------------------------------------------------
 
 
 def _source(rng: np.random.Generator | None) -> Source:

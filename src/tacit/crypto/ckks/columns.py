@@ -43,7 +43,7 @@ from tacit.crypto.ckks.coefficients import (
     together,
 )
 from tacit.crypto.ckks.parameters import CKKSRing, ring_of
-from tacit.crypto.seal import adder, blob
+from tacit.crypto.seal import blob
 from tacit.crypto.seal.blob import (
     LEAST,
     MOST,
@@ -154,13 +154,6 @@ class Cipher:
         prime = self._ring.primes[0]
         whole = np.concatenate(found).astype(np.int64)
         return np.where(whole > prime // 2, whole - prime, whole)
-
-
-class Adder(adder.Adder):
-    """Adds encrypted columns without any key."""
-
-    def __init__(self, key_id: bytes) -> None:
-        super().__init__(ring_of(PARAMETERS), key_id, COLUMNS)
 
 
 class Multiplier:

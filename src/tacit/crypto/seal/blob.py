@@ -228,9 +228,14 @@ def residues_of(
 
 def expand_seeds(ring: Ring, header: Header, blob: bytes) -> list[Any]:
     """Make ciphertexts whose second polynomials SEAL expands from the seeds of a blob; the first are zero."""
-    blank, end = np.zeros((1, header.primes(ring), ring.degree), np.uint64), len(blob) - CHECKSUM_BYTES
+    blank, end = _blank(header.primes(ring), ring.degree), len(blob) - CHECKSUM_BYTES
     starts = range(end - SEED_BYTES * header.chunks(ring), end, SEED_BYTES)
     return [to_seal(ring, blank, blob[start : start + SEED_BYTES]) for start in starts]
+
+
+@lru_cache(maxsize=8)
+def _blank(primes: int, degree: int) -> Residues:
+    return np.zeros((1, primes, degree), np.uint64)
 
 
 def all_residues(ring: Ring, header: Header, blob: bytes) -> dict[int, Residues]:

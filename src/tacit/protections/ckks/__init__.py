@@ -29,11 +29,11 @@ from tacit.core.promises import Promises
 from tacit.core.protection import Vector
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
-from tacit.crypto.ckks.parameters import parameter_set
+from tacit.crypto.ckks.parameters import parameter_set, ring_of
 from tacit.crypto.seal.adder import Adder
-from tacit.crypto.seal.blob import Header
+from tacit.crypto.seal.blob import Header, key_of
 from tacit.protections.blobs import cipher_of
-from tacit.protections.ckks.schemes import Columns, Slotted, columns_scheme, kind_of
+from tacit.protections.ckks.schemes import Columns, Slotted, columns_scheme, read_columns
 from tacit.protections.encrypted import Encrypted
 from tacit.protections.encrypted.client import EncryptedClient
 from tacit.protections.encrypted.coordinator import EncryptedCoordinator
@@ -104,7 +104,9 @@ class CKKS(Encrypted):
     def error(self, layout: Layout, contributions: int, total: Mapping[str, Any] | None = None) -> float:
         """Return the typical error: each client rounds to a unit; of a product, half a unit in all."""
         if found := self.columns(layout):
-            return found[1].unit(cipher_of(total or {}), kind_of(total or {})) / sqrt(12)
+            given = total or {}
+            blob, multiplied = cipher_of(given), bool(given.get("multiplied"))
+            return found[1].unit(read_columns(found[1], key_of(blob), blob, multiplied)) / sqrt(12)
         return super().error(layout, contributions, total)
 
     def at_coordinator(self, link: Link) -> CKKSCoordinator:
@@ -142,7 +144,7 @@ class CKKSCoordinator(EncryptedCoordinator):
         field, used = found
         rows, outputs = field.shape or ()
         return (
-            lambda blob: used.header(self.relay.current_key.public[used.key], blob, "columns"),
+            lambda blob: read_columns(used, self.relay.current_key.public[used.key], blob, False),
             (rows, outputs),
             layout.reach(summands) / summands,
         )
@@ -151,7 +153,8 @@ class CKKSCoordinator(EncryptedCoordinator):
         """Return what adds ciphertexts like this one."""
         if not (found := self._columns(layout)):
             return super().adder(layout, blob)
-        return found[1].adder(self.relay.current_key.public[found[1].key])
+        used, public = found[1], self.relay.current_key.public
+        return Adder(ring_of(used.parameters), public[used.key], used.forms["columns"])
 
     def multiply(
         self, pending: PendingSum, total: Mapping[str, Any], operator: Callable[[], Any]
@@ -189,9 +192,9 @@ class CKKSClient(EncryptedClient):
 
     def _open_columns(self, total: Mapping[str, Any], field: Field, used: Columns) -> Vector:
         """Decrypt what the coordinator has multiplied, rounded to the digits that mean something."""
-        blob = cipher_of(total)
+        blob, multiplied = cipher_of(total), bool(total.get("multiplied"))
         age, header = self.key.find_key(
-            used.key, used.cipher, lambda key: used.header(key.key_id, blob, kind_of(total))
+            used.key, used.cipher, lambda key: read_columns(used, key.key_id, blob, multiplied)
         )
         check_opening(self.party, self._settings, header.count)
         if (header.rows, header.outputs) != field.shape:

@@ -92,6 +92,9 @@ class CoefficientColumns:
     """Entries in coefficients: :mod:`tacit.crypto.ckks.columns`."""
 
     key: ClassVar[str] = "columns"  # under which name the coordinator keeps the id of the key
+    forms: ClassVar[Mapping[Kind, Form]] = {"columns": coefficients.COLUMNS, "product": coefficients.PRODUCT}
+
+    parameters: ClassVar[ParameterSet] = coefficients.PARAMETERS
 
     def public(self, secret: Secret, features: Iterable[int]) -> Mapping[str, bytes]:
         """Return the key's id."""
@@ -101,21 +104,13 @@ class CoefficientColumns:
         """Return what key holders encrypt and decrypt with."""
         return columns.Cipher(secret)
 
-    def adder(self, key_id: bytes) -> Adder:
-        """Return what adds ciphertexts without the key."""
-        return columns.Adder(key_id)
-
-    def header(self, key_id: bytes, blob: bytes, kind: Kind) -> Header:
-        """Check a blob, and return its header."""
-        return columns.read(key_id, blob, coefficients.PRODUCT if kind == "product" else coefficients.COLUMNS)
-
     def multiplier(self, public: Mapping[str, Any]) -> columns.Multiplier:
         """Return what multiplies ciphertexts without the key."""
         return columns.Multiplier(public[self.key])
 
-    def unit(self, blob: bytes, kind: Kind) -> float:
+    def unit(self, header: Header) -> float:
         """Return the rounding unit of what a blob opens to."""
-        return coefficients.unit(self.header(blobs.key_of(blob), blob, kind))
+        return coefficients.unit(header)
 
 
 @dataclass(frozen=True)
@@ -123,6 +118,7 @@ class SlottedColumns:
     """Entries in slots, which SEAL rotates: the coordinator needs rotation keys."""
 
     key: ClassVar[str] = "slots"
+    forms: ClassVar[Mapping[Kind, Form]] = {"columns": packing.COLUMNS, "product": packing.PRODUCT}
 
     parameters: ParameterSet
 
@@ -136,22 +132,13 @@ class SlottedColumns:
         """Return what key holders encrypt and decrypt with."""
         return ckks.Cipher(self.parameters, secret)
 
-    def adder(self, key_id: bytes) -> Adder:
-        """Return what adds ciphertexts without the key."""
-        return ckks.Adder(self.parameters, key_id)
-
-    def header(self, key_id: bytes, blob: bytes, kind: Kind) -> Header:
-        """Check a blob, and return its header."""
-        form = packing.PRODUCT if kind == "product" else packing.COLUMNS
-        return blobs.read(ring_of(self.parameters), key_id, blob, form)
-
     def multiplier(self, public: Mapping[str, Any]) -> ckks.Product:
         """Return what multiplies ciphertexts without the key."""
         return _product(self.parameters, public["evaluation"], public[self.key])
 
-    def unit(self, blob: bytes, kind: Kind) -> float:
+    def unit(self, header: Header) -> float:
         """Return the rounding unit of what a blob opens to."""
-        return ckks.column_unit(self.parameters, self.header(blobs.key_of(blob), blob, kind))
+        return ckks.column_unit(self.parameters, header)
 
 
 Columns = CoefficientColumns | SlottedColumns  # how a matrix is encrypted that the coordinator multiplies
@@ -176,6 +163,7 @@ def _product(parameters: ParameterSet, evaluation: bytes, key_id: bytes) -> ckks
     return ckks.Product(parameters, evaluation, key_id)
 
 
-def kind_of(total: Mapping[str, Any]) -> Kind:
-    """Return what a blob of columns has to hold."""
-    return "product" if total.get("multiplied") else "columns"
+def read_columns(used: Columns, key_id: bytes, blob: bytes, multiplied: bool) -> Header:
+    """Check a blob of columns, or of their product, and return its header."""
+    form = used.forms["product" if multiplied else "columns"]
+    return blobs.read(ring_of(used.parameters), key_id, blob, form)

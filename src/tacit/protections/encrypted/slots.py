@@ -30,20 +30,14 @@ def largest_total(
 
 @dataclass(frozen=True, eq=False)
 class Slots:
-    """How a layout's values become slots: by their bound, or as digits.
-
-    ``cut`` are the bounded values that become digits of ``digit_bits``, as those without a bound do. The
-    others are divided by their bound and rounded to ``unit``, a power of two; their totals are ``reach`` at
-    most.
-    ``summands``: how many vectors are summed, at most.
-    """
+    """How a layout's values become slots: by their bound, or as digits."""
 
     bounds: Vector
-    cut: NDArray[np.bool_]
-    reach: float
-    unit: float
+    cut: NDArray[np.bool_]  # bounded values that become digits, as those without a bound do
+    reach: float  # the largest total of the others, in units of their bound
+    unit: float  # to which the others are rounded, once divided by their bound: a power of two
     digit_bits: int
-    summands: int
+    summands: int  # how many vectors are summed, at most
 
     @cached_property
     def _cuts(self) -> DigitCuts:

@@ -30,17 +30,11 @@ FIELD_KINDS: Mapping[str, Kind] = {"exchange": BYTES, "exchanges": ROWS, "names"
 
 
 class Channels:
-    """The coordinator's channels to the parties.
-
-    Attributes
-    ----------
-    directory : dict
-        Signed exchange keys of the parties, by name.
-    """
+    """The coordinator's channels to the parties."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self.directory: dict[str, bytes] = {}
+        self.directory: dict[str, bytes] = {}  # signed exchange keys of the parties, by name
 
     def greet(self) -> dict[str, Any]:
         """Return the coordinator's signed exchange key, which rides on the first ask."""

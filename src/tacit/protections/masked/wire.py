@@ -75,9 +75,6 @@ def share_place(run: str, first: int) -> Callable[[str, str], bytes]:
     return lambda sender, receiver: start + bound(sender, receiver)
 
 
-# -- what is shared and uploaded ---------------------------------------------------------------------------
-
-
 def to_elements(secrets: bytes) -> Ring:
     """Return keys and seeds as field elements to be shared, one row each.
 
