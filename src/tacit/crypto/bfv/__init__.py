@@ -28,7 +28,7 @@ from tacit.crypto.bfv.parameters import Parameters, ring_of
 from tacit.crypto.seal import adder, blob
 from tacit.crypto.seal.blob import Form, Header, all_residues, ciphertexts_of, write_encrypted
 from tacit.crypto.seal.residues import Residues, plain_from_seal, plain_to_seal
-from tacit.crypto.seal.ring import Expanded, Ring, expand, new_secret
+from tacit.crypto.seal.ring import Expanded, expand, new_secret
 
 __all__ = ["Adder", "Cipher", "Parameters", "make_key", "read"]
 
@@ -37,15 +37,11 @@ Integers = NDArray[np.int64]
 _NAMED = Parameters(2048, 52, 32)  # whichever rings are used, keys are named by this one's
 
 
-def _sound(ring: Ring, header: Header) -> bool:
-    return (header.outputs, header.bound, header.factor) == (1, 1.0, 1.0)
-
-
 INTEGERS = Form(
     code=4,
     chunks=lambda ring, header: -(-header.rows // ring.degree),
     kept=lambda ring, header: -(-header.rows // 8) * 8,
-    sound=_sound,
+    sound=lambda ring, header: (header.outputs, header.bound, header.factor) == (1, 1.0, 1.0),
 )
 
 
