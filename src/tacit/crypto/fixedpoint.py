@@ -124,7 +124,7 @@ class FixedPoint:
     fine: NDArray[np.bool_] | None = None
 
     @classmethod
-    @lru_cache(maxsize=16)  # clients of one process share layouts
+    @lru_cache(maxsize=8)  # clients of one process share layouts
     def of(cls, layout: Layout, bits: int, summands: int, clip: bool = False) -> FixedPoint:
         """Return the encoding of a layout's vectors."""
         fine = layout.fine if any(field.fine for field in layout.fields) else None

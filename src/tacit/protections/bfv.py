@@ -114,7 +114,7 @@ class ExactScheme:
 
 
 # Clients of one process share layouts: what follows from one is found once for all of them.
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=8)
 def _slots(layout: Layout, summands: int, bits: int) -> Slots:
     counts, reach = [0, 0, 0], layout.reach(summands)
     for each in layout.fields:
@@ -124,7 +124,7 @@ def _slots(layout: Layout, summands: int, bits: int) -> Slots:
     return Slots(layout.bounds, cut, reach, 2.0**-unit_bits, digit_bits, summands)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=8)
 def _holding(slots: Slots) -> Parameters:
     """Return the ring that holds the totals of such slots."""
     return Parameters.holding(slots.count, _plain_bits(slots.largest_total), slots.summands)

@@ -178,7 +178,7 @@ def claim_of(total: Mapping[str, Any]) -> Claim:
     return claim
 
 
-@lru_cache(maxsize=16)  # clients of one process share layouts
+@lru_cache(maxsize=8)  # clients of one process share layouts
 def _text_of(layout: Layout) -> str:
     return repr(layout.fields)
 
