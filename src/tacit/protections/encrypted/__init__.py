@@ -43,6 +43,7 @@ class Encrypted(Protection):
         Make a new key after so many sums; 0: one key for the run.
     """
 
+    opens: ClassVar[Place] = "clients"
     incremental: ClassVar[bool] = True
     authenticated: ClassVar[bool] = True
     key_fields: ClassVar[Collection[str]] = KEY_FIELDS
@@ -62,11 +63,6 @@ class Encrypted(Protection):
     def scheme(self) -> ExactScheme | Slotted:
         """How the integers of a sum are encrypted."""
         raise TypeError(f"{type(self).__name__} must say how it encrypts")
-
-    @property
-    def opens(self) -> Place:
-        """Where totals open: always at the clients."""
-        return "clients"
 
     def promised(self, precision: float, bytes_per_value: float, without_proof: str = "") -> Promises:
         """Return what is promised: all but precision and size is the same for every scheme."""
