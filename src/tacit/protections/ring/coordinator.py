@@ -88,7 +88,7 @@ class RingCoordinator(AuthenticatedCoordinator):
 
         closer = ring[0]
         fields = {**common, "sum": pending.number, **self._ticket(ring[-1], last)}
-        for _, reply in pending.ask(RingClient.hand_over, fields, parties=[closer]):
+        for reply in dict(pending.ask(RingClient.hand_over, fields, parties=[closer])).values():
             try:
                 blob = cipher_of(reply)
                 found = read_header(PublicKey.from_bytes(self.public), blob).summands
