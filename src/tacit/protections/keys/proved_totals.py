@@ -113,8 +113,8 @@ class ProvedTotals:
         it.
         """
         claim = total.get("claim")
-        if not isinstance(claim, Claim):
-            raise ProtectionError("a total that does not say whose contributions it is the sum of")
+        if not isinstance(claim, Claim) or claim.counts.sum() > summands:  # which would wrap around
+            raise ProtectionError("a total that does not say whose it is, or is of more than it has room for")
         key, cache = self._key.cached("tags", TagKey, age), self._party.cache
         place = self._place(claim, layout, summands, attempt)
 
