@@ -15,7 +15,7 @@ import pytest
 
 from tacit import Federation
 from tacit.core.errors import DataError
-from tacit.core.layout import Layout
+from tacit.core.layout import Field, Layout
 from tacit.core.marks import contribution
 from tacit.core.values import Blob
 from tacit.crypto.bfv import INTEGERS, Parameters
@@ -25,6 +25,8 @@ from tacit.data.table import Table
 from tacit.protections.bfv import BFV
 from tacit.protections.encrypted.coordinator import EncryptedCoordinator
 from tacit.protections.keys.proved_totals import add_tags
+from tacit.protections.noised import Noised
+from tacit.protections.noised.grid import choose_grid
 from tacit.standing import Standing
 from tests.attacks.conftest import CLIENTS
 from tests.attacks.malicious import REFUSED, PrivateAndScores, unchecked
@@ -77,6 +79,16 @@ def test_a_total_of_more_than_were_declared_stays_shut(attack):
 
 def test_as_many_as_were_declared_open(attack):
     assert attack.disclosed(attack.gathered("scores")[0]).tolist() == [float(CLIENTS)] * 4
+
+
+def test_noise_has_room_where_less_is_known_of_a_total():
+    """Or noise of many times the total would wrap around to values that bear hardly any."""
+    protection = Noised(inner="bfv", where="distributed", epsilon=0.1)
+    layout = Layout(Field("vector", (4,), bound=1.0, total=1.0))
+    grid = choose_grid(protection, layout, CLIENTS, sums=1, min_clients=3)
+    slots = BFV().scheme.slots(grid.layout, CLIENTS)
+    (held,) = {float(bound) for bound in slots.bounds}
+    assert slots.reach * held > 6 * grid.unit * np.sqrt(CLIENTS * grid.variance)
 
 
 # -- a total that stands -----------------------------------------------------------------------------------
