@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 CLASS_WEIGHTS = "class_weights"  # name of a shared value
 BINS = 1000  # of the histograms of probabilities by which a federated evaluation finds areas under curves
 SITE_BINS = 50  # of the histogram of the sites' own scores, from 0 to 1
+NAMED = "score named"  # in a party's state: its own score was told in this run
 SITE_ROWS = 10  # with fewer rows kept aside, a site's score tells of single rows, and is not counted
 
 
@@ -218,7 +219,8 @@ class Method(Component):
         name, rows, score = _own_score(counts)
         if rows >= SITE_ROWS:
             sites[int(np.clip(score, 0, 1 - 1e-9) * SITE_BINS)] = 1.0
-            if party.names_score:
+            if party.names_score and not party.state.get(NAMED):  # of one model only, whichever are sent
+                party.state[NAMED] = True
                 party.note(f"{name} {score:.4f} on {rows:.0f} rows that it keeps aside")
         return counts | {"sites": sites}
 

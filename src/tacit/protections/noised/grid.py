@@ -104,7 +104,8 @@ def choose_grid(settings: Noised, layout: Layout, asked: Any, sums: Any, min_cli
         known = np.inf if field.bound is None else field.bound
         bound = field.bound if rows else min(known, clip) + (1 + cut) * unit
         # Tags are bound to the fields: so they are to what this grid follows from.
-        fields.append(replace(field, name=f"{field.name}, {asked} asked, {sums} sums", bound=bound))
+        name = f"{field.name}, {asked} asked, {sums} sums"
+        fields.append(replace(field, name=name, bound=bound, total=None))  # noise may exceed it
     return Grid(unit, variance, cut, Layout(*fields))
 
 
