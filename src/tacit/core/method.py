@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from tacit.core.protection import Protection
 
 CLASS_WEIGHTS = "class_weights"  # name of a shared value
-BINS = 1000  # of the histograms of probabilities by which a federated evaluation finds areas under curves
+BINS = 200  # of the histograms of probabilities by which a federated evaluation finds areas under curves
+MOST_ROWS = 2.0**30  # that one client may keep aside: its counts, whole numbers, have a bound
 SITE_BINS = 50  # of the histogram of the sites' own scores, from 0 to 1
 SITE_ROWS = 10  # with fewer rows kept aside, a site's score tells of single rows, and is not counted
 
@@ -202,11 +203,11 @@ class Method(Component):
             fields = [Field(name, (schema.outputs,)) for name in names]
             return Layout(Field("count", ()), *fields, Field("sites", (SITE_BINS,), bound=1.0))
         n = schema.outputs
-        sums = [Field(name, ()) for name in ("loss", "brier")]
         return Layout(
-            Field("confusion", (n, n)),
-            *sums,
-            Field("histogram", (2, n, BINS)),
+            Field("confusion", (n, n), bound=MOST_ROWS, fine=True),
+            Field("loss", ()),
+            Field("brier", ()),
+            Field("histogram", (2, n, BINS), bound=MOST_ROWS, fine=True),
             Field("sites", (SITE_BINS,), bound=1.0),
         )
 
