@@ -73,6 +73,12 @@ def introduce(table: Table, declared: Mapping[str, Any]) -> Message:
             fixed = declared.get("categories", {}).get(column.name)
             if fixed is not None:
                 _check_declared(used, fixed, f"category of column '{column.name}'")
+            elif {"classes", "categories"} <= declared.keys() and SOUGHT not in declared:
+                # Nobody agrees on words under a protected sum then: these would be told in the clear.
+                raise SchemaError(
+                    f"column '{column.name}' has categories, and only those of other columns are declared: "
+                    "declare them as well"
+                )
             else:
                 words.setdefault("categories", {})[column.name] = used
     told = {} if declared.get(SOUGHT) else words

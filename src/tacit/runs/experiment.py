@@ -22,7 +22,13 @@ def build_federation(settings: Settings) -> Federation:
     data, run = settings.data, settings.run
     table = load(data.name, repeat=data.repeat, rows=data.rows, seed=run.seed, **data.choices())
     check_rows(table, table.name, settings.build_preparation().missing)
-    check_words(table)
+    declared = data.declared
+    categories = declared.get("categories", {})
+    columns = [column.name for column in table.columns if column.kind == "category"]
+    for name in categories:
+        if name not in columns:
+            raise ConfigError(f"{table.name} has no column of categories '{name}': {nearest(name, columns)}")
+    check_words(table, categories)
     kinds = set(table.groups["split"].astype(str)) if "split" in table.groups else set()
     if data.test == "split" and not {"train", "test"} <= kinds:
         raise ConfigError(
@@ -30,12 +36,13 @@ def build_federation(settings: Settings) -> Federation:
             "give a share such as 0.3"
         )
     options = {"clients": None, **settings.partition_options()}
-    classes = None if data.classes is None else _declared(table, data.classes)
+    if data.classes is not None:
+        declared["classes"] = _declared(table, data.classes)
     federation = Federation.embedded(
         table,
         test=data.test,
         holdout=data.holdout,
-        classes=classes,
+        declared=declared,
         partition=settings.partition["name"],
         seed=run.seed,
         workers=run.workers,
@@ -43,7 +50,7 @@ def build_federation(settings: Settings) -> Federation:
         quorum=run.quorum,
         **options,
     )
-    if table.task == "classification" and classes is None:
+    if table.task == "classification" and data.classes is None:
         _check_classes(table, federation)
     settings.check_compatibility(federation.clients, table.task)
     return federation
