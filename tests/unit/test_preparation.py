@@ -13,6 +13,7 @@ from tacit import Federation, FedHEONN, Plain, Preparation, Table
 from tacit.core.errors import DataError, QuorumError, SchemaError
 from tacit.data.extremes import image_of, value_of
 from tacit.data.inputs import Inputs
+from tacit.data.recoding import Recoding
 from tacit.data.schema import Schema
 from tacit.data.table import Column
 
@@ -218,7 +219,9 @@ def test_categories_are_united_and_mean_the_same_at_every_client():
     )
     schema: Schema = training.schema
     assert schema.feature_names == ("town=Lima", "town=Oslo", "town=Rome", "age")
-    np.testing.assert_array_equal(schema.matrix(second)[:, :3], [[1, 0, 0], [0, 0, 1], [0, 0, 0], [1, 0, 0]])
+    np.testing.assert_array_equal(
+        Recoding(schema, None).encode(second)[:, :3], [[1, 0, 0], [0, 0, 1], [0, 0, 0], [1, 0, 0]]
+    )
     assert training.model.predict(np.array([["Rome", 3.0], ["Lima", 2.0]], dtype=object)).shape == (2,)
     with pytest.raises(DataError, match=r"not among its categories.*'Rom': did you mean 'Rome'"):
         training.model.predict(np.array([["Rom", 3.0]], dtype=object))

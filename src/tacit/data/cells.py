@@ -27,9 +27,9 @@ from tacit.core.errors import DataError
 from tacit.core.layout import Field, Layout
 from tacit.core.manifest import MOST_COUNT
 from tacit.core.shared import Total
-from tacit.data.recoding import Recoding, some
+from tacit.data.recoding import Recoding
 from tacit.data.schema import ABSENT, Schema
-from tacit.data.table import Table
+from tacit.data.table import Table, some
 
 Counts = NDArray[np.int64]
 Matrix = NDArray[np.float64]

@@ -79,10 +79,11 @@ def check_words(table: Table, declared: Collection[str] = (), *, labels: bool = 
 
 def look_at_schema(schema: Schema) -> list[Finding]:
     """Return findings on categories that clients agreed on, and may write in more than one way."""
-    said = (
-        (column.name, found) for column in schema.columns for found in _in_spelling(column.categories, ())
-    )
-    return [Finding(*found[:2], name, found[2]) for name, found in said]
+    return [
+        Finding(severity, kind, column.name, text)
+        for column in schema.columns
+        for severity, kind, text in _in_spelling(column.categories)
+    ]
 
 
 def used_words(table: Table, index: int) -> tuple[tuple[str, ...], int]:
@@ -112,11 +113,12 @@ def _all(table: Table, missing: str) -> Iterator[tuple[str, tuple[Severity, str,
         elif (twin := alike.setdefault(np.nan_to_num(values, nan=np.inf).tobytes(), name)) != name:
             yield name, ("warning", "duplicate", f"is the same as '{twin}': drop one of them")
         if column.kind == "number":
-            found = _in_numbers(name, values)
-        else:
-            used, rows = used_words(table, index)
-            found = _in_spelling(used, () if name in table.chosen else _in_words(name, used, rows))
-        yield from ((name, said) for said in found)
+            yield from ((name, said) for said in _in_numbers(name, values))
+            continue
+        used, rows = used_words(table, index)
+        if name not in table.chosen:
+            yield from ((name, said) for said in _in_words(name, used, rows))
+        yield from ((name, said) for said in _in_spelling(used))
     for place, name in enumerate(table.target_names if table.task == "regression" else ()):
         yield name, ("info", "task", "is taken for a quantity: the task is a regression")
         yield from ((name, said) for said in _in_numbers("", table.target[:, place]))
@@ -137,11 +139,8 @@ def _in_words(name: str, words: tuple[str, ...], rows: int) -> Said:
     elif len(words) <= MANY_WORDS:
         return
     elif np.mean([word.strip().count(" ") for word in words]) >= 3:
-        yield (
-            "error",
-            "free text",
-            f"holds free text, and {len(words):,} texts would leave the site: {way_out}",
-        )
+        text = f"holds free text, and {len(words):,} texts would leave the site"
+        yield "error", "free text", f"{text}: {way_out}"
     elif len(words) > MOST_WORDS:
         text = f"has {len(words):,} different texts, at most {MOST_WORDS:,} are used as categories"
         yield "error", "vocabulary", f"{text}: {way_out}"
@@ -170,20 +169,14 @@ def _misread(words: tuple[str, ...]) -> tuple[str, str] | None:
     return "stray word", f"{text}: leave those cells empty, or write numbers"
 
 
-def _in_spelling(words: tuple[str, ...], first: Any) -> Said:
-    """Yield findings on categories that may be meant alike, after what was found first."""
-    yield from first
+def _in_spelling(words: tuple[str, ...]) -> Said:
+    """Yield findings on categories that may be meant alike."""
     if count := sum(word.strip().casefold() in MISSING_WORDS for word in words):
-        text = (
-            f"has {count} words for missing values, such as ? or n/a, as categories: leave those cells empty"
-        )
-        yield "warning", "missing", text
+        text = f"has {count} words for missing values, such as ? or n/a, as categories"
+        yield "warning", "missing", f"{text}: leave those cells empty"
     if twins := len(words) - len(set(map(_folded, words))):
-        yield (
-            "warning",
-            "spelling",
-            f"has {twins} categories that differ in spaces or capitals only: unite them",
-        )
+        text = f"has {twins} categories that differ in spaces or capitals only: unite them"
+        yield "warning", "spelling", text
 
 
 def _in_numbers(name: str, values: NDArray[Any]) -> Said:
@@ -198,11 +191,7 @@ def _in_numbers(name: str, values: NDArray[Any]) -> Said:
         apart, width = np.abs(rest - sentinel).min(), rest[-1] - rest[0]
         if apart > width if abs(sentinel) >= 99 else sentinel < 0 <= rest[0] and width > MANY_WORDS:
             text = f"holds {sentinel} in {high - low:,} of {len(values):,} rows, far from others, as is done"
-            yield (
-                "warning",
-                "sentinel",
-                f"{text} for missing values: leave those cells empty",
-            )
+            yield "warning", "sentinel", f"{text} for missing values: leave those cells empty"
             there = rest
             break
     quarter, middle, three = np.quantile(there, [0.25, 0.5, 0.75])
@@ -222,10 +211,8 @@ def _in_labels(table: Table) -> Said:
     if found := _misread(words):
         yield "error", found[0], found[1]
     elif len(labels) > MOST_WORDS or (len(labels) > MANY_WORDS and 2 * len(labels) > table.rows):
-        text = (
-            f"has {len(labels):,} classes in {table.rows:,} rows, and at most {MOST_WORDS:,} that recur are"
-        )
-        yield "error", "target", f"{text} learnt: name another, or use task = 'regression' for a quantity"
+        text = f"has {len(labels):,} classes in {table.rows:,} rows, and at most {MOST_WORDS:,} that recur"
+        yield "error", "target", f"{text} are learnt: name another, or use task = 'regression' for a quantity"
     elif conflict := label_conflict(labels):
         yield "error", "labels", conflict
 
@@ -237,11 +224,8 @@ def look_at_balance(counts: Mapping[Label, int]) -> Said:
     if len(labels) > MANY_WORDS and not isinstance(labels[0], str):
         yield "warning", "task", "has many whole numbers as classes: use task = 'regression' for a quantity"
     if len(labels) < 2:
-        yield (
-            "error",
-            "balance",
-            f"has the one class '{labels[0]}': a classifier needs two, so add other rows",
-        )
+        text = f"has the one class '{labels[0]}': a classifier needs two, so add other rows"
+        yield "error", "balance", text
         return
     most = max(labels, key=counts.__getitem__)
     if (share := counts[most] / sum(counts.values())) >= UNEVEN:

@@ -56,7 +56,7 @@ def _count_columns(schema: Schema) -> int:
 def _values(table: Table, shared: Shared) -> Matrix:
     """Return the columns that are scaled; one of zeros if there are none."""
     schema = shared.schema
-    numbers = Inputs.of(shared).encode(table)[:, _number_places(schema)]
+    numbers = Inputs.of(shared).recoding.encode(table)[:, _number_places(schema)]
     if schema.task == "regression":
         numbers = np.concatenate([numbers, table.target], axis=1)
     return numbers if numbers.shape[1] else np.zeros((table.rows, 1))

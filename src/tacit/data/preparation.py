@@ -180,7 +180,7 @@ class Preparation(WordSums, Component):
 
         And whether it has any value other than 0, since squares of tiny ones are lost where sums are rounded.
         """
-        X = Inputs.of(shared).encode(party.data)
+        X = Inputs.of(shared).recoding.encode(party.data)
         found: dict[str, Any] = {"rows": len(X)}
         if self.missing == "mean":
             present = np.isfinite(X)
@@ -256,7 +256,7 @@ class Preparation(WordSums, Component):
     @contribution(lambda self, schema: Layout(Field("reached", (2, schema.features, 15), bound=1.0)))
     def probe(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Tell whether this party holds a value at or beyond each probe: largest first, then smallest."""
-        X = Inputs.of(shared).encode(party.data)
+        X = Inputs.of(shared).recoding.encode(party.data)
         largest = image_of(np.nanmax(X, axis=0, initial=-np.inf), np.inf)
         smallest = 0xFFFFFFFF - image_of(np.nanmin(X, axis=0, initial=np.inf), -np.inf)
         known, level = self._known(shared)
