@@ -202,14 +202,15 @@ class TestScale:
         schema = Schema((Column("a"), Column("b")), "classification", ("k",), ("y",))
         counts = np.zeros((2, noisy_scale.INTERVALS))
         counts[0, 40], counts[1, 40] = 100.0, 30.0
-        found = noisy_scale.find_bounds(Total({"magnitudes": counts}, 1, noise=10.0), schema)
+        shared = Shared(schema, {})
+        found = Preparation().apply_magnitudes(Total({"magnitudes": counts}, 1, noise=10.0), shared)
         assert (found["high"] > found["low"]).tolist() == [True, False]
 
     def test_a_spread_below_the_noise_is_taken_for_the_noise(self) -> None:
         schema = Schema((Column("a"),), "classification", ("k",), ("y",))
         shared = Shared(schema, {"low": np.array([-1.0]), "high": np.array([1.0])})
         moments = np.array([[1000.0], [0.0], [0.1]]) * np.array([[0.5], [1.0], [1.0]]) / 1.5
-        spread = noisy_scale.find_scale(Total({"moments": moments}, 1, noise=10.0), shared, fill=False)
+        spread = Preparation().apply_noisy_moments(Total({"moments": moments}, 1, noise=10.0), shared)
         assert spread["spread"][0] == pytest.approx(np.sqrt(2 * 15.0 / 1000))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from tacit.core.errors import DataError, SchemaError, closest, nearest
 from tacit.core.message import Message
-from tacit.data.findings import check_words, label_conflict, used_words
+from tacit.data.findings import check_words, label_conflict, words_by_column
 from tacit.data.schema import OTHER, Schema
 from tacit.data.table import Column, Table, Task, order_labels
 
@@ -66,24 +66,22 @@ def introduce(table: Table, declared: Mapping[str, Any]) -> Message:
         else:
             words["classes"] = present
     check_words(table, declared.get("categories", {}), labels="classes" not in declared)
-    for index, column in enumerate(table.columns):
-        if column.kind == "category":
-            used, _ = used_words(table, index)
-            fixed = declared.get("categories", {}).get(column.name)
-            if fixed is not None:
-                _check_declared(used, fixed, f"category of column '{column.name}'")
-            elif {"classes", "categories"} <= declared.keys() and SOUGHT not in declared:
-                # Nobody agrees on words under a protected sum then: these would be told in the clear.
-                raise SchemaError(
-                    f"column '{column.name}' has categories, and only those of other columns are declared: "
-                    "declare them as well"
-                )
-            else:
-                words.setdefault("categories", {})[column.name] = used
+    for name, used in words_by_column(table).items():
+        fixed = declared.get("categories", {}).get(name)
+        if fixed is not None:
+            _check_declared(used, fixed, f"category of column '{name}'")
+        elif {"classes", "categories"} <= declared.keys() and SOUGHT not in declared:
+            # Nobody agrees on words under a protected sum then: these would be told in the clear.
+            raise SchemaError(
+                f"column '{name}' has categories, and only those of other columns are declared: declare "
+                "them as well"
+            )
+        else:
+            words.setdefault("categories", {})[name] = used
     told = {} if declared.get(SOUGHT) else words
-    introduction = Message(signature=signature_of(table), vocabulary=msgspec.json.encode(told))
-    _read(introduction)  # what the coordinator would refuse is refused here, where it can be mended
-    return introduction
+    introduction = {"signature": signature_of(table), "vocabulary": msgspec.json.encode(told)}
+    _read(*introduction.values())  # what the coordinator would refuse is refused here, where it can be mended
+    return Message(introduction)
 
 
 def signature_of(described: Table | Schema) -> bytes:
@@ -115,11 +113,8 @@ class _Vocabulary(msgspec.Struct, forbid_unknown_fields=True):
     categories: dict[str, list[str]] = {}
 
 
-def _read(introduction: Mapping[str, Any]) -> _Vocabulary:
+def _read(columns: bytes, words: bytes) -> _Vocabulary:
     """Check an introduction, and return its vocabulary; one that is unreadable or too large is refused."""
-    columns, words = introduction.get("signature"), introduction.get("vocabulary")
-    if not isinstance(columns, bytes) or not isinstance(words, bytes):
-        raise SchemaError("an introduction without its columns or vocabulary")
     if (size := len(columns) + len(words)) > MOST_BYTES:
         raise SchemaError(f"an introduction of {size:,} bytes, at most {MOST_BYTES:,} are read: {DECLARE}")
     try:
@@ -167,7 +162,7 @@ class Agreement:
         self._agreed: bytes | None = None
         self._sorted: dict[bytes, bytes] = {}  # a signature, and the same with its columns by name
         self._groups: dict[bytes, list[str]] = {}
-        self._vocabularies: dict[bytes, None] = {}
+        self._vocabularies: set[bytes] = set()
         self._classes: set[Any] = set()
         self._categories: dict[str, set[str]] = {}
 
@@ -178,23 +173,20 @@ class Agreement:
     def add(self, party: str, introduction: Mapping[str, Any]) -> None:
         """Take a party's introduction; one that cannot be read is refused."""
         signature, words = introduction.get("signature"), introduction.get("vocabulary")
-        try:
-            known = signature in self._sorted and words in self._vocabularies
-        except TypeError:
-            known = False
-        if not known:
+        if not isinstance(signature, bytes) or not isinstance(words, bytes):
+            raise SchemaError(f"{party}: an introduction without its columns or vocabulary")
+        if signature not in self._sorted or words not in self._vocabularies:
             try:
-                self._unite(_read(introduction))
+                self._unite(_read(signature, words))
             except SchemaError as error:
                 raise SchemaError(f"{party}: {error}") from None
-        assert isinstance(signature, bytes) and isinstance(words, bytes)
         if signature not in self._sorted:
             self._sorted[signature] = _by_name(signature)
         by_name = self._sorted[signature]
         if self._agreed is not None and self._agreed != by_name:
             raise SchemaError(_difference([party], by_name, self._agreed))
         self._groups.setdefault(by_name, []).append(party)
-        self._vocabularies[words] = None
+        self._vocabularies.add(words)
 
     def _unite(self, vocabulary: _Vocabulary) -> None:
         """Take a party's vocabulary to those of the others, if there is room."""

@@ -94,6 +94,15 @@ def used_words(table: Table, index: int) -> tuple[tuple[str, ...], int]:
     return tuple(words[code] for code in np.flatnonzero(np.bincount(codes, minlength=len(words)))), len(codes)
 
 
+def words_by_column(table: Table) -> dict[str, list[str]]:
+    """Return the categories that occur in each column that has some."""
+    return {
+        column.name: list(used_words(table, index)[0])
+        for index, column in enumerate(table.columns)
+        if column.kind == "category"
+    }
+
+
 def _all(table: Table, missing: str) -> Iterator[tuple[str, tuple[Severity, str, str]]]:
     yield from (("", ("info", "reading", note)) for note in table.notes)
     gaps, infinite = count_by_column(table.values, np.isnan), count_by_column(table.values, np.isinf)
@@ -112,13 +121,9 @@ def _all(table: Table, missing: str) -> Iterator[tuple[str, tuple[Severity, str,
             yield name, ("info", "constant", "never changes and teaches nothing: drop it")
         elif (twin := alike.setdefault(np.nan_to_num(values, nan=np.inf).tobytes(), name)) != name:
             yield name, ("warning", "duplicate", f"is the same as '{twin}': drop one of them")
-        if column.kind == "number":
-            yield from ((name, said) for said in _in_numbers(name, values))
-            continue
-        used, rows = used_words(table, index)
-        if name not in table.chosen:
-            yield from ((name, said) for said in _in_words(name, used, rows))
-        yield from ((name, said) for said in _in_spelling(used))
+        numbers = column.kind == "number"
+        found = _in_numbers(name, values) if numbers else _in_categories(table, index)
+        yield from ((name, said) for said in found)
     for place, name in enumerate(table.target_names if table.task == "regression" else ()):
         yield name, ("info", "task", "is taken for a quantity: the task is a regression")
         yield from ((name, said) for said in _in_numbers("", table.target[:, place]))
@@ -126,6 +131,14 @@ def _all(table: Table, missing: str) -> Iterator[tuple[str, tuple[Severity, str,
         counts = zip(table.classes, np.bincount(table.target, minlength=len(table.classes)), strict=True)
         for said in (*_in_labels(table), *look_at_balance(dict(counts))):
             yield table.target_names[0], said
+
+
+def _in_categories(table: Table, index: int) -> Said:
+    """Yield findings on a column of words."""
+    (used, rows), name = used_words(table, index), table.columns[index].name
+    if name not in table.chosen:
+        yield from _in_words(name, used, rows)
+    yield from _in_spelling(used)
 
 
 def _in_words(name: str, words: tuple[str, ...], rows: int) -> Said:

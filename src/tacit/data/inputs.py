@@ -34,9 +34,9 @@ class Inputs:
     def check_shapes(self) -> None:
         """Refuse values that do not belong to the schema, as those of a damaged file may be."""
         features = self.schema.features
+        lengths = {"cells": features + 2 * len(self.schema.columns), "longest": 1}
         for name, value in self.values.items():
-            agreed = (features + 2 * len(self.schema.columns) * (name == "cells"),)
-            agreed = (1,) if name == "longest" else agreed
+            agreed = (lengths.get(name, features),)
             if np.shape(value) != agreed:
                 raise DataError(f"'{name}' has shape {np.shape(value)}, the schema asks for {agreed}")
 

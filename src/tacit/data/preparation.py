@@ -36,10 +36,11 @@ from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.protection import Protection
 from tacit.core.shared import Shared, Total
-from tacit.data import cells, noisy_scale
+from tacit.data import cells
 from tacit.data.agreement import Agreement, check_rows, introduce
 from tacit.data.extremes import DIGITS, image_of, value_of
 from tacit.data.inputs import Inputs
+from tacit.data.noisy_scale import SUMS, NoisyScale
 from tacit.data.schema import Schema
 from tacit.data.table import Table
 from tacit.data.words import WordSums
@@ -52,7 +53,7 @@ CONSTANT = 1e-12  # variance over mean square, below which a feature counts as c
 
 
 @dataclass(frozen=True)
-class Preparation(WordSums, Component):
+class Preparation(WordSums, NoisyScale, Component):
     """How the federation agrees on schema, scale and missing values.
 
     Parameters
@@ -96,7 +97,7 @@ class Preparation(WordSums, Component):
     def count_sums(self, method: Any, protection: Protection) -> int:
         """Return how many sums :meth:`train` forms for a method under a protection."""
         if protection.adds_noise:
-            return 0 if self.scale == "none" else noisy_scale.SUMS
+            return 0 if self.scale == "none" else SUMS
         return 0 if self.is_needless_for(method) else self.sums
 
     def check_clients(self, protection: Protection, clients: int) -> None:
@@ -230,28 +231,6 @@ class Preparation(WordSums, Component):
                 f"feature '{name}' has values so small that a protected sum has no digits for their squares "
                 f"(below {LEAST:g} in all): use larger units, or drop it"
             )
-
-    # -- scaling, where sums bear noise ------------------------------------------------------------
-
-    @contribution(lambda self, schema: noisy_scale.magnitude_layout(schema))
-    def magnitudes(self, party: Party, shared: Shared) -> dict[str, Any]:
-        """How many values of each column lie in each of some public intervals."""
-        return noisy_scale.count_magnitudes(party.data, shared)
-
-    @apply
-    def apply_magnitudes(self, total: Total, shared: Shared) -> Shared:
-        """Keep between which bounds most values of each column lie."""
-        return shared | noisy_scale.find_bounds(total, shared.schema)
-
-    @contribution(lambda self, schema: noisy_scale.moment_layout(schema))
-    def noisy_moments(self, party: Party, shared: Shared) -> dict[str, Any]:
-        """Compute n, Σu and Σu² of every column, u being its values between the bounds."""
-        return noisy_scale.compute_moments(party.data, shared)
-
-    @apply
-    def apply_noisy_moments(self, total: Total, shared: Shared) -> Shared:
-        """Derive mean and standard deviation of every column, as far as noise lets them be known."""
-        return shared | noisy_scale.find_scale(total, shared, fill=self.missing == "mean")
 
     @contribution(lambda self, schema: Layout(Field("reached", (2, schema.features, 15), bound=1.0)))
     def probe(self, party: Party, shared: Shared) -> dict[str, Any]:

@@ -51,13 +51,6 @@ class Recoding:
             result[words] = 0
         return result
 
-    def as_matrix(self) -> Matrix:
-        """Return the matrix by which encoded rows are multiplied to count as they should."""
-        matrix = np.zeros((len(self.features), len(self.features)))
-        kept = np.flatnonzero(self.features != ABSENT)
-        matrix[kept, self.features[kept]] = 1.0
-        return matrix
-
     def encode(self, table: Table, *, lenient: bool = False) -> Matrix:
         """Encode a table's features; the result is the caller's own to change.
 

@@ -104,9 +104,9 @@ def _prepared(graph: _Graph, model: Predictor) -> str:
     X = graph.node("Concat", *pieces, axis=1)
     if len(known.moved):
         # Left out first, since a missing number times 0 is still missing.
-        kept = known.features[None] != ABSENT
-        X = graph.node("Where", kept, X, np.zeros((1, schema.features)))
-        X = graph.node("MatMul", X, known.as_matrix())
+        X = graph.node("Where", known.features[None] != ABSENT, X, np.zeros((1, schema.features)))
+        stands_for = known.features[:, None] == np.arange(schema.features)
+        X = graph.node("MatMul", X, stands_for.astype(np.float64))
     if "fill" in values:
         X = graph.node("Where", graph.node("IsNaN", X), values["fill"][None], X)
     if "centre" in values:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from tacit.core.method import BINS
 
-OF_CLASSES = ("accuracy", "balanced_accuracy", "precision", "recall", "f1")
-CLASS_SCORES = (*OF_CLASSES, "auc", "pr_auc", "loss", "brier")
+LABEL_SCORES = ("accuracy", "balanced_accuracy", "precision", "recall", "f1")
+CLASS_SCORES = (*LABEL_SCORES, "auc", "pr_auc", "loss", "brier")
 TARGET_SCORES = ("mse", "rmse", "mae", "r2")
 TINY = float(np.finfo(np.float64).eps)  # scikit-learn's least probability in a log loss
 LEAST = 1e-8  # probability whose log-odds are the first bin's
