@@ -112,7 +112,8 @@ def load(
         _check_known(name, said)
         table = synthetic.generate(name, rows=None if rows is None else -(-rows // repeat), seed=seed)
     else:
-        table = _load_one(listed[0], said)
+        assert isinstance(name_or_path, str | Path)
+        table = _load_one(name_or_path, said)
     return _choose(table, repeat, rows, seed)
 
 
