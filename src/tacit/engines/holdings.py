@@ -140,9 +140,8 @@ class SeparateHoldings(Holdings):
             counts.update(dict(zip(table.classes, sizes, strict=True)))
         found = zip(self.names, map(look, self._tables), strict=True)
         alone = {name: [each for each in several if each.kind != "balance"] for name, several in found}
-        said = look_at_balance(counts) if counts else ()
         target = self.table.target_names[0]
-        return {**alone, "all together": [Finding(*each[:2], target, each[2]) for each in said]}
+        return {**alone, "all together": [*look_at_balance(target, counts)] if counts else []}
 
     def part(self, indices: NDArray[np.int64]) -> Holdings:
         """Return the holdings of some parties only."""
