@@ -204,12 +204,6 @@ DATA = {
         3,
         ("a category of column 'kind' that nobody agreed on",),
     ),
-    "categories of one column of two": (
-        {"head": "a,b,c,kind,more,target", "label": "{word},{word},{t}"},
-        ("--clients", 4, "--protect", "plain", "--classes", "0,1", "--categories", "kind=x|y|z"),
-        3,
-        ("column 'more' has categories, and only those of other columns are declared",),
-    ),
     "classes of a regression": ({"label": "{y}"}, ("--classes", "0,1"), 2, ("regression",)),
     "too many clients": ({}, ("--clients", 43), 2, ("43 clients", "42 rows")),
     "clients beside by-column": (

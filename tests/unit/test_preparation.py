@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,8 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from tacit import Federation, FedHEONN, Plain, Preparation, Table
 from tacit.core.errors import DataError, QuorumError, SchemaError
+from tacit.data.agreement import introduce
+from tacit.data.arrow import to_table
 from tacit.data.extremes import image_of, value_of
 from tacit.data.inputs import Inputs
 from tacit.data.recoding import Recoding
@@ -233,3 +236,14 @@ def test_schema_travels_as_a_message():
     )
     back = Schema.from_message(schema.to_message())
     assert back.feature_names == schema.feature_names and back.classes == (1, "z")
+
+
+def test_a_client_tells_no_words_in_the_clear_where_only_some_columns_are_declared():
+    rows = pa.table({"ward": ["n", "s"], "town": ["Rome", "Oslo"], "target": ["no", "yes"]})
+    table = to_table(rows, "rows")
+    declared = {"classes": ["no", "yes"], "categories": {"ward": ["n", "s"]}}
+    with pytest.raises(SchemaError, match="'town' has categories, and only those of other columns are decl"):
+        introduce(table, declared)
+    assert introduce(table, {**declared, "sought": True})["vocabulary"] == b"{}"
+    declared["categories"]["town"] = ["Oslo", "Rome"]
+    assert introduce(table, declared)["vocabulary"] == b"{}"

@@ -62,14 +62,14 @@ def introduce(table: Table, declared: Mapping[str, Any]) -> Message:
         counts = np.bincount(table.target, minlength=len(table.classes))
         present = tuple(table.classes[code] for code in np.flatnonzero(counts))
         if "classes" in declared:
-            _check_declared(present, declared["classes"], "label")
+            check_declared(present, declared["classes"], "label")
         else:
             words["classes"] = present
     check_words(table, declared.get("categories", {}), labels="classes" not in declared)
     for name, used in words_by_column(table).items():
         fixed = declared.get("categories", {}).get(name)
         if fixed is not None:
-            _check_declared(used, fixed, f"category of column '{name}'")
+            check_declared(used, fixed, f"category of column '{name}'")
         elif {"classes", "categories"} <= declared.keys() and SOUGHT not in declared:
             # Nobody agrees on words under a protected sum then: these would be told in the clear.
             raise SchemaError(
@@ -91,7 +91,8 @@ def signature_of(described: Table | Schema) -> bytes:
     return msgspec.json.encode(words)
 
 
-def _check_declared(present: Iterable[Any], declared: Iterable[Any], what: str) -> None:
+def check_declared(present: Iterable[Any], declared: Iterable[Any], what: str) -> None:
+    """Refuse labels or categories that are not among those declared, unless others may be there as well."""
     allowed = set(declared)
     if OTHER in allowed:
         return

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from tacit.core.errors import ConfigError, DataError, nearest
-from tacit.data.agreement import check_rows
+from tacit.data.agreement import check_declared, check_rows
 from tacit.data.files import load
-from tacit.data.findings import check_words
+from tacit.data.findings import check_words, words_by_column
 from tacit.data.table import Label, Table
 from tacit.federation import Federation
 from tacit.runs.settings import Settings
@@ -22,13 +22,12 @@ def build_federation(settings: Settings) -> Federation:
     data, run = settings.data, settings.run
     table = load(data.name, repeat=data.repeat, rows=data.rows, seed=run.seed, **data.choices())
     check_rows(table, table.name, settings.build_preparation().missing)
-    declared = data.declared
-    categories = declared.get("categories", {})
-    columns = [column.name for column in table.columns if column.kind == "category"]
-    for name in categories:
-        if name not in columns:
-            raise ConfigError(f"{table.name} has no column of categories '{name}': {nearest(name, columns)}")
-    check_words(table, categories)
+    declared, words = data.declared, words_by_column(table)
+    for name, known in declared.get("categories", {}).items():
+        if name not in words:
+            raise ConfigError(f"{table.name} has no column of categories '{name}': {nearest(name, words)}")
+        check_declared(words[name], known, f"category of column '{name}'")
+    check_words(table, declared.get("categories", {}))
     kinds = set(table.groups["split"].astype(str)) if "split" in table.groups else set()
     if data.test == "split" and not {"train", "test"} <= kinds:
         raise ConfigError(
