@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CLASS_WEIGHTS = "class_weights"  # name of a shared value
 BINS = 200  # of the histograms of probabilities by which a federated evaluation finds areas under curves
-MOST_ROWS = 2.0**30  # that one client may keep aside: its counts, whole numbers, have a bound
+MOST_ASIDE = 2.0**30  # rows that one client may keep aside: by it, their counts have a bound
 SITE_BINS = 50  # of the histogram of the sites' own scores, from 0 to 1
 SITE_ROWS = 10  # with fewer rows kept aside, a site's score tells of single rows, and is not counted
 
@@ -204,10 +204,10 @@ class Method(Component):
             return Layout(Field("count", ()), *fields, Field("sites", (SITE_BINS,), bound=1.0))
         n = schema.outputs
         return Layout(
-            Field("confusion", (n, n), bound=MOST_ROWS, fine=True),
+            Field("confusion", (n, n), bound=MOST_ASIDE, fine=True),
             Field("loss", ()),
             Field("brier", ()),
-            Field("histogram", (2, n, BINS), bound=MOST_ROWS, fine=True),
+            Field("histogram", (2, n, BINS), bound=MOST_ASIDE, fine=True),
             Field("sites", (SITE_BINS,), bound=1.0),
         )
 
