@@ -16,6 +16,7 @@ from tacit.core.manifest import MIN_COUNT
 from tacit.data import synthetic
 from tacit.data.agreement import Agreement, introduce
 from tacit.data.catalog import DataSet, catalog, content_digest
+from tacit.data.database import is_database
 from tacit.data.download import file_digest, pinned_digest
 from tacit.data.files import BUILT_IN, available, is_path, load, locate
 from tacit.data.findings import Finding, count_by_column, look, look_at_schema, used_words
@@ -142,7 +143,8 @@ def check(
     result: dict[str, Any] = {"name": name, "digest": None, "rows": 0, "missing": {}, "infinite": {}}
     result |= {"constant": [], "duplicates": [], "columns": [], "leaves": {}}
     size = min(_SAMPLE, synthetic.SHAPES[name].rows) if name in synthetic.SHAPES else None
-    path = None if name in BUILT_IN or size else locate(name_or_path)
+    known = name in BUILT_IN or size is not None
+    path = None if known else name if is_database(name) else locate(name_or_path)
     try:
         if path is not None:
             reading = Reading(**{key: value for key, value in choices.items() if hasattr(Reading, key)})
@@ -160,7 +162,7 @@ def check(
         result[kind] = {word: count for word, count in counts if count}
     result["constant"] = [found.column for found in findings if found.kind == "constant"]
     result |= {"rows": table.rows, "columns": _columns(table, result["missing"]), "leaves": _leaving(table)}
-    if path is not None and not is_path(name_or_path) and name in catalog():
+    if isinstance(path, Path) and not is_path(name_or_path) and name in catalog():
         findings += _compare(path, table, catalog()[name], result)
     return _concluded(result, [*unread, *findings, *(_too_few(table) if alone else ())])
 
