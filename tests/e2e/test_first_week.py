@@ -133,6 +133,49 @@ UNTIDY: dict[str, tuple[dict[str, Column], str, str, str]] = {
         "labels",
         "target",
     ),
+    "thousands and fractions": (
+        {"pay": [f'"{1000 + 11.7 * value:,.2f}"' for value in AGE]},
+        "error",
+        "decimal comma",
+        "pay",
+    ),
+    "zeros before a postcode": (
+        {"zip": [f"0{1000 + i % 30}" if i % 2 else 50000 + i % 30 for i in range(ROWS)]},
+        "error",
+        "text",
+        "zip",
+    ),
+    "a few doses with their unit": (
+        {"dose": [f"{5 * (1 + i % 6)} mg" for i in range(ROWS)]},
+        "warning",
+        "text",
+        "dose",
+    ),
+    "percent signs": ({"share": [f"{90 + i % 9}%" for i in range(ROWS)]}, "warning", "text", "share"),
+    "days as eight digits": (
+        {"seen": [20240101 + 100 * (i % 12) + i % 28 for i in range(ROWS)]},
+        "warning",
+        "date",
+        "seen",
+    ),
+    "a dozen addresses": (
+        {"contact": [f"ann{i % 12}@ward.example" for i in range(ROWS)]},
+        "error",
+        "identifier",
+        "contact",
+    ),
+    "yes in four ways": (
+        {"smokes": [("ja", "nein", "1", "0", "TRUE", "no")[i % 6] for i in range(ROWS)]},
+        "warning",
+        "spelling",
+        "smokes",
+    ),
+    "labels in two languages": (
+        {"target": [(("no", "yes"), ("nein", "ja"))[i % 2][y] for i, y in enumerate(ILL)]},
+        "error",
+        "labels",
+        "target",
+    ),
     "a score taken for classes": ({"target": AGE // 3}, "warning", "task", "target"),
 }
 

@@ -148,7 +148,11 @@ def _numbers(column: Any, name: str, table: str) -> NDArray[Any]:
     elif not pa.types.is_floating(kind):
         raise DataError(
             f"{table}: column '{name}' holds {kind}, which is neither number nor text: "
-            + ("name it with date" if pa.types.is_temporal(kind) else "turn it into a number")
+            + (
+                "name it with date"
+                if str(kind).startswith(("date", "timestamp"))
+                else "turn it into a number"
+            )
             + ", or leave it out with drop"
         )
     numbers: NDArray[Any] = column.to_numpy()

@@ -33,10 +33,15 @@ IDENTIFIER = re.compile(
     r"(^|[^a-z])(ids?|mrn|ssn|uuid|guid|(sur|last|first)?name|e?mail|phone|address|patient|iban)($|[^a-z])"
 )
 PLAIN = re.compile(r"\s*[-+]?\d+(\.\d+)?(e[-+]?\d+)?\s*$", re.IGNORECASE)
-COMMA = re.compile(r"\s*[-+]?(\d{1,3}([. ]\d{3})+|\d+),\d+\s*$")
+COMMA = re.compile(
+    r"\s*[-+]?((\d{1,3}([. ]\d{3})+|\d+),\d+|\d{1,3}(,\d{3})+(\.\d+)?)(e[-+]?\d+)?\s*$", re.IGNORECASE
+)
 SIGNED = re.compile(r"\s*[<>≤≥~]=?\s*\d+([.,]\d+)?\s*$|\s*[-+]?\d+([.,]\d+)?\s*(%|[a-zA-Zµ/]{1,6})\s*$")
 DATE = re.compile(r"\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ].*)?$")
-CODINGS = ({"0", "1"}, {"no", "yes"}, {"false", "true"}, {"n", "y"}, {"neg", "pos"}, {"negative", "positive"})
+CODINGS = ({"0", "1"}, {"no", "yes"}, {"false", "true"}, {"j", "n", "y"}, {"ja", "nein"}, {"non", "oui"})
+CODINGS += ({"neg", "pos"}, {"negative", "positive"})
+UNIT = re.compile(r"\s*[<>]?\s*\d+([.,]\d+)?(\s*(%|[a-zA-Zµ/]{2,6})|\s+[a-zA-Z])\s*$")
+CONTACT = re.compile(r"\s*(\S+@\S+\.\w+|\+\d[\d\s/()-]{7,})\s*$")
 
 
 @dataclass(frozen=True)
@@ -134,14 +139,13 @@ def _in_words(name: str, words: tuple[str, ...], rows: int) -> Said:
     way_out = f"drop it (--drop {name}), correct it, or declare its categories"
     if found := _misread(words):
         yield "error", found[0], f"{found[1]}, or choose it with --categorical {name}"
+    elif 2 * sum(CONTACT.match(word) is not None for word in words) > len(words):
+        yield "error", "identifier", f"holds addresses or numbers of persons, which would leave: {way_out}"
     elif len(words) <= MANY_WORDS:
         return
     elif np.mean([word.strip().count(" ") for word in words]) >= 3:
-        yield (
-            "error",
-            "free text",
-            f"holds free text, and {len(words):,} texts would leave the site: {way_out}",
-        )
+        text = f"holds free text, and {len(words):,} texts would leave the site"
+        yield "error", "free text", f"{text}: {way_out}"
     elif len(words) > MOST_WORDS:
         text = f"has {len(words):,} different texts, at most {MOST_WORDS:,} are used as categories"
         yield "error", "vocabulary", f"{text}: {way_out}"
@@ -163,7 +167,8 @@ def _misread(words: tuple[str, ...]) -> tuple[str, str] | None:
     if not plain + commas + signed > max(FEW_NUMBERS, len(words) / 2):
         return None
     if commas:
-        return "decimal comma", "holds numbers with decimal commas, read as text: read it with --decimal ,"
+        text = "holds numbers with commas, read as text: read it with --numeric and --decimal , or, where"
+        return "decimal comma", f"{text} commas part thousands, --decimal ."
     if plain == len(words):
         return "text", "holds numbers, written as text: read them as such with --numeric"
     text = f"holds numbers, and {len(words) - plain:,} stray words such as n/a or > 40 that make text of them"
@@ -178,12 +183,14 @@ def _in_spelling(words: tuple[str, ...], first: Any) -> Said:
             f"has {count} words for missing values, such as ? or n/a, as categories: leave those cells empty"
         )
         yield "warning", "missing", text
+    if len(words) > 1 and all(map(UNIT.match, words)):
+        text = "holds numbers with units as categories, without their order: leave units out"
+        yield "warning", "text", text
+    if (conflict := label_conflict(words)) and len(words) == len(set(map(_folded, words))):
+        yield "warning", "spelling", conflict.replace("classes", "categories")
     if twins := len(words) - len(set(map(_folded, words))):
-        yield (
-            "warning",
-            "spelling",
-            f"has {twins} categories that differ in spaces or capitals only: unite them",
-        )
+        text = f"has {twins} categories that differ in spaces or capitals only: unite them"
+        yield "warning", "spelling", text
 
 
 def _in_numbers(name: str, values: NDArray[Any]) -> Said:
@@ -198,17 +205,18 @@ def _in_numbers(name: str, values: NDArray[Any]) -> Said:
         apart, width = np.abs(rest - sentinel).min(), rest[-1] - rest[0]
         if apart > width if abs(sentinel) >= 99 else sentinel < 0 <= rest[0] and width > MANY_WORDS:
             text = f"holds {sentinel} in {high - low:,} of {len(values):,} rows, far from others, as is done"
-            yield (
-                "warning",
-                "sentinel",
-                f"{text} for missing values: leave those cells empty",
-            )
+            yield "warning", "sentinel", f"{text} for missing values: leave those cells empty"
             there = rest
             break
     quarter, middle, three = np.quantile(there, [0.25, 0.5, 0.75])
     if three > quarter and max(there[-1] - middle, middle - there[0]) > WILD * (three - quarter):
         text = f"holds values {WILD:,} times as far from the median as most are"
         yield "warning", "range", f"{text}: correct them, or drop those rows"
+    if there[0] > 19_000_100 and there[-1] < 21_001_232:
+        month, day = there // 100 % 100, there % 100
+        if np.isin(month, np.arange(1, 13)).all() and np.isin(day, np.arange(1, 32)).all():
+            text = "holds dates written as numbers: read it with --date and --date-format %Y%m%d"
+            yield "warning", "date", text
     distinct = 1 + np.count_nonzero(np.diff(there))
     counted = there[-1] - there[0] < 2 * distinct or IDENTIFIER.search(name.lower())
     if distinct == len(values) > MANY_WORDS and counted and (there == np.trunc(there)).all():
@@ -237,11 +245,8 @@ def look_at_balance(counts: Mapping[Label, int]) -> Said:
     if len(labels) > MANY_WORDS and not isinstance(labels[0], str):
         yield "warning", "task", "has many whole numbers as classes: use task = 'regression' for a quantity"
     if len(labels) < 2:
-        yield (
-            "error",
-            "balance",
-            f"has the one class '{labels[0]}': a classifier needs two, so add other rows",
-        )
+        text = f"has the one class '{labels[0]}': a classifier needs two, so add other rows"
+        yield "error", "balance", text
         return
     most = max(labels, key=counts.__getitem__)
     if (share := counts[most] / sum(counts.values())) >= UNEVEN:

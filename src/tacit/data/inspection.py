@@ -207,7 +207,7 @@ def check_sites(*sites: str | Path, missing: str = "refuse", **choices: Any) -> 
                 findings += [found for found in look(together) if found.kind == "balance"]
                 findings += _too_few(together)
         except SchemaError as error:
-            findings.append(Finding("error", "labels", ",".join(tables[0].target_names), str(error)))
+            findings.append(Finding("error", "labels", "", str(error)))
     result = _concluded({"sites": checks}, findings)
     return result | {"ok": result["ok"] and all(each["ok"] for each in checks.values())}
 
