@@ -253,6 +253,31 @@ def test_sites_that_code_their_labels_otherwise(tacit: Tacit, tmp_path: Path) ->
     assert tacit("data", "check", *sites(tmp_path, int, int, int)).code == 0
 
 
+@pytest.mark.parametrize(
+    ("changed", "kind", "column"),
+    [
+        ({"target": ILL + 1}, "labels", "target"),
+        ({"target": np.where(ILL, "ill", "well")}, "labels", "target"),
+        ({"pressure": PRESSURE * 1000}, "range", "pressure"),
+    ],
+)
+def test_a_site_that_writes_in_its_own_way_is_told_of(
+    tacit: Tacit, tmp_path: Path, changed: dict[str, Column], kind: str, column: str
+) -> None:
+    words = isinstance(changed.get("target", [0])[0], str)
+    labels = {"target": np.where(ILL, "krank", "gesund")} if words else {}
+    files = [write(tmp_path / f"{name}.csv", labels) for name in ("north", "south")]
+    files.append(write(tmp_path / "west.csv", changed))
+    said = tacit("data", "check", *files, "--json")
+    assert [(f["severity"], f["kind"], f["column"]) for f in said.json["findings"]] == [
+        ("warning", kind, column)
+    ]
+    assert " in west " in said.json["notes"][0] and said.json["ok"]
+    assert tacit("run", "--data", *files, *RUN[:4], "--no-baselines", "--json", "--quiet").code == 0
+    result = json.loads(next(tmp_path.glob("runs/*/result.json")).read_text())
+    assert [note["text"] for note in result["notes"] if " in west " in note["text"]]
+
+
 PATIENT = "Alice Archer"
 
 

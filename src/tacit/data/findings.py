@@ -38,8 +38,8 @@ COMMA = re.compile(
 )
 SIGNED = re.compile(r"\s*[<>≤≥~]=?\s*\d+([.,]\d+)?\s*$|\s*[-+]?\d+([.,]\d+)?\s*(%|[a-zA-Zµ/]{1,6})\s*$")
 DATE = re.compile(r"\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ].*)?$")
-CODINGS = ({"0", "1"}, {"no", "yes"}, {"false", "true"}, {"j", "n", "y"}, {"ja", "nein"}, {"non", "oui"})
-CODINGS += ({"neg", "pos"}, {"negative", "positive"})
+CODINGS = [{"0", "1"}, {"no", "yes"}, {"false", "true"}, {"j", "n", "y"}, {"ja", "nein"}, {"non", "oui"}]
+CODINGS += [{"neg", "pos"}, {"negative", "positive"}]
 UNIT = re.compile(r"\s*[<>]?\s*\d+([.,]\d+)?(\s*(%|[a-zA-Zµ/]{2,6})|\s+[a-zA-Z])\s*$")
 CONTACT = re.compile(r"\s*(\S+@\S+\.\w+|\+\d[\d\s/()-]{7,})\s*$")
 

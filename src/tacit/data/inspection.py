@@ -21,6 +21,7 @@ from tacit.data.download import file_digest, pinned_digest
 from tacit.data.files import BUILT_IN, available, is_path, load, locate
 from tacit.data.findings import Finding, count_by_column, look, look_at_schema, used_words
 from tacit.data.reading import Reading
+from tacit.data.skew import look_at_sites
 from tacit.data.sources import read_source, stem_of
 from tacit.data.split import split
 from tacit.data.table import Table, joined
@@ -203,7 +204,8 @@ def check_sites(*sites: str | Path, missing: str = "refuse", **choices: Any) -> 
             schema = agreement.make_schema(without=odd)
             findings += look_at_schema(schema)
             if not odd:
-                together = joined(tables)
+                together = load(list(checks), **choices) if len(tables) == len(checks) else joined(tables)
+                findings += look_at_sites(together)
                 findings += [found for found in look(together) if found.kind == "balance"]
                 findings += _too_few(together)
         except SchemaError as error:
