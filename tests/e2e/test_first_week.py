@@ -269,13 +269,24 @@ def test_a_site_that_writes_in_its_own_way_is_told_of(
     files = [write(tmp_path / f"{name}.csv", labels) for name in ("north", "south")]
     files.append(write(tmp_path / "west.csv", changed))
     said = tacit("data", "check", *files, "--json")
-    assert [(f["severity"], f["kind"], f["column"]) for f in said.json["findings"]] == [
-        ("warning", kind, column)
-    ]
+    found = [f for f in said.json["findings"] if f["kind"] != "duplicate"]
+    assert [(f["severity"], f["kind"], f["column"]) for f in found] == [("warning", kind, column)]
     assert " in west " in said.json["notes"][0] and said.json["ok"]
     assert tacit("run", "--data", *files, *RUN[:4], "--no-baselines", "--json", "--quiet").code == 0
     result = json.loads(next(tmp_path.glob("runs/*/result.json")).read_text())
     assert [note["text"] for note in result["notes"] if " in west " in note["text"]]
+
+
+def test_rows_that_are_there_twice_are_told_of(tacit: Tacit, tmp_path: Path) -> None:
+    """A test would hold rows that were learnt; a table of few words repeats itself by nature."""
+    files = [write(tmp_path / f"{name}.csv") for name in ("north", "south")]
+    (note,) = [
+        f for f in tacit("data", "check", *files, "--json").json["findings"] if f["kind"] == "duplicate"
+    ]
+    assert (note["severity"], note["text"][:24]) == ("warning", "420 rows repeat another ")
+    few = write(tmp_path / "few.csv", {"age": AGE // 30, "pressure": AGE % 3})
+    kinds = {finding["kind"] for finding in tacit("data", "check", few, "--json").json["findings"]}
+    assert "duplicate" not in kinds
 
 
 PATIENT = "Alice Archer"

@@ -184,8 +184,7 @@ def _in_spelling(words: tuple[str, ...], first: Any) -> Said:
         )
         yield "warning", "missing", text
     if len(words) > 1 and all(map(UNIT.match, words)):
-        text = "holds numbers with units as categories, without their order: leave units out"
-        yield "warning", "text", text
+        yield "warning", "text", "holds numbers with units as categories, without order: leave units out"
     if (conflict := label_conflict(words)) and len(words) == len(set(map(_folded, words))):
         yield "warning", "spelling", conflict.replace("classes", "categories")
     if twins := len(words) - len(set(map(_folded, words))):
@@ -215,8 +214,7 @@ def _in_numbers(name: str, values: NDArray[Any]) -> Said:
     if there[0] > 19_000_100 and there[-1] < 21_001_232:
         month, day = there // 100 % 100, there % 100
         if np.isin(month, np.arange(1, 13)).all() and np.isin(day, np.arange(1, 32)).all():
-            text = "holds dates written as numbers: read it with --date and --date-format %Y%m%d"
-            yield "warning", "date", text
+            yield "warning", "date", "holds days as eight digits: read it with --date, --date-format %Y%m%d"
     distinct = 1 + np.count_nonzero(np.diff(there))
     counted = there[-1] - there[0] < 2 * distinct or IDENTIFIER.search(name.lower())
     if distinct == len(values) > MANY_WORDS and counted and (there == np.trunc(there)).all():

@@ -56,11 +56,7 @@ def read_source(source: str | Path, reading: Reading) -> tuple[Any, list[str]]:
 
 
 def _names(header: list[str], file: str) -> list[str]:
-    """Return names without spaces around them, and one for each column that has none; refuse a row of data.
-
-    >>> _names(["", " age "], "mine.csv")
-    ['column 1', 'age']
-    """
+    """Return names without spaces around them, and one for each column without; refuse a row of data."""
     if all(map(_NUMBER.fullmatch, header)) or any(map(_FRACTION.fullmatch, header)):
         raise DataError(f"{file} has numbers in its first row, which names the columns: add a row of names")
     return [word.strip() or f"column {place}" for place, word in enumerate(header, 1)]

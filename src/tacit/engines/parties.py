@@ -144,9 +144,7 @@ class Parties(Shown):
         Federation(clients north, south, rows 8, columns 1, predicts ill, task classification)
         """
         if not isinstance(tables, Mapping) or not tables:
-            raise ConfigError(
-                "tables is no dict of parties' names and tables: give Federation.of({'north': …})"
-            )
+            raise ConfigError("tables is no dict of parties' names and tables: give {'north': …}")
         said = {"target": target, "task": task}
         said |= {name: settings.pop(name) for name in [*settings] if hasattr(Reading, name)}
 
