@@ -241,6 +241,8 @@ def test_products_that_cannot_be_are_refused():
         Adder(chosen, keys.key_id).add(product.apply(np.eye(4), blob))
     with pytest.raises(ConfigError, match="no level for a product"):
         cipher_of(PARAMETERS["sum"]).encrypt_columns(np.ones((4, 2)), bound=1.0, summands=2)
+    with pytest.raises(ConfigError, match="no level for a product"):
+        Product(PARAMETERS["sum"], keys.evaluation, keys.key_id)
     with pytest.raises(ConfigError, match="takes no rotations"):
         make_keys(PARAMETERS["sum"], [1])
     with pytest.raises(ConfigError, match="steps are from 1"):
