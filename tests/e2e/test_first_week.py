@@ -133,6 +133,49 @@ UNTIDY: dict[str, tuple[dict[str, Column], str, str, str]] = {
         "labels",
         "target",
     ),
+    "thousands and fractions": (
+        {"pay": [f'"{1000 + 11.7 * value:,.2f}"' for value in AGE]},
+        "error",
+        "decimal comma",
+        "pay",
+    ),
+    "zeros before a postcode": (
+        {"zip": [f"0{1000 + i % 30}" if i % 2 else 50000 + i % 30 for i in range(ROWS)]},
+        "error",
+        "text",
+        "zip",
+    ),
+    "a few doses with their unit": (
+        {"dose": [f"{5 * (1 + i % 6)} mg" for i in range(ROWS)]},
+        "warning",
+        "text",
+        "dose",
+    ),
+    "percent signs": ({"share": [f"{90 + i % 9}%" for i in range(ROWS)]}, "warning", "text", "share"),
+    "days as eight digits": (
+        {"seen": [20240101 + 100 * (i % 12) + i % 28 for i in range(ROWS)]},
+        "warning",
+        "date",
+        "seen",
+    ),
+    "a dozen addresses": (
+        {"contact": [f"ann{i % 12}@ward.example" for i in range(ROWS)]},
+        "error",
+        "identifier",
+        "contact",
+    ),
+    "yes in four ways": (
+        {"smokes": [("ja", "nein", "1", "0", "TRUE", "no")[i % 6] for i in range(ROWS)]},
+        "warning",
+        "spelling",
+        "smokes",
+    ),
+    "labels in two languages": (
+        {"target": [(("no", "yes"), ("nein", "ja"))[i % 2][y] for i, y in enumerate(ILL)]},
+        "error",
+        "labels",
+        "target",
+    ),
     "a score taken for classes": ({"target": AGE // 3}, "warning", "task", "target"),
 }
 
@@ -208,6 +251,42 @@ def test_sites_that_code_their_labels_otherwise(tacit: Tacit, tmp_path: Path) ->
         with pytest.raises(SchemaError, match="written in more than one way, 0/1 and no/yes"):
             Federation.of(tables).train("fedheonn", protect=protect)
     assert tacit("data", "check", *sites(tmp_path, int, int, int)).code == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind", "column"),
+    [
+        ({"target": ILL + 1}, "labels", "target"),
+        ({"target": np.where(ILL, "ill", "well")}, "labels", "target"),
+        ({"pressure": PRESSURE * 1000}, "range", "pressure"),
+    ],
+)
+def test_a_site_that_writes_in_its_own_way_is_told_of(
+    tacit: Tacit, tmp_path: Path, changed: dict[str, Column], kind: str, column: str
+) -> None:
+    words = isinstance(changed.get("target", [0])[0], str)
+    labels = {"target": np.where(ILL, "krank", "gesund")} if words else {}
+    files = [write(tmp_path / f"{name}.csv", labels) for name in ("north", "south")]
+    files.append(write(tmp_path / "west.csv", changed))
+    said = tacit("data", "check", *files, "--json")
+    found = [f for f in said.json["findings"] if f["kind"] != "duplicate"]
+    assert [(f["severity"], f["kind"], f["column"]) for f in found] == [("warning", kind, column)]
+    assert " in west " in said.json["notes"][0] and said.json["ok"]
+    assert tacit("run", "--data", *files, *RUN[:4], "--no-baselines", "--json", "--quiet").code == 0
+    result = json.loads(next(tmp_path.glob("runs/*/result.json")).read_text())
+    assert [note["text"] for note in result["notes"] if " in west " in note["text"]]
+
+
+def test_rows_that_are_there_twice_are_told_of(tacit: Tacit, tmp_path: Path) -> None:
+    """A test would hold rows that were learnt; a table of few words repeats itself by nature."""
+    files = [write(tmp_path / f"{name}.csv") for name in ("north", "south")]
+    (note,) = [
+        f for f in tacit("data", "check", *files, "--json").json["findings"] if f["kind"] == "duplicate"
+    ]
+    assert (note["severity"], note["text"][:24]) == ("warning", "420 rows repeat another ")
+    few = write(tmp_path / "few.csv", {"age": AGE // 30, "pressure": AGE % 3})
+    kinds = {finding["kind"] for finding in tacit("data", "check", few, "--json").json["findings"]}
+    assert "duplicate" not in kinds
 
 
 PATIENT = "Alice Archer"

@@ -42,12 +42,26 @@ class TestRegression:
         found = trained(X, y, FedHEONN(activation="linear"), protect).weights
         assert np.abs(found - exact).max() < 1e-6 * np.abs(exact).max()
 
+    def test_the_columns_of_a_category(self, protect):
+        """They add up to one in every row, so that only λ tells their weights apart."""
+        X, y = rows()
+        X[:, 2], X[:, 3] = X[:, 2] > 0, X[:, 2] <= 0
+        exact = trained(X, y, FedHEONN()).predict(X)
+        assert np.abs(trained(X, y, FedHEONN(), protect).predict(X) - exact).max() < 1e-6
+
     def test_a_constant_column(self, protect):
         X, y = rows()
         X[:, 2] = 7.0
         found = trained(X, y, FedHEONN(activation="linear"), protect).weights
         assert not found[3].any()
         assert np.abs(found - trained(X, y, FedHEONN(activation="linear")).weights).max() < 1e-6
+
+
+def test_columns_that_repeat_without_a_penalty_are_refused():
+    X, y = rows()
+    X[:, 2], X[:, 3] = X[:, 2] > 0, X[:, 2] <= 0
+    with pytest.raises(TacitError, match="too small for weights to 1e-06: raise lam"):
+        trained(X, y, FedHEONN(lam=1e-9), "masked")
 
 
 @pytest.mark.parametrize(("activation", "lam"), [("logistic", 1e-12), ("softplus", 1e-9), ("linear", 1e-12)])

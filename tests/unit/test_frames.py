@@ -301,3 +301,27 @@ def test_importing_costs_no_library():
 def test_errors_are_of_one_family(model):
     with pytest.raises(TacitError):
         model.predict([[1.0]])
+
+
+@pytest.mark.parametrize("tables", [[], {}, [pa.table({"a": [1]})], pa.table({"a": [1]})])
+def test_parties_are_given_by_name(tables):
+    with pytest.raises(ConfigError, match=r"^tables is no dict of parties' names and tables: give"):
+        Federation.of(tables)
+
+
+@pytest.mark.parametrize(("kind", "way_out"), [("time32[s]", "turn it into a number"), ("date32", "name it")])
+def test_a_time_without_a_day_is_no_date(kind, way_out):
+    table = pa.table({"at": pa.array([0, 1]).cast("int32").cast(kind), "target": [0, 1]})
+    with pytest.raises(DataError, match=f"column 'at' holds .* neither number nor text: {way_out}"):
+        tacit.load(table)
+
+
+def test_a_column_that_is_empty_at_one_party_is_given_its_kind():
+    full = pa.table({"sex": ["f", "m"] * 9, "age": range(18), "target": [0, 0, 1] * 6})
+    empty = full.set_column(0, "sex", pa.nulls(18))
+    said = "'sex' is a number, the others have a category: convert it, or choose its kind with categorical"
+    parties = {"north": full, "south": empty, "west": full}
+    with pytest.raises(TacitError, match=said):
+        Federation.of(parties).train("fedheonn", protect="plain", preparation=Preparation(missing="mean"))
+    model = Federation.of(parties, categorical=["sex"]).train("fedheonn", protect="plain").model
+    assert model.predict(empty).shape == (18,)

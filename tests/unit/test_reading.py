@@ -19,6 +19,7 @@ from tacit.core.errors import ConfigError, DataError, SchemaError, UnavailableEr
 from tacit.data.arrow import to_table
 from tacit.data.catalog import content_digest
 from tacit.data.files import absolute, load
+from tacit.data.inspection import check
 from tacit.data.partition import partition
 from tacit.data.reading import Reading
 from tacit.data.table import Table
@@ -88,6 +89,36 @@ def test_thousands_are_not_taken_for_fractions(file: Any) -> None:
         load(path, numeric=["pay"])
     assert load(path, numeric=["pay"], decimal=".").values[:, 0].tolist() == [1234, 2345]
     assert load(path, decimal=",").values[:, 0].tolist() == [1.234, 2.345]
+
+
+def test_zeros_before_other_digits_are_kept(file: Any) -> None:
+    """Postcodes and codes of wards are no numbers, and 01067 is not 1067."""
+    path = file("zip,x,target\n01067,0,0\n50667,0.5,1\n")
+    assert load(path).columns[0].categories == ("01067", "50667")
+    assert [column.kind for column in load(path, numeric=["zip"]).columns] == ["number", "number"]
+
+
+def test_names_of_columns_are_trimmed_and_none_is_empty(file: Any, tmp_path: Path) -> None:
+    text = ", age ,target \n0,31,no\n1,47,yes\n"
+    assert [column.name for column in load(file(text)).columns] == ["column 1", "age"]
+    book = openpyxl.Workbook()
+    for row in (["Ward 7", None, None], [2024, None, "target"], [1, 2, "no"]):
+        book.active.append(row)
+    book.save(tmp_path / "titled.xlsx")
+    with pytest.raises(ConfigError, match=r"no column called 'target'.*: Ward 7, column 2, column 3$"):
+        load(tmp_path / "titled.xlsx")
+    book.active.delete_rows(1)
+    book.save(tmp_path / "plain.xlsx")
+    assert [column.name for column in load(tmp_path / "plain.xlsx").columns] == ["2024", "column 2"]
+
+
+@pytest.mark.parametrize("first", ["66,1,0", "66,43.6,krank"])
+def test_a_first_row_of_data_is_not_taken_for_names(file: Any, first: str) -> None:
+    """Names of columns are told to others, and are in errors: a patient's row must not be."""
+    with pytest.raises(
+        DataError, match=r"^mine.csv has numbers in its first row, which names the columns: add"
+    ):
+        load(file(f"{first}\n58,27.1,1\n"))
 
 
 def test_packed_files_and_others_say_the_same(file: Any, tmp_path: Path) -> None:
@@ -367,6 +398,18 @@ def test_a_query_is_a_table(database: str, monkeypatch: pytest.MonkeyPatch, tmp_
     relative = database.replace(f"{tmp_path}/", "")
     assert absolute(relative) == absolute(relative, tmp_path) == database
     assert content_digest(load(relative, query=QUERY, target="outcome")) == content_digest(table)
+
+
+def test_a_query_is_checked_as_a_file_is(database: str, tmp_path: Path) -> None:
+    found = check(database, query=QUERY, target="outcome", missing="mean")
+    assert (found["ok"], found["rows"], found["leaves"]["categories"]) == (True, 1989, {"sex": ["f", "m"]})
+    refused = check(database, query=QUERY, target="outcome")
+    assert [(f["kind"], f["column"]) for f in refused["findings"] if f["severity"] == "error"] == [
+        ("missing", "bmi")
+    ]
+    with pytest.raises(ConfigError, match="address holds a password") as told:
+        check("postgresql://ann:s3cret@host/ward", query=QUERY)
+    assert "s3cret" not in str(told.value)
 
 
 @pytest.mark.parametrize(

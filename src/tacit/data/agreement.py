@@ -268,7 +268,9 @@ def _difference(parties: list[str], signature: bytes, common: bytes) -> str:
         return f"{who}: the others have no column '{extra[0]}': leave it out with drop"
     for name, kind in ours.items():
         if kind != theirs[name]:
-            return f"{who}: column '{name}' is a {kind}, the others have a {theirs[name]}: convert it"
+            word = {"number": "numeric"}.get(theirs[name], "categorical")
+            said = f"{who}: column '{name}' is a {kind}, the others have a {theirs[name]}: convert it, or"
+            return f"{said} choose its kind with {word}"
     return (
         f"{who}: task {found['task']} with targets {found['targets']}, "
         f"the others have {reference['task']} with {reference['targets']}"

@@ -150,9 +150,10 @@ def _numbers(column: Any, name: str, table: str) -> NDArray[Any]:
         if column.null_count:
             column = column.cast(pa.float32() if kind.bit_width <= 16 else pa.float64(), safe=False)
     elif not pa.types.is_floating(kind):
+        dated = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
         raise DataError(
             f"{table}: column '{name}' holds {kind}, which is neither number nor text: "
-            + ("name it with date" if pa.types.is_temporal(kind) else "turn it into a number")
+            + ("name it with date" if dated else "turn it into a number")
             + ", or leave it out with drop"
         )
     numbers: NDArray[Any] = column.to_numpy()

@@ -32,10 +32,15 @@ IDENTIFIER = re.compile(
     r"(^|[^a-z])(ids?|mrn|ssn|uuid|guid|(sur|last|first)?name|e?mail|phone|address|patient|iban)($|[^a-z])"
 )
 PLAIN = re.compile(r"\s*[-+]?\d+(\.\d+)?(e[-+]?\d+)?\s*$", re.IGNORECASE)
-COMMA = re.compile(r"\s*[-+]?(\d{1,3}([. ]\d{3})+|\d+),\d+\s*$")
+COMMA = re.compile(
+    r"\s*[-+]?((\d{1,3}([. ]\d{3})+|\d+),\d+|\d{1,3}(,\d{3})+(\.\d+)?)(e[-+]?\d+)?\s*$", re.IGNORECASE
+)
 SIGNED = re.compile(r"\s*[<>≤≥~]=?\s*\d+([.,]\d+)?\s*$|\s*[-+]?\d+([.,]\d+)?\s*(%|[a-zA-Zµ/]{1,6})\s*$")
 DATE = re.compile(r"\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ].*)?$")
-CODINGS = ({"0", "1"}, {"no", "yes"}, {"false", "true"}, {"n", "y"}, {"neg", "pos"}, {"negative", "positive"})
+CODINGS = [{"0", "1"}, {"no", "yes"}, {"false", "true"}, {"j", "n", "y"}, {"ja", "nein"}, {"non", "oui"}]
+CODINGS += [{"neg", "pos"}, {"negative", "positive"}]
+UNIT = re.compile(r"\s*[<>]?\s*\d+([.,]\d+)?(\s*(%|[a-zA-Zµ/]{2,6})|\s+[a-zA-Z])\s*$")
+CONTACT = re.compile(r"\s*(\S+@\S+\.\w+|\+\d[\d\s/()-]{7,})\s*$")
 
 
 @dataclass(frozen=True)
@@ -144,6 +149,9 @@ def _in_words(name: str, words: tuple[str, ...], rows: int) -> Iterator[Finding]
     way_out = f"drop it (--drop {name}), correct it, or declare its categories"
     if found := _misread(words):
         yield Finding("error", found[0], name, f"{found[1]}, or choose it with --categorical {name}")
+    elif 2 * sum(CONTACT.match(word) is not None for word in words) > len(words):
+        text = f"holds addresses or numbers of persons, which would leave: {way_out}"
+        yield Finding("error", "identifier", name, text)
     elif len(words) <= MANY_WORDS:
         return
     elif np.mean([word.strip().count(" ") for word in words]) >= 3:
@@ -170,7 +178,8 @@ def _misread(words: tuple[str, ...]) -> tuple[str, str] | None:
     if not plain + commas + signed > max(FEW_NUMBERS, len(words) / 2):
         return None
     if commas:
-        return "decimal comma", "holds numbers with decimal commas, read as text: read it with --decimal ,"
+        text = "holds numbers with commas, read as text: read it with --numeric and --decimal , or, where"
+        return "decimal comma", f"{text} commas part thousands, --decimal ."
     if plain == len(words):
         return "text", "holds numbers, written as text: read them as such with --numeric"
     text = f"holds numbers, and {len(words) - plain:,} stray words such as n/a or > 40 that make text of them"
@@ -182,7 +191,13 @@ def _in_spelling(name: str, words: tuple[str, ...]) -> Iterator[Finding]:
     if count := sum(word.strip().casefold() in MISSING_WORDS for word in words):
         text = f"has {count} words for missing values, such as ? or n/a, as categories"
         yield Finding("warning", "missing", name, f"{text}: leave those cells empty")
-    if twins := len(words) - len(set(map(_folded, words))):
+    if len(words) > 1 and all(map(UNIT.match, words)):
+        text = "holds numbers with units as categories, without order: leave units out"
+        yield Finding("warning", "text", name, text)
+    twins = len(words) - len(set(map(_folded, words)))
+    if (conflict := label_conflict(words)) and not twins:
+        yield Finding("warning", "spelling", name, conflict.replace("classes", "categories"))
+    if twins:
         text = f"has {twins} categories that differ in spaces or capitals only: unite them"
         yield Finding("warning", "spelling", name, text)
 
@@ -206,6 +221,11 @@ def _in_numbers(name: str, values: NDArray[Any]) -> Iterator[Finding]:
     if three > quarter and max(there[-1] - middle, middle - there[0]) > WILD * (three - quarter):
         text = f"holds values {WILD:,} times as far from the median as most are"
         yield Finding("warning", "range", name, f"{text}: correct them, or drop those rows")
+    if there[0] > 19_000_100 and there[-1] < 21_001_232:
+        month, day = there // 100 % 100, there % 100
+        if np.isin(month, np.arange(1, 13)).all() and np.isin(day, np.arange(1, 32)).all():
+            text = "holds days as eight digits: read it with --date, --date-format %Y%m%d"
+            yield Finding("warning", "date", name, text)
     distinct = 1 + np.count_nonzero(np.diff(there))
     counted = there[-1] - there[0] < 2 * distinct or IDENTIFIER.search(name.lower())
     if distinct == len(values) > MANY_WORDS and counted and (there == np.trunc(there)).all():

@@ -16,10 +16,12 @@ from tacit.data import synthetic
 from tacit.data.agreement import Agreement, introduce
 from tacit.data.arrow import doubled_names
 from tacit.data.catalog import DataSet, catalog, content_digest
+from tacit.data.database import is_database
 from tacit.data.download import file_digest, pinned_digest
 from tacit.data.files import BUILT_IN, available, is_path, load, locate
 from tacit.data.findings import Finding, count_by_column, look, look_at_schema, used_words, words_by_column
 from tacit.data.reading import Reading
+from tacit.data.skew import look_at_sites
 from tacit.data.sources import read_source, stem_of
 from tacit.data.split import split
 from tacit.data.table import Table, joined
@@ -141,7 +143,7 @@ def check(
     result: dict[str, Any] = {"name": name, "digest": None, "rows": 0, "missing": {}, "infinite": {}}
     result |= {"constant": [], "duplicates": [], "columns": [], "leaves": {}}
     size = min(_SAMPLE, synthetic.SHAPES[name].rows) if name in synthetic.SHAPES else None
-    path = None if name in BUILT_IN or size else locate(name_or_path)
+    path = None if name in BUILT_IN or size else name if is_database(name) else locate(name_or_path)
     try:
         if path is not None:
             reading = Reading(**{key: value for key, value in choices.items() if hasattr(Reading, key)})
@@ -158,8 +160,9 @@ def check(
         result[kind] = {word: count for word, count in counts if count}
     result["constant"] = [found.column for found in findings if found.kind == "constant"]
     result |= {"rows": table.rows, "columns": _columns(table, result["missing"]), "leaves": _leaving(table)}
-    if path is not None and not is_path(name_or_path) and name in catalog():
-        findings += _compare(Path(path), table, catalog()[name], result)
+    if isinstance(path, Path) and not is_path(name_or_path) and name in catalog():
+        findings += _compare(path, table, catalog()[name], result)
+    findings += _repeated(table)
     return _concluded(result, [*unread, *findings, *(_too_few(table) if alone else ())])
 
 
@@ -199,11 +202,12 @@ def check_sites(*sites: str | Path, missing: str = "refuse", **choices: Any) -> 
             schema = agreement.make_schema(without=odd)
             findings += look_at_schema(schema)
             if not odd:
-                together = joined(tables)
+                together = load(list(checks), **choices) if len(tables) == len(checks) else joined(tables)
+                findings += look_at_sites(together)
                 findings += [found for found in look(together) if found.kind == "balance"]
-                findings += _too_few(together)
+                findings += [*_repeated(together), *_too_few(together)]
         except SchemaError as error:
-            findings.append(Finding("error", "labels", ",".join(tables[0].target_names), str(error)))
+            findings.append(Finding("error", "labels", "", str(error)))
     result = _concluded({"sites": checks}, findings)
     return result | {"ok": result["ok"] and all(each["ok"] for each in checks.values())}
 
@@ -257,6 +261,16 @@ def _too_few(table: Table) -> Iterator[Finding]:
         for place in np.flatnonzero(counts < MIN_COUNT):
             text = f"has {counts[place]} rows of class '{table.classes[place]}' to learn from: {way_out}"
             yield Finding("error", "rows", table.target_names[0], text)
+
+
+def _repeated(table: Table) -> Iterator[Finding]:
+    """Yield a warning if rows are there twice though numbers in them hardly recur otherwise."""
+    values = table.values[:_SAMPLE]
+    rows = len({(row.tobytes(), aim.tobytes()) for row, aim in zip(values, table.target, strict=False)})
+    extra = len(values) - rows
+    if extra > len(values) / 20 and 2 * max(len(np.unique(column)) for column in values.T) > rows:
+        text = f"{extra:,} rows repeat another one, so that tests hold rows that were learnt: drop them"
+        yield Finding("warning", "duplicate", "", text)
 
 
 def _compare(path: Path, table: Table, entry: DataSet, result: dict[str, Any]) -> Iterator[Finding]:

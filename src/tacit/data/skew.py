@@ -9,10 +9,17 @@ References
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tacit.data.findings import Finding
+from tacit.data.partition import BY_FILE
+from tacit.data.table import Table
+
+FAR = 100  # times the others' median of a column: another unit, most likely
 
 
 class Skew(NamedTuple):
@@ -48,3 +55,25 @@ def skew(codes: NDArray[Any], owner: NDArray[Any], clients: int, classes: int) -
         gini=np.where(rows > 0, np.maximum(2 * ranked - (classes + 1), 0.0) / classes, 0.0),
         entropy=np.abs((safe * np.log2(safe)).sum(axis=1)),
     )
+
+
+def look_at_sites(table: Table) -> Iterator[Finding]:
+    """Yield warnings on files that write labels, or a column's unit, in another way than all others."""
+    files = table.groups.get(BY_FILE, np.empty(0))
+    sites = {str(name): np.flatnonzero(files == name) for name in np.unique(files)}
+    if len(sites) < 2:
+        return
+    held = {site: {*np.unique(table.target[rows])} for site, rows in sites.items()} if table.classes else {}
+    for site, labels in held.items():
+        others = [held[other] for other in held if other != site]
+        if labels - set.union(*others) and set.intersection(*others) - labels:
+            text = f"has labels in {site} that no other file has, and none of some that all others have"
+            yield Finding("warning", "labels", table.target_names[0], f"{text}: write them in one way")
+    for index, column in enumerate(table.columns):
+        sizes = np.abs(np.nan_to_num(table.values[:, index].astype(np.float64)))
+        middle = {site: np.median(sizes[rows]) or np.nan for site, rows in sites.items()}
+        for site in sites if column.kind == "number" else ():
+            apart = [abs(np.log(middle[site] / middle[other])) for other in sites if other != site]
+            if min(apart) > np.log(FAR):
+                text = f"is {FAR} times as large or as small in {site} as in others: give it in one unit"
+                yield Finding("warning", "range", column.name, text)

@@ -18,6 +18,7 @@ ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".xlsx", ".parquet")
 ONE_OF = "a .csv, .tsv, .csv.gz, .xlsx or .parquet file"
 _MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null"]
 _SAMPLE = 1 << 18  # bytes from which the dialect of a CSV file is guessed
+_NUMBER, _FRACTION = re.compile(r"\s*[+-]?\d+([.,]\d+)?\s*"), re.compile(r"\s*[+-]?\d+[.,]\d+\s*")
 _COMMA, _POINT = r"[+-]?\d+,\d+([eE][+-]?\d+)?", r"[+-]?\d*\.\d+([eE][+-]?\d+)?"
 
 
@@ -50,7 +51,15 @@ def read_source(source: str | Path, reading: Reading) -> tuple[Any, list[str]]:
         raise ConfigError(f"{path.name}: a query is for a database, a sheet for an .xlsx file: leave it out")
     if ending == ".parquet":
         return read_parquet(path), []
-    return _read_excel(path, reading.sheet) if ending == ".xlsx" else _read_csv(path, reading)
+    data, notes = _read_excel(path, reading.sheet) if ending == ".xlsx" else _read_csv(path, reading)
+    return data.rename_columns(_names(data.column_names, path.name)), notes
+
+
+def _names(header: list[str], file: str) -> list[str]:
+    """Return names without spaces around them, and one for each column without; refuse a row of data."""
+    if all(map(_NUMBER.fullmatch, header)) or any(map(_FRACTION.fullmatch, header)):
+        raise DataError(f"{file} has numbers in its first row, which names the columns: add a row of names")
+    return [word.strip() or f"column {place}" for place, word in enumerate(header, 1)]
 
 
 def read_parquet(path: Path) -> Any:
@@ -95,10 +104,13 @@ def _read_excel(path: Path, sheet: str | None) -> tuple[Any, list[str]]:
         cells = [None if row[index] in _MISSING else row[index] for row in rows]
         kinds = {type(cell) for cell in cells if cell is not None}
         if len(kinds) > 1 and not kinds <= {int, float}:
-            whole = [int(c) if isinstance(c, float) and c.is_integer() else c for c in cells]
-            cells = [None if cell is None else str(cell) for cell in whole]
+            cells = [None if cell is None else _written(cell) for cell in cells]
         columns.append(pa.array(cells))
-    return pa.Table.from_arrays(columns, names=[str(word) for word in header]), [note] if note else []
+    return pa.Table.from_arrays(columns, names=[_written(word) for word in header]), [note] if note else []
+
+
+def _written(cell: Any) -> str:
+    return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
 
 
 class Dialect(NamedTuple):
@@ -118,11 +130,12 @@ def _read_csv(path: Path, reading: Reading) -> tuple[Any, list[str]]:
 
     try:
         with pa.input_stream(str(path), compression="detect") as file:
-            dialect = detect(file.read(_SAMPLE), reading, tabs=".tsv" in path.suffixes)
-        data = _parse(path, dialect, reading)
+            sample = file.read(_SAMPLE)
+        dialect = detect(sample, reading, tabs=".tsv" in path.suffixes)
+        data = _parse(path, dialect, reading, _padded(sample, dialect))
         if reading.encoding is None and any(map(pa.types.is_binary, data.schema.types)):
             dialect = dialect._replace(encoding="cp1252")  # further down than the sample it is not UTF-8
-            data = _parse(path, dialect, reading)
+            data = _parse(path, dialect, reading, _padded(sample, dialect))
     except (UnicodeError, LookupError) as error:
         text = f"{path.name} is not written in {reading.encoding or 'UTF-8, UTF-16 or Windows-1252'}"
         raise DataError(f"{text}: name its encoding (--encoding), or save it as UTF-8") from error
@@ -135,7 +148,16 @@ def _read_csv(path: Path, reading: Reading) -> tuple[Any, list[str]]:
     return data, [f"{path.name}: read with {', '.join(odd)}"] if odd else []
 
 
-def _parse(path: Path, dialect: Dialect, reading: Reading) -> Any:
+def _padded(sample: bytes, dialect: Dialect) -> set[str]:
+    """Return the columns in which 0 stands before other digits, as in postcodes: no numbers."""
+    text = codecs.getincrementaldecoder(dialect.encoding)().decode(sample).removeprefix("\ufeff")
+    header, *rows = _cells(text, dialect.separator) or [[]]
+    pairs = (pair for row in rows for pair in zip(header, row, strict=False))
+    return {name for name, cell in pairs if re.fullmatch(r"0\d+", cell)}
+
+
+def _parse(path: Path, dialect: Dialect, reading: Reading, text: set[str]) -> Any:
+    import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
     return arrow_csv.read_csv(
@@ -147,6 +169,7 @@ def _parse(path: Path, dialect: Dialect, reading: Reading) -> Any:
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
             decimal_point=dialect.decimal,
+            column_types=dict.fromkeys(text, pa.string()),
         ),
     )
 
@@ -162,13 +185,16 @@ def detect(sample: bytes, reading: Reading, *, tabs: bool = False) -> Dialect:
     separator = "\t" if reading.separator == "tab" else reading.separator or ("\t" if tabs else None)
     if separator is not None and len(separator) != 1:
         raise ConfigError(f"separator is {separator!r}: give one character, or tab")
-    lines = io.StringIO(text, newline=None).readlines()  # however they end
-    rows = {one: list(csv.reader(lines, delimiter=one)) for one in separator or "\t;|,"}
+    rows = {one: _cells(text, one) for one in separator or "\t;|,"}
     chosen = max(rows, key=lambda one: _fit([len(row) for row in rows[one] if row]))
     cells = [cell.strip() for row in rows[chosen][1:] for cell in row]
     commas = [cell for cell in cells if re.fullmatch(_COMMA, cell)]
     unclear = any(re.fullmatch(_POINT, cell) for cell in cells) or all(re.match(THOUSANDS, c) for c in commas)
     return Dialect(chosen, reading.decimal or ("." if unclear else ","), encoding)
+
+
+def _cells(text: str, separator: str) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(text, newline=None), delimiter=separator))
 
 
 def _encoding(sample: bytes) -> str:

@@ -17,6 +17,7 @@ from tacit.core.random import generator
 from tacit.data.findings import Finding, look, look_at_balance, words_by_column
 from tacit.data.partition import BY_FILE, BY_VALUE
 from tacit.data.partition import partition as divide_rows
+from tacit.data.skew import look_at_sites
 from tacit.data.split import split
 from tacit.data.table import Column, Label, Table, joined
 
@@ -65,7 +66,7 @@ class Holdings:
     @cached_property
     def findings(self) -> dict[str, list[Finding]]:
         """Return what looks wrong with the rows, by the name of their table or party."""
-        return {self.table.name: look(self.table)} if self.table.rows else {}
+        return {self.table.name: [*look(self.table), *look_at_sites(self.table)]} if self.table.rows else {}
 
     def part(self, indices: NDArray[np.int64]) -> Holdings:
         """Return the holdings of some parties only."""

@@ -146,8 +146,8 @@ class Parties(Shown):
         >>> Federation.of({"north": ward, "south": ward}, target="ill")
         Federation(clients north, south, rows 8, columns 1, predicts ill, task classification)
         """
-        if not tables:
-            raise ConfigError("a federation needs at least one party")
+        if not isinstance(tables, Mapping) or not tables:
+            raise ConfigError("tables is no dict of parties' names and tables: give {'north': …}")
         said = {"target": target, "task": task}
         said |= {name: settings.pop(name) for name in [*settings] if hasattr(Reading, name)}
 
