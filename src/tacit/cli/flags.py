@@ -87,7 +87,7 @@ def _flag(key: Key) -> TyperOption:
         multiple=key.flag == "data",
         help=describe(option).replace("``", ""),
         show_default=False if option.default is None else toml_value(option.default).strip('"'),
-        autocompletion=lambda ctx, args, typed: complete_data(typed) if key.flag == "data" else words,
+        autocompletion=lambda ctx, args, typed: complete_data() if key.flag == "data" else words,
         rich_help_panel=f"\\[{key.table}]",
     )
 

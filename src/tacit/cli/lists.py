@@ -8,12 +8,11 @@ import typer
 from rich.text import Text
 
 from tacit.cli.common import Json
-from tacit.cli.output import exit_with_error_code, say_json, stdout
+from tacit.cli.output import say_json, stdout
 
 Name = Annotated[str | None, typer.Argument(help="Which one, with all its options.")]
 
 
-@exit_with_error_code
 def methods(name: Name = None, as_json: Json = False) -> None:
     """List the methods, or describe one with its options."""
     from tacit.cli.tables import listing, pairs_table
@@ -33,7 +32,7 @@ def methods(name: Name = None, as_json: Json = False) -> None:
     if as_json:
         say_json({"methods": found})
     elif name is None:
-        stdout.print(listing(found, (("name", "method"), ("summary", "what it is"))))
+        stdout.print(listing(found, {"name": "method", "summary": "what it is"}))
         stdout.print("\noptions: tacit methods NAME")
     else:
         _print_title(found[0])
@@ -42,25 +41,25 @@ def methods(name: Name = None, as_json: Json = False) -> None:
         _print_options(found)
 
 
-@exit_with_error_code
 def protections(name: Name = None, as_json: Json = False) -> None:
     """List the protections, or describe one with its promises and options."""
-    from tacit.cli.promises import changed, described, lines
+    from tacit.cli.promises import changed, described
     from tacit.cli.tables import listing, pairs_table
     from tacit.protections import PROTECTIONS
+    from tacit.runs.page.exposure import promise_lines
 
     found = described([PROTECTIONS.get(name).registered_name()] if name else PROTECTIONS)
     if as_json:
         say_json({"protections": found})
         return
     if name is None:
-        columns = (("name", "protection"), ("opens", "totals open at"), ("summary", "what it is"))
+        columns = {"name": "protection", "opens": "totals open at", "summary": "what it is"}
         stdout.print(listing(found, columns))
         stdout.print("\npromises and options: tacit protections NAME")
         return
     for part in found:
         _print_title(part)
-        stdout.print(pairs_table((f"  {key}", text) for key, text in lines(part)))
+        stdout.print(pairs_table((f"  {key}", text) for key, text in promise_lines(part)))
         for other in part["variants"]:
             flags = " ".join(f"--{key} {value}" for key, value in other["settings"].items())
             stdout.print(Text.assemble("  with ", (flags, "bold"), ":"))
@@ -87,5 +86,4 @@ def _print_options(parts: list[dict[str, Any]]) -> None:
         for o in part["options"]
     ]
     if rows:
-        columns = (("option", "option"), ("default", "default"), ("doc", ""))
-        stdout.print(listing(rows, columns))
+        stdout.print(listing(rows, {"option": "option", "default": "default", "doc": ""}))

@@ -8,14 +8,13 @@ import typer
 
 from tacit.cli.common import Json, Out, Quiet, RunName, brief
 from tacit.cli.flags import File, read_settings
-from tacit.cli.output import exit_with_error_code, say_json, stderr, stdout
+from tacit.cli.output import say_json, stderr, stdout
 
 if TYPE_CHECKING:
     from tacit.runs.checkpoint import Checkpoint
     from tacit.runs.settings import Settings
 
 
-@exit_with_error_code
 def run(context: typer.Context, file: File = None, as_json: Json = False, quiet: Quiet = False) -> None:
     """Train a method on a federation, and write a run folder.
 
@@ -25,7 +24,6 @@ def run(context: typer.Context, file: File = None, as_json: Json = False, quiet:
     _perform(read_settings(context, file), None, as_json, quiet)
 
 
-@exit_with_error_code
 def resume(name: RunName = "latest", out: Out = "runs", as_json: Json = False, quiet: Quiet = False) -> None:
     """Go on with a run that was stopped, from its last checkpoint to the same model.
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from tacit.cli.common import Json
+from tacit.cli.common import Json, check_absent
 from tacit.cli.flags import EXTRA, SettingsCommand, read_tables
-from tacit.cli.output import exit_with_error_code, say, stderr
+from tacit.cli.output import say, stderr
 from tacit.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ class StartCommand(SettingsCommand):
 
 
 @fedheonn_app.command(cls=StartCommand, context_settings=EXTRA)
-@exit_with_error_code
 def start(
     context: typer.Context,
     state: State,
@@ -77,7 +76,6 @@ def start(
 
 
 @fedheonn_app.command()
-@exit_with_error_code
 def add(
     state: State,
     clients: Annotated[list[str] | None, typer.Argument(help="Clients that contribute.")] = None,
@@ -95,7 +93,6 @@ def add(
 
 
 @fedheonn_app.command()
-@exit_with_error_code
 def withdraw(
     state: State,
     given: Annotated[list[str], typer.Argument(metavar="NAMES", help="Contributions, or clients.")],
@@ -110,7 +107,6 @@ def withdraw(
 
 
 @fedheonn_app.command()
-@exit_with_error_code
 def weights(
     state: State,
     to: Annotated[Path | None, typer.Option("--to", help="Also write the model.")] = None,
@@ -120,12 +116,11 @@ def weights(
     from tacit.models.predictor import kind_of
     from tacit.standing import Standing, read
 
-    if to is not None:
-        kind_of(to)  # refused before anything opens
-    if to is not None and to.exists():
-        raise ConfigError(f"{to} is there already: choose another file with --to")
-    if to is not None and not to.absolute().parent.is_dir():
-        raise ConfigError(f"{to.parent} is no folder: choose another place with --to")
+    if to is not None:  # refused before anything opens
+        kind_of(to)
+        check_absent(to)
+        if not to.absolute().parent.is_dir():
+            raise ConfigError(f"{to.parent} is no folder: choose another place with --to")
     federation = _federation(read(state)[1])
     with Standing.open(state, federation) as standing:
         model: Any = standing.weights()
@@ -141,7 +136,6 @@ def weights(
 
 
 @fedheonn_app.command()
-@exit_with_error_code
 def status(state: State, as_json: Json = False) -> None:
     """Show where the federation stands."""
     from tacit.standing import read
@@ -151,7 +145,6 @@ def status(state: State, as_json: Json = False) -> None:
 
 
 @fedheonn_app.command()
-@exit_with_error_code
 def branch(state: State, new: Annotated[Path, typer.Argument()], as_json: Json = False) -> None:
     """Make a coordinator for a group of clients of the same federation."""
     with _opened(state) as standing:
@@ -160,7 +153,6 @@ def branch(state: State, new: Annotated[Path, typer.Argument()], as_json: Json =
 
 
 @fedheonn_app.command()
-@exit_with_error_code
 def merge(state: State, other: Annotated[Path, typer.Argument()], as_json: Json = False) -> None:
     """Take over all that another coordinator of the same federation holds."""
     with _opened(state) as standing:
@@ -169,7 +161,6 @@ def merge(state: State, other: Annotated[Path, typer.Argument()], as_json: Json 
 
 
 @fedheonn_app.command()
-@exit_with_error_code
 def end(state: State, as_json: Json = False) -> None:
     """Accept no more changes; weights can still be asked for."""
     with _opened(state) as standing:

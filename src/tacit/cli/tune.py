@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
 from tacit.cli.common import Json, Quiet
 from tacit.cli.flags import File, read_settings
-from tacit.cli.output import exit_with_error_code, say_json, stderr, stdout
+from tacit.cli.output import say, stderr
 from tacit.core.errors import ConfigError
 
 
-@exit_with_error_code
 def tune(
     context: typer.Context,
     file: File = None,
@@ -39,21 +37,12 @@ def tune(
     space = dict(_axis(text) for text in tries or [])
     with OneBar(quiet or (as_json and not stderr.is_terminal)) as bar:
         result = tuned(settings, space, search=search, trials=trials, progress=bar)
-    if as_json:
-        say_json(result)
-        return
-    rows = [
-        {
-            **trial["settings"],
-            result["objective"]: trial["score"],
-            "cpu_s": trial["cpu_s"],
-            "note": trial["error"],
-        }
-        for trial in sorted(result["trials"], key=lambda t: (t["score"] is None, -(t["score"] or 0.0)))
-    ]
-    columns = [key for key in rows[0] if key != "note" or any(row["note"] for row in rows)]
-    stdout.print(listing(rows, tuple((key, key) for key in columns)))
-    stdout.print(Text(f"\nrun the best with: tacit run {result['file']}"), soft_wrap=True)
+    ranked = sorted(result["trials"], key=lambda t: (t["score"] is None, -(t["score"] or 0.0)))
+    names, measure = ranked[0]["settings"], result["objective"]
+    columns = {name: name for name in names} | {"score": measure, "cpu_s": "cpu_s"}
+    columns |= {"error": "note"} if any(trial["error"] for trial in ranked) else {}
+    rows = [{**trial["settings"], **trial} for trial in ranked]
+    say(as_json, result, listing(rows, columns), f"\nrun the best with: tacit run {result['file']}")
 
 
 def _axis(text: str) -> tuple[str, Any]:
