@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.runs.page.drawing import FEDERATED, INK, LINE, LOCAL, PAPER, POOLED, SOFT, sheet
-from tacit.runs.page.units import count, percent, short, size_text
+from tacit.runs.page.units import count, short, size_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -149,29 +149,6 @@ def wave_traffic(names: Sequence[str], up: Sequence[float], down: Sequence[float
         scale.set_major_locator(MaxNLocator(5 if few else 4))
         scale.set_major_formatter(FuncFormatter(lambda value, _: short(size_text(value))))
         legend_above(axes, ncols=2, fontsize=7.5)
-    return drawing.svg
-
-
-def shares_bar(first: tuple[str, float, str], second: tuple[str, float, str]) -> str:
-    """Draw two parts of a whole as one bar, each named with its value.
-
-    >>> "slowest client" in shares_bar(("slowest client", 0.2, "200 ms"), ("coordinator", 0.1, "100 ms"))
-    True
-    """
-    total = (first[1] + second[1]) or 1.0
-    described = ", ".join(f"{name} {text}" for name, _, text in (first, second))
-    with sheet(WHOLE, 0.72, f"Training time: {described}") as drawing:
-        axes = drawing.axes(0.05, 0.08, 0.05, 0.36)
-        # Named above the bar at its two ends: a part may be too thin to hold its own name.
-        ends = zip((0.0, 1.0), ("left", "right"), (FEDERATED, POOLED), (first, second), strict=True)
-        for place, align, colour, (name, value, text) in ends:
-            start = 0.0 if place == 0 else 1.0 - value / total
-            axes.barh([0], [value / total], left=[start], height=0.8, color=colour, alpha=0.8)
-            words = f"{name}  {text}  ({percent(value / total)})"
-            axes.text(place, 0.62, words, ha=align, va="bottom", color=colour)
-        axes.set_xlim(0, 1)
-        axes.set_ylim(-0.5, 0.5)
-        axes.axis("off")
     return drawing.svg
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tacit.runs.page.drawing import FEDERATED, LOCAL, POOLED
 from tacit.runs.page.figures import HALF, lines
-from tacit.runs.page.markup import figure, grid, mapping, section, sequence
+from tacit.runs.page.markup import figure, grid, part, section
 from tacit.runs.page.units import number
 
 SHARES = {"accuracy": ("accuracy", FEDERATED, ()), "f1": ("macro F1", POOLED, (4, 2))}
@@ -25,8 +25,7 @@ def rounds_section(result: Mapping[str, Any]) -> str:
     >>> "macro F1" in rounds_section({"rounds": [{"round": i, "f1": i / 9, "accuracy": 0.5} for i in (1, 2)]})
     True
     """
-    entries = [mapping(entry) for entry in sequence(result.get("rounds"))]
-    pooled = mapping(mapping(result.get("scores")).get("centralised"))
+    entries, pooled = part(result, "rounds"), part(result, "scores", "centralised")
     dotted = "; dotted: training on pooled data" if pooled else ""
     drawn = [
         figure(svg, f"{words} on the central test{after}")
@@ -50,8 +49,8 @@ def curve(
     """Draw scores against one of the numbers of each round, with those of training on pooled data."""
     series, levels = [], {}
     for name, (words, colour, dashes) in names.items():
-        points = [(number(entry.get(key)), number(entry.get(name))) for entry in entries]
-        kept = [(x, y) for x, y in points if x is not None and y is not None]
+        points = [(entry[key], number(entry.get(name))) for entry in entries if entry.get(key)]
+        kept = [(x, y) for x, y in points if y is not None]
         if len(kept) > 1:
             series.append((words, kept, colour, dashes))
             if (level := number(pooled.get(name))) is not None:
