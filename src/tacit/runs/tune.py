@@ -65,10 +65,11 @@ class Objective:
         self.trials: list[Trial] = []
         self._known: dict[str, Trial] = {}
         self._start: Training | None = None
-        self.measure = "accuracy" if federation.holdings.table.task == "classification" else "r2"
+        chosen = "balanced_accuracy" if settings.build_method().class_weight else "accuracy"
+        self.measure = chosen if federation.holdings.table.task == "classification" else "r2"
 
     def __call__(self, chosen: Mapping[str, Any]) -> Trial:
-        """Return the trial of a setting, scored by accuracy, or R² of a regression."""
+        """Return the trial of a setting, scored by accuracy (balanced with class weights), or R²."""
         key = json.dumps(chosen, sort_keys=True)
         if key not in self._known:
             started = time.process_time()
