@@ -17,9 +17,8 @@ from tacit.cli.lists import methods, protections
 from tacit.cli.models import export, predict
 from tacit.cli.output import Commands, say, stderr
 from tacit.cli.past import compare, exposure, runs, show
-from tacit.cli.running import resume, run
+from tacit.cli.running import resume, run, tune
 from tacit.cli.standing import fedheonn_app
-from tacit.cli.tune import tune
 
 app = typer.Typer(
     cls=Commands,

@@ -19,19 +19,15 @@ def variants(kind: type[Protection]) -> Iterator[tuple[dict[str, Any], Promises]
     [{'opens': 'coordinator'}, {'opens': 'clients'}]
     """
     default = kind()
-    found: dict[str, list[Any]] = {}
-    for name, hint in get_type_hints(kind).items():
-        if get_origin(hint) is not Literal or name not in default.config():
-            continue
-        others = [value for value in get_args(hint) if value != getattr(default, name)]
-        changed = [
-            value for value in others if _who(kind(**{name: value}).promises) != _who(default.promises)
-        ]
-        if changed:
-            found[name] = changed
-    yield {name: getattr(default, name) for name in found}, default.promises
-    for name, values in found.items():
-        for value in values:
+    usual = _who(default.promises)
+    found = {
+        name: [each for each in get_args(hint) if _who(kind(**{name: each}).promises) != usual]
+        for name, hint in get_type_hints(kind).items()
+        if get_origin(hint) is Literal and name in default.config()
+    }
+    yield {name: getattr(default, name) for name, others in found.items() if others}, default.promises
+    for name, others in found.items():
+        for value in others:
             yield {name: value}, kind(**{name: value}).promises
 
 

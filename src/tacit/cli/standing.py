@@ -15,6 +15,7 @@ from tacit.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from tacit.federation import Federation
+    from tacit.runs.keys import Key
     from tacit.standing import Receipt, Standing
 
 fedheonn_app = typer.Typer(
@@ -25,6 +26,12 @@ fedheonn_app = typer.Typer(
 State = Annotated[Path, typer.Argument(help="Folder of the standing federation.")]
 
 
+FLAGS = (
+    *("data", "target", "test", "clients", "partition", "protect", "scale", "missing"),
+    *("min-clients", "seed", "features", "drop", "categorical", "numeric", "date", "query"),
+)
+
+
 class StartCommand(SettingsCommand):
     """`tacit fedheonn start`: settings that a standing federation has."""
 
@@ -32,10 +39,10 @@ class StartCommand(SettingsCommand):
         "partition": {"name": "iid", "clients": 20},
         "method": {"name": "fedheonn"},
     }
-    flags = (
-        *("data", "target", "test", "clients", "partition", "protect", "scale", "missing"),
-        *("min-clients", "seed", "features", "drop", "categorical", "numeric", "date", "query"),
-    )
+
+    def has(self, key: Key) -> bool:
+        """Return whether a standing federation has such a setting."""
+        return key.flag in FLAGS
 
 
 @fedheonn_app.command(cls=StartCommand, context_settings=EXTRA)
@@ -61,11 +68,7 @@ def start(
     with Standing.start(
         state,
         _federation(tables),
-        method=settings.build_method(),
-        protect=settings.build_protection(),
-        preparation=settings.build_preparation(),
-        min_clients=settings.run.min_clients,
-        min_count=settings.run.min_count,
+        **settings.training(),
         founders=founders,
         capacity=capacity,
         settings=tables,
