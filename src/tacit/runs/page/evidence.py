@@ -1,8 +1,8 @@
-"""Sections by which a model is judged: curves, how sites differ, what it looks at, errors of a regression."""
+"""Sections by which a model is judged: curves, rounds, sites, what it looks at, errors of a regression."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,9 @@ CURVES = {
 }
 SHOWN = 12  # features
 HOLDOUTS = "clients' own hold-outs"
+SHARES = {"accuracy": ("accuracy", FEDERATED, ()), "f1": ("macro F1", POOLED, (4, 2))}
+SHARES["r2"] = ("R²", FEDERATED, ())
+LOSSES = {"loss": ("log loss", LOCAL, ()), "rmse": ("RMSE", LOCAL, ())}
 
 
 def curve_section(result: Mapping[str, Any]) -> str:
@@ -41,6 +44,49 @@ def curve_section(result: Mapping[str, Any]) -> str:
             drawn.append(figure(lines(series, caption, *axes, unit=True, diagonal=diagonal), f"{caption}."))
     few = f"Curves of the {len(classes)} classes with the most rows." if len(classes) == len(STYLES) else ""
     return section("How sure it is", grid("three", *drawn), sentence(few) if drawn else "")
+
+
+def rounds_section(result: Mapping[str, Any]) -> str:
+    """Set scores and loss after each round; nothing if the method had no rounds.
+
+    >>> rounds_section({"rounds": [{"round": 1, "accuracy": 0.5}]})
+    ''
+    >>> rounds_section({"rounds": [{"round": 1}, {"round": 2, "accuracy": 0.5}]})
+    ''
+    >>> "macro F1" in rounds_section({"rounds": [{"round": i, "f1": i / 9, "accuracy": 0.5} for i in (1, 2)]})
+    True
+    """
+    entries, pooled = part(result, "rounds"), part(result, "scores", "centralised")
+    dotted = "; dotted: training on pooled data" if pooled else ""
+    drawn = [
+        figure(svg, f"{words} on the central test{after}")
+        for names, key, label, words, after in (
+            (SHARES, "round", "round", "Scores", f" after each round{dotted}"),
+            (LOSSES, "round", "round", "Loss", f" after each round{dotted}"),
+            (SHARES, "epsilon", "epsilon spent", "Scores", " against what privacy has cost by then"),
+        )
+        if (svg := curve(entries, key, label, names, pooled))
+    ]
+    return section("Round by round", grid("two", *drawn))
+
+
+def curve(
+    entries: Sequence[Mapping[str, Any]],
+    key: str,
+    label: str,
+    names: Mapping[str, tuple[str, str, Sequence[float]]],
+    pooled: Mapping[str, Any],
+) -> str:
+    """Draw scores against one of the numbers of each round, with those of training on pooled data."""
+    series, levels = [], {}
+    for name, (words, colour, dashes) in names.items():
+        points = [(entry[key], number(entry.get(name))) for entry in entries if entry.get(key)]
+        kept = [(x, y) for x, y in points if y is not None]
+        if len(kept) > 1:
+            series.append((words, kept, colour, dashes))
+            if (level := number(pooled.get(name))) is not None:
+                levels[words] = level
+    return lines(series, f"Scores by {label}", label, width=HALF, levels=levels) if series else ""
 
 
 def site_section(result: Mapping[str, Any]) -> str:

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.runs.page import figures
-from tacit.runs.page.confusion import confusion, confusion_height
 from tacit.runs.page.markup import cards, figure, grid, part, section, sentence, table
 from tacit.runs.page.units import MINUS, count, decimal, number, percent, significant
 
@@ -124,12 +123,12 @@ def class_section(result: Mapping[str, Any]) -> str:
         return ""
     matrix = np.array(found["confusion"]).astype(np.int64)
     left = figure(
-        confusion(matrix, labels),
+        figures.confusion(matrix, labels),
         f"Rows are the truth, columns the prediction; {count(np.trace(matrix))} of {count(matrix.sum())} "
         "rows are right. Depth of colour is the share of the row.",
     )
     ours, pooled = (_per_class(each) for each in (found, part(result, "scores", "centralised")))
-    right = _class_figure(ours, pooled, confusion_height(labels))
+    right = _class_figure(ours, pooled, figures.confusion_height(labels))
     return section("Class by class", grid("two", left, right), _worst(matrix, labels))
 
 
