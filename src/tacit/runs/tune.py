@@ -80,16 +80,9 @@ class Objective:
         return self._known[key]
 
     def _scored(self, chosen: Mapping[str, Any]) -> tuple[float | None, str | None]:
-        method = {**self.settings.method, **chosen}
+        settings = dataclasses.replace(self.settings, method={**self.settings.method, **chosen})
         try:
-            training = self.federation.train(
-                dataclasses.replace(self.settings, method=method).build_method(),
-                protect=self.settings.build_protection(),
-                preparation=self.settings.build_preparation(),
-                min_clients=self.settings.run.min_clients,
-                min_count=self.settings.run.min_count,
-                start=self._start,
-            )
+            training = self.federation.train(**settings.training(), start=self._start)
         except TacitError as error:
             return None, str(error)
         self._start = self._start or _prepared(training)
