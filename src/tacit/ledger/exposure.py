@@ -1,16 +1,6 @@
 """The exposure ledger: who saw what, about whom, over how many; read from a run's events alone.
 
-A row's class says what its receiver can make of the bytes:
-
-    plain       can be read as it is
-    aggregate   a total over ``over`` clients, or what was made of one
-    cipher      encrypted; ``openable`` says whether the receiver holds the key
-    masked      hidden by masks that cancel in the sum
-    share       one share, which alone opens nothing
-    sealed      for another party's eyes, only relayed; or a key, sealed for its receiver
-    public      was never a secret
-
-Rows are ordered worst first. What the words mean, and what they leave out, is in docs/exposure.md.
+Rows are ordered worst first. What their words mean, and what they leave out, is in docs/exposure.md.
 """
 
 from __future__ import annotations
