@@ -205,9 +205,8 @@ class Federation(Parties):
         holdout = federated_scores(coordinator) if evaluated else None
         outcome = coordinator.finish()
         model = self._read_model(coordinator, recoded=counted)
-        agreed_on = coordinator.schema, coordinator.manifest
-        found = ledger, coordinator.failures, holdout, record
-        return Training(model, outcome, *agreed_on, *found, self.test)
+        found = coordinator.schema, coordinator.manifest, ledger, coordinator.failures, holdout
+        return Training(model, outcome, *found, record, self.test)
 
     def _read_model(self, coordinator: Coordinator, *, recoded: bool) -> Model | None:
         """Return the model where it may be read, and tell which small cells were put together."""

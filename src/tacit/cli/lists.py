@@ -47,7 +47,7 @@ def protections(name: Name = None, as_json: Json = False) -> None:
 
     found = described([PROTECTIONS.get(name).registered_name()] if name else PROTECTIONS)
     heads = {"name": "protection", "opens": "totals open at", "summary": "what it is"}
-    shown = [listing(found, heads), "\npromises and options: tacit protections NAME"]
+    shown: list[Any] = [listing(found, heads), "\npromises and options: tacit protections NAME"]
     if name:
         (part,) = found
         shown = [_title(part), pairs_table((f"  {key}", text) for key, text in promise_lines(part))]

@@ -40,7 +40,7 @@ def analyse(settings: Settings, training: Training, test: Table | None, scores: 
     rng = generator(b"public", settings.run.seed, "analysis")
     found: dict[str, Any] = {"weights": linear_weights(training.trained)}
     if test is not None:
-        found |= _tested(training.model, test, rng)
+        found |= _tested(training, test, rng)
     elif training.holdout:
         held = training.holdout
         found |= {"curves": held.get("curves"), "intervals": resample_confusion(held.get("confusion"), rng)}
@@ -49,10 +49,11 @@ def analyse(settings: Settings, training: Training, test: Table | None, scores: 
     return found
 
 
-def _tested(model: Model, test: Table, rng: np.random.Generator) -> dict[str, Any]:
+def _tested(training: Training, test: Table, rng: np.random.Generator) -> dict[str, Any]:
+    model = training.model
     found: dict[str, Any] = {"importance": importance(model, test, rng)}
     if test.task == "classification":
-        truth, chances = model.schema.labels(test), model.predict_proba(test)
+        truth, chances = training.schema.labels(test), model.predict_proba(test)
         curves = curves_of(classification_counts(truth, chances)["histogram"], model.classes_.tolist())
         return found | {"curves": curves, "intervals": resample_rows(truth, chances, rng)}
     predicted = np.asarray(model.predict(test)).reshape(test.target.shape)
