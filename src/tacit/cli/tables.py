@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit.ledger.sentences import exposes_one, saw
-from tacit.runs.page.units import decimal, energy_text, privacy_words, size_text, time_text
+from tacit.runs.page.costs import time_facts, traffic_facts
+from tacit.runs.page.units import decimal, size_text, time_text
 
 MODELS = {
     "federated": "federated",
@@ -88,26 +89,10 @@ def _table(words: Iterable[str], numbers: Iterable[str] = ()) -> Table:
 
 
 def _costs(result: Mapping[str, Any]) -> Table:
-    ledger, cpu, engine = result["ledger"], result["cpu_s"], result.get("engine") or {}
     table = Table.grid("", "", "", padding=(0, 2, 0, 0))
     table.columns[0].style, table.columns[1].justify, table.columns[2].style = "cyan", "right", "dim"
-    for way in ("up", "down"):
-        each = ledger[f"bytes_{way}_per_client"]
-        table.add_row(
-            f"bytes {way}, per client", size_text(each["mean"]), f"largest {size_text(each['max'])}"
-        )
-    table.add_row("messages", f"{result['messages']:,}", f"{len(ledger['waves'])} waves")
-    if engine.get("name") == "flower":
-        table.add_row("Flower's own bytes", size_text(engine["overhead_bytes"]), "all messages, beside ours")
-    table.add_row("CPU, slowest client", time_text(cpu["slowest_client"]))
-    table.add_row("CPU, coordinator", time_text(cpu["coordinator"]))
-    if cpu.get("services"):
-        table.add_row("CPU, key server", time_text(cpu["services"]))
-    table.add_row("CPU, in sum", time_text(ledger["sum_cpu_s"]))
-    table.add_row("training time", time_text(result["training_s"]), "slowest client + coordinator")
-    table.add_row("energy", energy_text(result["wh"]), f"at {result['settings']['run']['watts']:g} W")
-    if spent := result.get("privacy"):
-        table.add_row("epsilon", f"{spent['epsilon']:.4g}", privacy_words(spent))
+    for fact in (*traffic_facts(result), *time_facts(result)):
+        table.add_row(*fact)
     if result["failures"]:
         table.add_row("failed clients", str(len(result["failures"])), result["failures"][0]["reason"])
     return table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from tacit.ledger.sentences import step_words
 from tacit.runs.page import figures
 from tacit.runs.page.division import COLUMNS, columns_of, division
 from tacit.runs.page.markup import cards, figure, grid, part, section, sentence, table
-from tacit.runs.page.units import count, decimal, energy_text, escape, privacy_words, size_text, time_text
+from tacit.runs.page.units import count, decimal, energy_text, escape, size_text, time_text
 
 SKEW = {"s": "s", "gini": "Gini coefficient", "entropy": "entropy in bits"}
 WAVES_SHOWN = 24
@@ -73,42 +73,55 @@ def _distribution(
     return figure(figures.histogram(values, name, tick, width=width, mark=mark), caption)
 
 
+def traffic_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield name, value and remark of what travelled."""
+    ledger, waves = result["ledger"], result["ledger"]["waves"]
+    for way, words in (("up", "sent by a client"), ("down", "received by a client")):
+        spread = ledger[f"bytes_{way}_per_client"]
+        yield words, size_text(spread["mean"]), f"mean; at most {size_text(spread['max'])}"
+    up, down = ledger["bytes_up"], ledger["bytes_down"]
+    yield "all traffic", size_text(up + down), f"{size_text(up)} up, {size_text(down)} down"
+    routes = (f"{count(sent)} {route}" for route, sent in ledger["messages_by_route"].items() if sent)
+    yield "messages", count(ledger["messages"]), "; ".join([*routes, f"{count(len(waves))} waves"])
+    if (added := part(result, "engine").get("overhead_bytes")) is not None:
+        mean = time_text(sum(wave["wall_s"] for wave in waves) / max(1, len(waves)))
+        yield "Flower's own bytes", size_text(added), f"beside ours; a wave took {mean} on average"
+    if spent := ledger["privacy"]:
+        words = f"of {spent['budget']:g}, at delta {spent['delta']:g}; for leaving out any one client"
+        yield "epsilon", f"{spent['epsilon']:.4g}", words
+
+
+def time_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield name, value and remark of what was computed."""
+    ledger = result["ledger"]
+    who = {"slowest_client": "slowest client", "coordinator": "coordinator", "services": "key server"}
+    waits = (f"{time_text(ledger['cpu_s'][key])} {word}" for key, word in who.items() if ledger["cpu_s"][key])
+    yield "training time", time_text(ledger["training_s"]), " + ".join(waits)
+    yield "all CPU time", time_text(ledger["sum_cpu_s"]), "every client + coordinator"
+    yield "energy", energy_text(ledger["wh"]), f"at {ledger['watts']:g} W for each processor"
+
+
 def traffic_section(result: Mapping[str, Any]) -> str:
     """Set what travelled: totals, per wave and per client."""
     ledger = part(result, "ledger")
     if not ledger:
         return ""
-    items, spreads = [], []
-    for key, name in (("bytes_up", "sent by a client"), ("bytes_down", "received by a client")):
-        spread, each = ledger[f"{key}_per_client"], np.array(ledger["per_client"][key])
-        most = f"mean; at most {size_text(spread['max'])}"
-        items.append((name.capitalize(), size_text(spread["mean"]), most))
-        spreads.append(_distribution(each, name, size_text, size_text, width=figures.HALF))
-    up, down = ledger["bytes_up"], ledger["bytes_down"]
-    items.append(("All traffic", size_text(up + down), f"{size_text(up)} up, {size_text(down)} down"))
-    routes = ledger["messages_by_route"].items()
-    ways = "; ".join(f"{count(sent)} {route}" for route, sent in routes if sent)
-    items.append(("Messages", count(ledger["messages"]), ways))
-    if spent := ledger["privacy"]:
-        items.append(("Epsilon", decimal(spent["epsilon"]), privacy_words(spent)))
-    return section("What travelled", cards(items, "card cost"), _waves(result), grid("two", *spreads))
+    spreads = [
+        _distribution(np.array(ledger["per_client"][key]), name, size_text, size_text, width=figures.HALF)
+        for key, name in (("bytes_up", "sent by a client"), ("bytes_down", "received by a client"))
+    ]
+    told = cards(traffic_facts(result), "card cost")
+    return section("What travelled", told, _waves(ledger["waves"]), grid("two", *spreads))
 
 
-def _waves(result: Mapping[str, Any]) -> str:
-    """Set the bytes of each wave, and what a deployed engine added to them."""
-    waves = part(result, "ledger", "waves")
+def _waves(waves: Sequence[Mapping[str, Any]]) -> str:
+    """Set the bytes of each wave."""
     if not waves:
         return ""
     names = [f"{wave['wave']}  {step_words(wave['step'])}" for wave in waves]
     svg = figures.wave_traffic(names, *([wave[key] for wave in waves] for key in ("bytes_up", "bytes_down")))
     spread = "in each wave of asks and replies" if len(waves) <= figures.FEW else "added up over the waves"
-    plot = figure(svg, f"Bytes as encoded, over all clients, {spread}.")
-    added = part(result, "engine").get("overhead_bytes")
-    if added is None:
-        return plot
-    mean = sum(wave["wall_s"] for wave in waves) / len(waves)
-    told = f"Flower added {size_text(added)} to these bytes; a wave took {time_text(mean)} on average."
-    return plot + sentence(told)
+    return figure(svg, f"Bytes as encoded, over all clients, {spread}.")
 
 
 def time_section(result: Mapping[str, Any]) -> str:
@@ -116,17 +129,11 @@ def time_section(result: Mapping[str, Any]) -> str:
     ledger = part(result, "ledger")
     if not ledger:
         return ""
-    slowest, coordinator = (time_text(ledger["cpu_s"][key]) for key in ("slowest_client", "coordinator"))
-    waits = f"{slowest} slowest client + {coordinator} coordinator"
-    items = (
-        ("Training time", time_text(ledger["training_s"]), waits),
-        ("All CPU time", time_text(ledger["sum_cpu_s"]), "every client + coordinator"),
-        ("Energy", energy_text(ledger["wh"]), f"at {ledger['watts']:g} W for each processor"),
-    )
     each = np.array(ledger["per_client"]["cpu_s"])
     mark = (float(each.max()), f"slowest {time_text(float(each.max()))}") if len(each) else None
     spread = _distribution(each, "CPU time of a client", time_text, time_text, width=figures.WHOLE, mark=mark)
-    return section("What it cost", cards(items, "card cost"), spread, _wave_table(ledger["waves"]))
+    told = cards(time_facts(result), "card cost")
+    return section("What it cost", told, spread, _wave_table(ledger["waves"]))
 
 
 def _wave_table(waves: Sequence[Mapping[str, Any]]) -> str:

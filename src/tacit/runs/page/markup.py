@@ -24,13 +24,13 @@ def part(result: Mapping[str, Any], *names: str) -> Any:
 def cards(items: Iterable[tuple[str, str, str]], kind: str = "card") -> str:
     """Set numbers in large type side by side, each with its name above and a remark, if any, below.
 
-    >>> cards([("Accuracy", "90.4 %", "")])
+    >>> cards([("accuracy", "90.4 %", "")])
     '<div class="cards"><div class="card"><span>Accuracy</span><strong>90.4 %</strong></div></div>'
     """
     made = ""
     for name, value, remark in items:
         below = f"<small>{escape(remark)}</small>" if remark else ""
-        told = f"<span>{escape(name)}</span><strong>{escape(value)}</strong>{below}"
+        told = f"<span>{escape(name[0].upper() + name[1:])}</span><strong>{escape(value)}</strong>{below}"
         made += f'<div class="{kind}">{told}</div>'
     return f'<div class="cards">{made}</div>' if made else ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tacit.core.text import visible
 
@@ -91,11 +91,6 @@ def _scaled(value: float | None, steps: Sequence[tuple[float, str]]) -> str:
     scaled = value / size
     digits = max(0, 2 - math.floor(math.log10(max(abs(scaled), 1e-9)))) if abs(scaled) < 100 else 0
     return f"{scaled:,.{min(digits, 3)}f}{SPACE}{unit}"
-
-
-def privacy_words(spent: Mapping[str, float]) -> str:
-    """Say of which budget privacy was spent."""
-    return f"of {spent['budget']:g}, at delta {spent['delta']:g}; for leaving out any one client"
 
 
 def short(text: str) -> str:
