@@ -146,13 +146,11 @@ def beside_table(run: Mapping[str, Any]) -> RenderableType:
 
 def _beside(result: Mapping[str, Any]) -> dict[str, str]:
     """Return what is compared of one engine."""
-    ledger, waves = result["ledger"], result["ledger"]["waves"]
+    waves = result["ledger"]["waves"]
     return {
         **{heading: decimal(result.get(key), 4) for key, heading in _measures(result).items()},
         "model": result["model"][:12],
-        "bytes up, per client": size_text(ledger["bytes_up_per_client"]["mean"]),
-        "bytes down, per client": size_text(ledger["bytes_down_per_client"]["mean"]),
-        "messages": f"{result['messages']:,}",
+        **{name: value for name, value, _ in traffic_facts(result)},
         "waves": str(len(waves)),
         "mean wave": time_text(sum(wave["wall_s"] for wave in waves) / len(waves)),
         "from start to result": time_text(result["wall_s"]),
