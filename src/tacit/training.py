@@ -172,13 +172,11 @@ def federated_scores(coordinator: Coordinator) -> dict[str, Any] | None:
     except DifferencingError as error:
         coordinator.events.emit(Noted("hold-out", f"no federated evaluation: {error}", "warning"))
         return None
-    if coordinator.schema.task == "classification":
-        scores = classification_scores(counts, coordinator.schema.classes)
-    else:
-        scores = regression_scores(counts)
+    classes = coordinator.schema.classes
+    scores = classification_scores(counts, classes) if classes else regression_scores(counts)
     coordinator.events.emit(Evaluated("federated", "clients", dict(scores)))
-    if coordinator.schema.task == "classification":
-        scores["curves"] = curves_of(counts["histogram"], coordinator.schema.classes)
+    if classes:
+        scores["curves"] = curves_of(counts["histogram"], classes)
     if not coordinator.components.protection.adds_noise:  # on which noise may be a site
         scores["sites"] = spread_of(counts)
     return scores

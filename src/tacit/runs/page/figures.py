@@ -8,18 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.runs.page.drawing import (
-    FEDERATED,
-    INK,
-    LINE,
-    LOCAL,
-    PAPER,
-    PIXEL,
-    PIXEL_WRONG,
-    POOLED,
-    SOFT,
-    sheet,
-)
+from tacit.runs.page.drawing import FEDERATED, INK, LINE, LOCAL, PAPER, PIXEL, PIXEL_MISS, POOLED, SOFT, sheet
 from tacit.runs.page.units import count, short, size_text
 
 if TYPE_CHECKING:
@@ -71,15 +60,14 @@ def comparison(rows: Sequence[tuple[str, Mapping[str, float]]]) -> str:
 
 
 def class_scores(
-    labels: Sequence[object], federated: Sequence[float], pooled: Sequence[float | None], height: float = 0
+    labels: Sequence[object], federated: Sequence[float], pooled: Sequence[float | None], height: float
 ) -> str:
     """Draw one bar per class for its F1, with a mark where training on pooled data arrives.
 
-    >>> "text-anchor: end" in class_scores(["a", "b"], [0.9, 0.5], [0.95, None])
+    >>> "text-anchor: end" in class_scores(["a", "b"], [0.9, 0.5], [0.95, None], 1.0)
     True
     """
     margin = margin_of(labels)
-    height = height or max(1.0, 0.24 * len(labels) + 0.45)
     with sheet(HALF, height, "F1 of each class") as drawing:
         axes = drawing.axes(margin, 0.3, 0.35, 0.05)
         places = np.arange(len(labels))
@@ -179,7 +167,7 @@ def confusion(matrix: NDArray[Any], labels: Sequence[object]) -> str:
         HALF, confusion_height(labels), f"Confusion matrix of {classes} classes, rows by truth"
     ) as drawing:
         axes = drawing.axes(left, below, 0.05, 0.05)
-        pixels = np.dstack([np.where(hits[..., None], PIXEL, PIXEL_WRONG), depths])
+        pixels = np.dstack([np.where(hits[..., None], PIXEL, PIXEL_MISS), depths])
         axes.imshow(pixels, aspect="auto", interpolation="none")
         for row, column in np.argwhere(matrix > 0) if classes <= COUNTED else ():
             ink = PAPER if depths[row, column] > 0.55 else INK
