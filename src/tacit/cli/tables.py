@@ -51,12 +51,13 @@ ABOUT = {
 
 def exposure_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """List who saw what, worst first; what was never a secret in one line."""
-    table = _table(("who", "what", "about", "class", "open"), ("over", "times", "bytes"))
+    table = _table(("who", "what", "about", "class"), ("over", "times", "bytes"))
+    table.add_column("open")
     for row in rows:
         if row["class"] != "public":
             words = (row["who"], row["what"], ABOUT.get(row["about"], row["about"]), row["class"])
             counts = (f"{row['over']:,}", f"{row['times']:,}", size_text(row["bytes"]))
-            cells = map(Text, (*words, "yes" if row["openable"] else "no", *counts))
+            cells = map(Text, (*words, *counts, "yes" if row["openable"] else "no"))
             table.add_row(*cells, style="yellow" if exposes_one(row) else None)
     public = ", ".join(dict.fromkeys(row["what"] for row in rows if row["class"] == "public"))
     return Group(table, Text(f"\npublic: {public}", style="dim")) if public else table
