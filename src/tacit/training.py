@@ -23,7 +23,7 @@ from tacit.ledger.exposure import ExposureLedger
 from tacit.ledger.history import History
 from tacit.methods.base import Method, Model
 from tacit.models.curves import curves_of, spread_of
-from tacit.models.scores import classification_scores, regression_scores
+from tacit.models.scores import check_counts, classification_scores, regression_scores
 
 MOST_FINDINGS = 5  # that a run tells of, beside how many more there are
 MOST_NOTES = 200
@@ -165,11 +165,13 @@ def cells_are_counted(coordinator: Coordinator) -> bool:
 def federated_scores(coordinator: Coordinator) -> dict[str, Any] | None:
     """Return the scores on the rows that clients keep aside, from a protected sum of counts.
 
-    None if the total must not open: a model is worth more than its scores.
+    None if the total must not open, or no rows can have it: a model is worth more than its scores.
     """
+    noisy = coordinator.components.protection.adds_noise
     try:
         counts = coordinator.reveal(coordinator.components.method.evaluation)
-    except DifferencingError as error:
+        check_counts(counts, noisy)
+    except (DataError, DifferencingError) as error:
         coordinator.events.emit(Noted("hold-out", f"no federated evaluation: {error}", "warning"))
         return None
     classes = coordinator.schema.classes
@@ -177,7 +179,7 @@ def federated_scores(coordinator: Coordinator) -> dict[str, Any] | None:
     coordinator.events.emit(Evaluated("federated", "clients", dict(scores)))
     if classes:
         scores["curves"] = curves_of(counts["histogram"], classes)
-    if not coordinator.components.protection.adds_noise:  # on which noise may be a site
+    if not noisy:  # on which noise may be a site
         scores["sites"] = spread_of(counts)
     return scores
 
