@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tacit.cli.promises import changed, described, lines
+from tacit.cli.promises import changed, described
 from tacit.core.component import Option, list_options
 from tacit.data.partition import PARTITIONERS
 from tacit.engines.policy import Policy
 from tacit.methods import METHODS
 from tacit.protections import PROTECTIONS
 from tacit.runs.keys import describe, flag_of, group_options, list_keys, options_in
+from tacit.runs.page.exposure import promise_lines
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted(ROOT.glob("docs/*.md"))]
@@ -87,7 +88,7 @@ def promises(name: str, *settings: str) -> str:
     """Promises of a protection; with settings, those that change."""
     (part,) = (each for each in described() if each["name"] == name)
     if not settings:
-        return table(["Promise", ""], lines(part))
+        return table(["Promise", ""], promise_lines(part))
     given = dict(word.split("=") for word in settings)
     (other,) = (each for each in part["variants"] if each["settings"] == given)
     return table(["Promise", ""], changed(other, part))

@@ -43,7 +43,7 @@ class _FedHEONNEstimator(BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         lam: float = 1e-3,
-        activation: ActivationName = "logistic",
+        activation: ActivationName = "linear",
         mode: Mode = "sealed",
         scale: Scale = "standard",
         protect: str = "plain",
@@ -73,24 +73,21 @@ class _FedHEONNEstimator(BaseEstimator):  # type: ignore[misc]
             return {"skip_check_array": True}
         return {"dtype": np.float64, "ensure_all_finite": "allow-nan" if self.missing == "mean" else True}
 
-    def _train(self, X: Any, target: Any, groups: Any, task: Task = "classification") -> None:
-        """Train on the rows of each group as one party."""
+    def _train(self, X: Any, target: Any, groups: Any, task: Task, **more: Any) -> None:
+        """Train on the rows of each group as one party; ``more`` are options of the method."""
         try:
-            self._federate(_table(X, target, task), groups)
+            table = _table(X, target, task)
+            holdings = _holdings(table, groups)
+            declared = {"classes": list(table.classes)} if table.classes else {}
+            training = Federation(holdings, seed=self.seed, declared=declared).train(
+                FedHEONN(self.lam, self.activation, self.mode, hidden=self.hidden, **more),
+                protect=self.protect,
+                preparation=Preparation(scale=self.scale, missing=self.missing),
+                min_count=self.min_count,
+                events=Events(),
+            )
         except TacitError as error:
             raise ValueError(str(error)) from error
-
-    def _federate(self, table: Table, groups: Any) -> None:
-        holdings = _holdings(table, groups)
-        declared = {"classes": list(table.classes)} if table.classes else {}
-        federation = Federation(holdings, seed=self.seed, declared=declared)
-        training = federation.train(
-            FedHEONN(self.lam, self.activation, self.mode, hidden=self.hidden),
-            protect=self.protect,
-            preparation=Preparation(scale=self.scale, missing=self.missing),
-            min_count=self.min_count,
-            events=Events(),
-        )
         self.model_ = training.model
         self.cost_ = training.ledger.summary()
         self.parties_ = np.array(holdings.names)
@@ -127,6 +124,8 @@ class FedHEONNClassifier(ClassifierMixin, _FedHEONNEstimator):  # type: ignore[m
         Units of a fixed random layer in front; 0 for none.
     missing : {"refuse", "mean"}
         Refuse missing numbers, or replace them by the mean over all parties.
+    class_weight : {"balanced"}, optional
+        Rows count so that all classes weigh the same, by their numbers at all parties.
 
     Of a DataFrame, columns of text or truth values are categories; a missing one belongs to none.
 
@@ -149,6 +148,22 @@ class FedHEONNClassifier(ClassifierMixin, _FedHEONNEstimator):  # type: ignore[m
     True
     """
 
+    def __init__(
+        self,
+        lam: float = 1e-3,
+        activation: ActivationName = "logistic",
+        mode: Mode = "sealed",
+        scale: Scale = "standard",
+        protect: str = "plain",
+        seed: int = 0,
+        min_count: int | None = None,
+        hidden: int = 0,
+        missing: Missing = "refuse",
+        class_weight: Literal["balanced"] | None = None,
+    ) -> None:
+        super().__init__(lam, activation, mode, scale, protect, seed, min_count, hidden, missing)
+        self.class_weight = class_weight
+
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Train; rows with the same entry in ``groups`` belong to one party (None: all to one)."""
         rows, labels = _pair(validate_data(self, X, y, **self._checks(X)))
@@ -156,7 +171,7 @@ class FedHEONNClassifier(ClassifierMixin, _FedHEONNEstimator):  # type: ignore[m
         self.classes_, codes = np.unique(column_or_1d(labels, warn=True), return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y holds one class, {self.classes_.tolist()}: a classifier needs two")
-        self._train(rows, codes, groups)
+        self._train(rows, codes, groups, "classification", class_weight=self.class_weight)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
@@ -188,20 +203,6 @@ class FedHEONNRegressor(RegressorMixin, _FedHEONNEstimator):  # type: ignore[mis
     >>> FedHEONNRegressor(lam=0.0, mode="robust").fit(X, X[:, 0] * 3 + 1).predict(X).round(6).tolist()
     [1.0, 7.0, 13.0, 19.0, 25.0, 31.0]
     """
-
-    def __init__(
-        self,
-        lam: float = 1e-3,
-        activation: ActivationName = "linear",
-        mode: Mode = "sealed",
-        scale: Scale = "standard",
-        protect: str = "plain",
-        seed: int = 0,
-        min_count: int | None = None,
-        hidden: int = 0,
-        missing: Missing = "refuse",
-    ) -> None:
-        super().__init__(lam, activation, mode, scale, protect, seed, min_count, hidden, missing)
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Train; rows with the same entry in ``groups`` belong to one party (None: all to one)."""

@@ -14,7 +14,7 @@ from tacit.core.coordinator import Coordinator
 from tacit.core.differencing import OpenedTotals
 from tacit.core.engine import Engine
 from tacit.core.errors import FederationError
-from tacit.core.events import Events, RunEnded
+from tacit.core.events import Events, Noted, RunEnded
 from tacit.core.link import Link
 from tacit.core.manifest import Components, Manifest, new_run
 from tacit.core.message import Message
@@ -24,6 +24,7 @@ from tacit.core.snapshot import Snapshot
 from tacit.core.snapshot import resume as resume_run
 from tacit.core.transport import Transcript
 from tacit.data.preparation import Preparation
+from tacit.data.recoding import describe
 from tacit.data.schema import Schema, complete, vocabulary
 from tacit.data.words import agree_on_words
 from tacit.engines.assembly import assemble, vocabulary_run
@@ -33,16 +34,14 @@ from tacit.engines.parties import Parties
 from tacit.ledger.cost import CostLedger
 from tacit.ledger.notebook import notebook_bar
 from tacit.methods import METHODS
-from tacit.methods.base import Method
+from tacit.methods.base import Method, Model
 from tacit.methods.compatibility import check_compatibility, check_holdout, min_count_of
 from tacit.protections import PROTECTIONS
 from tacit.training import (
     Record,
     Training,
     cells_are_counted,
-    conclude,
     federated_scores,
-    form_agreements,
     log_notes,
     score_round,
     tell_findings,
@@ -90,6 +89,7 @@ class Federation(Parties):
         resume: Snapshot | None = None,
         announce: Callable[[Message], None] | None = None,
         track: bool = False,
+        record: Record | None = None,
     ) -> Training:
         """Train a method on this federation.
 
@@ -119,6 +119,8 @@ class Federation(Parties):
             Told before a total opens who was in the totals so far, to put into a snapshot as ``opened``.
         track : bool
             Score the model on the central test after each round, for ``Training.history``.
+        record : Record, optional
+            Where to keep what is told, for who wants it of a training that fails as well.
         """
         chosen = METHODS.build(method) if isinstance(method, str) else method
         protect = chosen.default_protection if protect is None else protect
@@ -141,7 +143,7 @@ class Federation(Parties):
         bar = notebook_bar() if events is None else None  # who listens to events draws them too
         events = events or Events(log_notes)
         events.subscribe(ledger := CostLedger())
-        events.subscribe(record := Record())
+        events.subscribe(record := record or Record())
         if bar is not None:
             events.subscribe(bar)
         if track and keep is None and self.test is not None:
@@ -200,11 +202,25 @@ class Federation(Parties):
             coordinator.parties = preparation.count_cells(coordinator, continued=start is not None)
         if start is None and resume is None and not method.finds_scale_itself(coordinator):
             coordinator.parties = preparation.train(coordinator)
-        form_agreements(coordinator, agreed)
+        for name, (contribution, apply) in agreed.items():
+            if coordinator.shared is None or name not in coordinator.shared:  # left by an earlier training
+                coordinator.round(contribution, apply)
         method.train(coordinator)
         holdout = federated_scores(coordinator) if evaluated else None
-        told = {"recoded": counted, "readable": self.experiment}
-        return conclude(coordinator, ledger, holdout, **told, record=record, test=self.test)
+        outcome = coordinator.finish()
+        model = self._read_model(coordinator, recoded=counted)
+        found = coordinator.schema, coordinator.manifest, ledger, coordinator.failures, holdout
+        return Training(model, outcome, *found, record, self.test)
+
+    def _read_model(self, coordinator: Coordinator, *, recoded: bool) -> Model | None:
+        """Return the model where it may be read, and tell which small cells were put together."""
+        if not self.experiment and coordinator.shared is None:
+            return None
+        shared = coordinator.peek()
+        for text in describe(shared) if recoded else ():
+            coordinator.events.emit(Noted("preparation", text, "warning"))
+        model: Model = coordinator.components.method.model(shared)
+        return model
 
     @contextmanager
     def _engine(self, manifest: Manifest, components: Components) -> Iterator[Engine]:

@@ -16,7 +16,6 @@ from tacit.core.manifest import Manifest
 from tacit.core.shared import Shared
 from tacit.core.snapshot import Snapshot
 from tacit.data.findings import Finding, look_at_schema
-from tacit.data.recoding import describe
 from tacit.data.schema import Schema
 from tacit.data.table import Table
 from tacit.ledger.cost import CostLedger
@@ -163,13 +162,6 @@ def cells_are_counted(coordinator: Coordinator) -> bool:
     return least > 1
 
 
-def form_agreements(coordinator: Coordinator, agreed: Mapping[str, tuple[Any, Any]]) -> None:
-    """Sum what a method has to know before it trains, unless an earlier training left it: see ``Method``."""
-    for name, (contribution, apply) in agreed.items():
-        if coordinator.shared is None or name not in coordinator.shared:
-            coordinator.round(contribution, apply)
-
-
 def federated_scores(coordinator: Coordinator) -> dict[str, Any] | None:
     """Return the scores on the rows that clients keep aside, from a protected sum of counts.
 
@@ -182,13 +174,11 @@ def federated_scores(coordinator: Coordinator) -> dict[str, Any] | None:
     except (DataError, DifferencingError) as error:
         coordinator.events.emit(Noted("hold-out", f"no federated evaluation: {error}", "warning"))
         return None
-    if coordinator.schema.task == "classification":
-        scores = classification_scores(counts, coordinator.schema.classes)
-    else:
-        scores = regression_scores(counts)
+    classes = coordinator.schema.classes
+    scores = classification_scores(counts, classes) if classes else regression_scores(counts)
     coordinator.events.emit(Evaluated("federated", "clients", dict(scores)))
-    if coordinator.schema.task == "classification":
-        scores["curves"] = curves_of(counts["histogram"], coordinator.schema.classes)
+    if classes:
+        scores["curves"] = curves_of(counts["histogram"], classes)
     if not noisy:  # on which noise may be a site
         scores["sites"] = spread_of(counts)
     return scores
@@ -200,28 +190,3 @@ def score_round(method: Method, test: Table, events: Events, kept: Snapshot) -> 
         scores = method.model(kept.shared).scores(test)
         plain = {name: value for name, value in scores.items() if isinstance(value, float)}
         events.emit(Evaluated(f"round {kept.progress['round']}", "test", plain))
-
-
-def conclude(
-    coordinator: Coordinator,
-    ledger: CostLedger,
-    holdout: dict[str, Any] | None,
-    *,
-    recoded: bool,
-    readable: bool,
-    record: Record,
-    test: Table | None,
-) -> Training:
-    """Let all clients adopt what was learnt, and return it, with the model where it may be read.
-
-    ``recoded``: small cells were counted, and people are told which of them were put together.
-    """
-    outcome = coordinator.finish()
-    model = None
-    if readable or coordinator.shared is not None:
-        shared = coordinator.peek()
-        model = coordinator.components.method.model(shared)
-        for text in describe(shared) if recoded else ():
-            coordinator.events.emit(Noted("preparation", text, "warning"))
-    found = coordinator.schema, coordinator.manifest, ledger, coordinator.failures, holdout
-    return Training(model, outcome, *found, record, test)

@@ -17,7 +17,7 @@ from tacit.core.errors import ConfigError, ProtectionError, TacitError, Unavaila
 from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.secret import Secret
-from tacit.deploy.launch import _result_of
+from tacit.deploy.launch import result_of
 from tacit.engines.store import PartyStore
 from tacit.federation import Federation
 from tacit.runs.checkpoint import MARK, read_checkpoint
@@ -335,8 +335,8 @@ class TestCheckpoint:
 def test_a_result_that_an_earlier_attempt_wrote_late_is_not_taken(tmp_path):
     folder = RunFolder(tmp_path)
     known = {"run": "r", "method": "m", "data": "d", "protect": "p"}
-    assert _result_of(folder, "second") is None
+    assert result_of(folder, "second") is None
     folder.write_json("result.json", {**known, "launch": "first", "error": {"type": "Interrupted"}})
-    assert _result_of(folder, "second") is None
+    assert result_of(folder, "second") is None
     folder.write_json("result.json", {**known, "launch": "second"})
-    assert _result_of(folder, "second")["run"] == "r"
+    assert result_of(folder, "second")["run"] == "r"

@@ -68,7 +68,7 @@ def test_a_console_passes_escape_sequences_on_and_ours_does_not():
 
 def test_names_and_labels_in_tables_are_harmless():
     _, ours = consoles()
-    ours.print(listing([{"name": EVIL}], (("name", EVIL),)))
+    ours.print(listing([{"name": EVIL}], {"name": EVIL}))
     assert SCREEN not in written(ours) and MARKUP in written(ours)
 
 

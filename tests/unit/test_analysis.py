@@ -18,9 +18,10 @@ from tacit.engines.holdings import Holdings
 from tacit.ledger.exposure import ExposureLedger
 from tacit.methods.fedheonn import FedHEONN
 from tacit.models.curves import curves_of, spread_of
-from tacit.models.scores import classification_counts
-from tacit.runs.analysis import importance, linear_weights, resample_confusion, residuals
+from tacit.models.scores import CLASS_SCORES, classification_counts, score_classes
+from tacit.runs.analysis import importance, linear_weights, resample_confusion, resample_rows, residuals
 from tacit.runs.job import execute
+from tacit.runs.report import render
 from tacit.runs.settings import Settings
 
 
@@ -64,6 +65,37 @@ def test_a_bootstrap_interval_holds_the_score_and_narrows_with_rows() -> None:
     assert high - low == pytest.approx(2 * 1.96 * (0.85 * 0.15 / 100) ** 0.5, rel=0.25)
     assert many["f1"][1] - many["f1"][0] < (few["f1"][1] - few["f1"][0]) / 5
     assert resample_confusion(None, np.random.default_rng(0)) == {}
+
+
+def test_rows_at_hand_give_intervals_of_areas_and_losses(guesses: tuple[Any, Any]) -> None:
+    truth, chance = guesses
+    found = resample_rows(truth, chance, np.random.default_rng(0))
+    scores = score_classes(truth, chance, ["no", "yes"])
+    for name in CLASS_SCORES:
+        low, high = found[name]
+        assert low < scores[name] < high
+    error = np.std((chance[:, 1] - truth) ** 2) / len(truth) ** 0.5
+    low, high = found["brier"]
+    assert high - low == pytest.approx(2 * 1.96 * error, rel=0.2)
+    assert resample_rows(truth[:0], chance[:0], np.random.default_rng(0)) == {}
+
+
+def test_a_draw_without_a_class_leaves_areas_out() -> None:
+    found = resample_rows(np.zeros(9, dtype=int), np.full((9, 2), 0.5), np.random.default_rng(0))
+    assert "auc" not in found
+    assert found["accuracy"] == [1.0, 1.0]
+
+
+def test_the_page_says_why_areas_of_holdouts_have_no_interval() -> None:
+    held = {
+        "accuracy": 0.85,
+        "auc": 0.9,
+        "intervals": resample_confusion([[4, 1], [1, 4]], np.random.default_rng(0)),
+    }
+    assert "Areas and losses have no intervals" in render(held)
+    tested = {**held, "intervals": {**held["intervals"], "auc": [0.8, 0.95]}}
+    assert "Areas and losses have no intervals" not in render(tested)
+    assert "0.800 to 0.950 (95\u00a0% interval" in render(tested)
 
 
 def test_residuals_keep_counts_and_no_row() -> None:

@@ -10,10 +10,33 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tacit import FedHEONNClassifier, FedHEONNRegressor
 
+# scikit-learn's own check of class_weight gives weights by hand; parties agree on balanced ones only.
+FAILING = {"check_class_weight_classifiers": "weights by hand are refused"}
 
-@parametrize_with_checks([FedHEONNClassifier(), FedHEONNRegressor()])
+
+@parametrize_with_checks(
+    [FedHEONNClassifier(), FedHEONNRegressor()],
+    expected_failed_checks=lambda estimator: FAILING if isinstance(estimator, FedHEONNClassifier) else {},
+)
 def test_passes_check_estimator(estimator, check):
     check(estimator)
+
+
+def test_balanced_class_weights_are_worth_as_much_as_more_rows_of_the_rare_class():
+    X, y = load_iris(return_X_y=True)
+    few = np.r_[0:50, 50:75]
+    chosen = {"lam": 0.0, "scale": "none", "mode": "robust"}
+    balanced = FedHEONNClassifier(**chosen, class_weight="balanced").fit(X[few], y[few], groups=few % 3)
+    doubled = FedHEONNClassifier(**chosen).fit(X[np.r_[few, 50:75]], y[np.r_[few, 50:75]])
+    np.testing.assert_allclose(balanced.model_.weights, doubled.model_.weights, rtol=1e-6)
+    unbalanced = FedHEONNClassifier(**chosen).fit(X[few], y[few])
+    assert not np.allclose(balanced.model_.weights, unbalanced.model_.weights, rtol=1e-2)
+
+
+def test_class_weights_by_hand_are_refused():
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(ValueError, match="class_weight"):
+        FedHEONNClassifier(class_weight={0: 1.0}).fit(X, y)
 
 
 def test_groups_do_not_change_the_model_but_the_parties():

@@ -189,6 +189,16 @@ class TestFiles:
         found = session.run(["probabilities"], onnx_feed(model, rows))[0]
         assert np.allclose(found, model.predict_proba(rows), atol=1e-12)
 
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+    def test_onnx_of_a_torch_regression_gives_targets_in_their_own_units(self, regression):
+        runtime = pytest.importorskip("onnxruntime")
+        pytest.importorskip("torch")
+        method = FedAvg(architecture=Architecture(network=layered), rounds=1)
+        model = method.fit(Federation.embedded(regression, clients=3), protect="plain")
+        session = runtime.InferenceSession(to_onnx(model), providers=["CPUExecutionProvider"])
+        (found,) = session.run(["targets"], onnx_feed(model, regression.values))
+        assert np.allclose(found, model.predict(regression.values), rtol=1e-5)
+
     def test_onnx_of_a_regression(self, regression):
         runtime = pytest.importorskip("onnxruntime")
         model = tacit.FedHEONN(activation="linear").fit(Federation.embedded(regression, clients=3))

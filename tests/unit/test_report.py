@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tacit.core.events import Events, Replied, WaveEnded, WaveStarted
 from tacit.ledger.cost import CostLedger
+from tacit.protections.plain import Plain
 from tacit.runs.page.division import columns_of
 from tacit.runs.page.units import energy_text, escape, size_text, time_text
 from tacit.runs.report import render
@@ -111,15 +112,10 @@ def result_of(clients: int = 20, waves: int = 2) -> dict[str, Any]:
             "entropy": random.random(clients).tolist(),
         },
         "notes": [
-            {"level": "unsafe", "about": "plain", "text": "Plain sums protect nothing."},
+            {"level": "warning", "about": "plain", "text": "Plain sums protect nothing."},
             {"level": "info", "about": "data", "text": "One constant column became zero."},
         ],
-        "promises": {
-            "name": "plain",
-            "opens": "coordinator",
-            "sees": {"coordinator": "every contribution", "client": "the model"},
-            "collusion": "The coordinator alone is enough.",
-        },
+        "promises": {"name": "plain", **Plain().promises.as_dict(), "sees": {"client": "every contribution"}},
         "exposure": [seen_row(), seen_row(what="terms: vector", kind="cipher", openable=False)],
         "command": "tacit run fedheonn --data dry_bean",
     }
@@ -210,10 +206,10 @@ def test_nothing_from_the_data_becomes_markup() -> None:
             "settings": {text: text, "deep": {text: [text]}},
             "notes": [
                 {"level": text, "about": text, "text": text},
-                {"level": "unsafe", "about": text, "text": text},
+                {"level": "warning", "about": text, "text": text},
             ],
-            "promises": {text: text, "sees": {text: text}},
-            "exposure": [seen_row(who=text, what=text, about=text, kind=text), {text: text}, text],
+            "promises": {**result["promises"], "name": text, "sees": {text: text}, "collusion": text},
+            "exposure": [seen_row(who=text, what=text, about=text, kind=text)],
         }
         ours = {**scores_of(0.9), "per_class": [{"label": label, "f1": 0.5} for label in HOSTILE]}
         spoilt["scores"] = {**result["scores"], "federated": ours}

@@ -68,6 +68,15 @@ def test_the_score_is_that_of_the_federated_evaluation(settings):
     assert result["score"] == direct["scores"]["clients' own hold-outs"]["accuracy"]
 
 
+def test_with_class_weights_it_goes_by_balanced_accuracy(settings):
+    weighted = dataclasses.replace(settings, method={**settings.method, "class_weight": "balanced"})
+    result = tune(weighted, {"lam": [0.01]})
+    assert result["objective"] == "balanced_accuracy"
+    held = dataclasses.replace(weighted, data=dataclasses.replace(settings.data, holdout=0.2))
+    direct = execute(dataclasses.replace(held, method={**weighted.method, "lam": 0.01})).result
+    assert result["score"] == direct["scores"]["clients' own hold-outs"]["balanced_accuracy"]
+
+
 def test_nothing_is_trained_twice_and_the_scale_is_agreed_once(settings):
     trained, waves, train = [], [], Federation.train
 

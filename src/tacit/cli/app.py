@@ -15,11 +15,10 @@ from tacit.cli.federations import federation_app, new, site_app
 from tacit.cli.flags import EXTRA, ReadingCommand, SettingsCommand
 from tacit.cli.lists import methods, protections
 from tacit.cli.models import export, predict
-from tacit.cli.output import Commands, exit_with_error_code, say_json, stderr, stdout
+from tacit.cli.output import Commands, say, stderr
 from tacit.cli.past import compare, exposure, runs, show
-from tacit.cli.running import resume, run
+from tacit.cli.running import resume, run, tune
 from tacit.cli.standing import fedheonn_app
-from tacit.cli.tune import tune
 
 app = typer.Typer(
     cls=Commands,
@@ -54,7 +53,6 @@ for command in (new, methods, protections, resume, runs, show, compare, exposure
 
 
 @app.command()
-@exit_with_error_code
 def reproduce(
     name: Annotated[
         str, typer.Argument(help="Which paper; 'all' for every one.", autocompletion=complete_paper)
@@ -73,18 +71,20 @@ def reproduce(
 
     with OneBar(quiet) as bar:
         tables = reproduce_papers(name, seeds=seeds, quick=quick, out=Path(out), progress=bar)
-    if as_json:
-        say_json({"reproduce": name, "tables": tables})
-        return
-    for table in tables:
-        stdout.print(Text(f"\n{table['title']}", "bold"))
-        stdout.print(Text(f"{table['quantity']}; {plain_text(table['settings'])}", "dim"))
-        stdout.print(listing(table["rows"], tuple((key, key) for key in columns_of(table["rows"]))))
-        stdout.print(Text(table["html"]), soft_wrap=True)
+    shown = [
+        part
+        for table in tables
+        for part in (
+            Text(f"\n{table['title']}", "bold"),
+            Text(f"{table['quantity']}; {plain_text(table['settings'])}", "dim"),
+            listing(table["rows"], columns_of(table["rows"])),
+            table["html"],
+        )
+    ]
+    say(as_json, {"reproduce": name, "tables": tables}, *shown)
 
 
 @app.command()
-@exit_with_error_code
 def bench(
     name: Annotated[
         str, typer.Argument(help="Which bench; 'all' for every one.", autocompletion=complete_bench)
@@ -101,9 +101,6 @@ def bench(
         if not quiet:
             stderr.print(f"bench {each} …")
         results.append(run_bench(each))
-    if as_json:
-        say_json(results[0] if name != "all" else {"bench": "all", "benches": results})
-        return
-    for result in results:
-        stdout.print(Text(f"\n{result['bench']}", "bold"))
-        stdout.print(listing(result["results"], tuple(zip(COLUMNS, COLUMNS, strict=True))))
+    value = results[0] if name != "all" else {"bench": "all", "benches": results}
+    titled = ((Text(f"\n{each['bench']}", "bold"), listing(each["results"], COLUMNS)) for each in results)
+    say(as_json, value, *(part for pair in titled for part in pair))

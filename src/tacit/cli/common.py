@@ -1,53 +1,42 @@
-"""Arguments that several commands have, names that a shell may complete, and what is left out of results."""
+"""Arguments that several commands have, what a shell may complete, and what is left out of results."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from tacit.core.errors import ConfigError
 
-def complete_data(incomplete: str) -> list[str]:
-    """Complete the name of a data set."""
+
+def complete_data() -> list[str]:
+    """Return the names of data sets; of these, the shell offers those that begin as was typed."""
     from tacit.data.files import available
 
-    return starting(incomplete, (known.name for known in available()))
+    return [known.name for known in available()]
 
 
-def complete_run(incomplete: str) -> list[str]:
-    """Complete the name of a run in the usual folder."""
-    return starting(
-        incomplete, ["latest", *(path.parent.name for path in Path("runs").glob("*/result.json"))]
-    )
+def complete_run() -> list[str]:
+    """Return the names of the runs in the usual folder."""
+    return ["latest", *sorted(path.parent.name for path in Path("runs").glob("*/result.json"))]
 
 
-def complete_paper(incomplete: str) -> list[str]:
-    """Complete the name of a paper whose tables can be repeated."""
+def complete_paper() -> list[str]:
+    """Return the names of papers whose tables can be repeated."""
     from tacit.reproduce.harness import PAPERS
 
-    return starting(incomplete, [*PAPERS, "all"])
+    return [*PAPERS, "all"]
 
 
-def complete_bench(incomplete: str) -> list[str]:
-    """Complete the name of a bench."""
+def complete_bench() -> list[str]:
+    """Return the names of the benches, where there are any."""
     from tacit import bench
-    from tacit.core.errors import ConfigError
 
     try:
-        return starting(incomplete, [*bench.benches(), "all"])
+        return [*bench.benches(), "all"]
     except ConfigError:
         return []
-
-
-def starting(incomplete: str, names: Iterable[str]) -> list[str]:
-    """Return the names that start as typed.
-
-    >>> starting("ma", ["iid", "majority", "majority-even"])
-    ['majority', 'majority-even']
-    """
-    return sorted(name for name in names if name.startswith(incomplete))
 
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
@@ -56,9 +45,13 @@ RunName = Annotated[
     str, typer.Argument(help="Id or folder of a run; 'latest' is the newest.", autocompletion=complete_run)
 ]
 Out = Annotated[str, typer.Option(help="Folder of run folders.")]
-
-
 PLOTS = ("skew", "rounds", "curves", "residuals")
+
+
+def check_absent(file: Path | None) -> None:
+    """Refuse to write over a file that is there."""
+    if file is not None and file.exists():
+        raise ConfigError(f"{file} is there already: choose another file with --to")
 
 
 def brief(result: dict[str, Any]) -> dict[str, Any]:

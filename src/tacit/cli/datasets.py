@@ -10,14 +10,13 @@ from rich.text import Text
 
 from tacit.cli.common import Json, Quiet, complete_data
 from tacit.cli.flags import GIVEN, ReadingCommand
-from tacit.cli.output import exit_with_error_code, say, say_json, stdout
+from tacit.cli.output import say, say_json, stdout
 from tacit.core.errors import ConfigError
 
 data_app = typer.Typer(help="Data sets: list them, describe one, check a file, fetch an original.")
 
 
 @data_app.callback(invoke_without_command=True)
-@exit_with_error_code
 def data_list(context: typer.Context, as_json: Json = False) -> None:
     """List the data sets that can be named."""
     if context.invoked_subcommand:
@@ -28,12 +27,10 @@ def data_list(context: typer.Context, as_json: Json = False) -> None:
     from tacit.data.files import available
 
     found = [msgspec.to_builtins(known) for known in available()]
-    columns = (("name", "name"), ("kind", "kind"), ("title", "what it is"))
-    say(as_json, {"data": found}, listing(found, columns))
+    say(as_json, {"data": found}, listing(found, {"name": "name", "kind": "kind", "title": "what it is"}))
 
 
 @data_app.command("describe", cls=ReadingCommand)
-@exit_with_error_code
 def data_describe(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Data set, or path of a file.", autocompletion=complete_data)],
@@ -49,7 +46,6 @@ def data_describe(
 
 
 @data_app.command("check", cls=ReadingCommand)
-@exit_with_error_code
 def data_check(
     context: typer.Context,
     names: Annotated[
@@ -114,7 +110,6 @@ def _show(name: str, result: dict[str, Any], *, details: bool = True) -> None:
 
 
 @data_app.command("fetch")
-@exit_with_error_code
 def data_fetch(
     name: Annotated[str, typer.Argument(help="Data set of the catalogue.", autocompletion=complete_data)],
     as_json: Json = False,

@@ -11,14 +11,13 @@ from rich.text import Text
 from tacit.cli.common import Json, Quiet
 from tacit.cli.flags import GIVEN, ReadingCommand
 from tacit.cli.models import Kind, write_model
-from tacit.cli.output import exit_with_error_code, say, say_json, stderr, stdout
+from tacit.cli.output import say, stderr
 from tacit.core.errors import ConfigError
 
 federation_app = typer.Typer(no_args_is_help=True, help="Federations of real machines, on Flower.")
 site_app = typer.Typer(no_args_is_help=True, help="A site of such a federation.")
 
 
-@exit_with_error_code
 def new(
     folder: Annotated[Path, typer.Argument(help="Folder for federation.toml.")], as_json: Json = False
 ) -> None:
@@ -38,7 +37,6 @@ def new(
 
 
 @federation_app.command()
-@exit_with_error_code
 def demo(
     seed: Annotated[int, typer.Option(help="Seed of all public randomness.")] = 0,
     out: Annotated[str, typer.Option(help="Folder for run folders.")] = "runs",
@@ -63,19 +61,13 @@ def demo(
 
     with ProgressBars(quiet or not stderr.is_terminal) as bars:
         found = demonstrate(out, seed=seed, home=home, tell=tell, subscriber=bars)
-    if as_json:
-        engines = ("embedded", "flower")
-        runs = [{**run, **{name: brief(run[name]) for name in engines}} for run in found["runs"]]
-        say_json({**found, "runs": runs})
-        return
-    for run in found["runs"]:
-        stdout.print(run_table(run["flower"]))
-        stdout.print(beside_table(run))
-    stdout.print(f"all in {found['seconds']:.0f} s; nothing is left running")
+    runs = [{**run, **{name: brief(run[name]) for name in ("embedded", "flower")}} for run in found["runs"]]
+    tables = [table for run in found["runs"] for table in (run_table(run["flower"]), beside_table(run))]
+    end = f"all in {found['seconds']:.0f} s; nothing is left running"
+    say(as_json, {**found, "runs": runs}, *tables, end)
 
 
 @site_app.command("new", cls=ReadingCommand)
-@exit_with_error_code
 def new_site(
     context: typer.Context,
     folder: Annotated[Path, typer.Argument(help="Folder to make.")],
@@ -98,39 +90,31 @@ def new_site(
         "exchange": found.exchange,
         "unlock": found.settings.unlock,
     }
-    if as_json:
-        say_json(facts)
-        return
-    for key, value in facts.items():
-        stdout.print(
-            Text.assemble((f"{key:<10}", "cyan"), str(value or "in the environment")), soft_wrap=True
-        )
-    stdout.print("\nput the federation's roster.toml there; identity and exchange are not secret, unlock is")
+    lines = [Text.assemble((f"{k:<10}", "cyan"), str(v or "in the environment")) for k, v in facts.items()]
+    advice = "\nput the federation's roster.toml there; identity and exchange are not secret, unlock is"
+    say(as_json, facts, *lines, advice)
 
 
 @site_app.command("budget")
-@exit_with_error_code
 def site_budget(
     folder: Annotated[Path, typer.Argument(help="The site's folder.")], as_json: Json = False
 ) -> None:
     """Show what noise has cost a site's rows, run by run and in all."""
-    from tacit.cli.tables import budget_table
+    from tacit.cli.tables import listing
     from tacit.engines.sitefolder import SiteFolder
 
     site = SiteFolder(folder)
     spent, limit = site.ledger.list(), site.policy.epsilon_total
     total = {"epsilon": sum(each.epsilon for each in spent), "delta": sum(each.delta for each in spent)}
-    if as_json:
-        say_json({"site": site.name, **total, "limit": limit, "runs": [vars(each) for each in spent]})
-        return
-    if spent:
-        stdout.print(budget_table([vars(each) for each in spent]))
     rest = "no limit is set" if limit is None else f"{limit:g} is the limit over all runs"
-    stdout.print(f"epsilon {total['epsilon']:.4g} at delta {total['delta']:.3g} in all; {rest}")
+    told = f"epsilon {total['epsilon']:.4g} at delta {total['delta']:.3g} in all; {rest}"
+    runs = [vars(each) for each in spent]
+    columns = ("run", "unit", "noise", "sampling", "releases", "delta", "epsilon")
+    found = {"site": site.name, **total, "limit": limit, "runs": runs}
+    say(as_json, found, *([listing(runs, columns)] if runs else []), told)
 
 
 @site_app.command("export")
-@exit_with_error_code
 def export_site(
     folder: Annotated[Path, typer.Argument(help="The site's folder.")],
     to: Annotated[Path, typer.Option(help="File for the model.")] = Path("model.safetensors"),

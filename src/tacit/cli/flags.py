@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -25,14 +25,17 @@ class SettingsCommand(TyperCommand):
     """A command whose flags are the settings of a run, beside its own; they are made when it is called."""
 
     base: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # settings that are other than a run's by default
-    flags: ClassVar[Collection[str]] = ()  # which there are; all, if none is named
+
+    def has(self, key: Key) -> bool:
+        """Return whether the command has the flag of a setting."""
+        return True
 
     @cached_property
     def settings(self) -> dict[str, tuple[Key, TyperOption]]:
         """Keys and flags of the settings, by the name under which a context holds their value."""
         from tacit.runs.keys import list_keys
 
-        keys = [key for key in list_keys(self.base) if not self.flags or key.flag in self.flags]
+        keys = filter(self.has, list_keys(self.base))
         return {f"{key.table}_{key.option.name}": (key, _flag(key)) for key in keys}
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -61,13 +64,11 @@ class SettingsCommand(TyperCommand):
 class ReadingCommand(SettingsCommand):
     """A command about one source of rows, with the flags that say how it is read."""
 
-    @cached_property
-    def settings(self) -> dict[str, tuple[Key, TyperOption]]:
-        """Keys and flags that say how rows are read."""
+    def has(self, key: Key) -> bool:
+        """Return whether a setting says how rows are read."""
         from tacit.data.reading import Reading
 
-        found = super().settings.items()
-        return {name: pair for name, pair in found if hasattr(Reading, name.removeprefix("data_"))}
+        return key.table == "data" and hasattr(Reading, key.option.name)
 
 
 def _flag(key: Key) -> TyperOption:
@@ -87,7 +88,7 @@ def _flag(key: Key) -> TyperOption:
         multiple=key.flag == "data",
         help=describe(option).replace("``", ""),
         show_default=False if option.default is None else toml_value(option.default).strip('"'),
-        autocompletion=lambda ctx, args, typed: complete_data(typed) if key.flag == "data" else words,
+        autocompletion=lambda ctx, args, typed: complete_data() if key.flag == "data" else words,
         rich_help_panel=f"\\[{key.table}]",
     )
 

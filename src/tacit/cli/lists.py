@@ -8,12 +8,11 @@ import typer
 from rich.text import Text
 
 from tacit.cli.common import Json
-from tacit.cli.output import exit_with_error_code, say_json, stdout
+from tacit.cli.output import say
 
 Name = Annotated[str | None, typer.Argument(help="Which one, with all its options.")]
 
 
-@exit_with_error_code
 def methods(name: Name = None, as_json: Json = False) -> None:
     """List the methods, or describe one with its options."""
     from tacit.cli.tables import listing, pairs_table
@@ -30,62 +29,51 @@ def methods(name: Name = None, as_json: Json = False) -> None:
         }
         for each, kind in ((each, METHODS.get(each)) for each in ([name] if name else METHODS))
     ]
-    if as_json:
-        say_json({"methods": found})
-    elif name is None:
-        stdout.print(listing(found, (("name", "method"), ("summary", "what it is"))))
-        stdout.print("\noptions: tacit methods NAME")
-    else:
-        _print_title(found[0])
+    shown: list[Any] = [listing(found, {"name": "method", "summary": "what it is"})]
+    shown.append("\noptions: tacit methods NAME")
+    if name:
         words = {"tasks": "learns", "paper": "paper", "protect": "protected by default by"}
-        stdout.print(pairs_table((f"  {words[key]}", found[0][key]) for key in words))
-        _print_options(found)
+        facts = pairs_table((f"  {text}", found[0][key]) for key, text in words.items())
+        shown = [_title(found[0]), facts, _options(found[0])]
+    say(as_json, {"methods": found}, *shown)
 
 
-@exit_with_error_code
 def protections(name: Name = None, as_json: Json = False) -> None:
     """List the protections, or describe one with its promises and options."""
-    from tacit.cli.promises import changed, described, lines
+    from tacit.cli.promises import changed, described
     from tacit.cli.tables import listing, pairs_table
     from tacit.protections import PROTECTIONS
+    from tacit.runs.page.exposure import promise_lines
 
     found = described([PROTECTIONS.get(name).registered_name()] if name else PROTECTIONS)
-    if as_json:
-        say_json({"protections": found})
-        return
-    if name is None:
-        columns = (("name", "protection"), ("opens", "totals open at"), ("summary", "what it is"))
-        stdout.print(listing(found, columns))
-        stdout.print("\npromises and options: tacit protections NAME")
-        return
-    for part in found:
-        _print_title(part)
-        stdout.print(pairs_table((f"  {key}", text) for key, text in lines(part)))
+    heads = {"name": "protection", "opens": "totals open at", "summary": "what it is"}
+    shown: list[Any] = [listing(found, heads), "\npromises and options: tacit protections NAME"]
+    if name:
+        (part,) = found
+        shown = [_title(part), pairs_table((f"  {key}", text) for key, text in promise_lines(part))]
         for other in part["variants"]:
             flags = " ".join(f"--{key} {value}" for key, value in other["settings"].items())
-            stdout.print(Text.assemble("  with ", (flags, "bold"), ":"))
-            stdout.print(pairs_table((f"  {key}", text) for key, text in changed(other, part)))
-    stdout.print()
-    _print_options(found)
+            differing = pairs_table((f"  {key}", text) for key, text in changed(other, part))
+            shown += [Text.assemble("  with ", (flags, "bold"), ":"), differing]
+        shown += ["", _options(part)]
+    say(as_json, {"protections": found}, *shown)
 
 
-def _print_title(part: dict[str, Any]) -> None:
-    stdout.print(Text.assemble((part["name"], "bold cyan"), f": {part['summary']}"))
+def _title(part: dict[str, Any]) -> Text:
+    return Text.assemble((part["name"], "bold cyan"), f": {part['summary']}")
 
 
-def _print_options(parts: list[dict[str, Any]]) -> None:
+def _options(part: dict[str, Any]) -> Any:
     from tacit.cli.tables import listing
     from tacit.runs.keys import describe
+    from tacit.runs.repeat import flag_text
 
     rows = [
         {
-            "option": f"--{o.name.replace('_', '-')}",
-            "default": str(o.default).lower() if isinstance(o.default, bool) else str(o.default),
-            "doc": describe(o).replace("``", ""),
+            "option": f"--{option.name.replace('_', '-')}",
+            "default": flag_text(option.default),
+            "doc": describe(option).replace("``", ""),
         }
-        for part in parts
-        for o in part["options"]
+        for option in part["options"]
     ]
-    if rows:
-        columns = (("option", "option"), ("default", "default"), ("doc", ""))
-        stdout.print(listing(rows, columns))
+    return listing(rows, {"option": "option", "default": "default", "doc": ""}) if rows else ""

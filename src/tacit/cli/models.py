@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tacit.cli.common import Json, Out, RunName, complete_run
+from tacit.cli.common import Json, Out, RunName, check_absent, complete_run
 from tacit.cli.flags import GIVEN
-from tacit.cli.output import exit_with_error_code, say, say_json
+from tacit.cli.output import say, say_json
 from tacit.cli.past import find_run
 from tacit.core.errors import ConfigError
 from tacit.core.text import visible
@@ -27,7 +27,6 @@ Kind = Annotated[
 ]
 
 
-@exit_with_error_code
 def export(
     name: RunName = "latest",
     to: Annotated[Path | None, typer.Option("--to", help="File to write.")] = None,
@@ -44,7 +43,6 @@ def export(
     say(as_json, {"run": folder.path.name, **facts}, f"{path}: {facts['bytes']:,} bytes")
 
 
-@exit_with_error_code
 def predict(
     context: typer.Context,
     name: Annotated[
@@ -71,8 +69,7 @@ def predict(
     from tacit.models.files import load_model
     from tacit.runs.folder import RunFolder
 
-    if to is not None and to.exists():
-        raise ConfigError(f"{to} is there already: choose another file with --to")
+    check_absent(to)
     if to is not None and to.suffix.lower() not in (".csv", ".parquet"):
         raise ConfigError(f"{to.name}: predictions are written as .csv or .parquet: end it so")
     model = load_model(Path(name) if Path(name).is_file() else _file_of(find_run(name, out)))
@@ -94,8 +91,7 @@ def write_model(model: Model, path: Path, kind: str | None = None) -> dict[str, 
     from tacit.runs.folder import RunFolder
 
     kind = kind_of(path, kind)
-    if path.exists():
-        raise ConfigError(f"{path} is there already: choose another file with --to")
+    check_absent(path)
     content = model.to_bytes(kind)
     RunFolder(path.parent).write(path.name, content)
     return {"format": kind, "path": str(path), "bytes": len(content)}

@@ -95,17 +95,9 @@ def part_options(
 ) -> dict[str, dict[str, Any]]:
     """Sort extra flags into the tables of the components that have them.
 
-    Parameters
-    ----------
-    pairs : sequence of (name, text)
-        As :func:`extra_flags` gives them.
-    chosen : mapping
-        Names of the chosen ``method``, ``protect`` and ``partition``.
-    flags : sequence of str
-        The command's own flags, for the suggestion after a typo.
+    ``pairs`` are as :func:`extra_flags` gives them, ``chosen`` the names of method, protection and partition;
+    ``flags`` are the command's own, for the suggestion after a typo.
 
-    Examples
-    --------
     >>> chosen = {"method": "fedheonn", "protect": "plain", "partition": "dirichlet"}
     >>> part_options([("lam", "0.01"), ("alpha", "0.3")], chosen, [])
     {'method': {'lam': 0.01}, 'partition': {'alpha': 0.3}}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import typer
@@ -21,7 +20,6 @@ from tacit.core.errors import TacitError
 from tacit.core.text import visible
 
 UNSAFE = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-Command = TypeVar("Command", bound=Callable[..., Any])
 UsageError: Any = typer.BadParameter.__bases__[0]  # of whichever click typer brings along
 
 
@@ -61,38 +59,13 @@ def say_json(value: Any) -> None:
     sys.stdout.flush()
 
 
-def say(as_json: bool, value: Any, shown: RenderableType) -> None:
+def say(as_json: bool, value: Any, *shown: RenderableType) -> None:
     """Write a result: with --json as JSON, else as people read it."""
     if as_json:
         say_json(value)
-    else:
-        stdout.print(shown, soft_wrap=isinstance(shown, str | Text), highlight=False)
-
-
-def exit_with_error_code(command: Command) -> Command:
-    """End a command with the exit code of its error, told on stderr and, with --json, as JSON."""
-
-    @functools.wraps(command)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        as_json = bool(kwargs.get("as_json"))
-        try:
-            return command(*args, **kwargs)
-        except TacitError as error:
-            code = tell(type(error).__name__, str(error), error.exit_code, as_json=as_json)
-        except KeyboardInterrupt as error:
-            text = "; ".join(["stopped by the user", *getattr(error, "__notes__", ())])
-            code = tell("Interrupted", text, 130, as_json=as_json)
-        except BrokenPipeError:
-            raise BrokenPipeError from None  # without the number, by which click would exit with 1
-        except (typer.Exit, typer.Abort):
-            raise
-        except Exception as error:  # noqa: BLE001  # a fault of ours: say so, with all there is to know
-            stderr.print(traceback.format_exc(), markup=False)
-            text = f"unexpected {type(error).__name__}: {error}. This is a fault of Tacit: please report it"
-            code = tell("InternalError", text, 1, as_json=as_json)
-        raise typer.Exit(code)
-
-    return wrapper  # type: ignore[return-value]
+        return
+    for part in shown:
+        stdout.print(part, soft_wrap=isinstance(part, str | Text), highlight=False)
 
 
 def tell(kind: str, text: str, code: int, *, as_json: bool) -> int:
@@ -105,13 +78,13 @@ def tell(kind: str, text: str, code: int, *, as_json: bool) -> int:
 
 
 class Commands(TyperGroup):
-    """The commands; a mistake in calling one is told like every other error, with --json as JSON too."""
+    """The commands; whatever stops one is told alike, on stderr and, with --json, as JSON too."""
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **settings: Any) -> Any:
         """Run the command that these words (or those of the process) call."""
         as_json = "--json" in (sys.argv[1:] if args is None else args)
         try:
-            code = super().main(args, *more, **{**settings, "standalone_mode": False})
+            code = super().main(args, *more, **{**settings, "standalone_mode": False, "obj": as_json})
         except UsageError as error:
             code = error.exit_code
             if text := error.format_message():  # none: the command was named alone, and its help is shown
@@ -121,12 +94,23 @@ class Commands(TyperGroup):
         sys.exit(code or 0)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run it; between its name and its work lies the reading of its flags, and Ctrl-C may come then."""
+        """Read the flags of a command and run it; end with the exit code of the error that stops it."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            as_json = "--json" in sys.argv[1:]
-            raise typer.Exit(tell("Interrupted", "stopped by the user", 130, as_json=as_json)) from None
+        except TacitError as error:
+            code = tell(type(error).__name__, str(error), error.exit_code, as_json=ctx.obj)
+        except KeyboardInterrupt as error:
+            text = "; ".join(["stopped by the user", *getattr(error, "__notes__", ())])
+            code = tell("Interrupted", text, 130, as_json=ctx.obj)
+        except BrokenPipeError:
+            raise BrokenPipeError from None  # without the number, by which click would exit with 1
+        except (typer.Exit, typer.Abort, UsageError):
+            raise
+        except Exception as error:  # noqa: BLE001  # a fault of ours: say so, with all there is to know
+            stderr.print(traceback.format_exc(), markup=False)
+            text = f"unexpected {type(error).__name__}: {error}. This is a fault of Tacit: please report it"
+            code = tell("InternalError", text, 1, as_json=ctx.obj)
+        raise typer.Exit(code)
 
 
 def _in_our_words(text: str, error: Any) -> str:

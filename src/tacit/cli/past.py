@@ -8,32 +8,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from tacit.cli.common import Json, Out, RunName, brief
-from tacit.cli.output import exit_with_error_code, say, say_json, stderr, stdout
+from tacit.cli.common import Json, Out, RunName, brief, check_absent
+from tacit.cli.output import say, stderr
 from tacit.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from tacit.runs.folder import RunFolder
 
 
-@exit_with_error_code
 def show(name: RunName = "latest", out: Out = "runs", as_json: Json = False) -> None:
     """Show a run."""
     from tacit.cli.tables import run_table
 
     folder = find_run(name, out)
     result = folder.result()
-    if as_json:
-        say_json(brief(result))
-    elif "error" in result:
-        error = result["error"]
-        stdout.print(Text(f"{result['run']} stopped: {error['type']}: {error['text']}"), soft_wrap=True)
+    if error := result.get("error"):
+        say(as_json, brief(result), f"{result['run']} stopped: {error['type']}: {error['text']}")
     else:
-        stdout.print(run_table(result))
-        stdout.print(f"\nreport: {folder.path / 'report.html'}")
+        say(as_json, brief(result), run_table(result), f"\nreport: {folder.path / 'report.html'}")
 
 
-@exit_with_error_code
 def exposure(name: RunName = "latest", out: Out = "runs", as_json: Json = False) -> None:
     """Show who saw what in a run: about whom, in which form, over how many clients. Worst first."""
     from tacit.cli.tables import exposure_table
@@ -44,20 +38,13 @@ def exposure(name: RunName = "latest", out: Out = "runs", as_json: Json = False)
     rows = result.get("exposure")
     if rows is None:
         raise ConfigError(f"{folder.path} does not say who saw what: it is of an older version; run it again")
-    if as_json:
-        say_json({"run": result["run"], "protect": result["protect"], "exposure": rows})
-        return
     title = f"{result['run']}: {result['method']} on {result['data']}, {result['protect']}"
     if "error" in result:
         title += "; stopped, so this is what was seen until then"
-    stdout.print(Text(title, style="bold"), soft_wrap=True)
-    for sentence in sentences(rows):
-        stdout.print(Text(sentence), soft_wrap=True)
-    stdout.print()
-    stdout.print(exposure_table(rows))
+    found = {"run": result["run"], "protect": result["protect"], "exposure": rows}
+    say(as_json, found, Text(title, style="bold"), *sentences(rows), "", exposure_table(rows))
 
 
-@exit_with_error_code
 def runs(
     names: Annotated[
         list[str] | None, typer.Argument(help="Ids, or how they begin; all if left out.")
@@ -83,7 +70,7 @@ def runs(
     found = list_runs(out, names or (), state=state, **wanted)
     columns = ("run", "state", "method", "data", "clients", "protect", "measure", "score")
     if not (as_json and delete):
-        say(as_json, {"runs": found}, listing(found, tuple(zip(columns, columns, strict=True))))
+        say(as_json, {"runs": found}, listing(found, columns))
     if delete and found:
         if not yes and not typer.confirm(f"Delete these {len(found)} run folders?", err=True):
             raise typer.Exit(1)
@@ -92,7 +79,6 @@ def runs(
         say(as_json, {"deleted": [row["run"] for row in found]}, f"{len(found)} runs deleted")
 
 
-@exit_with_error_code
 def compare(
     names: Annotated[list[str], typer.Argument(help="Ids or folders of two runs or more.")],
     to: Annotated[Path | None, typer.Option("--to", help="HTML file to write.")] = None,
@@ -106,21 +92,21 @@ def compare(
 
     if len(names) < 2:
         raise ConfigError("one run is nothing to compare: name two or more, as `tacit runs` lists them")
-    if to is not None and to.exists():
-        raise ConfigError(f"{to} is there already: choose another file with --to")
+    check_absent(to)
     found = compare_runs([RunFolder.find(name, out) for name in names])
     if to is not None:
         RunFolder(to.parent).write(to.name, compare_page(found).encode())
-    if as_json:
-        say_json({**found, "path": str(to) if to else None})
-        return
     heads = ("", *found["runs"])
-    for part in PARTS:
-        rows = [dict(zip(heads, row, strict=True)) for row in rows_of(found, part)]
-        stdout.print(listing(rows, tuple((head, head) for head in heads)), "")
-    for run, told in zip(found["runs"], found["exposure"], strict=True):
-        stdout.print(Text.assemble((run, "cyan"), " ", " ".join(told)), soft_wrap=True)
-    if found["warning"]:
+    tables = [
+        listing([dict(zip(heads, row, strict=True)) for row in rows_of(found, part)], heads) for part in PARTS
+    ]
+    seen = [
+        Text.assemble((run, "cyan"), " ", " ".join(told))
+        for run, told in zip(found["runs"], found["exposure"], strict=True)
+    ]
+    shown = [part for table in tables for part in (table, "")]
+    say(as_json, {**found, "path": str(to) if to else None}, *shown, *seen)
+    if found["warning"] and not as_json:
         stderr.print(Text(f"warning: {found['warning']}"), soft_wrap=True)
 
 

@@ -1,21 +1,21 @@
-"""Commands that train: run a job, and go on with one that was stopped."""
+"""Commands that train: run a job, go on with one that was stopped, and search a method's settings."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tacit.cli.common import Json, Out, Quiet, RunName, brief
 from tacit.cli.flags import File, read_settings
-from tacit.cli.output import exit_with_error_code, say_json, stderr, stdout
+from tacit.cli.output import say, stderr
+from tacit.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from tacit.runs.checkpoint import Checkpoint
     from tacit.runs.settings import Settings
 
 
-@exit_with_error_code
 def run(context: typer.Context, file: File = None, as_json: Json = False, quiet: Quiet = False) -> None:
     """Train a method on a federation, and write a run folder.
 
@@ -25,7 +25,6 @@ def run(context: typer.Context, file: File = None, as_json: Json = False, quiet:
     _perform(read_settings(context, file), None, as_json, quiet)
 
 
-@exit_with_error_code
 def resume(name: RunName = "latest", out: Out = "runs", as_json: Json = False, quiet: Quiet = False) -> None:
     """Go on with a run that was stopped, from its last checkpoint to the same model.
 
@@ -51,13 +50,66 @@ def _perform(settings: Settings, checkpoint: Checkpoint | None, as_json: bool, q
             from tacit.runs.job import execute
 
             finished = execute(settings, bars, resume=checkpoint)
-    if as_json:
-        say_json(brief(finished.result))
-    else:
-        stdout.print(run_table(finished.result))
+    say(as_json, brief(finished.result), run_table(finished.result))
     if not (quiet and as_json):  # the JSON names it; else nothing but this line does
         files = ("report.html", "result.json", "events.jsonl", "model.safetensors", "transcript")
         there = ", ".join(name for name in files if (finished.folder.path / name).exists())
         stderr.print(f"\nrun folder: {finished.folder.path}/  ({there})", soft_wrap=True)
         if finished.model is None and not (finished.folder.path / "model.safetensors").exists():
             stderr.print("the model is at the sites: `tacit site export` takes it out there")
+
+
+def tune(
+    context: typer.Context,
+    file: File = None,
+    tries: Annotated[
+        list[str] | None,
+        typer.Option("--try", help="OPTION=VALUE,VALUE,… of the method; with optuna also OPTION=LOW..HIGH."),
+    ] = None,
+    search: Annotated[str, typer.Option(help="grid (every combination) or optuna.")] = "grid",
+    trials: Annotated[int | None, typer.Option(help="How many trials at the most.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Search settings of a method on rows that clients keep aside, and write the best for `tacit run`.
+
+    All flags of `tacit run`, and its TOML file, say what is tuned: --method, --data, --protect and so on.
+    The central test set is never looked at.
+    """
+    from tacit.cli.progress import OneBar
+    from tacit.cli.tables import listing
+    from tacit.runs.tune import tune as tuned
+
+    settings = read_settings(context, file)
+    space = dict(_axis(text) for text in tries or [])
+    with OneBar(quiet or (as_json and not stderr.is_terminal)) as bar:
+        result = tuned(settings, space, search=search, trials=trials, progress=bar)
+    ranked = sorted(result["trials"], key=lambda t: (t["score"] is None, -(t["score"] or 0.0)))
+    names, measure = ranked[0]["settings"], result["objective"]
+    columns = {name: name for name in names} | {"score": measure, "cpu_s": "cpu_s"}
+    columns |= {"error": "note"} if any(trial["error"] for trial in ranked) else {}
+    rows = [{**trial["settings"], **trial} for trial in ranked]
+    say(as_json, result, listing(rows, columns), f"\nrun the best with: tacit run {result['file']}")
+
+
+def _axis(text: str) -> tuple[str, Any]:
+    """Read OPTION=VALUES; lists are separated by semicolons.
+
+    >>> _axis("lam=0.1,1"), _axis("scales=1;1,2"), _axis("lam=0.001..1")
+    (('lam', [0.1, 1]), ('scales', [[1], [1, 2]]), ('lam', Range(low=0.001, high=1)))
+    """
+    from tacit.cli.options import literal
+    from tacit.runs.tune import Range
+
+    name, equals, values = text.partition("=")
+    name = name.strip().removeprefix("--").replace("-", "_")
+    if not equals or not name or not values.strip():
+        raise ConfigError(f"--try {text}: write --try OPTION=VALUE,VALUE,…")
+    if ".." in values:
+        low, high = (literal(end.strip()) for end in values.split("..", 1))
+        if isinstance(low, bool | str) or isinstance(high, bool | str) or not low < high:
+            raise ConfigError(f"--try {text}: a range is LOW..HIGH, two numbers of which the first is less")
+        return name, Range(low, high)
+    if ";" in values:
+        return name, [[literal(word.strip()) for word in part.split(",")] for part in values.split(";")]
+    return name, [literal(word.strip()) for word in values.split(",")]

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from tacit.cli.common import Json
+from tacit.cli.common import Json, check_absent
 from tacit.cli.flags import EXTRA, SettingsCommand, read_tables
-from tacit.cli.output import exit_with_error_code, say, stderr
+from tacit.cli.output import say, stderr
 from tacit.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from tacit.federation import Federation
+    from tacit.runs.keys import Key
     from tacit.standing import Receipt, Standing
 
 fedheonn_app = typer.Typer(
@@ -25,6 +26,12 @@ fedheonn_app = typer.Typer(
 State = Annotated[Path, typer.Argument(help="Folder of the standing federation.")]
 
 
+FLAGS = (
+    *("data", "target", "test", "clients", "partition", "protect", "scale", "missing"),
+    *("min-clients", "seed", "features", "drop", "categorical", "numeric", "date", "query"),
+)
+
+
 class StartCommand(SettingsCommand):
     """`tacit fedheonn start`: settings that a standing federation has."""
 
@@ -32,14 +39,13 @@ class StartCommand(SettingsCommand):
         "partition": {"name": "iid", "clients": 20},
         "method": {"name": "fedheonn"},
     }
-    flags = (
-        *("data", "target", "test", "clients", "partition", "protect", "scale", "missing"),
-        *("min-clients", "seed", "features", "drop", "categorical", "numeric", "date", "query"),
-    )
+
+    def has(self, key: Key) -> bool:
+        """Return whether a standing federation has such a setting."""
+        return key.flag in FLAGS
 
 
 @fedheonn_app.command(cls=StartCommand, context_settings=EXTRA)
-@exit_with_error_code
 def start(
     context: typer.Context,
     state: State,
@@ -62,11 +68,7 @@ def start(
     with Standing.start(
         state,
         _federation(tables),
-        method=settings.build_method(),
-        protect=settings.build_protection(),
-        preparation=settings.build_preparation(),
-        min_clients=settings.run.min_clients,
-        min_count=settings.run.min_count,
+        **settings.training(),
         founders=founders,
         capacity=capacity,
         settings=tables,
@@ -77,7 +79,6 @@ def start(
 
 
 @fedheonn_app.command()
-@exit_with_error_code
 def add(
     state: State,
     clients: Annotated[list[str] | None, typer.Argument(help="Clients that contribute.")] = None,
@@ -95,7 +96,6 @@ def add(
 
 
 @fedheonn_app.command()
-@exit_with_error_code
 def withdraw(
     state: State,
     given: Annotated[list[str], typer.Argument(metavar="NAMES", help="Contributions, or clients.")],
@@ -110,7 +110,6 @@ def withdraw(
 
 
 @fedheonn_app.command()
-@exit_with_error_code
 def weights(
     state: State,
     to: Annotated[Path | None, typer.Option("--to", help="Also write the model.")] = None,
@@ -120,12 +119,11 @@ def weights(
     from tacit.models.predictor import kind_of
     from tacit.standing import Standing, read
 
-    if to is not None:
-        kind_of(to)  # refused before anything opens
-    if to is not None and to.exists():
-        raise ConfigError(f"{to} is there already: choose another file with --to")
-    if to is not None and not to.absolute().parent.is_dir():
-        raise ConfigError(f"{to.parent} is no folder: choose another place with --to")
+    if to is not None:  # refused before anything opens
+        kind_of(to)
+        check_absent(to)
+        if not to.absolute().parent.is_dir():
+            raise ConfigError(f"{to.parent} is no folder: choose another place with --to")
     federation = _federation(read(state)[1])
     with Standing.open(state, federation) as standing:
         model: Any = standing.weights()
@@ -141,7 +139,6 @@ def weights(
 
 
 @fedheonn_app.command()
-@exit_with_error_code
 def status(state: State, as_json: Json = False) -> None:
     """Show where the federation stands."""
     from tacit.standing import read
@@ -151,7 +148,6 @@ def status(state: State, as_json: Json = False) -> None:
 
 
 @fedheonn_app.command()
-@exit_with_error_code
 def branch(state: State, new: Annotated[Path, typer.Argument()], as_json: Json = False) -> None:
     """Make a coordinator for a group of clients of the same federation."""
     with _opened(state) as standing:
@@ -160,7 +156,6 @@ def branch(state: State, new: Annotated[Path, typer.Argument()], as_json: Json =
 
 
 @fedheonn_app.command()
-@exit_with_error_code
 def merge(state: State, other: Annotated[Path, typer.Argument()], as_json: Json = False) -> None:
     """Take over all that another coordinator of the same federation holds."""
     with _opened(state) as standing:
@@ -169,7 +164,6 @@ def merge(state: State, other: Annotated[Path, typer.Argument()], as_json: Json 
 
 
 @fedheonn_app.command()
-@exit_with_error_code
 def end(state: State, as_json: Json = False) -> None:
     """Accept no more changes; weights can still be asked for."""
     with _opened(state) as standing:

@@ -31,8 +31,8 @@ def demonstrate(
     *,
     seed: int = 0,
     home: Path | None = None,
-    tell: Callable[[str], None] = lambda text: None,
-    subscriber: Subscriber | None = None,
+    tell: Callable[[str], None],
+    subscriber: Subscriber,
 ) -> dict[str, Any]:
     """Start a federation, train on it, compare with the embedded engine, and stop all that was started.
 
@@ -40,7 +40,8 @@ def demonstrate(
     ``tell`` is told in words what happens; ``subscriber`` gets every event of the trainings on Flower.
     """
     started = time.perf_counter()
-    with nullcontext(home) if home else _temporary() as folder, _on_term():
+    temporary = tempfile.TemporaryDirectory(prefix="tacit-federation-", ignore_cleanup_errors=True)
+    with nullcontext(home) if home else temporary as folder, _on_term():
         names = [f"client-{index + 1}" for index in range(CLIENTS)]
         tell(f"starting a SuperLink and {CLIENTS} SuperNodes on loopback, with TLS and node keys")
         with LocalFederation(Path(folder), names) as federation:
@@ -55,7 +56,7 @@ def _compared(
     tables: dict[str, Any],
     federation: LocalFederation,
     tell: Callable[[str], None],
-    subscriber: Subscriber | None,
+    subscriber: Subscriber,
 ) -> dict[str, Any]:
     """Run one job on both engines, and return both results."""
     settings = Settings.from_tables(tables)
@@ -70,8 +71,7 @@ def _compared(
         "run": {**tables["run"], "engine": "flower"},
         "flower": {"coordinator": str(federation.coordinator)},
     }
-    subscribers = [subscriber] if subscriber else []
-    flower = launch(Settings.from_tables(on_flower), *subscribers, environment=federation.environment).result
+    flower = launch(Settings.from_tables(on_flower), subscriber, environment=federation.environment).result
     return {
         "title": words,
         "embedded": {**embedded, "wall_s": between - started},
@@ -92,10 +92,6 @@ def _difference(ours: Path, theirs: Path) -> float:
         if value.size and value.dtype.kind == "f"
     ]
     return max(shares, default=0.0)
-
-
-def _temporary() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="tacit-federation-", ignore_cleanup_errors=True)
 
 
 @contextmanager

@@ -81,31 +81,14 @@ def launch(
     }
     folder = RunFolder(out / run)
     told = EventFile.length(folder) if resume else 0
-    with _set_aside(folder.path / "result.json"):
-        try:
-            with _started(settings.flower.superlink, config, {**environment, **QUIET}) as process:
-                _follow(process, folder, subscribers, told, config["launch"])
-        except KeyboardInterrupt as error:
-            _note(folder, error, config["launch"])
-            error.add_note(folder.way_on())
-            raise
-        return _finished(process, folder, config["launch"])
-
-
-@contextmanager
-def _set_aside(path: Path) -> Iterator[None]:
-    """Put the result of a run that was stopped out of the way; it comes back if there is no newer one."""
-    aside = path.with_name(f".{path.name}.before")
-    with suppress(FileNotFoundError):
-        path.replace(aside)
     try:
-        yield
-    finally:
-        with suppress(FileNotFoundError):
-            if path.is_file():
-                aside.unlink()
-            else:
-                aside.replace(path)
+        with _started(settings.flower.superlink, config, {**environment, **QUIET}) as process:
+            _follow(process, folder, subscribers, told, config["launch"])
+    except KeyboardInterrupt as error:
+        _note(folder, error, config["launch"])
+        error.add_note(folder.way_on())
+        raise
+    return _finished(process, folder, config["launch"])
 
 
 def check_flower() -> None:
@@ -170,7 +153,7 @@ def _started(
             run.last = " / ".join(line.strip() for line in run.text().splitlines()[-6:] if line.strip())
 
 
-def _result_of(folder: RunFolder, launch: str) -> dict[str, Any] | None:
+def result_of(folder: RunFolder, launch: str) -> dict[str, Any] | None:
     """Return the result of this launch; one that an earlier attempt wrote late is not it."""
     if not (folder.path / "result.json").is_file():
         return None
@@ -184,7 +167,7 @@ def _follow(
     """Hand on events, from a place in their file on, until the run is over."""
     path = folder.path / "events.jsonl"
     while True:
-        over = run.process.poll() is not None or _result_of(folder, launch) is not None
+        over = run.process.poll() is not None or result_of(folder, launch) is not None
         if path.is_file():
             with path.open("rb") as file:
                 file.seek(place)
@@ -221,7 +204,7 @@ def _note(folder: RunFolder, error: BaseException, launch: str) -> None:
         return
     # The coordinator's half may still write what it knows, but not that it was stopped on purpose.
     until = time.monotonic() + FAREWELL
-    while (known := _result_of(folder, launch)) is None and time.monotonic() < until:
+    while (known := result_of(folder, launch)) is None and time.monotonic() < until:
         time.sleep(LOOK)
     known = known or {"run": folder.path.name, "launch": launch}
     with suppress(UnavailableError):
@@ -229,7 +212,7 @@ def _note(folder: RunFolder, error: BaseException, launch: str) -> None:
 
 
 def _finished(run: _Run, folder: RunFolder, launch: str) -> Finished:
-    result = _result_of(folder, launch)
+    result = result_of(folder, launch)
     if result is None:
         raise FederationError(f"the run ended without a result. Flower says: {run.last or 'nothing'}")
     if error := result.get("error"):

@@ -16,13 +16,12 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Self
+from typing import Self
 
-from tacit.core.errors import TacitError, UnavailableError
+from tacit.core.errors import UnavailableError
 from tacit.core.exposure import COORDINATOR
 from tacit.core.secret import Secret
 from tacit.deploy.certificates import HOST, write_certificates, write_node_key
-from tacit.deploy.connection import Connection, probe
 from tacit.deploy.launch import FLWR, QUIET, check_flower
 from tacit.engines.policy import Policy
 from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, new_unlock, write_private
@@ -58,7 +57,6 @@ class LocalFederation:
         self.port = 0
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._ports: dict[str, int] = {}
-        self._files: list[IO[bytes]] = []
 
     @property
     def coordinator(self) -> Path:
@@ -93,7 +91,7 @@ class LocalFederation:
         (self.home / "flower").mkdir(parents=True)
         self._write_sites()
         write_certificates(self.home)
-        self.port = free_port()
+        self.port = self._ports["superlink"] = free_port()
         (self.home / "flower" / "config.toml").write_text(
             f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "{HOST}:{self.port}"\n'
             f'root-certificates = "{self.home / "ca.crt"}"\n',
@@ -107,7 +105,7 @@ class LocalFederation:
             ["--database", self.home / "superlink.db", "--disable-runtime-dependency-installation"],
             ["--host", HOST, "--port", self.port],
         )
-        self._answering()
+        self._wait_for("superlink")
         for name in (*self.clients, *self.services):
             public = write_node_key(self.home / f"{name}.node")
             words = [*FLWR, "supernode", "register", str(public), NAME, "--name", name]
@@ -117,7 +115,7 @@ class LocalFederation:
                 raise UnavailableError(f"{name} cannot be registered: {said}")
             self.start_node(name)
         for name in (*self.clients, *self.services):
-            self._wait_for_node(name)
+            self._wait_for(name)
 
     def _write_sites(self) -> None:
         """Write a folder for each party: secrets under a key of its own, and everybody's identity pinned."""
@@ -151,50 +149,34 @@ class LocalFederation:
     def _spawn(self, log: str, program: Sequence[str], *words: Sequence[object]) -> None:
         module, function = program
         code = f"import sys; sys.argv[0] = 'flower'; from {module} import {function}; {function}()"
-        file = (self.home / f"{log}.log").open("ab")
-        self._files.append(file)
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, *(str(word) for group in words for word in group)],
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env=self.environment,
-            cwd=self.home,
-            start_new_session=True,  # a group of its own, which is ended as a whole
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
-        )
-        self._processes[log] = process
+        with (self.home / f"{log}.log").open("ab") as file:
+            self._processes[log] = subprocess.Popen(
+                [sys.executable, "-c", code, *(str(word) for group in words for word in group)],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=self.environment,
+                cwd=self.home,
+                start_new_session=True,  # a group of its own, which is ended as a whole
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            )
 
-    def _wait_for_node(self, name: str) -> None:
-        """Wait until a site's SuperNode listens; one that ended, since its port was taken, starts again."""
+    def _wait_for(self, name: str) -> None:
+        """Wait until a process listens; a SuperNode that ended, since its port was taken, starts again."""
         until, attempts = time.monotonic() + START, 1
         while not _listens(self._ports[name]):
             if self._processes[name].poll() is not None:
-                if attempts == ATTEMPTS:
-                    raise UnavailableError(f"the SuperNode of {name} ended: {self._last_lines(name)}")
+                if name == "superlink" or attempts == ATTEMPTS:
+                    raise UnavailableError(f"Flower's process for {name} ended: {self._last_lines(name)}")
                 attempts += 1
                 self.start_node(name)
             elif time.monotonic() > until:
-                raise UnavailableError(f"the SuperNode of {name} does not answer: {self._last_lines(name)}")
+                raise UnavailableError(f"Flower's process for {name} is silent: {self._last_lines(name)}")
             time.sleep(0.1)
 
     def _last_lines(self, log: str) -> str:
         text = (self.home / f"{log}.log").read_text(encoding="utf-8", errors="replace")
         return " / ".join(line.strip() for line in text.splitlines()[-5:])
-
-    def _answering(self) -> None:
-        """Wait until the SuperLink answers."""
-        connection = Connection(NAME, HOST, self.port, self.home / "ca.crt")
-        until = time.monotonic() + START
-        while True:
-            if self._processes["superlink"].poll() is not None:
-                raise UnavailableError(f"the SuperLink ended at once: {self._last_lines('superlink')}")
-            try:
-                return probe(connection)
-            except TacitError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(0.3)
 
     def stop_node(self, *names: str) -> None:
         """Stop the SuperNodes of sites, or the SuperLink."""
@@ -219,9 +201,6 @@ class LocalFederation:
         for number in left:
             with suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
-        for file in self._files:
-            file.close()
-        self._files.clear()
 
 
 def _die_with_parent() -> None:

@@ -16,6 +16,7 @@ from flwr.serverapp import Grid, ServerApp
 from tacit.core.errors import TacitError
 from tacit.deploy.answer import settings_of
 from tacit.deploy.federation import DeployedFederation
+from tacit.deploy.launch import result_of
 from tacit.engines.sitefolder import SiteFolder
 from tacit.runs.checkpoint import read_checkpoint
 from tacit.runs.folder import RunFolder
@@ -47,10 +48,9 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def _tell(config: dict[str, str], error: TacitError) -> None:
-    """Write why a run did not even begin, if no run folder says it yet."""
-    folder = RunFolder(Path(config["out"]) / config["run"])
-    if not (folder.path / "result.json").is_file():
+    """Write why a run did not even begin, if its run folder does not say it yet."""
+    run, launch = config["run"], config.get("launch", "")
+    folder = RunFolder(Path(config["out"]) / run)
+    if result_of(folder, launch) is None:
         folder.path.mkdir(parents=True, exist_ok=True)
-        folder.write_json(
-            "result.json", {"run": config["run"], "launch": config.get("launch", ""), "error": facts(error)}
-        )
+        folder.write_json("result.json", {"run": run, "launch": launch, "error": facts(error)})

@@ -45,16 +45,13 @@ class _Clients:
 
     def __init__(self) -> None:
         self.place: dict[str, int] = {}
-        self.bytes_up = array("q")
-        self.bytes_down = array("q")
-        self.cpu_s = array("d")
+        self.bytes_up, self.bytes_down, self.cpu_s = array("q"), array("q"), array("d")
 
     def add(self, reply: Replied) -> None:
         place = self.place.setdefault(reply.party, len(self.place))
         if place == len(self.cpu_s):
-            self.bytes_up.append(0)
-            self.bytes_down.append(0)
-            self.cpu_s.append(0.0)
+            for totals in (self.bytes_up, self.bytes_down, self.cpu_s):
+                totals.append(0)
         self.bytes_up[place] += reply.bytes_up
         self.bytes_down[place] += reply.bytes_down
         self.cpu_s[place] += reply.cpu_s
@@ -158,11 +155,10 @@ class CostLedger(Shown):
         if not (math.isfinite(watts) and watts > 0):
             raise ConfigError(f"watts is {watts}: give a processor's nominal power, above 0, such as 65")
         clients = self._clients
-        waves = [asdict(wave) for wave in self._waves.values()]
         slowest = max(clients.cpu_s, default=0.0)
-        everybody = math.fsum(clients.cpu_s)
-        services = math.fsum(self._services.cpu_s)
+        everybody, services = math.fsum(clients.cpu_s), math.fsum(self._services.cpu_s)
         coordinator = math.fsum(wave.cpu_coordinator_s for wave in self._waves.values())
+        total = everybody + coordinator + services
         return {
             "messages": self._asks + self._replies + self._relays,
             "messages_by_route": {
@@ -183,12 +179,12 @@ class CostLedger(Shown):
                 "services": services,
             },
             "training_s": slowest + coordinator + services,
-            "sum_cpu_s": everybody + coordinator + services,
+            "sum_cpu_s": total,
             "watts": float(watts),
-            "wh": watts * (everybody + coordinator + services) / SECONDS_PER_HOUR,
+            "wh": watts * total / SECONDS_PER_HOUR,
             "privacy": self._privacy,
             "failures": [dict(failure) for failure in self._failures],
-            "waves": waves,
+            "waves": [asdict(wave) for wave in self._waves.values()],
             "per_client": {
                 "party": list(clients.place),
                 "bytes_up": clients.bytes_up.tolist(),

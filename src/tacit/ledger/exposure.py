@@ -1,21 +1,10 @@
 """The exposure ledger: who saw what, about whom, over how many; read from a run's events alone.
 
-A row's class says what its receiver can make of the bytes:
-
-    plain       can be read as it is
-    aggregate   a total over ``over`` clients, or what was made of one
-    cipher      encrypted; ``openable`` says whether the receiver holds the key
-    masked      hidden by masks that cancel in the sum
-    share       one share, which alone opens nothing
-    sealed      for another party's eyes, only relayed; or a key, sealed for its receiver
-    public      was never a secret
-
-Rows are ordered worst first. What the words mean, and what they leave out, is in docs/exposure.md.
+Rows are ordered worst first. What their words mean, and what they leave out, is in docs/exposure.md.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from html import escape
 from typing import Any, NamedTuple
 
@@ -34,8 +23,8 @@ from tacit.core.exposure import (
 )
 
 CLIENTS = "clients"
-RELAYED = "messages between clients"
 EMPTY = 2  # bytes of a vocabulary that tells nothing
+Count = tuple[int, int]  # times, bytes
 
 
 class _Kind(NamedTuple):
@@ -59,14 +48,7 @@ class _Kind(NamedTuple):
         return place, others.index(self.who) if self.who in others else 1, self.over
 
 
-@dataclass
-class _Count:
-    times: int = 0
-    bytes: int = 0
-
-    def add(self, times: int, size: int) -> None:
-        self.times += times
-        self.bytes += size
+RELAYED = _Kind(COORDINATOR, "messages between clients", OTHER, "sealed", 1, openable=False)
 
 
 class ExposureLedger(Shown):
@@ -88,11 +70,11 @@ class ExposureLedger(Shown):
     """
 
     def __init__(self) -> None:
-        self._rows: dict[_Kind, _Count] = {}
+        self._rows: dict[_Kind, Count] = {}
         self._steps: dict[int, str] = {}
-        self._ciphers: dict[str, _Count] = {}  # of the sum that is under way, at the coordinator
+        self._ciphers: dict[str, Count] = {}  # of the sum that is under way, at the coordinator
         self._logged: dict[str, None] = {}  # contributions whose totals the clients opened
-        self._relayed = _Count()
+        self._relayed: dict[_Kind, Count] = {}
         self._services: dict[str, None] = {}
         self._disclosing = False
         self._over = 0
@@ -107,16 +89,14 @@ class ExposureLedger(Shown):
                 self._steps = {event.wave: event.step}
                 self._disclosing = event.step == "client.disclose_total"
             case Replied() if self._steps.get(event.wave) == "client.show_model" and not event.failure:
-                self._add(_Kind(EXPERIMENTER, "the model", ALL, "aggregate", self._over), 1, event.bytes_up)
+                model = _Kind(EXPERIMENTER, "the model", ALL, "aggregate", self._over)
+                _add(self._rows, model, 1, event.bytes_up)
             case Relayed():
-                self._relayed.add(1, event.bytes)
+                _add(self._relayed, RELAYED, 1, event.bytes)
             case Received():
                 self._received(event)
             case TotalOpened():
                 self._opened(event)
-
-    def _add(self, kind: _Kind, times: int, size: int) -> None:
-        self._rows.setdefault(kind, _Count()).add(times, size)
 
     def _received(self, event: Received) -> None:
         if event.receiver not in (COORDINATOR, CLIENT, EXPERIMENTER):
@@ -128,7 +108,7 @@ class ExposureLedger(Shown):
         if event.what == VOCABULARY and event.bytes == EMPTY * event.times:
             return
         if (event.receiver, event.kind) == (COORDINATOR, "cipher"):
-            self._ciphers.setdefault(event.contribution, _Count()).add(event.times, event.bytes)
+            _add(self._ciphers, event.contribution, event.times, event.bytes)
             return
         who = CLIENTS if event.receiver == CLIENT else event.receiver
         # What is sealed for a client it can unseal, but only a key is of use to it alone.
@@ -136,7 +116,7 @@ class ExposureLedger(Shown):
         summed = event.kind not in ("aggregate", "public") and event.about != KEYS
         what = _words(event.what, event.contribution if summed else "")
         kind = _Kind(who, what, event.about, event.kind, event.over, openable)
-        self._add(kind, event.times, event.bytes)
+        _add(self._rows, kind, event.times, event.bytes)
 
     def _opened(self, event: TotalOpened) -> None:
         self._over = event.contributors
@@ -145,18 +125,14 @@ class ExposureLedger(Shown):
             others = self._services if event.at == COORDINATOR else [CLIENTS]
             for who in (COORDINATOR, *others):
                 total = _Kind(who, f"{event.contribution}: total", ALL, "aggregate", event.contributors)
-                self._add(total, 1, 8 * event.values)
+                _add(self._rows, total, 1, 8 * event.values)
         else:
             self._logged[event.contribution] = None
         # A coordinator that opens totals without anyone's help holds the key. It does no harm where it
         # gets the total alone, as in a ring; ciphertexts of single clients would be open to it.
         own = event.at == COORDINATOR and not self._services
-        if ciphers is not None and not (own and ciphers.times < event.contributors):
-            self._cipher(event.contribution, ciphers, own)
-
-    def _cipher(self, contribution: str, count: _Count, openable: bool) -> None:
-        kind = _Kind(COORDINATOR, _words("vector", contribution), EACH, "cipher", 1, openable)
-        self._add(kind, count.times, count.bytes)
+        if ciphers is not None and not (own and ciphers[0] < event.contributors):
+            _add(self._rows, _cipher(event.contribution, own), *ciphers)
 
     def summary(self) -> list[dict[str, Any]]:
         """Return the rows, worst first, as plain values.
@@ -164,18 +140,15 @@ class ExposureLedger(Shown):
         ``who`` saw ``what`` ``about`` whom; its ``class``; ``over`` how many clients it is aggregated; how
         many ``times``, how many ``bytes``; whether the receiver can read it (``openable``).
         """
-        seen = ExposureLedger()
-        seen._rows = {kind: _Count(count.times, count.bytes) for kind, count in self._rows.items()}
+        rows = dict(self._rows)
         # A sum that never ended: nobody opened anything, but whoever holds the key still could.
+        own = self._opens == COORDINATOR and not self._services
         for contribution, count in self._ciphers.items():
-            seen._cipher(contribution, count, self._opens == COORDINATOR and not self._services)
-        if self._relayed.times:
-            # What the coordinator received sealed is what it relayed.
-            seen._rows = {kind: n for kind, n in seen._rows.items() if kind[0::3] != (COORDINATOR, "sealed")}
-            relayed = _Kind(COORDINATOR, RELAYED, OTHER, "sealed", 1, openable=False)
-            seen._add(relayed, self._relayed.times, self._relayed.bytes)
+            _add(rows, _cipher(contribution, own), *count)
+        if self._relayed:  # what the coordinator received sealed is what it relayed
+            rows = {kind: n for kind, n in rows.items() if kind[0::3] != (COORDINATOR, "sealed")}
+        rows |= self._relayed
         totals = "totals: " + ", ".join(self._logged)
-        ordered = sorted(seen._rows.items(), key=lambda item: item[0].rank())
         return [
             {
                 "who": kind.who,
@@ -183,11 +156,11 @@ class ExposureLedger(Shown):
                 "about": kind.about,
                 "class": kind.kind,
                 "over": kind.over,
-                "times": count.times,
-                "bytes": count.bytes,
+                "times": times,
+                "bytes": size,
                 "openable": kind.openable,
             }
-            for kind, count in ordered
+            for kind, (times, size) in sorted(rows.items(), key=lambda item: item[0].rank())
         ]
 
     def facts(self) -> dict[str, Any]:
@@ -207,6 +180,15 @@ class ExposureLedger(Shown):
         from tacit.ledger.sentences import sentences
 
         return sentences(self.summary())
+
+
+def _add(counts: dict[Any, Count], key: object, times: int, size: int) -> None:
+    before = counts.get(key, (0, 0))
+    counts[key] = before[0] + times, before[1] + size
+
+
+def _cipher(contribution: str, openable: bool) -> _Kind:
+    return _Kind(COORDINATOR, _words("vector", contribution), EACH, "cipher", 1, openable)
 
 
 def _words(name: str, contribution: str) -> str:

@@ -51,6 +51,5 @@ class NotebookBar:
     def _draw(self, state: str) -> None:
         self._drawn = time.monotonic()
         sums = f"{self._sums} sum" + "s" * (self._sums != 1)
-        sums = f"{self._sums} sum" + "s" * (self._sums != 1)
         told = escape(f": {sums}{self._score}, {self._drawn - self._began:.1f} s")
         self._handle.update(self._html(f"Tacit {state}{told}"))

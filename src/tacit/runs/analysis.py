@@ -14,7 +14,13 @@ from tacit.data.table import Table
 from tacit.methods.base import Model
 from tacit.models.curves import curves_of
 from tacit.models.onelayer import OneLayer
-from tacit.models.scores import classification_scores, regression_counts, regression_scores
+from tacit.models.scores import (
+    CLASS_SCORES,
+    classification_counts,
+    classification_scores,
+    regression_counts,
+    regression_scores,
+)
 from tacit.runs.experiment import build_federation
 from tacit.runs.settings import Settings
 from tacit.training import Training
@@ -34,7 +40,7 @@ def analyse(settings: Settings, training: Training, test: Table | None, scores: 
     rng = generator(b"public", settings.run.seed, "analysis")
     found: dict[str, Any] = {"weights": linear_weights(training.trained)}
     if test is not None:
-        found |= _tested(training.model, test, rng)
+        found |= _tested(training, test, rng)
     elif training.holdout:
         held = training.holdout
         found |= {"curves": held.get("curves"), "intervals": resample_confusion(held.get("confusion"), rng)}
@@ -43,19 +49,31 @@ def analyse(settings: Settings, training: Training, test: Table | None, scores: 
     return found
 
 
-def _tested(model: Model, test: Table, rng: np.random.Generator) -> dict[str, Any]:
+def _tested(training: Training, test: Table, rng: np.random.Generator) -> dict[str, Any]:
+    model = training.model
     found: dict[str, Any] = {"importance": importance(model, test, rng)}
     if test.task == "classification":
-        counts = model.counts(test)
-        curves = curves_of(counts["histogram"], model.classes_.tolist())
-        return found | {"curves": curves, "intervals": resample_confusion(counts["confusion"], rng)}
+        truth, chances = training.schema.labels(test), model.predict_proba(test)
+        curves = curves_of(classification_counts(truth, chances)["histogram"], model.classes_.tolist())
+        return found | {"curves": curves, "intervals": resample_rows(truth, chances, rng)}
     predicted = np.asarray(model.predict(test)).reshape(test.target.shape)
     found["residuals"] = residuals(test.target[:, 0], predicted[:, 0])
     return found | {"intervals": resample_targets(test.target, predicted, rng)}
 
 
+def resample_rows(truth: NDArray[np.int64], chances: Matrix, rng: np.random.Generator) -> Intervals:
+    """Return intervals of a classifier's scores by bootstrap of rows whose probabilities are at hand."""
+    rows, labels = len(truth), range(chances.shape[1])
+    chosen = (rng.integers(rows, size=rows) for _ in range(RESAMPLES if rows else 0))
+    scores = [classification_scores(classification_counts(truth[i], chances[i]), labels) for i in chosen]
+    return _quantiles(scores, CLASS_SCORES, f"bootstrap of {rows:,} rows")
+
+
 def resample_confusion(confusion: Any, rng: np.random.Generator) -> Intervals:
-    """Return intervals by bootstrap: to draw rows anew is to draw cells of their confusion matrix."""
+    """Return intervals by bootstrap: to draw rows anew is to draw cells of their confusion matrix.
+
+    Clients tell of the rows that they keep aside no more than sums of counts: areas and losses have none.
+    """
     matrix = np.clip(np.asarray(0.0 if confusion is None else confusion, dtype=np.float64), 0, None)
     rows = int(matrix.sum())
     if not rows:
@@ -75,9 +93,11 @@ def resample_targets(truth: Matrix, predicted: Matrix, rng: np.random.Generator)
 
 
 def _quantiles(scores: Sequence[Mapping[str, Any]], names: Sequence[str], how: str) -> Intervals:
+    """Return between which values a score lies; one that a draw without some class lacks is left out."""
     ends = (1 - LEVEL) / 2, (1 + LEVEL) / 2
-    limits = {name: np.quantile([one[name] for one in scores], ends).tolist() for name in names}
-    return {"how": how, "level": LEVEL, **limits}
+    values = {name: [one[name] for one in scores if one[name] is not None] for name in names}
+    limits = {name: np.quantile(several, ends).tolist() for name, several in values.items() if several}
+    return {"how": how, "level": LEVEL, **limits} if limits else {}
 
 
 def repeat_over_seeds(settings: Settings, first: Scores) -> Intervals:

@@ -103,7 +103,7 @@ class CheckpointWriter:
 
 def read_checkpoint(run: str, out: str = "runs") -> Checkpoint:
     """Find a run that was stopped, by id or folder; "latest" is the newest that has a checkpoint."""
-    folder = RunFolder(_find_run(run, out))
+    folder = _find_run(run, out)
     try:
         message = _read(folder.path / CHECKPOINT)
         tables = msgspec.json.decode(message["settings"], type=dict[str, Any])
@@ -143,15 +143,12 @@ def _read_opened(folder: RunFolder) -> Message:
         raise ConfigError(f"{file}, which says which totals were opened: {error}") from None
 
 
-def _find_run(run: str, out: str) -> Path:
-    if (Path(run) / CHECKPOINT).is_file():
-        return Path(run)
-    known = {path.parent.name: path for path in Path(out).glob(f"*/{CHECKPOINT}")}
-    if run == "latest" and known:
-        return max(known.values(), key=lambda path: path.stat().st_mtime_ns).parent
-    if run in known:
-        return known[run].parent
-    done = (Path(out) / run / RESULT).is_file() or (Path(run) / RESULT).is_file()
+def _find_run(run: str, out: str) -> RunFolder:
+    found, known = RunFolder.holding(CHECKPOINT, run, out)
+    if found is not None:
+        return found
+    done = any((place / RESULT).is_file() for place in (Path(out) / run, Path(run)))
     none = "methods with rounds write one after their first rounds, and finished runs have none"
-    hint = none if done or not known else nearest(run, known)
-    raise ConfigError(f"no checkpoint of a run '{run}' in {out}/: {hint}")
+    raise ConfigError(
+        f"no checkpoint of a run '{run}' in {out}/: {none if done or not known else nearest(run, known)}"
+    )

@@ -10,9 +10,9 @@ from tacit.core.errors import ConfigError
 from tacit.ledger.sentences import sentences
 from tacit.runs.folder import RunFolder
 from tacit.runs.page.context import flat_settings
-from tacit.runs.page.markup import mapping, section, sentence, sequence, table
+from tacit.runs.page.markup import part, section, sentence, table
 from tacit.runs.page.scores import OTHERS, SHARES, scores_of, write
-from tacit.runs.page.units import count, energy_text, escape, number, size_text, time_text
+from tacit.runs.page.units import count, energy_text, escape, size_text, time_text
 from tacit.runs.report import fill
 
 COSTS: dict[str, tuple[str, Callable[[float | None], str]]] = {
@@ -35,12 +35,12 @@ def compare_runs(folders: Sequence[RunFolder]) -> dict[str, Any]:
     for result in results:
         if "error" in result:
             raise ConfigError(f"run {result['run']} has no scores, it stopped: compare runs that are done")
-    settings = [dict(flat_settings(mapping(result.get("settings")))) for result in results]
+    settings = [dict(flat_settings(part(result, "settings"))) for result in results]
     keys = dict.fromkeys(key for one in settings for key in one if key != "run.out")
     differ = {key: [one.get(key) for one in settings] for key in keys}
     differ = {key: values for key, values in differ.items() if len(set(values)) > 1}
     scores = [scores_of(result, "federated") for result in results]
-    costs = [mapping(result.get("ledger")) for result in results]
+    costs = [part(result, "ledger") for result in results]
     others = ", ".join(key for key in differ if key in ROWS)
     return {
         "runs": [result["run"] for result in results],
@@ -50,9 +50,9 @@ def compare_runs(folders: Sequence[RunFolder]) -> dict[str, Any]:
             for name in SHARES | OTHERS
             if any(name in one for one in scores)
         },
-        "intervals": [mapping(result.get("intervals")) for result in results],
-        "costs": {name: _row([number(one.get(name)) for one in costs], min) for name in COSTS},
-        "exposure": [sentences(sequence(result.get("exposure"))) for result in results],
+        "intervals": [part(result, "intervals") for result in results],
+        "costs": {name: _row([one.get(name) for one in costs], min) for name in COSTS},
+        "exposure": [sentences(part(result, "exposure")) for result in results],
         "warning": f"the test rows may not be the same: {others} differ" if others else None,
     }
 

@@ -48,21 +48,25 @@ class RunFolder:
     @classmethod
     def find(cls, run: str, out: str = "runs") -> RunFolder:
         """Find a run that has a result by the path of its folder or by its id; "latest" is the newest one."""
-        direct = cls(Path(run))
-        if (direct.path / RESULT).is_file():
-            return direct
-        if direct.is_unfinished:
-            raise ConfigError(direct.unfinished())
-        found = {path.parent.name: cls(path.parent) for path in Path(out).glob(f"*/{RESULT}")}
-        if run == "latest" and found:
-            return max(found.values(), key=lambda folder: folder.age(RESULT))
-        if run in found:
-            return found[run]
+        direct, (found, known) = cls(Path(run)), cls.holding(RESULT, run, out)
+        if found is not None:
+            return found
         stopped = [folder for folder in _unfinished(out) if run in ("latest", folder.path.name)]
-        if stopped:
-            raise ConfigError(max(stopped, key=lambda folder: folder.age(EVENTS)).unfinished())
-        hint = nearest(run, found) if found else "there are none yet; start one with `tacit run`"
+        if direct.is_unfinished or stopped:
+            newest = direct if direct.is_unfinished else max(stopped, key=lambda each: each.age(EVENTS))
+            raise ConfigError(newest.unfinished())
+        hint = nearest(run, known) if known else "there are none yet; start one with `tacit run`"
         raise ConfigError(f"no run '{run}' in {out}/: {hint}")
+
+    @classmethod
+    def holding(cls, name: str, run: str, out: str) -> tuple[RunFolder | None, dict[str, RunFolder]]:
+        """Find a run as :meth:`find` does, by a file that it has; return all that have it as well, by id."""
+        known = {path.parent.name: cls(path.parent) for path in Path(out).glob(f"*/{name}")}
+        if (Path(run) / name).is_file():
+            return cls(Path(run)), known
+        if run == "latest" and known:
+            return max(known.values(), key=lambda folder: folder.age(name)), known
+        return known.get(run), known
 
     def skipped(self) -> RunFolder | None:
         """Return the newest run beside this one that began later and has no result, if there is one."""

@@ -12,7 +12,7 @@ import numpy as np
 
 import tacit
 from tacit.core.errors import TacitError, UnavailableError
-from tacit.core.events import Evaluated, Event, Events, Noted, Subscriber
+from tacit.core.events import Evaluated, Events, Noted, Subscriber
 from tacit.core.exposure import INTRODUCTION
 from tacit.core.manifest import new_run
 from tacit.data.schema import vocabulary
@@ -33,7 +33,7 @@ from tacit.runs.report import render
 from tacit.runs.settings import OWN_FILE, Settings, usual_partition
 from tacit.runs.sinks import Sinks, check_sinks
 from tacit.runs.transcript import TranscriptFolder
-from tacit.training import Training
+from tacit.training import Record, Training
 
 OTHER_DIVISION = "give a file for each site, or --partition by-column --column NAME"
 LOCAL_MODELS = 100  # clients trained alone for the comparison, evenly chosen if there are more
@@ -85,20 +85,14 @@ def _execute(
 ) -> Finished:
     """Run a job in a folder that no other process works on."""
     result = {**_header(settings, run, folder), "launch": launch}
-    exposure, notes = ExposureLedger(), list[dict[str, str]]()
-
-    def note(number: int, event: Event) -> None:
-        """Keep what a person should know."""
-        if isinstance(event, Noted) and len(notes) < 200:
-            notes.append({"about": event.about, "text": event.text, "level": event.level})
-
+    record = Record()
     try:
         told = dict(flat_settings(settings.as_tables()))
         with (
             closing(EventFile(folder, append=resume is not None)) as file,
             Sinks(settings.run.sinks, folder.path, told) as sinks,
         ):
-            events = Events(file, note, exposure, sinks, *subscribers)
+            events = Events(file, sinks, *subscribers)
             writer = CheckpointWriter(
                 settings, folder, federation.test, events, resume.rounds if resume else []
             )
@@ -112,11 +106,12 @@ def _execute(
                 keep=writer,
                 resume=resume.kept if resume else None,
                 announce=writer.announce,
+                record=record,
             )
-            for text in _leaks(settings, exposure):
+            for text in _leaks(settings, record.exposure):
                 events.emit(Noted("exposure", text, "warning"))
             result |= _measured(settings, federation, training, events)
-        result |= {"exposure": exposure.summary(), "notes": notes, "rounds": writer.rounds}
+        result |= {"exposure": record.exposure.summary(), "notes": record.notes, "rounds": writer.rounds}
         if training.trained is not None:
             folder.place("model.safetensors", training.trained.save)
         folder.write("report.html", render(result).encode())
@@ -125,7 +120,8 @@ def _execute(
     except BaseException as error:
         # What is known so far is kept: the events, and why the run stopped. If not even this can be
         # written, the first error is still the one to tell.
-        result |= {"error": facts(error), "exposure": exposure.summary(), "notes": notes}
+        seen = {"exposure": record.exposure.summary(), "notes": record.notes}
+        result |= {"error": facts(error), **seen}
         with suppress(UnavailableError):
             folder.write_json("result.json", result)
         if isinstance(error, KeyboardInterrupt):

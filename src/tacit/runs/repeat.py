@@ -32,14 +32,14 @@ def command(settings: Settings) -> str:
             elif key == "name" and isinstance(value, tuple | list):
                 words += [f"--{flag}", *value]
             else:
-                words += [f"--{flag}", _text(value)]
+                words += [f"--{flag}", flag_text(value)]
     return shlex.join(words)
 
 
-def _text(value: Any) -> str:
+def flag_text(value: Any) -> str:
     """Write a value as the command reads it."""
     if isinstance(value, tuple | list):
-        return ",".join(map(_text, value))
+        return ",".join(map(flag_text, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -12,7 +12,7 @@ from string import Template
 from typing import Any
 
 import tacit
-from tacit.runs.page import context, costs, evidence, exposure, rounds, scores
+from tacit.runs.page import context, costs, evidence, exposure, scores
 from tacit.runs.page.units import escape
 
 UNITS = "Bytes are decimal (1 kB is 1,000 bytes); times are CPU time unless they say wall clock."
@@ -32,7 +32,7 @@ def render(result: Mapping[str, Any]) -> str:
     sections = [
         scores.score_section(result),
         evidence.site_section(result),
-        rounds.rounds_section(result),
+        evidence.rounds_section(result),
         scores.class_section(result),
         evidence.curve_section(result),
         evidence.residual_section(result),

@@ -58,7 +58,7 @@ class Settings:
         default_factory=lambda: {"name": "label-sorted", "clients": CLIENTS.default}
     )
     method: Mapping[str, Any] = field(default_factory=lambda: {"name": METHOD})
-    protect: Mapping[str, Any] = field(default_factory=lambda: usual_protection({}))
+    protect: Mapping[str, Any] = field(default_factory=lambda: usual_protection({"name": METHOD}))
     prepare: Mapping[str, Any] = field(default_factory=dict)
     run: RunSettings = field(default_factory=RunSettings)
     flower: FlowerSettings = field(default_factory=FlowerSettings)
@@ -77,16 +77,12 @@ class Settings:
             if name not in known:
                 raise ConfigError(f"there is no table [{name}]: {nearest(name, known)}")
             table_of(tables, name)
-        default = cls()
-        partition = usual_partition(tables) | tables.get("partition", {})
         settings = cls(
             from_plain(DataSettings, tables.get("data", {}), "[data]"),
-            partition,
-            {**default.method, **tables.get("method", {})},
-            {**usual_protection(tables.get("method", {})), **tables.get("protect", {})},
-            dict(tables.get("prepare", {})),
-            from_plain(RunSettings, tables.get("run", {}), "[run]"),
-            from_plain(FlowerSettings, tables.get("flower", {}), "[flower]"),
+            **_components(tables),
+            prepare=dict(tables.get("prepare", {})),
+            run=from_plain(RunSettings, tables.get("run", {}), "[run]"),
+            flower=from_plain(FlowerSettings, tables.get("flower", {}), "[flower]"),
         )
         settings.check()
         return settings
@@ -196,7 +192,7 @@ def usual_protection(method: Mapping[str, Any]) -> dict[str, Any]:
     >>> usual_protection({"name": "fedheonn"})
     {'name': 'bfv'}
     """
-    return {"name": METHODS.get(str(method.get("name", METHOD))).default_protection}
+    return {"name": METHODS.get(str(method["name"])).default_protection}
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -239,12 +235,17 @@ def chosen_components(tables: Mapping[str, Any]) -> dict[str, str]:
     >>> chosen_components({"method": {"name": "fedavg"}})
     {'method': 'fedavg', 'protect': 'masked', 'partition': 'label-sorted'}
     """
-    defaults = vars(Settings()) | {"protect": usual_protection(table_of(tables, "method"))}
-    defaults["partition"] = usual_partition(tables)
-    found = {
-        name: {**defaults[name], **table_of(tables, name)} for name in ("method", "protect", "partition")
+    return {kind: str(table["name"]) for kind, table in _components(tables).items()}
+
+
+def _components(tables: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the tables of method, protection and partition, with what is usual where they do not say it."""
+    method = {"name": METHOD, **table_of(tables, "method")}
+    return {
+        "method": method,
+        "protect": {**usual_protection(method), **table_of(tables, "protect")},
+        "partition": {**usual_partition(tables), **table_of(tables, "partition")},
     }
-    return {name: str(table["name"]) for name, table in found.items()}
 
 
 def _named(section: str, table: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -65,10 +65,11 @@ class Objective:
         self.trials: list[Trial] = []
         self._known: dict[str, Trial] = {}
         self._start: Training | None = None
-        self.measure = "accuracy" if federation.holdings.table.task == "classification" else "r2"
+        chosen = "balanced_accuracy" if settings.build_method().class_weight else "accuracy"
+        self.measure = chosen if federation.holdings.table.task == "classification" else "r2"
 
     def __call__(self, chosen: Mapping[str, Any]) -> Trial:
-        """Return the trial of a setting, scored by accuracy, or R² of a regression."""
+        """Return the trial of a setting, scored by accuracy (balanced with class weights), or R²."""
         key = json.dumps(chosen, sort_keys=True)
         if key not in self._known:
             started = time.process_time()
@@ -79,16 +80,9 @@ class Objective:
         return self._known[key]
 
     def _scored(self, chosen: Mapping[str, Any]) -> tuple[float | None, str | None]:
-        method = {**self.settings.method, **chosen}
+        settings = dataclasses.replace(self.settings, method={**self.settings.method, **chosen})
         try:
-            training = self.federation.train(
-                dataclasses.replace(self.settings, method=method).build_method(),
-                protect=self.settings.build_protection(),
-                preparation=self.settings.build_preparation(),
-                min_clients=self.settings.run.min_clients,
-                min_count=self.settings.run.min_count,
-                start=self._start,
-            )
+            training = self.federation.train(**settings.training(), start=self._start)
         except TacitError as error:
             return None, str(error)
         self._start = self._start or _prepared(training)

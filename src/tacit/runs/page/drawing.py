@@ -24,7 +24,7 @@ _VARIABLES = {f"#01010{place}": f"var(--{name})" for place, name in enumerate(_N
 INK, SOFT, LINE, PAPER, FEDERATED, POOLED, LOCAL = _VARIABLES
 # For pictures made of pixels, which cannot follow a variable: mid-tones with varying opacity.
 PIXEL = (0.16, 0.50, 0.70)
-PIXEL_WRONG = (0.84, 0.45, 0.10)
+PIXEL_MISS = (0.84, 0.45, 0.10)
 
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",

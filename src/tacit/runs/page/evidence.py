@@ -1,16 +1,16 @@
-"""Sections by which a model is judged: curves, how sites differ, what it looks at, errors of a regression."""
+"""Sections by which a model is judged: curves, rounds, sites, what it looks at, errors of a regression."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tacit.runs.page.drawing import FEDERATED, LINE, LOCAL, PIXEL, POOLED, sheet
 from tacit.runs.page.figures import HALF, histogram, lines
-from tacit.runs.page.markup import figure, grid, mapping, section, sentence, sequence, table
-from tacit.runs.page.units import count, decimal, number, numbers, significant
+from tacit.runs.page.markup import figure, grid, part, section, sentence, table
+from tacit.runs.page.units import count, decimal, number, significant
 
 STYLES = [(colour, dashes) for dashes in ((), (4, 2)) for colour in (FEDERATED, POOLED, LOCAL)]
 CURVES = {
@@ -24,15 +24,18 @@ CURVES = {
 }
 SHOWN = 12  # features
 HOLDOUTS = "clients' own hold-outs"
+SHARES = {"accuracy": ("accuracy", FEDERATED, ()), "f1": ("macro F1", POOLED, (4, 2))}
+SHARES["r2"] = ("R²", FEDERATED, ())
+LOSSES = {"loss": ("log loss", LOCAL, ()), "rmse": ("RMSE", LOCAL, ())}
 
 
 def curve_section(result: Mapping[str, Any]) -> str:
     """Set ROC, precision-recall and calibration curves, one line for each class."""
-    classes = [mapping(each) for each in sequence(result.get("curves"))][: len(STYLES)]
+    classes = list(part(result, "curves"))[: len(STYLES)]
     drawn = []
     for key, (caption, *axes) in CURVES.items():
         series = [
-            (str(each.get("label")), [point[:2] for point in sequence(each.get(key))], *style)
+            (str(each["label"]), [point[:2] for point in part(each, key)], *style)
             for each, style in zip(classes, STYLES, strict=False)
         ]
         series = [one for one in series if len(one[1]) > 1]
@@ -43,17 +46,60 @@ def curve_section(result: Mapping[str, Any]) -> str:
     return section("How sure it is", grid("three", *drawn), sentence(few) if drawn else "")
 
 
+def rounds_section(result: Mapping[str, Any]) -> str:
+    """Set scores and loss after each round; nothing if the method had no rounds.
+
+    >>> rounds_section({"rounds": [{"round": 1, "accuracy": 0.5}]})
+    ''
+    >>> rounds_section({"rounds": [{"round": 1}, {"round": 2, "accuracy": 0.5}]})
+    ''
+    >>> "macro F1" in rounds_section({"rounds": [{"round": i, "f1": i / 9, "accuracy": 0.5} for i in (1, 2)]})
+    True
+    """
+    entries, pooled = part(result, "rounds"), part(result, "scores", "centralised")
+    dotted = "; dotted: training on pooled data" if pooled else ""
+    drawn = [
+        figure(svg, f"{words} on the central test{after}")
+        for names, key, label, words, after in (
+            (SHARES, "round", "round", "Scores", f" after each round{dotted}"),
+            (LOSSES, "round", "round", "Loss", f" after each round{dotted}"),
+            (SHARES, "epsilon", "epsilon spent", "Scores", " against what privacy has cost by then"),
+        )
+        if (svg := curve(entries, key, label, names, pooled))
+    ]
+    return section("Round by round", grid("two", *drawn))
+
+
+def curve(
+    entries: Sequence[Mapping[str, Any]],
+    key: str,
+    label: str,
+    names: Mapping[str, tuple[str, str, Sequence[float]]],
+    pooled: Mapping[str, Any],
+) -> str:
+    """Draw scores against one of the numbers of each round, with those of training on pooled data."""
+    series, levels = [], {}
+    for name, (words, colour, dashes) in names.items():
+        points = [(entry[key], number(entry.get(name))) for entry in entries if entry.get(key)]
+        kept = [(x, y) for x, y in points if y is not None]
+        if len(kept) > 1:
+            series.append((words, kept, colour, dashes))
+            if (level := number(pooled.get(name))) is not None:
+                levels[words] = level
+    return lines(series, f"Scores by {label}", label, width=HALF, levels=levels) if series else ""
+
+
 def site_section(result: Mapping[str, Any]) -> str:
     """Set how the scores of single sites spread; whose they are is not known."""
-    found = mapping(mapping(mapping(result.get("scores")).get(HOLDOUTS)).get("sites"))
-    counts = numbers(found.get("counts"))
-    if not len(counts):
+    found = part(result, "scores", HOLDOUTS, "sites")
+    if not found:
         return ""
+    counts = np.array(found["counts"], dtype=int)
     name = "R²" if result.get("accuracy") is None else "accuracy"
-    lows = np.repeat(np.arange(len(counts)) / len(counts), counts.astype(int))
-    ends = ((key, numbers(found.get(key))) for key in ("worst", "median", "best"))
+    lows = np.repeat(np.arange(len(counts)) / len(counts), counts)
+    ends = ((key, part(found, key)) for key in ("worst", "median", "best"))
     told = ", ".join(f"{key} {' to '.join(decimal(end, 2) for end in pair)}" for key, pair in ends)
-    left = (number(result.get("clients")) or 0) - len(lows)
+    left = (result.get("clients") or 0) - len(lows)
     words = f" {count(left)} with fewer than 10 rows kept aside are not counted." if left > 0 else ""
     svg = histogram(lows, f"{name} on a site's own rows", lambda value: f"{value:.2f}", width=HALF)
     caption = f"Sites by {name} on rows that each keeps aside: {told}.{words}"
@@ -63,26 +109,24 @@ def site_section(result: Mapping[str, Any]) -> str:
 
 def feature_section(result: Mapping[str, Any]) -> str:
     """Set what the model looks at: how much shuffling a column costs, and the weights of a linear model."""
-    falls = list(mapping(result.get("importance")).items())[:SHOWN]
+    falls = list(part(result, "importance").items())[:SHOWN]
     name = "R²" if result.get("accuracy") is None else "accuracy"
     rows = [[column, significant(number(fall))] for column, fall in falls]
-    told = table(["column", f"{name} lost if it is shuffled"], rows) if rows else ""
-    weights = mapping(result.get("weights"))
-    outputs, features = sequence(weights.get("outputs")), mapping(weights.get("features"))
+    told = table(["column", f"{name} lost if it is shuffled"], rows)
+    outputs, features = part(result, "weights", "outputs"), part(result, "weights", "features")
     linear = ""
-    if features and len(outputs) <= SHOWN:
-        values = [[key, *map(significant, numbers(row))] for key, row in list(features.items())[:SHOWN]]
+    if len(outputs) <= SHOWN:
+        values = [[key, *map(significant, row)] for key, row in list(features.items())[:SHOWN]]
         linear = table(["weight of the scaled feature", *outputs], values)
     return section("What it looks at", told, linear)
 
 
 def residual_section(result: Mapping[str, Any]) -> str:
     """Set predicted against true targets, and how errors are spread."""
-    found = mapping(result.get("residuals"))
-    edges, places, errors = (numbers(found.get(key)) for key in ("edges", "error_edges", "error_counts"))
-    if not len(edges) or len(places) != len(errors) + 1:
+    found = part(result, "residuals")
+    if not found:
         return ""
-    counts = np.array([numbers(row) for row in sequence(found.get("counts"))])
+    edges, counts = found["edges"], np.array(found["counts"])
     with sheet(HALF, 2.6, "Predicted against true targets") as drawing:
         axes = drawing.axes(0.55, 0.4, 0.1, 0.1)
         pixels = np.empty((*counts.shape, 4))
@@ -94,7 +138,7 @@ def residual_section(result: Mapping[str, Any]) -> str:
         axes.set_ylabel("predicted", fontsize=7.5)
     with sheet(HALF, 2.6, "Errors") as spread:
         axes = spread.axes(0.55, 0.4, 0.1, 0.1)
-        axes.stairs(errors, places, fill=True, color=FEDERATED, alpha=0.75)
+        axes.stairs(found["error_counts"], found["error_edges"], fill=True, color=FEDERATED, alpha=0.75)
         axes.set_xlabel("predicted less true", fontsize=7.5, labelpad=1)
         axes.set_ylabel("rows", fontsize=7.5)
     first = figure(drawing.svg, "Predicted against true targets: on the line, a prediction is right.")

@@ -6,75 +6,78 @@ from collections.abc import Mapping
 from typing import Any
 
 from tacit.ledger.sentences import exposes_one, sentences
-from tacit.runs.page.markup import definitions, mapping, section, sequence, table
-from tacit.runs.page.units import count, escape, number, significant, size_text
+from tacit.runs.page.markup import definitions, part, section, table
+from tacit.runs.page.units import count, escape, size_text
 
-WORDS = ("who", "what", "about", "class")
-KEYS = (*WORDS, "over", "times", "bytes", "openable")
 MOST_WORDS = 200  # of a kind that the page shows
+NOISE = 0.01  # a precision from here on is no error of fixed point: noise is added on purpose
 HEADS = ["who", "what", "about", "class", "can read it", "over", "times", "bytes"]
 
 
 def exposure_section(result: Mapping[str, Any]) -> str:
     """Set who saw what, worst first, and what was promised."""
-    rows = [row for row in map(mapping, sequence(result.get("exposure"))) if all(key in row for key in KEYS)]
-    sound = [row for row in rows if _is_sound(row)]
-    loud = set(sentences(row for row in sound if exposes_one(row)))
-    texts = ((escape(text), text in loud) for text in sentences(sound))
+    rows = part(result, "exposure")
+    loud = set(sentences(row for row in rows if exposes_one(row)))
+    texts = ((escape(text), text in loud) for text in sentences(rows))
     told = "".join(f"<li>{f'<b>{text}</b>' if weighty else text}</li>" for text, weighty in texts)
     lines = [
         [
-            *(row[key] for key in WORDS),
+            *(row[key] for key in ("who", "what", "about", "class")),
             "yes" if row["openable"] else "no",
-            *(count(number(row[key])) for key in ("over", "times")),
-            size_text(number(row["bytes"])),
+            *(count(row[key]) for key in ("over", "times")),
+            size_text(row["bytes"]),
         ]
         for row in rows
     ]
+    promises = part(result, "promises")
+    pairs = [("protection", promises["name"]), *promise_lines(promises)] if promises else []
     return section(
         "Who saw what",
         f'<ul class="plain">{told}</ul>' if told else "",
-        table(HEADS, lines, words=5) if lines else "",
-        _told(mapping(result.get("told"))),
-        _promises(mapping(result.get("promises"))),
+        table(HEADS, lines, words=5),
+        _titled("Words that left a site", _told(part(result, "told"))),
+        _titled("What the protection promises", pairs),
     )
 
 
-def _told(told: Mapping[str, Any]) -> str:
-    """Set every word that left a site: names of columns, labels and categories."""
-    words = {"columns": told.get("columns"), "labels": told.get("classes")}
-    words |= {f"categories of {name}": known for name, known in mapping(told.get("categories")).items()}
+def _titled(title: str, pairs: list[tuple[str, str]]) -> str:
+    return f"<h3>{title}</h3>{definitions(pairs, 'words')}" if pairs else ""
+
+
+def _told(told: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return every word that left a site: names of columns, labels and categories."""
+    words = {"columns": part(told, "columns"), "labels": part(told, "classes")}
+    words |= {f"categories of {name}": known for name, known in part(told, "categories").items()}
     pairs = []
     for title, known in words.items():
-        shown = [str(word) for word in sequence(known)]
+        shown = [str(word) for word in known]
         more = f", and {len(shown) - MOST_WORDS:,} more in result.json" if len(shown) > MOST_WORDS else ""
-        pairs.append((title, ", ".join(shown[:MOST_WORDS]) + more or None))
-    listed = definitions(pairs, "words") if told else ""
-    return f"<h3>Words that left a site</h3>{listed}" if listed else ""
+        pairs.append((title, ", ".join(shown[:MOST_WORDS]) + more))
+    return pairs if told else []
 
 
-def _is_sound(row: Mapping[str, Any]) -> bool:
-    counted = all(number(row[key]) is not None for key in ("over", "times", "bytes"))
-    return counted and all(isinstance(row[key], str) for key in WORDS)
+def promise_lines(promises: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what a protection promises as pairs of words, in the order in which one asks for them.
 
-
-def _promises(promises: Mapping[str, Any]) -> str:
-    """Set what the protection promised, as far as the result holds it."""
-    pairs: list[tuple[str, object]] = [("protection", promises.get("name"))]
-    pairs.append(("totals open at", promises.get("opens")))
-    for title, words in (("keys", "key at {}"), ("sees", "{} may see")):
-        told = mapping(promises.get(title))
-        pairs += [(words.format(str(who).replace("-", " ")), what) for who, what in told.items()]
-    pairs += [("a total proves", promises.get("proof") or None)]
-    pairs += [("the model is computed by", promises.get("model"))]
-    pairs += [("undone by", promises.get("collusion")), ("if a client vanishes", promises.get("dropout"))]
-    error = number(promises.get("precision"))
-    if error is not None:
-        noise = f"about {significant(error)} × clip (or what one row may bring) in each value of a single sum"
-        exact = f"{significant(error)} of bound × clients" if error else "none"
-        pairs.append(("noise", noise) if error >= 0.01 else ("largest error", exact))
-    size = number(promises.get("bytes_per_value"))
-    times = " × clients" if promises.get("per_client") else ""
-    pairs.append(("bytes per value", None if size is None else f"{size:g}{times}"))
-    listed = definitions(pairs, "words") if promises else ""
-    return f"<h3>What the protection promises</h3>{listed}" if listed else ""
+    >>> from tacit.protections.plain import Plain
+    >>> promise_lines(Plain().promises.as_dict())[0]
+    ('totals open at', 'the coordinator')
+    """
+    holds = [(f"held by {who.replace('-', ' ')}", what) for who, what in promises["keys"].items()]
+    sees = [(f"{who.replace('-', ' ')} sees", what) for who, what in promises["sees"].items()]
+    precision = promises["precision"]
+    hidden = "clip (with unit row: what one row may bring)"
+    noise = f"about {precision:.1f} × {hidden} in each value if a run has one sum; more with more"
+    error = f"{precision:.1e} of bound × clients" if precision else "none but float rounding"
+    return [
+        ("totals open at", f"the {promises['opens']}"),
+        *holds,
+        *sees,
+        *([("a total proves", promises["proof"])] if promises["proof"] else []),
+        ("the model is computed by", promises["model"]),
+        ("undone by", promises["collusion"]),
+        ("if a client vanishes", promises["dropout"]),
+        ("noise", noise) if precision >= NOISE else ("largest error", error),
+        ("bytes per value", f"{promises['bytes_per_value']:g}" + " × clients" * promises["per_client"]),
+        *(("warning", text) for text in promises["warnings"]),
+    ]

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.runs.page.drawing import FEDERATED, INK, LINE, LOCAL, PAPER, POOLED, SOFT, sheet
-from tacit.runs.page.units import count, percent, short, size_text
+from tacit.runs.page.drawing import FEDERATED, INK, LINE, LOCAL, PAPER, PIXEL, PIXEL_MISS, POOLED, SOFT, sheet
+from tacit.runs.page.units import count, short, size_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WHOLE, HALF, THIRD = 7.5, 3.65, 2.4
 FEW = 12
+COUNTED, NAMED_BELOW, NAMED = 12, 20, 40  # the most classes with counts, and with names below and beside
 
 # Shape and colour both tell the series apart, so that neither is needed alone.
 _SERIES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -59,15 +60,14 @@ def comparison(rows: Sequence[tuple[str, Mapping[str, float]]]) -> str:
 
 
 def class_scores(
-    labels: Sequence[object], federated: Sequence[float], pooled: Sequence[float | None], height: float = 0
+    labels: Sequence[object], federated: Sequence[float], pooled: Sequence[float | None], height: float
 ) -> str:
     """Draw one bar per class for its F1, with a mark where training on pooled data arrives.
 
-    >>> "text-anchor: end" in class_scores(["a", "b"], [0.9, 0.5], [0.95, None])
+    >>> "text-anchor: end" in class_scores(["a", "b"], [0.9, 0.5], [0.95, None], 1.0)
     True
     """
     margin = margin_of(labels)
-    height = height or max(1.0, 0.24 * len(labels) + 0.45)
     with sheet(HALF, height, "F1 of each class") as drawing:
         axes = drawing.axes(margin, 0.3, 0.35, 0.05)
         places = np.arange(len(labels))
@@ -152,27 +152,48 @@ def wave_traffic(names: Sequence[str], up: Sequence[float], down: Sequence[float
     return drawing.svg
 
 
-def shares_bar(first: tuple[str, float, str], second: tuple[str, float, str]) -> str:
-    """Draw two parts of a whole as one bar, each named with its value.
+def confusion(matrix: NDArray[Any], labels: Sequence[object]) -> str:
+    """Draw a confusion matrix, rows by truth: hits in one colour, errors in the other.
 
-    >>> "slowest client" in shares_bar(("slowest client", 0.2, "200 ms"), ("coordinator", 0.1, "100 ms"))
-    True
+    >>> confusion(np.array([[9, 1], [0, 10]]), ["no", "yes"]).count("<image")
+    1
     """
-    total = (first[1] + second[1]) or 1.0
-    described = ", ".join(f"{name} {text}" for name, _, text in (first, second))
-    with sheet(WHOLE, 0.72, f"Training time: {described}") as drawing:
-        axes = drawing.axes(0.05, 0.08, 0.05, 0.36)
-        # Named above the bar at its two ends: a part may be too thin to hold its own name.
-        ends = zip((0.0, 1.0), ("left", "right"), (FEDERATED, POOLED), (first, second), strict=True)
-        for place, align, colour, (name, value, text) in ends:
-            start = 0.0 if place == 0 else 1.0 - value / total
-            axes.barh([0], [value / total], left=[start], height=0.8, color=colour, alpha=0.8)
-            words = f"{name}  {text}  ({percent(value / total)})"
-            axes.text(place, 0.62, words, ha=align, va="bottom", color=colour)
-        axes.set_xlim(0, 1)
-        axes.set_ylim(-0.5, 0.5)
-        axes.axis("off")
+    classes, hits = len(matrix), np.eye(len(matrix), dtype=bool)
+    left, below = _margins(labels)
+    # A cell's opacity is its share of the row; errors are lifted, for they are few and matter.
+    shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+    depths = np.where(hits, 0.1 + 0.8 * shares, 0.15 + 0.8 * np.sqrt(shares)) * (matrix > 0)
+    with sheet(
+        HALF, confusion_height(labels), f"Confusion matrix of {classes} classes, rows by truth"
+    ) as drawing:
+        axes = drawing.axes(left, below, 0.05, 0.05)
+        pixels = np.dstack([np.where(hits[..., None], PIXEL, PIXEL_MISS), depths])
+        axes.imshow(pixels, aspect="auto", interpolation="none")
+        for row, column in np.argwhere(matrix > 0) if classes <= COUNTED else ():
+            ink = PAPER if depths[row, column] > 0.55 else INK
+            style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7.5 if classes <= 8 else 6}
+            axes.text(column, row, f"{matrix[row, column]}", color=ink, **style)
+        beside, under = (range(classes) if classes <= most else range(0) for most in (NAMED, NAMED_BELOW))
+        axes.set_yticks(beside, [drawing.text(labels[i]) for i in beside])
+        names = [drawing.text(labels[i], 10) for i in under]
+        axes.set_xticks(under, names, rotation=40, ha="right", rotation_mode="anchor")
+        axes.tick_params(length=0, pad=3, labelsize=7.5 if classes <= COUNTED else 5)
+        for side in axes.spines.values():
+            side.set_visible(True)
     return drawing.svg
+
+
+def confusion_height(labels: Sequence[object]) -> float:
+    """Return the height in inches that keeps the cells of a confusion matrix square."""
+    left, below = _margins(labels)
+    return HALF - left + below
+
+
+def _margins(labels: Sequence[object]) -> tuple[float, float]:
+    if len(labels) > NAMED_BELOW:
+        return margin_of(labels) if len(labels) <= NAMED else 0.3, 0.3
+    # Labels below stand at an angle of 40 degrees and are cut at ten letters.
+    return margin_of(labels), 0.2 + 0.045 * min(10, max(len(str(label)) for label in labels))
 
 
 Series = tuple[str, Sequence[Sequence[float]], str, Sequence[float]]

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from tacit.runs.page.units import escape
 
-
-class Card(NamedTuple):
-    """One number in large type, with its name above and a remark below."""
-
-    name: str
-    value: str
-    remark: str = ""
-    kind: str = ""
+_RIGHT = ' class="n"'
 
 
-def cards(items: Iterable[Card]) -> str:
-    """Set numbers side by side.
+def part(result: Mapping[str, Any], *names: str) -> Any:
+    """Return what a result holds under names one within the other; where there is nothing, an empty mapping.
 
-    >>> cards([Card("Accuracy", "90.4 %")])
+    >>> part({"scores": {"federated": None}}, "scores", "federated"), part({"rounds": [1]}, "rounds")
+    ({}, [1])
+    """
+    for name in names:
+        result = result.get(name) or {}
+    return result
+
+
+def cards(items: Iterable[tuple[str, str, str]], kind: str = "card") -> str:
+    """Set numbers in large type side by side, each with its name above and a remark, if any, below.
+
+    >>> cards([("accuracy", "90.4 %", "")])
     '<div class="cards"><div class="card"><span>Accuracy</span><strong>90.4 %</strong></div></div>'
     """
     made = ""
-    for card in items:
-        kind = escape(f"card {card.kind}".strip())
-        remark = f"<small>{escape(card.remark)}</small>" if card.remark else ""
-        told = f"<span>{escape(card.name)}</span><strong>{escape(card.value)}</strong>{remark}"
+    for name, value, remark in items:
+        below = f"<small>{escape(remark)}</small>" if remark else ""
+        told = f"<span>{escape(name[0].upper() + name[1:])}</span><strong>{escape(value)}</strong>{below}"
         made += f'<div class="{kind}">{told}</div>'
     return f'<div class="cards">{made}</div>' if made else ""
 
@@ -39,12 +42,12 @@ def figure(svg: str, caption: str) -> str:
 
 def grid(columns: str, *parts: str) -> str:
     """Set parts side by side, in ``two`` or ``three`` columns; a single one stands alone."""
-    filled = [part for part in parts if part]
-    return f'<div class="{columns}">{"".join(filled)}</div>' if filled else ""
+    filled = "".join(parts)
+    return f'<div class="{columns}">{filled}</div>' if filled else ""
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, words: int = 1) -> str:
-    """Set a table: the first ``words`` columns hold words, the others numbers.
+    """Set a table, or nothing without rows: the first ``words`` columns hold words, the others numbers.
 
     >>> '<th scope="row">&lt;gram&gt;</th><td class="n">1 kB</td>' in table(["", ""], [["<gram>", "1 kB"]])
     True
@@ -59,10 +62,8 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, words: int 
         f'<th scope="col"{"" if i < words else _RIGHT}>{escape(name)}</th>' for i, name in enumerate(heads)
     )
     body = "".join(f"<tr>{''.join(cell(i, value) for i, value in enumerate(row))}</tr>" for row in rows)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-_RIGHT = ' class="n"'
+    whole = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class="scroll">{whole}</div>' if body else ""
 
 
 def definitions(pairs: Iterable[tuple[str, object]], kind: str) -> str:
@@ -87,13 +88,3 @@ def section(title: str, *parts: str) -> str:
 def sentence(text: str) -> str:
     """Set a paragraph."""
     return f"<p>{escape(text)}</p>" if text else ""
-
-
-def mapping(value: object) -> Mapping[str, Any]:
-    """Return a mapping as it is, and anything else as an empty one."""
-    return value if isinstance(value, Mapping) else {}
-
-
-def sequence(value: object) -> Sequence[Any]:
-    """Return a list or tuple as it is, and anything else as an empty one."""
-    return value if isinstance(value, list | tuple) else []

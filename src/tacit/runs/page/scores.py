@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.runs.page import figures
-from tacit.runs.page.confusion import confusion, confusion_height
-from tacit.runs.page.markup import Card, cards, figure, grid, mapping, section, sentence, sequence, table
+from tacit.runs.page.markup import cards, figure, grid, part, section, sentence, table
 from tacit.runs.page.units import MINUS, count, decimal, number, percent, significant
 
 SHARES = {"accuracy": "Accuracy", "f1": "Macro F1", "auc": "ROC-AUC", "r2": "R²", "pr_auc": "PR-AUC"}
@@ -29,16 +28,18 @@ WAYS["baseline"] = "always the same answer"
 BEST = {"accuracy": "accuracy", "r2": "R²", "f1": "macro F1", "auc": "ROC-AUC"}  # the first that there is
 BEST["rmse"] = "root mean squared error"
 CLASSES_SHOWN = 30
+NO_INTERVALS = (
+    "Areas and losses have no intervals: a bootstrap needs the probabilities of single rows, which stay at "
+    "the clients that keep them aside. Those over several seeds are found with --repeats."
+)
 SAME, AGAINST = "same as pooled data", " against pooled data"
 
 
 def scores_of(result: Mapping[str, Any], way: str) -> dict[str, float]:
     """Return the finite scores of one way of training; the run's own stand in for missing federated ones."""
-    found = dict(mapping(mapping(result.get("scores")).get(way)))
-    if way == "baseline":
-        found = dict(mapping(mapping(mapping(result.get("scores")).get("federated")).get("baseline")))
+    found = part(result, "scores", *(("federated", "baseline") if way == "baseline" else (way,)))
     if way == "federated":
-        found = {name: result.get(name) for name in SHARES | OTHERS} | found
+        found = {**result, **found}
     values = {name: number(found.get(name)) for name in SHARES | OTHERS}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -79,7 +80,7 @@ def score_section(result: Mapping[str, Any]) -> str:
     heads = SHARES | OTHERS
     shown = [name for name in (*SHARES, "rmse", "mae", "mse", "loss") if name in ours]
     top = cards(
-        Card(heads[name], write(name, ours[name]), _remark(result, name, ours[name], pooled.get(name)))
+        (heads[name], write(name, ours[name]), _remark(result, name, ours[name], pooled.get(name)))
         for name in shown[:4]
     )
     rows = [
@@ -98,40 +99,36 @@ def score_section(result: Mapping[str, Any]) -> str:
     if len(ways) > 1:
         values = [[heads[name], *(write(name, one.get(name)) for one in ways.values())] for name in names]
         exact = table(["", *(WAYS[way] for way in ways)], values)
-    return section("How well it does", top, plot, exact)
+    intervals = part(result, "intervals")
+    lacking = intervals and "auc" in ours and "auc" not in intervals
+    return section("How well it does", top, sentence(NO_INTERVALS if lacking else ""), plot, exact)
 
 
 def _remark(result: Mapping[str, Any], name: str, ours: float, pooled: float | None) -> str:
     """Say in which interval a score lies, and how it compares with pooled data."""
-    found, how = mapping(result.get("intervals")), ""
-    if len(ends := [number(end) for end in sequence(found.get(name))]) == 2:
-        mean = number(mapping(found.get("means")).get(name))
+    found, how = part(result, "intervals"), ""
+    if name in found:
+        mean = part(found, "means").get(name)
         about = f"mean {write(name, mean)}, " if mean is not None else ""
-        between = " to ".join(write(name, end) for end in ends)
-        how = f"{about}{between} ({percent(number(found.get('level')), 0)} interval, {found.get('how')})"
+        between = " to ".join(write(name, end) for end in found[name])
+        how = f"{about}{between} ({percent(found['level'], 0)} interval, {found['how']})"
     return "; ".join(part for part in (difference(name, ours, pooled), how) if part)
 
 
 def class_section(result: Mapping[str, Any]) -> str:
     """Set the confusion matrix beside the F1 of each class."""
-    scores = mapping(mapping(result.get("scores")).get("federated"))
-    matrix = confusion_of(scores.get("confusion"))
-    classes = per_class(scores)
-    labels = [str(label) for label in sequence(result.get("classes"))] or list(classes)
-    left = right = ""
-    height = 0.0
-    if matrix is not None:
-        named = [*labels, *(str(i) for i in range(len(labels), len(matrix)))]
-        hits = int(np.trace(matrix))
-        height = confusion_height(named[: len(matrix)])
-        left = figure(
-            confusion(matrix, named[: len(matrix)]),
-            f"Rows are the truth, columns the prediction; {count(hits)} of {count(int(matrix.sum()))} rows "
-            "are right. Depth of colour is the share of the row.",
-        )
-    if classes:
-        pooled = per_class(mapping(mapping(result.get("scores")).get("centralised")))
-        right = _class_figure(classes, pooled, height)
+    found = part(result, "scores", "federated")
+    labels = [str(line["label"]) for line in part(found, "per_class")]
+    if not labels:
+        return ""
+    matrix = np.array(found["confusion"]).astype(np.int64)
+    left = figure(
+        figures.confusion(matrix, labels),
+        f"Rows are the truth, columns the prediction; {count(np.trace(matrix))} of {count(matrix.sum())} "
+        "rows are right. Depth of colour is the share of the row.",
+    )
+    ours, pooled = (_per_class(each) for each in (found, part(result, "scores", "centralised")))
+    right = _class_figure(ours, pooled, figures.confusion_height(labels))
     return section("Class by class", grid("two", left, right), _worst(matrix, labels))
 
 
@@ -147,36 +144,19 @@ def _class_figure(ours: Mapping[str, float], pooled: Mapping[str, float], height
     return figure(svg, caption)
 
 
-def per_class(scores: Mapping[str, Any]) -> dict[str, float]:
-    """Return the F1 of each class by label, of those that have one."""
-    lines = [mapping(line) for line in sequence(scores.get("per_class"))]
-    return {str(line.get("label")): f1 for line in lines if (f1 := number(line.get("f1"))) is not None}
+def _per_class(scores: Mapping[str, Any]) -> dict[str, float]:
+    """Return the F1 of each class by label."""
+    return {str(line["label"]): line["f1"] for line in part(scores, "per_class")}
 
 
-def confusion_of(rows: object) -> NDArray[np.int64] | None:
-    """Return a square matrix of counts, or None if that is not what is there.
-
-    >>> confusion_of([[1, 2], [3, 4]]).tolist(), confusion_of([[1, 2]]), confusion_of(None)
-    ([[1, 2], [3, 4]], None, None)
-    """
-    lines = [sequence(row) for row in sequence(rows)]
-    if not lines or any(len(line) != len(lines) for line in lines):
-        return None
-    if any(number(value) is None for line in lines for value in line):
-        return None
-    return np.array(lines).astype(np.int64)
-
-
-def _worst(matrix: NDArray[np.int64] | None, labels: Sequence[str]) -> str:
+def _worst(matrix: NDArray[np.int64], labels: Sequence[str]) -> str:
     """Name the most frequent mistake, which the eye looks for in the matrix anyway."""
-    if matrix is None or len(matrix) > len(labels) or len(matrix) < 3:
-        return ""
     wrong = matrix - np.diag(np.diag(matrix))
     truth, guess = divmod(int(wrong.argmax()), len(wrong))
-    if wrong[truth, guess] <= 0:
+    rows = int(wrong[truth, guess])
+    if rows <= 0 or len(matrix) < 3:
         return ""
-    share = wrong[truth, guess] / max(1, matrix[truth].sum())
     return sentence(
         f"The most frequent mistake is {labels[truth]} taken for {labels[guess]}: "
-        f"{count(int(wrong[truth, guess]))} rows, {percent(float(share))} of {labels[truth]}."
+        f"{count(rows)} rows, {percent(rows / max(1, matrix[truth].sum()))} of {labels[truth]}."
     )

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping, Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Sequence
 
 from tacit.core.text import visible
 
@@ -27,22 +24,13 @@ def escape(text: object) -> str:
     return html.escape(visible(str(text), keep="\n\t"))
 
 
-def number(value: object) -> float | None:
-    """Return a finite number as a float, and anything else as None.
+def number(value: float | None) -> float | None:
+    """Return a finite number as it is, and anything else as None.
 
-    >>> number(3), number(float("nan")), number("3"), number(True)
-    (3.0, None, None, None)
+    >>> number(3.0), number(float("nan")), number(None)
+    (3.0, None, None)
     """
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        return None
-    return float(value) if math.isfinite(value) else None
-
-
-def numbers(values: object) -> NDArray[np.float64]:
-    """Keep the finite numbers of a list; anything else gives an empty array."""
-    if isinstance(values, str | Mapping) or not isinstance(values, Sequence | np.ndarray):
-        return np.zeros(0)
-    return np.array([v for v in (number(value) for value in values) if v is not None])
+    return value if value is not None and math.isfinite(value) else None
 
 
 def count(value: float | None) -> str:
