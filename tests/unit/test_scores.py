@@ -141,7 +141,7 @@ def test_of_two_classes_the_second_is_scored() -> None:
     assert exact["auc"] == metrics.roc_auc_score(truth, small) == 1.0
 
 
-@pytest.mark.parametrize(("rare", "warned"), [(1, True), (9, True), (11, False), (50, False)])
+@pytest.mark.parametrize(("rare", "warned"), [(1, True), (10, True), (11, False), (50, False)])
 def test_accuracy_that_a_constant_answer_reaches_is_told(rare: int, warned: bool) -> None:
     truth = (np.arange(100) < rare).astype(np.int64)
     scores = score_classes(truth, np.tile([0.6, 0.4], (100, 1)), ["no", "yes"])
