@@ -116,3 +116,14 @@ class Fields(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         raise MissingFieldError(name)
+
+
+def strip_prefix(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields whose names start with a prefix, without it."""
+    found = {name[len(prefix) :]: value for name, value in fields.items() if name.startswith(prefix)}
+    return Fields(found)
+
+
+def add_prefix(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with a prefix before their names."""
+    return {prefix + name: value for name, value in fields.items()}

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tacit.core.client import add_prefix, strip_prefix
 from tacit.core.errors import ConfigError, MessageError, ProtectionError, QuorumError
-from tacit.core.fields import Fields
+from tacit.core.fields import Fields, add_prefix, strip_prefix
 from tacit.core.link import Link
 from tacit.core.message import Message
 from tacit.core.pending_sum import PendingSum
