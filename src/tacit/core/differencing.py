@@ -13,7 +13,7 @@ way out: each of them differs from the earlier ones by the same client.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -168,7 +168,8 @@ class OpenedTotals:
     def to_message(self) -> Message:
         """Return the record as a message; what was announced counts as opened."""
         fields: dict[str, Any] = {}
-        for number, (subject, clients) in enumerate(self._all()):
+        opened = [(subject, one) for subject, totals in self._opened.items() for one in totals]
+        for number, (subject, clients) in enumerate(opened + self._unknown()):
             names = SEPARATOR.join(sorted(clients)).encode()
             fields |= {f"{number}/subject": tuple(subject), f"{number}/clients": names}
         return Message(fields)
@@ -190,11 +191,6 @@ class OpenedTotals:
             subject, names = Subject(*fields[f"{number}/subject"]), fields[f"{number}/clients"].decode()
             found._opened.setdefault(subject, []).append(frozenset(names.split(SEPARATOR)))
         return found
-
-    def _all(self) -> Iterator[tuple[Subject, Clients]]:
-        for subject, totals in self._opened.items():
-            yield from ((subject, clients) for clients in totals)
-        yield from self._unknown()
 
 
 def check_totals(what: str, before: Sequence[Clients], now: Clients, least: int) -> None:

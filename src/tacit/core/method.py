@@ -197,18 +197,12 @@ class Method(Component):
         return None if weights is None else weights[shared.schema.labels(table)]
 
     def _evaluation_layout(self, schema: Any) -> Layout:
+        n, sites = schema.outputs, Field("sites", (SITE_BINS,), bound=1.0)
         if schema.task == "regression":
-            names = ("squared", "absolute", "sum", "square")
-            fields = [Field(name, (schema.outputs,)) for name in names]
-            return Layout(Field("count", ()), *fields, Field("sites", (SITE_BINS,), bound=1.0))
-        n = schema.outputs
+            sums = [Field(name, (n,)) for name in ("squared", "absolute", "sum", "square")]
+            return Layout(Field("count", ()), *sums, sites)
         sums = [Field(name, ()) for name in ("loss", "brier")]
-        return Layout(
-            Field("confusion", (n, n)),
-            *sums,
-            Field("histogram", (2, n, BINS)),
-            Field("sites", (SITE_BINS,), bound=1.0),
-        )
+        return Layout(Field("confusion", (n, n)), *sums, Field("histogram", (2, n, BINS)), sites)
 
     @contribution(_evaluation_layout, family="holdout", revealed=True)
     def evaluation(self, party: Party, shared: Shared) -> dict[str, Any]:
