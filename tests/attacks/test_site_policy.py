@@ -3,6 +3,8 @@
 Each kind of limit is overstepped by a little; the control is the same run at a site whose policy allows it.
 """
 
+import importlib
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,6 +71,17 @@ def test_without_a_policy_a_site_refuses_plain_and_few_clients(sites):
                 coordinator.enrol()
     finally:
         path.write_text(before)
+
+
+def test_a_class_that_is_not_accepted_is_not_imported(sites, tmp_path, monkeypatch):
+    text = "from tacit.methods.fedheonn import FedHEONN\n\nclass Stranger(FedHEONN):\n    pass\n"
+    (tmp_path / "stranger.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    parts = PARTS._replace(method=importlib.import_module("stranger").Stranger())
+    monkeypatch.delitem(sys.modules, "stranger")
+    with pytest.raises(QuorumError, match="methods = stranger:Stranger, but fedheonn"):
+        enrol(sites, Policy(methods=("fedheonn",)), parts)
+    assert "stranger" not in sys.modules
 
 
 WIDE = Policy(protections=tuple(PROTECTIONS), modes=("sealed", "paper"), rows=1)

@@ -42,10 +42,6 @@ class Term:
     number: int | None
     label: str
 
-    def __post_init__(self) -> None:
-        if self.number is not None and type(self.number) is not int:  # NaN, for one, is never older
-            raise MessageError(f"the number of a sum is a {type(self.number).__name__}, not a whole number")
-
 
 @dataclass(frozen=True, eq=False)
 class Claim:

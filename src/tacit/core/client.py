@@ -26,6 +26,7 @@ from tacit.core.shared import Shared, Total
 
 Assemble = Callable[[Manifest], Components]
 BEFORE = "before/"
+LAYOUTS = 64  # that a process keeps
 
 
 def enrol(party: Party, message: Message, assemble: Assemble) -> Message:
@@ -217,16 +218,17 @@ def open_at_client(
     """
     least = check_opening(party, components.protection, read_integer(entry, "contributors"))
     part, name = getattr(components, entry["component"]), entry["contribution"]
+    protection = components.protection
     try:
         layout, half = layout_of(part, name, schema, party.cache), protection_half(party, components)
-        if read is not None or not components.protection.proves(layout):
-            claim = read() if read and components.protection.proves(layout) else None
-            return open_entry(components, half, schema, entry, party.cache, claim)
+        if read is not None or not protection.proves(layout):
+            claim = read() if read and protection.proves(layout) else None
+            return open_entry(protection, half, layout, entry, claim)
         claim = read_claim(party.state, entry, party.cache)
         family = find_marked(part, name, "contribution")[1].family
         subjects = subjects_of(family, name, str(party.state.get("applied", 0)))
         check_own(party, name, subjects, claim, least)
-        total = open_entry(components, half, schema, entry, party.cache, claim)
+        total = open_entry(protection, half, layout, entry, claim)
         remember_own(party, subjects, claim)
         return total
     except DifferencingError:  # follows from the names alone
@@ -239,21 +241,19 @@ def open_at_client(
 
 
 def open_entry(
-    components: Components,
+    protection: Protection,
     opener: Opener,
-    schema: Any,
+    layout: Layout,
     entry: Mapping[str, Any],
-    cache: dict[Any, Any] | None = None,
     claim: Claim | None = None,
 ) -> Total:
     """Open a protected total with the half of the protection that can; both sides write the same entry."""
-    layout = layout_of(getattr(components, entry["component"]), entry["contribution"], schema, cache)
     total, contributors = strip_prefix("total/", entry), entry["contributors"]
     opened = opener.open({**total, "claim": claim} if claim else total, layout)
     # No tag covers what travels in the clear: a sum must not be replaced by it.
     beside = {f.name: entry[f"clear/{f.name}"] for f in layout.clear if f"clear/{f.name}" in entry}
     fields = layout.unpack(opened) | beside
-    protection, noise = components.protection, opener.measure_noise(total, layout, contributors)
+    noise = opener.measure_noise(total, layout, contributors)
     error, exact = protection.error(layout, contributors, total), protection.promises.precision == 0
     return Total(fields, contributors, error, claim is None and bool(total.get("multiplied")), exact, noise)
 
@@ -261,12 +261,11 @@ def open_entry(
 def layout_of(part: object, contribution: str, schema: Any, cache: dict[Any, Any] | None = None) -> Layout:
     """Return the layout of a part's contribution under the schema; one object for all who share a cache."""
     if cache is not None:
-        key = ("layout", id(part), contribution, id(schema))
-        # The entry keeps part and schema, so that their ids stay theirs.
-        if key not in cache:
-            cache[key] = layout_of(part, contribution, schema), part, schema
-        found: Layout = cache[key][0]
-        return found
+        key = (id(part), contribution, id(schema))
+        # What is kept holds part and schema, so that their ids stay theirs.
+        return recent(
+            cache, "layout", key, lambda: (layout_of(part, contribution, schema), part, schema), LAYOUTS
+        )[0]
     _, mark = find_marked(part, contribution, "contribution")
     assert mark.layout
     layout: Layout = mark.layout(part, schema)

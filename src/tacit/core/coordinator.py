@@ -28,7 +28,7 @@ from tacit.core.message import Message
 from tacit.core.pending_sum import PendingSum
 from tacit.core.shared import Shared, Total
 from tacit.core.snapshot import Snapshot, make_checkpoint, take_checkpoint
-from tacit.core.transport import abbreviate
+from tacit.core.text import abbreviate
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class Coordinator:
         self.learnt_before = 0  # totals that the clients had opened before that
         self.replica_was_read = False  # by the experimenter, for a checkpoint
         self.reserved = 0  # sums that come after a method's own
-        enrolment = Enrolment(link, self.protection)
-        self.enrol = enrolment.enrol  # agrees on manifest and schema with every party
-        self.late, self.admit = enrolment.late, enrolment.admit  # parties that come later
+        self._enrolment = Enrolment(link, self.protection)
+        self.enrol = self._enrolment.enrol  # agrees on manifest and schema with every party
+        self.late, self.admit = self._enrolment.late, self._enrolment.admit  # parties that come later
 
     # -- what methods may ask about ------------------------------------------------------------------
 
@@ -203,7 +203,7 @@ class Coordinator:
         return pending.finish(self.protection.gather(pending), self.protection)
 
     def _open(self, pending: PendingSum, entry: Mapping[str, Any]) -> Total:
-        total = open_entry(self.components, self.protection, self.schema, entry)
+        total = open_entry(self.components.protection, self.protection, pending.layout, entry)
         self._record_opening(pending)
         return total
 

@@ -22,6 +22,7 @@ from tacit.core.errors import DifferencingError
 from tacit.core.marks import Family
 from tacit.core.message import Message
 from tacit.core.row_space import Piece, left_alone
+from tacit.core.text import abbreviate
 
 Clients = frozenset[str]
 DRAWS = 3  # of clients to leave out, for each number of them
@@ -230,9 +231,5 @@ def _pieces(clients: Clients) -> set[Piece]:
 def _describe(earlier: Clients, now: Clients) -> str:
     """Say who left and who joined, and what can be done."""
     changes = {"missing": earlier - now, "new": now - earlier}
-    told = ", ".join(f"{word}: {_some(sorted(names))}" for word, names in changes.items() if names)
+    told = ", ".join(f"{word}: {abbreviate(sorted(names))}" for word, names in changes.items() if names)
     return f"({told}). Run or resume with the same clients as before: a new run over these shows it as well"
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

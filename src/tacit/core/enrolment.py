@@ -14,7 +14,7 @@ from tacit.core.link import Link
 from tacit.core.message import Message
 from tacit.core.protection import CoordinatorHalf
 from tacit.core.roles import Agreement
-from tacit.core.transport import abbreviate
+from tacit.core.text import abbreviate
 
 MOST_INVITATIONS = 5  # to a party that could be asked and does not answer
 

@@ -19,9 +19,10 @@ from tacit.core.events import Events, Refused, Relayed
 from tacit.core.manifest import Components, Manifest
 from tacit.core.marks import Mark
 from tacit.core.message import Message
-from tacit.core.party import Vault, identity_of
+from tacit.core.party import Vault, identity_of, no_identities
 from tacit.core.secret import Secret
-from tacit.core.transport import Transcript, Transport, abbreviate
+from tacit.core.text import abbreviate
+from tacit.core.transport import Transcript, Transport
 
 
 class Link:
@@ -36,7 +37,7 @@ class Link:
         *,
         timeout: float | None = None,  # seconds a party may take for a step
         secret: Secret | None = None,  # its own, from which its signing key comes
-        pinned: Callable[[str], bytes] | None = None,  # identity keys of parties
+        pinned: Callable[[str], bytes] = no_identities,  # identity keys of parties
         preshared: frozenset[str] = frozenset(),  # parties whose exchange keys all others have pinned
         authenticated: bool = False,  # under every protection, as deployed sites demand
         transcript: Transcript | None = None,  # told everything that anyone received
@@ -58,7 +59,7 @@ class Link:
         self.before_opening: Callable[[Sequence[str]], None] | None = None
         self.parties: tuple[str, ...] = ()  # clients that take part, in party order
         self._secret = secret
-        self._pinned = pinned
+        self.pinned = pinned
 
     @property
     def schema(self) -> Any:
@@ -83,12 +84,6 @@ class Link:
                 "this protection needs a coordinator with an identity: give the coordinator its secret"
             )
         return identity_of(self._secret)
-
-    def pinned(self, name: str) -> bytes:
-        """Return the identity key that the coordinator has pinned for a party."""
-        if self._pinned is None:
-            raise ConfigError("the coordinator has pinned no identities: give it the federation's roster")
-        return self._pinned(name)
 
     def open_channel(self, party: str, key: Secret) -> None:
         """Tag all that is sent to and comes from a party with this key from now on."""

@@ -61,7 +61,8 @@ def identity_of(secret: Secret) -> Secret:
     return Secret(derive(secret.reveal(), ("identity",)))
 
 
-def _no_identities(name: str) -> bytes:
+def no_identities(name: str) -> bytes:
+    """Refuse to name an identity key: none were pinned."""
     raise ConfigError(f"no identity is pinned for {name}: give this party the federation's roster")
 
 
@@ -79,7 +80,7 @@ class Party:
     _: KW_ONLY
     read_holdout: Callable[[], Any] | None = None  # rows kept aside
     cache: dict[Any, Any] = field(default_factory=dict)  # shared in a process; may vanish at any time
-    pinned: Callable[[str], bytes] = _no_identities  # identity keys of other parties
+    pinned: Callable[[str], bytes] = no_identities  # identity keys of other parties
     signing_key: Secret | None = None  # where it is not the one that belongs to ``secret``
     preshared: Callable[[str], tuple[Secret, bytes]] = _no_exchange_keys  # its own key, and another's
     earlier: Callable[[str], Party | None] | None = None  # itself under another manifest, by digest

@@ -27,7 +27,7 @@ from tacit.core.parallel import cpu_seconds
 from tacit.core.party import Vault
 from tacit.core.protection import Protection
 from tacit.core.tags import ask_context, reply_context, tagged, untagged
-from tacit.core.text import foreign
+from tacit.core.text import abbreviate, foreign
 
 Transcript = Callable[[str, str, str, bytes], None]  # receiver, sender, step, what was received
 ENROLMENT = ("client.enrol", "client.enrol_service")  # steps before there is a channel
@@ -240,8 +240,3 @@ class Transport:
             f"{what}: {len(good)} of {len(asked)} clients contributed, the quorum is {needed}. "
             f"Failed: {told}{more}. Mend these clients, or lower the quorum"
         )
-
-
-def abbreviate(names: Sequence[str]) -> str:
-    """Return a few names, and how many more there are."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -81,7 +81,7 @@ class EmbeddedEngine:
     @property
     def cause(self) -> Exception | None:
         """The last error that a party's step raised in this process."""
-        return self._sites.errors[0] if self._sites.errors else None
+        return self._sites.last_error
 
     def ask(self, call: bytes, jobs: Iterable[Job], timeout: float | None = None) -> Iterator[Reply]:
         """Ask each party of ``jobs``; replies stream back in that order."""

@@ -92,9 +92,15 @@ class Policy:
         """Whether runs must add noise, and only so much."""
         return self.epsilon is not None or self.epsilon_total is not None
 
+    def check_names(self, site: str, manifest: Manifest) -> None:
+        """Refuse names that are not accepted before anything is built: importing a class runs its code."""
+        _check_word(site, "methods", manifest.components["method"]["name"], self.methods)
+        protection = manifest.components["protection"]
+        for word in (protection["name"], protection["config"].get("inner", protection["name"])):
+            _check_word(site, "protections", str(word), self.protections)
+
     def check(self, site: str, manifest: Manifest, components: Components) -> None:
         """Refuse a run that the site's owner does not accept."""
-        _check_word(site, "methods", manifest.components["method"]["name"], self.methods)
         config = components.method.config()
         if (mode := config.get("mode")) is not None:
             _check_word(site, "modes", str(mode), self.modes)

@@ -61,7 +61,7 @@ class Sites:
         self._holdings, self._assemble, self._seed, self._cold = holdings, assemble, seed, cold
         self._index = {name: index for index, name in enumerate(holdings.names)}
         self.roster = tuple(holdings.names if roster is None else roster)
-        self.errors: list[Exception] = []  # the last that a step raised, with its traceback
+        self.last_error: Exception | None = None  # that a step raised, with its traceback
         self._settings = {"keep_reply": keep_replies, "limit": limit, "caught": self._keep_error}
         self._cache: dict[Any, Any] = {}
         self._parties: dict[str, Party] = {}
@@ -95,7 +95,7 @@ class Sites:
         return raw
 
     def _keep_error(self, error: Exception) -> None:
-        self.errors[:] = [error]
+        self.last_error = error
 
 
 def perform_in_time(

@@ -76,16 +76,13 @@ class Book:
             if not new:
                 self._check()  # before anything is changed in a file that may be somebody else's
             # Held until this process ends, however it ends.
-            self._base.execute("PRAGMA locking_mode = EXCLUSIVE")
-            self._base.execute("PRAGMA journal_mode = WAL")
-            self._base.execute("PRAGMA synchronous = FULL")
+            for setting in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL"):
+                self._one(f"PRAGMA {setting}")
             with self.writing():
                 self._check() if not new else self._make()
                 self._chain.check()
-        except BaseException as error:
+        except BaseException:
             self._base.close()
-            if isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError):
-                raise self._failed(error) from None
             raise
 
     def _make(self) -> None:
@@ -120,32 +117,36 @@ class Book:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Run the block as one transaction: all of it, or nothing."""
+        with self._translated():
+            try:
+                self._base.execute("BEGIN IMMEDIATE")
+                self._chain.begin()
+                yield
+                self._chain.link()
+                self._base.execute("COMMIT")
+                self._chain.keep()
+            except BaseException:
+                if self._base.in_transaction:  # some errors have ended it already
+                    self._base.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Translate errors of the database for whoever works with the book."""
         try:
-            self._base.execute("BEGIN IMMEDIATE")
-            self._chain.begin()
             yield
-            self._chain.link()
-            self._base.execute("COMMIT")
-            self._chain.keep()
-        except BaseException as error:
-            if self._base.in_transaction:  # some errors have ended it already
-                self._base.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error | OSError | UnicodeDecodeError):
-                raise self._failed(error) from None
-            raise
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
+            raise self._failed(error) from None
 
     def _all(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
-        try:
+        with self._translated():
             return self._base.execute(query, values).fetchall()
-        except sqlite3.DatabaseError as error:
-            raise self._failed(error) from None
 
     def _one(self, query: str, values: Sequence[Any] = ()) -> Any:
         rows = self._all(query, values)
         return rows[0][0] if rows else None
 
-    def _failed(self, error: sqlite3.Error | OSError | UnicodeDecodeError) -> TacitError:
-        """Translate an error of the database for whoever works with the book."""
+    def _failed(self, error: Exception) -> TacitError:
         if "locked" in str(error):
             return UnavailableError(f"another process works on {self.path.parent}: wait until it is done")
         if "not a database" in str(error):

@@ -216,7 +216,7 @@ def join_batch(
         if pending.failures:  # whose reasons say more than that they were too many
             raise error_of_failures(pending.failures) from None
         raise
-    total = open_entry(components, coordinator.protection, coordinator.schema, entry)
+    total = open_entry(components.protection, coordinator.protection, pending.layout, entry)
     vector = np.concatenate([np.ravel(total[f.name]) for f in pending.layout.fields])
     done = [wave[name] for name in pending.contributors]
     _add_to_total(book, done, vector)

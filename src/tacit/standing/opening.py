@@ -99,7 +99,7 @@ def solution(book: Book, coordinator: Coordinator, changed: int) -> Shared:
         return _asked(coordinator, entry)
     assert coordinator.shared is not None
     if incremental:
-        opened = open_entry(components, coordinator.protection, coordinator.schema, entry)
+        opened = open_entry(components.protection, coordinator.protection, layout, entry)
     else:
         opened = Total(layout.unpack(total["vector"]), count)
     return apply_standing_total(components, entry, opened, coordinator.shared)

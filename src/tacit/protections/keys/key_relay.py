@@ -15,7 +15,7 @@ from tacit.core.fields import Fields, add_prefix, strip_prefix
 from tacit.core.link import Link
 from tacit.core.message import Message
 from tacit.core.pending_sum import PendingSum
-from tacit.core.transport import abbreviate
+from tacit.core.text import abbreviate
 from tacit.core.values import Blob
 from tacit.protections.keys.authenticated import Channels
 from tacit.protections.keys.shared_key import KeyTerms, SharedKey
