@@ -13,6 +13,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from itertools import chain, groupby
 from typing import Any, BinaryIO, TypeAlias, cast
 
@@ -63,12 +64,12 @@ class EmbeddedEngine:
         here = holdings if workers == 0 else holdings.part(np.empty(0, dtype=np.int64))
         settings: dict[str, Any] = {"seed": seed, "cold": cold, "keep_replies": keep_replies, "limit": limit}
         self._sites = sites or Sites(here, assemble, **settings)
-        self._workers = []
-        for number in range(workers):
+        # They import at the same time; the first long write waits for the imports.
+        self._workers = [_Worker() for _ in range(workers)]
+        for number, worker in enumerate(self._workers):
             owner = np.arange(len(self._names)) // BLOCK % workers
             part = holdings.part(np.flatnonzero(owner == number))
-            first = [Message(settings), *part.to_messages()]
-            self._workers.append(_Worker([message.encode() for message in first]))
+            worker.begin([message.encode() for message in (Message(settings), *part.to_messages())])
 
     def parties(self, role: str = "client") -> Sequence[str]:
         """Return the names of the parties of a role, in party order."""
@@ -142,7 +143,7 @@ class EmbeddedEngine:
 class _Worker:
     """One worker process; a thread of its own writes asks to it and reads the replies, batch after batch."""
 
-    def __init__(self, first: list[bytes]) -> None:
+    def __init__(self) -> None:
         single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tacit.engines.worker"],
@@ -155,7 +156,12 @@ class _Worker:
         self._replies = cast(BinaryIO, self._process.stdout)
         self._call: bytes | None = None  # that the process knows
         self._thread = ThreadPoolExecutor(1)
-        self._last: Future[Any] = self._thread.submit(write_frames, self._asks, first)
+        self._last: Future[Frames] | None = None
+
+    def begin(self, pieces: list[bytes]) -> None:
+        """Tell the process whose rows it has; one that is gone is noticed when its replies are wanted."""
+        with suppress(BrokenPipeError):
+            write_frames(self._asks, pieces)
 
     def send(self, call: bytes, timeout: float | None, batch: list[Job]) -> Future[Frames]:
         """Ask for a batch of replies."""
@@ -183,7 +189,7 @@ class _Worker:
             return None
 
     def close(self) -> None:
-        if not self._last.done():  # it works for a wave that was given up
+        if self._last is not None and not self._last.done():  # it works for a wave that was given up
             self._process.kill()
         self._thread.submit(self._asks.close)
         try:
