@@ -1,11 +1,9 @@
 """Party store: what parties remember between steps, in one SQLite file; secrets are encrypted at rest.
 
-On a deployed engine every step is a new process. A step therefore begins by reading the party's state and
-vault and ends by writing both in one transaction: either all that the step did is kept, or nothing, the
-same rule as in memory. The vault is written under a key that is not in the file.
-
-A party that has forgotten a step would take it once more. So the file holds a checksum over all its rows,
-which every step brings up to date and every process checks when it opens the file.
+On a deployed engine every step is a new process, which reads the party's state and vault and writes both in
+one transaction: all that the step did is kept, or nothing. The vault is written under a key that is not in
+the file. A party that has forgotten a step would take it once more: so the file holds a checksum over all its
+rows, which every step brings up to date and every process checks when it opens the file.
 """
 
 from __future__ import annotations

@@ -2,18 +2,16 @@
 
 A contribution and the total it joined are one transaction, so that a process that is killed at any instant
 leaves a total and a list that belong together. The book holds protected totals, public values and names:
-no secret, and no client's vector where the protection hides it.
-
-What was opened can be added to and subtracted from what is opened next
-(:mod:`tacit.standing.differencing`). So the book keeps of every total that was opened, or may have been,
-which contributions were in it. A book that has lost something of all this says so when it is opened
-(:mod:`tacit.standing.chain`).
+no secret, and no client's vector where the protection hides it. Of every total that was opened, or may have
+been, it keeps which contributions were in it (:mod:`tacit.standing.differencing`). A book that has lost
+something says so when it is opened (:mod:`tacit.standing.chain`).
 """
 
 from __future__ import annotations
 
 import sqlite3
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +19,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tacit.core.claims import Line as ClaimedLine
+from tacit.core.claims import write_lines
 from tacit.core.errors import ConfigError, TacitError, UnavailableError
 from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.snapshot import EnrolledParty
@@ -205,6 +205,27 @@ class Book:
         row = (*line[:4], int(line.present))  # as the database gives it back
         self._base.execute("INSERT OR REPLACE INTO contributions VALUES (?, ?, ?, ?, ?)", row)
         self._chain.wrote("contributions", line.id, [row])
+
+    # -- what the total claims of itself to the client that opens it --------------------------------
+
+    def claimed_lines(self) -> bytes:
+        """Return all contributions that ever joined the total, and how often they joined and left."""
+        repeated = self.repeated()
+        lines = ((line, 1 + repeated[line.id]) for line in self.contributions())
+        return write_lines(
+            ClaimedLine(line.id, line.client, joined, joined - line.present) for line, joined in lines
+        )
+
+    def repeated(self) -> Counter[str]:
+        """Return how often contributions joined again, in another group that was merged."""
+        raw = self.fact("repeated").get("counts")
+        return Counter(msgspec.json.decode(raw, type=dict[str, int])) if raw else Counter()
+
+    def note_repeated(self, other: Book) -> None:
+        """Count what is in both books, before they are merged."""
+        both = {line.id for line in self.contributions()} & {line.id for line in other.contributions()}
+        if counts := self.repeated() + other.repeated() + Counter(both):
+            self.note("repeated", {"counts": msgspec.json.encode(counts)})
 
     # -- openings ----------------------------------------------------------------------------------
 

@@ -18,7 +18,6 @@ from tacit.core.errors import ConfigError, FederationError, ReplayError, Unavail
 from tacit.core.standing_client import LEDGER
 from tacit.protections.keys.proved_totals import STANDING_TAGS
 from tacit.standing.book import Book
-from tacit.standing.claims import note_repeated
 from tacit.standing.folder import Folder, party_without_rows
 from tacit.standing.opening import MERGED
 
@@ -79,7 +78,7 @@ def merge(standing: Standing, path: Path | str) -> int:
         taken = _take_parties(standing, theirs, ledgers)
         lines = theirs.book.contributions()
         with ours.book.writing():
-            note_repeated(ours.book, theirs.book)
+            ours.book.note_repeated(theirs.book)
             for line in lines:
                 if line.present or not ours.book.contribution(line.id):  # else ours has it, or had it
                     ours.book.enter(line)

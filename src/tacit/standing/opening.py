@@ -20,7 +20,6 @@ from tacit.core.shared import Shared, Total
 from tacit.core.standing_client import apply_standing_total
 from tacit.engines.assembly import assemble
 from tacit.standing.book import Book
-from tacit.standing.claims import claimed_lines
 from tacit.standing.differencing import Lines, count_differing, find_exposed, nearest
 
 MERGED = "merged into "  # why a state is closed that another has taken over
@@ -93,7 +92,7 @@ def solution(book: Book, coordinator: Coordinator, changed: int) -> Shared:
     layout = layout_of(components.method, contribution, coordinator.schema)
     place = components.protection.opens
     if components.protection.proves(layout):
-        entry["lines"] = claimed_lines(book)
+        entry["lines"] = book.claimed_lines()
     coordinator.events.emit(TotalOpened(coordinator.sums, contribution, place, entry["clients"], layout.size))
     if place == "clients":
         return _asked(coordinator, entry)
