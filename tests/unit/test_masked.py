@@ -9,6 +9,7 @@ import pytest
 from tacit.core.differencing import OpenedTotals
 from tacit.core.errors import ConfigError, OpeningError, ProtectionError, QuorumError
 from tacit.core.events import Events, Noted, Relayed, WaveStarted
+from tacit.core.layout import Field, Layout
 from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.secret import Secret
@@ -98,6 +99,10 @@ class TestTotals:
         rows = {name: row * 1e9 for name, row in rows_of(5).items()}
         scene = scene_of(Masked(bits=bits), rows, bound=None).begin()
         np.testing.assert_allclose(scene.total()["vector"], scene.expected(), rtol=1e-15)
+
+    def test_fine_values_shorten_no_word(self):
+        layout = Layout(Field("x", (2,), bound=1.0, fine=True))
+        assert [Masked(bits=bits).encoding(layout, 3).code.bits for bits in (32, 47, 50)] == [47, 47, 50]
 
     def test_more_sums_than_prepared_are_prepared_when_they_come(self, scene_of):
         scene = scene_of(Masked(), rows_of(4)).begin()
@@ -197,6 +202,13 @@ class TestDropouts:
         with pytest.raises(OpeningError, match="1 contributions"):
             scene.total(some(1, 2, 3))
         assert UNMASK not in steps(scene)
+
+    def test_when_masks_are_agreed_on_the_quorum_is_named(self, scene_of):
+        scene = scene_of(Masked(), rows_of(4), quorum=0.5).begin()
+        reveal(scene)
+        scene.tap.lose = lambda name, party: name == OFFER and party in some(1, 2, 3)
+        with pytest.raises(QuorumError, match="0 of 4"):
+            reveal(scene)
 
     def test_below_the_threshold_after_the_upload_opens_nothing(self, scene_of):
         """What the others gave cannot even be read; and coordinator's keys open nothing either."""
@@ -439,6 +451,14 @@ class TestRefusals:
         with pytest.raises(QuorumError, match="7 contributions, agreed were at least 8"):
             list(scene.coordinator.ask(MaskedClient.unmask, common | {"survivors": 7}, jobs))
 
+    def test_of_uploads_of_another_kind(self):
+        encoding = Masked().encoding(Layout(Field("x", (2,), bound=1.0)), 3)
+        upload = encoding.write(np.arange(3, dtype=encoding.kind), "00" * 32, 1, bytes(32))
+        assert encoding.read(Blob("masked", upload), "00" * 32, 1)[0].tolist() == [0, 1, 2]
+        for wrong in (Blob("sealed", upload), upload, Blob("masked", upload[:20])):
+            with pytest.raises(ProtectionError, match="no masked vector where one was agreed"):
+                encoding.read(wrong, "00" * 32, 1)
+
     def test_of_numbers_that_are_none(self, scene_of):
         scene = self.begun(scene_of)
         common, jobs = unmask_ask(scene, 1, "client-1")
@@ -646,6 +666,12 @@ class TestDraw:
         )
         with pytest.raises(QuorumError, match="further away than chance explains"):
             scene.coordinator.protection.prepare(1)
+
+    def test_a_commitment_serves_for_nothing_else_and_nobody_else(self):
+        own, number = ("draw", "run", "ann", 0), bytes(range(32))
+        others = [("key", "run", "ann", 0), ("draw", "other", "ann", 0), ("draw", "run", "bob", 0)]
+        others += [("draw", "run", "ann", 1), ("drawr", "un", "ann", 0)]
+        assert len({commit(*terms, number) for terms in [own, *others]} | {commit(*own, bytes(32))}) == 7
 
     def test_a_number_that_was_not_committed_to_is_refused(self, scene_of):
         scene = scene_of(Masked(neighbours=4), rows_of(20), quorum=0.5)
