@@ -330,6 +330,10 @@ class TestSlots:
         slots, name = self.ring(Layout(Field("w", (5000,), bound=2.0)), 8)
         assert (slots.count, slots.unit, name) == (5000, 2.0**-31, "4096-48-36")
 
+    def test_more_values_than_a_ring_holds_take_several_ciphertexts(self):
+        ring = Parameters.holding(5000, 20, 3)
+        assert [ring.chunks(values) for values in (1, 4096, 4097, 8193)] == [1, 1, 2, 3]
+
     def test_fine_values_take_one_slot_where_their_total_is_known(self):
         gram = Layout(Field("gram", (2795,), bound=1.0, total=1.0, fine=True))
         slots, name = self.ring(gram, 100)

@@ -17,6 +17,7 @@ from tacit.core.values import Blob
 from tacit.crypto.channel import SIGNATURE, new_exchange, sign_key, unseal
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks, bind_seeds, sign_for
+from tacit.crypto.neighbours import neighbours_for
 from tacit.crypto.sharing import Share
 from tacit.federation import Federation
 from tacit.protections.masked import Masked, dealing
@@ -24,7 +25,7 @@ from tacit.protections.masked import keys as masked_keys
 from tacit.protections.masked.client import MaskedClient
 from tacit.protections.masked.coordinator import MaskedSum
 from tacit.protections.masked.dealing import Dealer
-from tacit.protections.masked.neighbours import assign_holders, is_plausible_draw
+from tacit.protections.masked.neighbours import assign_holders, is_plausible_draw, proof_length
 from tacit.protections.masked.wire import (
     OFFERED,
     SIGNED_OFFER,
@@ -713,6 +714,13 @@ class TestThresholds:
         count, t, m, c = rules.neighbours, rules.threshold, rules.partners, rules.colluders
         assert 2 * t > count + 1 + c >= count + 1 + np.ceil(0.05 * (count + 1)) - (clients == 2)
         assert rules.fewest_honest == (t - c if rules.complete else t - c + m - count - 1) >= 2
+
+    def test_many_that_may_vanish_take_more_than_half_of_the_clients_as_neighbours(self):
+        assert neighbours_for(100, 0.05, 0.3).neighbours == 58
+        assert neighbours_for(100, 0.05, 0.1).neighbours == 20
+
+    def test_a_proof_is_as_long_as_its_tree_is_deep(self):
+        assert [proof_length(size) for size in (1, 2, 8, 9)] == [4 + 32 * depth for depth in (0, 1, 3, 4)]
 
     def test_the_documentation_has_the_thresholds(self):
         text = (Path(__file__).parents[2] / "docs" / "protections.md").read_text()

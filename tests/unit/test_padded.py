@@ -60,6 +60,19 @@ class TestTotals:
         scene.total()
         assert len({place for place, _ in places}) == 3
 
+    def test_the_clients_key_travels_once(self, scene_of):
+        scene = scene_of(PADDED, rows_of(4)).begin()
+        scene.total()
+        key = scene.coordinator.protection.relay.current_key
+        assert (key.wraps, sorted(key.holders)) == ({}, sorted(scene.rows))
+
+    def test_say_whose_contributions_they_are_of(self, scene_of):
+        scene = scene_of(PADDED, rows_of(3)).begin()
+        scene.total()
+        half = PADDED.at_client(scene.site("client-1"))
+        with pytest.raises(ProtectionError, match="does not say whose contributions it is the sum of"):
+            half.open({"summands": 3}, Layout(Field("vector", (3,), 1.0)))
+
     def test_on_a_sparse_graph_each_client_carries_pads_of_its_own_choice(self, scene_of, places):
         scene = scene_of(Masked(opens="clients", neighbours=4), rows_of(66)).begin()
         scene.total()
