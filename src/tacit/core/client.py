@@ -221,6 +221,7 @@ def open_at_client(
     protection = components.protection
     try:
         layout, half = layout_of(part, name, schema, party.cache), protection_half(party, components)
+        layout = layout.growing() if read else layout
         if read is not None or not protection.proves(layout):
             claim = read() if read and protection.proves(layout) else None
             return open_entry(protection, half, layout, entry, claim)

@@ -99,13 +99,14 @@ def begin_change(
         name: {"id": change.line.id, "rows": change.line.rows, "accepted": book.of(name), "sign": change.sign}
         for name, change in changes.items()
     }
-    return coordinator.begin_sum(
+    pending = coordinator.begin_sum(
         getattr(method, method.standing[0]),
         tuple(changes),
         step="client.change_contribution",
         jobs=jobs,
         before_opening=before_opening,
     )
+    return pending.with_fields(pending.layout.growing(), {})
 
 
 # -- one by one ------------------------------------------------------------------------------------

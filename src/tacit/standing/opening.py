@@ -89,7 +89,7 @@ def solution(book: Book, coordinator: Coordinator, changed: int) -> Shared:
         "changed": changed,
         **add_prefix("total/", total),
     }
-    layout = layout_of(components.method, contribution, coordinator.schema)
+    layout = layout_of(components.method, contribution, coordinator.schema).growing()
     place = components.protection.opens
     if components.protection.proves(layout):
         entry["lines"] = book.claimed_lines()
