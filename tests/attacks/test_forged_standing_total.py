@@ -10,7 +10,6 @@ from tacit import Federation, Preparation
 from tacit.core.claims import Line, write_lines
 from tacit.core.errors import OpeningError, ReplayError
 from tacit.standing import Standing, opening
-from tacit.standing.claims import claimed_lines
 from tests.attacks.malicious import REFUSED, unchecked
 
 
@@ -27,9 +26,9 @@ def opened(standing, lines=None, total=None, clients=4):
     book = standing.folder.book
     with book.writing():
         book.note("total", {**book.fact("total"), **(total or {})})
-    told = claimed_lines(book) if lines is None else write_lines(lines)
+    told = book.claimed_lines() if lines is None else write_lines(lines)
     with (
-        mock.patch.object(opening, "claimed_lines", lambda _: told),
+        mock.patch.object(book, "claimed_lines", lambda: told),
         mock.patch.object(opening, "clients_in", lambda _: clients),
     ):
         try:

@@ -841,7 +841,7 @@ def secrets_of(world):
                 found[who, name] = raw
     for who in (COORDINATOR, *world.clients):
         site = world.site(who)
-        found[who, "site"], found[who, "identity"] = site._secret.reveal(), site.identity.reveal()
+        found[who, "site"], found[who, "identity"] = site.secret.reveal(), site.identity.reveal()
     found |= {(*label, "hex"): raw.hex().encode() for label, raw in found.items()}
     assert all(len(raw) >= 16 for raw in found.values())
     return found

@@ -194,7 +194,7 @@ class Campaign:
             if raw == genuine:
                 continue
             self.tried += 1
-            failure = transport._failure(read_reply(party, raw, 0, limit=1 << 30), step)
+            failure = transport._reason(read_reply(party, raw, 0, limit=1 << 30), step)
             tagless = party not in transport.channels or step in ("client.enrol", "client.enrol_service")
             assert failure is not None or tagless, f"{step} was taken, changed on the wire: {raw}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import dp_accounting
 import numpy as np
@@ -22,6 +23,7 @@ from tacit.data.preparation import Preparation
 from tacit.data.recoding import Recoding
 from tacit.data.schema import Schema
 from tacit.data.table import Column
+from tacit.engines import sites
 from tacit.methods.fedavg import FedAvg
 from tacit.methods.heonn.exchange import invert_targets
 from tacit.methods.heonn.noisy import PARTS, NoisySums, group_rows
@@ -274,7 +276,7 @@ class TestBudget:
 
     def test_a_site_is_charged_for_rows_before_noise_is_drawn(self, many: Federation, monkeypatch) -> None:
         charged: list[Charge] = []
-        monkeypatch.setattr(Party, "charge", lambda party, charge: charged.append(charge))
+        monkeypatch.setattr(sites, "Party", partial(Party, charge=charged.append))
         many.train(FedHEONN(), protect=Noised(epsilon=2.0, unit="row", where="distributed"), min_clients=10)
         assert [(one.unit, one.releases, one.most) for one in charged[::12]] == [
             ("row", 1, 10),

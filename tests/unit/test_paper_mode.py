@@ -7,7 +7,7 @@ import pytest
 
 from tacit import Federation, FedHEONN, Preparation, Table
 from tacit.core.briefing import read_log
-from tacit.core.client import open_entry
+from tacit.core.client import layout_of, open_entry
 from tacit.core.errors import ConfigError, ProtectionError, QuorumError, TacitError
 from tacit.core.events import Events, Noted, TotalOpened
 from tacit.core.layout import Field, Layout
@@ -82,7 +82,8 @@ class TestProduct:
         entry = Message.decode(coordinator.link.briefing.log[0])
         site = coordinator.link.transport.engine.engine._sites.party("client-2")
         client = protection.at_client(site)
-        total = open_entry(coordinator.components, client, coordinator.schema, entry)
+        layout = layout_of(method, entry["contribution"], coordinator.schema)
+        total = open_entry(protection, client, layout, entry)
         coordinator.finish()
         assert total.multiplied
         assert "seed" not in total
@@ -131,8 +132,9 @@ class TestProduct:
         entry = dict(Message.decode(coordinator.link.briefing.log[0]))
         site = coordinator.link.transport.engine.engine._sites.party("client-2")
         del entry["total/multiplied"]
+        layout = layout_of(method, entry["contribution"], coordinator.schema)
         with pytest.raises(ProtectionError, match="blob of kind product, expected was columns"):
-            open_entry(coordinator.components, protection.at_client(site), coordinator.schema, entry)
+            open_entry(protection, protection.at_client(site), layout, entry)
 
 
 @pytest.mark.parametrize("activation", ["logistic", "softplus", "linear"])

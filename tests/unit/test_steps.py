@@ -287,7 +287,7 @@ class TestEnrolment:
 
     def test_a_party_whose_rows_cannot_be_learnt_from_does_not_enrol(self):
         site = Site()
-        site.party._data = lambda: Table.of(np.array([[1.0], [np.nan]]), ["no", "yes"])
+        site.party.read_rows = lambda: Table.of(np.array([[1.0], [np.nan]]), ["no", "yes"])
         failed(site.ask("client.enrol", manifest=MANIFEST.to_message().encode()), "column 'x0' holds missing")
         assert len(site.party.state) == 0
 

@@ -42,10 +42,6 @@ class Term:
     number: int | None
     label: str
 
-    def __post_init__(self) -> None:
-        if self.number is not None and type(self.number) is not int:  # NaN, for one, is never older
-            raise MessageError(f"the number of a sum is a {type(self.number).__name__}, not a whole number")
-
 
 @dataclass(frozen=True, eq=False)
 class Claim:
@@ -169,13 +165,7 @@ def name_of(entry: Mapping[str, Any]) -> str:
 
 
 def read_claim(known: Mapping[str, Any], entry: Mapping[str, Any], cache: dict[Any, Any]) -> Claim:
-    """Return what the total of a sum claims, by the roll that a party was told; each client is in it once.
-
-    Raises
-    ------
-    OpeningError
-        If the number of contributions is not that of the named clients.
-    """
+    """Return what the total of a sum claims, by the roll that a party was told; each client is in it once."""
     roll, bits, number = roll_fields(known), entry["in_total"], entry["sum"]
     source = (*roll.items(), bits)
 
@@ -219,13 +209,7 @@ def write_lines(lines: Iterable[Line]) -> bytes:
 
 
 def read_standing_claim(entry: Mapping[str, Any], least: int) -> Claim:
-    """Return what a total that stands claims: its lines, each in it once or not any more.
-
-    Raises
-    ------
-    OpeningError
-        If a line counts more than once, or fewer clients than ``least`` are in it.
-    """
+    """Return what a total that stands claims: its lines, each in it once or not any more."""
     lines = msgspec.json.decode(_unpacked(entry["lines"]), type=list[Line])
     inside = {line.client for line in lines if line.joined > line.left}
     odd = any(line.left < 0 or not 0 <= line.joined - line.left <= 1 for line in lines)

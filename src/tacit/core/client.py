@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from tacit.core.briefing import read_log
-from tacit.core.claims import HISTORY, Claim, keep_roll, note_applied, read_claim
-from tacit.core.differencing import ROWS, subjects_of
+from tacit.core.claims import HISTORY, Claim, keep_roll, note_applied, read_claim, recent
+from tacit.core.differencing import subjects_of
 from tacit.core.errors import DifferencingError, OpeningError, StepError
-from tacit.core.fields import Fields, check_fields
+from tacit.core.fields import add_prefix, check_fields, strip_prefix
 from tacit.core.layout import Layout
 from tacit.core.manifest import Components, Manifest, check_reveals
 from tacit.core.marks import find_marked
@@ -26,6 +26,7 @@ from tacit.core.shared import Shared, Total
 
 Assemble = Callable[[Manifest], Components]
 BEFORE = "before/"
+LAYOUTS = 64  # that a process keeps
 
 
 def enrol(party: Party, message: Message, assemble: Assemble) -> Message:
@@ -65,30 +66,23 @@ def protection_half(party: Party, components: Components) -> ClientHalf:
 
 def components_of(party: Party, assemble: Assemble) -> Components:
     """Return the components of the manifest this party enrolled under, built once per process."""
-    raw = party.state.get("manifest")
-    if raw is None:
+    if "manifest" not in party.state:
         raise StepError(f"{party.id} has not enrolled: ask it to enrol first")
-    key = ("components", raw)
-    if key not in party.cache:
-        party.cache[key] = assemble(manifest_of(party))
-    components: Components = party.cache[key]
-    return components
+    return recent(party.cache, "components", party.state["manifest"], lambda: assemble(manifest_of(party)))
 
 
 def manifest_of(party: Party) -> Manifest:
     """Return the manifest this party enrolled under."""
-    key = ("manifest", party.state["manifest"])
-    if key not in party.cache:
-        party.cache[key] = Manifest.from_message(Message.decode(party.state["manifest"]))
-    manifest: Manifest = party.cache[key]
-    return manifest
+    raw = party.state["manifest"]
+    return recent(party.cache, "manifest", raw, lambda: Manifest.from_message(Message.decode(raw)))
 
 
 def attempts(party: Party) -> dict[int, Party]:
     """Return the same party as it was in earlier attempts at this run, on the same terms."""
-    manifest = manifest_of(party)
-    digests = {n: replace(manifest, attempt=n).digest for n in range(manifest.attempt)}
-    found = {number: party.earlier(digest) for number, digest in digests.items()}
+    manifest, earlier = manifest_of(party), party.earlier
+    if earlier is None:
+        return {}
+    found = {n: earlier(replace(manifest, attempt=n).digest) for n in range(manifest.attempt)}
     return {number: known for number, known in found.items() if known is not None}
 
 
@@ -102,25 +96,28 @@ def agreed_minimum(party: Party) -> int:
     return manifest_of(party).min_clients
 
 
-def check_opening(party: Party, protection: Protection, contributions: int) -> None:
-    """Refuse to open a total that, by its own account, is over fewer contributions than agreed."""
+def check_opening(party: Party, protection: Protection, contributions: int) -> int:
+    """Refuse to open a total that, by its own account, is over fewer contributions than agreed.
+
+    Returns the fewest.
+    """
     if contributions < (least := protection.min_contributions(agreed_minimum(party))):
         raise OpeningError(
-            f"total over {contributions} contributions, agreed were at least {least}: it stays shut"
+            f"total over {contributions} contributions, agreed were at least {least}: "
+            f"{party.id} does not open it"
         )
+    return least
 
 
 def follow(party: Party, components: Components, message: Message) -> Shared | None:
     """Catch up: take the agreed schema, then the shared values or the totals to open."""
     if "schema" in message and party.state.setdefault("schema", message["schema"]) != message["schema"]:
         raise StepError(f"{party.id} was told another schema before: what was agreed on does not change")
-    raw = party.state.get("schema")
-    if raw is None:
+    if (raw := party.state.get("schema")) is None:
         return None
-    key = ("schema", raw)
-    if key not in party.cache:
-        party.cache[key] = components.preparation.read_schema(Message.decode(raw))
-    schema = party.cache[key]
+    schema = recent(
+        party.cache, "schema", raw, lambda: components.preparation.read_schema(Message.decode(raw))
+    )
     party.arrange = schema.arrange
     if components.protection.opens == "clients":
         # A client that joins late gets its key with the totals that it opens.
@@ -143,7 +140,7 @@ def open_log(party: Party, components: Components, schema: Any, message: Message
         shared = Shared(schema, strip_prefix("shared/", party.state))
     else:
         shared = initial_values(components, schema, manifest_of(party))
-    if party.persistent and any(number > position for number, _ in entries):
+    if party.earlier is not None and any(number > position for number, _ in entries):
         _keep_before(party, position, shared)
     for number, raw in entries:
         if number <= position:
@@ -219,38 +216,33 @@ def open_at_client(
 
     ``read`` reads what the total claims of itself; by default that it is the total of one sum.
     """
-    least = components.protection.min_contributions(agreed_minimum(party))
-    if (contributors := read_integer(entry, "contributors")) < least:
-        raise OpeningError(
-            f"total over {contributors} contributions, agreed were at least {least}: "
-            f"{party.id} does not open it"
-        )
-    part, subjects = getattr(components, entry["component"]), ROWS
+    least = check_opening(party, components.protection, read_integer(entry, "contributors"))
+    part, name = getattr(components, entry["component"]), entry["contribution"]
+    protection = components.protection
     try:
-        layout, claim = layout_of(part, entry["contribution"], schema, party.cache), None
+        layout, half = layout_of(part, name, schema, party.cache), protection_half(party, components)
         layout = layout.growing() if read else layout
-        if components.protection.proves(layout):
-            claim = read() if read else read_claim(party.state, entry, party.cache)
-        if claim is not None and read is None:
-            family = find_marked(part, entry["contribution"], "contribution")[1].family
-            subjects = subjects_of(family, entry["contribution"], str(party.state.get("applied", 0)))
-            check_own(party, entry["contribution"], subjects, claim, least)
-        half = protection_half(party, components)
-        total = open_entry(components, half, layout, entry, claim)
-        if claim is not None and read is None:
-            remember_own(party, subjects, claim)
+        if read is not None or not protection.proves(layout):
+            claim = read() if read and protection.proves(layout) else None
+            return open_entry(protection, half, layout, entry, claim)
+        claim = read_claim(party.state, entry, party.cache)
+        family = find_marked(part, name, "contribution")[1].family
+        subjects = subjects_of(family, name, str(party.state.get("applied", 0)))
+        check_own(party, name, subjects, claim, least)
+        total = open_entry(protection, half, layout, entry, claim)
+        remember_own(party, subjects, claim)
         return total
     except DifferencingError:  # follows from the names alone
         raise
     except Exception as error:  # which check failed would tell whoever forged it of the key
         raise OpeningError(
-            f"{party.id} does not open this total of {entry['contribution']}: it is damaged, too large, "
+            f"{party.id} does not open this total of {name}: it is damaged, too large, "
             f"under another key, or not the sum of what its {entry['contributors']} contributors sent for it"
         ) from error
 
 
 def open_entry(
-    components: Components,
+    protection: Protection,
     opener: Opener,
     layout: Layout,
     entry: Mapping[str, Any],
@@ -262,7 +254,7 @@ def open_entry(
     # No tag covers what travels in the clear: a sum must not be replaced by it.
     beside = {f.name: entry[f"clear/{f.name}"] for f in layout.clear if f"clear/{f.name}" in entry}
     fields = layout.unpack(opened) | beside
-    protection, noise = components.protection, opener.measure_noise(total, layout, contributors)
+    noise = opener.measure_noise(total, layout, contributors)
     error, exact = protection.error(layout, contributors, total), protection.promises.precision == 0
     return Total(fields, contributors, error, claim is None and bool(total.get("multiplied")), exact, noise)
 
@@ -270,12 +262,11 @@ def open_entry(
 def layout_of(part: object, contribution: str, schema: Any, cache: dict[Any, Any] | None = None) -> Layout:
     """Return the layout of a part's contribution under the schema; one object for all who share a cache."""
     if cache is not None:
-        key = ("layout", id(part), contribution, id(schema))
-        # The entry keeps part and schema, so that their ids stay theirs.
-        if key not in cache:
-            cache[key] = layout_of(part, contribution, schema), part, schema
-        found: Layout = cache[key][0]
-        return found
+        key = (id(part), contribution, id(schema))
+        # What is kept holds part and schema, so that their ids stay theirs.
+        return recent(
+            cache, "layout", key, lambda: (layout_of(part, contribution, schema), part, schema), LAYOUTS
+        )[0]
     _, mark = find_marked(part, contribution, "contribution")
     assert mark.layout
     layout: Layout = mark.layout(part, schema)
@@ -285,14 +276,3 @@ def layout_of(part: object, contribution: str, schema: Any, cache: dict[Any, Any
 def view_of(components: Components, shared: Shared) -> Shared:
     """Return what of the shared values the clients need: what travels, and what replicas compare."""
     return Shared(shared.schema, components.method.view(shared))
-
-
-def strip_prefix(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields whose names start with a prefix, without it."""
-    found = {name[len(prefix) :]: value for name, value in fields.items() if name.startswith(prefix)}
-    return Fields(found)
-
-
-def add_prefix(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields with a prefix before their names."""
-    return {prefix + name: value for name, value in fields.items()}

@@ -150,13 +150,7 @@ def _type_name(one: Setting) -> str:
 
 
 def from_plain(kind: type[Built], config: Mapping[str, Any], where: str, what: str = "key") -> Built:
-    """Build a dataclass from plain values, each checked against its field's type.
-
-    Raises
-    ------
-    ConfigError
-        For an unknown key, with the nearest valid one, and for a value of the wrong type.
-    """
+    """Build a dataclass from plain values; refuse unknown keys, and values that are not of a field's type."""
     known, groups = settings_of(kind), groups_of(kind)
     values: dict[str, Any] = {}
     grouped: dict[str, dict[str, Any]] = {name: {} for name in groups}
@@ -201,12 +195,9 @@ def _descriptions(kind: type) -> dict[str, str]:
 def _described(docstring: str) -> dict[str, str]:
     """Read the descriptions under the Parameters heading of a numpy-form docstring."""
     lines = inspect.cleandoc(docstring).split("\n")
-    found: dict[str, str] = {}
-    if "Parameters" not in lines:
-        return found
-    current = ""
-    for index in range(lines.index("Parameters") + 2, len(lines)):
-        line = lines[index]
+    found, current = dict[str, str](), ""
+    first = lines.index("Parameters") + 2 if "Parameters" in lines else len(lines)
+    for line in lines[first:]:
         if line and set(line) == {"-"}:
             found.pop(current, None)  # the line before the rule was the next heading
             break

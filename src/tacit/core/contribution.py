@@ -10,17 +10,9 @@ from typing import Any
 import numpy as np
 
 from tacit.core.claims import Term, name_of, roll_fields
-from tacit.core.client import (
-    add_prefix,
-    keep_replica,
-    layout_of,
-    manifest_of,
-    open_at_client,
-    protection_half,
-    strip_prefix,
-    view_of,
-)
+from tacit.core.client import keep_replica, layout_of, manifest_of, open_at_client, protection_half, view_of
 from tacit.core.errors import ConfigError, OpeningError, ReplayError, TooLargeError
+from tacit.core.fields import add_prefix, strip_prefix
 from tacit.core.layout import Layout
 from tacit.core.manifest import Components, Manifest
 from tacit.core.marks import find_marked

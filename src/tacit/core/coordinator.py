@@ -5,10 +5,9 @@ A method's ``train(coordinator)`` reads like its paper::
     coordinator.round(self.moments, self.scale)
     coordinator.round(self.gram, self.solve)
 
-and never sees where totals open. If that is at the coordinator, ``round`` opens the total and applies
-it here, and the shared values ride on the next ask. If it is at the clients, the protected total joins
-a log that rides on the next ask: there each client opens it, applies it to its own replica and
-contributes to the next sum in one wave, and the coordinator never sees a model.
+and never sees where totals open. If that is at the coordinator, ``round`` applies the total here, and the
+shared values ride on the next ask. If it is at the clients, the protected total joins a log that rides on
+the next ask: each client opens it, applies it to its own replica and contributes to the next sum.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tacit.core.client import layout_of, open_entry, strip_prefix, view_of
+from tacit.core.client import layout_of, open_entry, view_of
 from tacit.core.differencing import ROWS, subjects_of
 from tacit.core.enrolment import Enrolment
 from tacit.core.errors import DifferencingError, FederationError
 from tacit.core.events import Noted, RoundEnded, TotalOpened
+from tacit.core.fields import strip_prefix
 from tacit.core.link import Link
 from tacit.core.marks import find_marked
 from tacit.core.message import Message
 from tacit.core.pending_sum import PendingSum
-from tacit.core.roles import Agreement
 from tacit.core.shared import Shared, Total
 from tacit.core.snapshot import Snapshot, make_checkpoint, take_checkpoint
-from tacit.core.transport import abbreviate
+from tacit.core.text import abbreviate
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,8 @@ class Coordinator:
         self.replica_was_read = False  # by the experimenter, for a checkpoint
         self.reserved = 0  # sums that come after a method's own
         self._enrolment = Enrolment(link, self.protection)
+        self.enrol = self._enrolment.enrol  # agrees on manifest and schema with every party
+        self.late, self.admit = self._enrolment.late, self._enrolment.admit  # parties that come later
 
     # -- what methods may ask about ------------------------------------------------------------------
 
@@ -88,20 +89,6 @@ class Coordinator:
     @shared.setter
     def shared(self, values: Shared) -> None:
         self.link.briefing.shared = values
-
-    # -- a run, from enrolment to the model ----------------------------------------------------------
-
-    def enrol(self) -> None:
-        """Agree on manifest and schema with every party."""
-        self._enrolment.enrol()
-
-    def late(self) -> tuple[str, ...]:
-        """Return parties that did not answer when all were invited, and could be asked now."""
-        return self._enrolment.late()
-
-    def admit(self, names: Sequence[str], agreement: Agreement) -> tuple[str, ...]:
-        """Enrol parties that come later, under the schema that was agreed; return those that could be."""
-        return self._enrolment.admit(names, agreement)
 
     # -- sums ----------------------------------------------------------------------------------------
 
@@ -216,7 +203,7 @@ class Coordinator:
         return pending.finish(self.protection.gather(pending), self.protection)
 
     def _open(self, pending: PendingSum, entry: Mapping[str, Any]) -> Total:
-        total = open_entry(self.components, self.protection, pending.layout, entry)
+        total = open_entry(self.components.protection, self.protection, pending.layout, entry)
         self._record_opening(pending)
         return total
 

@@ -13,7 +13,7 @@ way out: each of them differs from the earlier ones by the same client.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from tacit.core.errors import DifferencingError
 from tacit.core.marks import Family
 from tacit.core.message import Message
 from tacit.core.row_space import Piece, left_alone
+from tacit.core.text import abbreviate
 
 Clients = frozenset[str]
 DRAWS = 3  # of clients to leave out, for each number of them
@@ -168,7 +169,8 @@ class OpenedTotals:
     def to_message(self) -> Message:
         """Return the record as a message; what was announced counts as opened."""
         fields: dict[str, Any] = {}
-        for number, (subject, clients) in enumerate(self._all()):
+        opened = [(subject, one) for subject, totals in self._opened.items() for one in totals]
+        for number, (subject, clients) in enumerate(opened + self._unknown()):
             names = SEPARATOR.join(sorted(clients)).encode()
             fields |= {f"{number}/subject": tuple(subject), f"{number}/clients": names}
         return Message(fields)
@@ -190,11 +192,6 @@ class OpenedTotals:
             subject, names = Subject(*fields[f"{number}/subject"]), fields[f"{number}/clients"].decode()
             found._opened.setdefault(subject, []).append(frozenset(names.split(SEPARATOR)))
         return found
-
-    def _all(self) -> Iterator[tuple[Subject, Clients]]:
-        for subject, totals in self._opened.items():
-            yield from ((subject, clients) for clients in totals)
-        yield from self._unknown()
 
 
 def check_totals(what: str, before: Sequence[Clients], now: Clients, least: int) -> None:
@@ -234,9 +231,5 @@ def _pieces(clients: Clients) -> set[Piece]:
 def _describe(earlier: Clients, now: Clients) -> str:
     """Say who left and who joined, and what can be done."""
     changes = {"missing": earlier - now, "new": now - earlier}
-    told = ", ".join(f"{word}: {_some(sorted(names))}" for word, names in changes.items() if names)
+    told = ", ".join(f"{word}: {abbreviate(sorted(names))}" for word, names in changes.items() if names)
     return f"({told}). Run or resume with the same clients as before: a new run over these shows it as well"
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

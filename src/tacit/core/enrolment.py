@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tacit.core.client import add_prefix, initial_values, strip_prefix
+from tacit.core.client import initial_values
 from tacit.core.engine import Reply
 from tacit.core.errors import ConfigError, FederationError, SchemaError, TacitError
 from tacit.core.events import Noted, RunStarted
+from tacit.core.fields import add_prefix, strip_prefix
 from tacit.core.link import Link
 from tacit.core.message import Message
 from tacit.core.protection import CoordinatorHalf
 from tacit.core.roles import Agreement
-from tacit.core.transport import abbreviate
+from tacit.core.text import abbreviate
 
 MOST_INVITATIONS = 5  # to a party that could be asked and does not answer
 

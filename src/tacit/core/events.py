@@ -42,19 +42,15 @@ class WaveStarted(Event, frozen=True, tag=True):
 
 
 class Replied(Event, frozen=True, tag=True):
-    """One party answered (or failed): what travelled, and what it cost the party.
-
-    ``bytes_down`` went to the party, ``bytes_up`` came from it, as encoded. A ``service`` holds no rows,
-    such as a key server.
-    """
+    """One party answered (or failed): what travelled, and what it cost the party."""
 
     wave: int
     party: str
-    bytes_down: int
+    bytes_down: int  # to the party, as encoded
     bytes_up: int
     cpu_s: float
     failure: str | None = None
-    service: bool = False
+    service: bool = False  # a party without rows, such as a key server
 
 
 class Refused(Event, frozen=True, tag=True):
@@ -66,11 +62,7 @@ class Refused(Event, frozen=True, tag=True):
 
 
 class Relayed(Event, frozen=True, tag=True):
-    """The coordinator handed a sealed message from one party to another.
-
-    Its bytes are part of the ``Replied`` events of both; as a logical message it went from
-    ``sender`` to ``receiver``.
-    """
+    """The coordinator handed a sealed message on; its bytes are in the ``Replied`` events of both parties."""
 
     wave: int
     sender: str
@@ -79,10 +71,7 @@ class Relayed(Event, frozen=True, tag=True):
 
 
 class Received(Event, frozen=True, tag=True):
-    """What parties of a kind received in a wave: its exposure class, about whom, over how many.
-
-    ``contribution`` names the sum that it belonged to, if it belonged to one.
-    """
+    """What parties of a kind received in a wave: its exposure class, about whom, over how many."""
 
     wave: int
     step: str
@@ -93,7 +82,7 @@ class Received(Event, frozen=True, tag=True):
     over: int
     times: int
     bytes: int
-    contribution: str = ""
+    contribution: str = ""  # of the sum that it belonged to, if it belonged to one
 
 
 class WaveEnded(Event, frozen=True, tag=True):

@@ -61,11 +61,9 @@ class Exposure:
             EXPERIMENTER if self._step in ("client.show_model", "client.open_standing_total") else COORDINATOR
         )
         for name, value in fields.items():
-            if name[0] == "$":
-                continue
             kind, size = classified(value)
             size = size or _scalar(value)
-            if not size:
+            if name[0] == "$" or not size:
                 continue
             field = name.removeprefix("protection/")
             words = self._names.get(field, field)
@@ -73,20 +71,17 @@ class Exposure:
                 self._add(receiver, ALL, "aggregate", words, size)
             elif kind == "sealed" and field in self._keys:
                 self._add(receiver, KEYS, kind, words, size)
-            elif self._step == "client.adopt_model" or name.startswith("protection/"):
-                # A digest that all must agree on; a key that was made to be shown.
-                self._add(receiver, party if service else EACH, "public", words, size)
             else:
-                self._add(receiver, party if service else EACH, kind, words, size)
+                # A digest that all must agree on; a key that was made to be shown.
+                public = self._step == "client.adopt_model" or name.startswith("protection/")
+                self._add(receiver, party if service else EACH, "public" if public else kind, words, size)
 
     def asked(self, receiver: str, fields: Mapping[str, Any], parties: int = 1) -> None:
         """Count what parties received in an ask."""
         self._contribution = str(fields.get("contribution", self._contribution))
         for name, value in fields.items():
-            if name[0] == "$" or name == "log/lengths":
-                continue
             kind, size = classified(value)
-            if not size:
+            if not size or name[0] == "$" or name == "log/lengths":
                 continue
             place, slash, rest = name.partition("/")
             rest = rest if slash else name

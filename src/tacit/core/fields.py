@@ -64,30 +64,17 @@ COMPONENT: Kind = (
     lambda value: isinstance(value, str) and value in ("method", "preparation"),
 )
 
+_COUNTED = ("$serial", "sum", "contributors", "summands", "log/first", "attempt", "changed")
 KINDS: Mapping[str, Kind] = {
-    "$serial": INTEGER,
-    "$step": TEXT,
-    "$manifest": TEXT,
-    "manifest": BYTES,
-    "schema": BYTES,
+    **dict.fromkeys(_COUNTED, INTEGER),
+    **dict.fromkeys(("$step", "$manifest", "contribution", "apply", "id"), TEXT),
+    **dict.fromkeys(("manifest", "schema", "log/entries", "in_total", "lines"), BYTES),
     "component": COMPONENT,
-    "contribution": TEXT,
-    "apply": TEXT,
-    "sum": INTEGER,
-    "contributors": INTEGER,
-    "summands": INTEGER,
     "multiplied": FLAG,
-    "log/first": INTEGER,
     "log/lengths": INTEGERS,
-    "log/entries": BYTES,
-    "attempt": INTEGER,
-    "id": TEXT,
     "sign": NUMBER,
     "accepted": TEXTS,
     "clients": CLIENTS,
-    "changed": INTEGER,
-    "in_total": BYTES,
-    "lines": BYTES,
 }
 
 
@@ -116,3 +103,14 @@ class Fields(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         raise MissingFieldError(name)
+
+
+def strip_prefix(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields whose names start with a prefix, without it."""
+    found = {name[len(prefix) :]: value for name, value in fields.items() if name.startswith(prefix)}
+    return Fields(found)
+
+
+def add_prefix(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with a prefix before their names."""
+    return {prefix + name: value for name, value in fields.items()}

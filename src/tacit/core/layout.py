@@ -91,9 +91,13 @@ class Layout:
             raise TypeError("a field that is summed needs a shape")
 
     @cached_property
+    def _sizes(self) -> list[int]:
+        return [prod(field.shape or ()) for field in self.fields]
+
+    @cached_property
     def size(self) -> int:
         """Number of values that are summed."""
-        return sum(prod(field.shape or ()) for field in self.fields)
+        return sum(self._sizes)
 
     @cached_property
     def bounds(self) -> NDArray[np.float64]:
@@ -121,8 +125,7 @@ class Layout:
         return grown
 
     def _each(self, values: Sequence[Any], kind: type) -> NDArray[Any]:
-        sizes = [prod(f.shape or ()) for f in self.fields]
-        return np.repeat(np.array(values, dtype=kind), sizes)
+        return np.repeat(np.array(values, dtype=kind), self._sizes)
 
     def pack(self, parts: Mapping[str, Any]) -> NDArray[np.float64]:
         """Flatten named arrays into one vector; refuse NaN, wrong shapes and values out of bounds."""
@@ -130,14 +133,12 @@ class Layout:
         if parts.keys() != named:
             raise DataError(f"contribution has the fields {sorted(parts)}, agreed were {sorted(named)}")
         vector = np.empty(self.size)
-        position = 0
-        for field in self.fields:
+        for field, place in zip(self.fields, self.unpack(vector).values(), strict=True):
             array = np.asarray(parts[field.name], dtype=np.float64)
             if array.shape != field.shape:
                 raise DataError(f"'{field.name}' has shape {array.shape}, agreed was {field.shape}")
             self._check(field, array)
-            vector[position : position + array.size] = array.reshape(-1)
-            position += array.size
+            place[...] = array
         for field in self.clear:
             self._check(field, np.asarray(parts[field.name]))
         return vector
@@ -160,11 +161,8 @@ class Layout:
         """Say which value of a contribution that another party packed exceeds its bound, if one does."""
         if not (wrong := ~(np.abs(vector) <= self.bounds)).any():
             return None
-        first, position = int(np.argmax(wrong)), 0
-        for field in self.fields:
-            position += prod(field.shape or ())
-            if first < position:
-                break
+        first = int(np.argmax(wrong))
+        field = self.fields[np.searchsorted(np.cumsum(self._sizes), first, side="right")]
         return f"'{field.name}' holds {vector[first]:g}, its bound is {self.bounds[first]:g}"
 
     def flaw(self, total: Mapping[str, Any]) -> str | None:
@@ -176,9 +174,5 @@ class Layout:
         """Cut a vector into its named arrays (views)."""
         if vector.shape != (self.size,):
             raise DataError(f"total has {vector.shape} values, the layout {self.size}")
-        parts, position = {}, 0
-        for field in self.fields:
-            shape = field.shape or ()
-            parts[field.name] = vector[position : position + prod(shape)].reshape(shape)
-            position += prod(shape)
-        return parts
+        pieces = np.split(vector, np.cumsum(self._sizes[:-1]))
+        return {f.name: piece.reshape(f.shape or ()) for f, piece in zip(self.fields, pieces, strict=False)}

@@ -19,48 +19,35 @@ from tacit.core.events import Events, Refused, Relayed
 from tacit.core.manifest import Components, Manifest
 from tacit.core.marks import Mark
 from tacit.core.message import Message
-from tacit.core.party import Vault, identity_of
+from tacit.core.party import Vault, identity_of, no_identities
 from tacit.core.secret import Secret
-from tacit.core.transport import Transcript, Transport, abbreviate
+from tacit.core.text import abbreviate
+from tacit.core.transport import Transcript, Transport
 
 
 class Link:
-    """Transport, briefing and identity of a coordinator.
-
-    Parameters
-    ----------
-    engine, manifest, components, events, timeout, transcript
-        As :class:`~tacit.core.transport.Transport` takes them; components are those that the manifest names.
-    secret : Secret, optional
-        The coordinator's own, from which its signing key comes; protections with keys need it.
-    pinned : callable, optional
-        Returns the identity key that the coordinator has pinned for a party.
-    preshared : frozenset of str
-        Parties whose preshared exchange keys all others have pinned.
-    authenticated : bool
-        Whether asks are authenticated under every protection, as deployed sites demand.
-    """
+    """Transport, briefing and identity of a coordinator."""
 
     def __init__(
         self,
         engine: Engine,
         manifest: Manifest,
-        components: Components,
-        events: Events | None = None,
+        components: Components,  # those that the manifest names
+        events: Events | None = None,  # where to tell what happens
         *,
-        timeout: float | None = None,
-        secret: Secret | None = None,
-        pinned: Callable[[str], bytes] | None = None,
-        preshared: frozenset[str] = frozenset(),
-        authenticated: bool = False,
-        transcript: Transcript | None = None,
+        timeout: float | None = None,  # seconds a party may take for a step
+        secret: Secret | None = None,  # its own, from which its signing key comes
+        pinned: Callable[[str], bytes] = no_identities,  # identity keys of parties
+        preshared: frozenset[str] = frozenset(),  # parties whose exchange keys all others have pinned
+        authenticated: bool = False,  # under every protection, as deployed sites demand
+        transcript: Transcript | None = None,  # told everything that anyone received
     ) -> None:
         self.manifest = manifest
         self.authenticated = authenticated
         self.components = components
         self.preshared = preshared
         self.vault = Vault()
-        self.events = events or Events()  # where to tell what happens
+        self.events = events or Events()
         self.transport = Transport(
             engine, manifest, components.protection, self.events, timeout=timeout, transcript=transcript
         )
@@ -72,7 +59,7 @@ class Link:
         self.before_opening: Callable[[Sequence[str]], None] | None = None
         self.parties: tuple[str, ...] = ()  # clients that take part, in party order
         self._secret = secret
-        self._pinned = pinned
+        self.pinned = pinned
 
     @property
     def schema(self) -> Any:
@@ -97,12 +84,6 @@ class Link:
                 "this protection needs a coordinator with an identity: give the coordinator its secret"
             )
         return identity_of(self._secret)
-
-    def pinned(self, name: str) -> bytes:
-        """Return the identity key that the coordinator has pinned for a party."""
-        if self._pinned is None:
-            raise ConfigError("the coordinator has pinned no identities: give it the federation's roster")
-        return self._pinned(name)
 
     def open_channel(self, party: str, key: Secret) -> None:
         """Tag all that is sent to and comes from a party with this key from now on."""

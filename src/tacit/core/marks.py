@@ -50,11 +50,7 @@ def step(function: Function) -> Function: ...
 @overload
 def step(*, replies: Literal["aggregate"]) -> Callable[[Function], Function]: ...
 def step(function: Any = None, *, replies: str = "") -> Any:
-    """Mark a function that a party runs on request; ``replies`` says that its replies are aggregates.
-
-    The exposure report then counts them as aggregates. A step of a method is called as ``(self, party,
-    message, shared)``, one of a protection's client half as ``(self, message)``.
-    """
+    """Mark a function that a party runs on request; ``replies`` says that its replies are aggregates."""
     if function is None:
         return lambda each: _mark(each, Mark("step", replies=replies))
     return _mark(function, Mark("step"))
@@ -69,8 +65,7 @@ def contribution(
     (:mod:`tacit.core.differencing`): none opens over a few clients less or more than another. None is for
     what has no statistic in common with other totals, such as gradients of a model that each round changes:
     it is compared with the same contribution from the same shared values only. Scores are compared while
-    the shared values stay the same. Clients hand a total that they open to the coordinator only if it is
-    ``revealed``.
+    the shared values stay the same.
     """
     return lambda function: _mark(function, Mark("contribution", layout, family=family, revealed=revealed))
 
@@ -81,36 +76,27 @@ def apply(function: Function) -> Function:
 
 
 def find_marked(part: object, name: str, kind: str) -> tuple[Callable[..., Any], Mark]:
-    """Find a marked function of a part by name; nothing else can be called from outside.
-
-    Raises
-    ------
-    ConfigError
-        If the part has no such function of that kind.
-    """
+    """Find a marked function of a part by name, or refuse: nothing else can be called from outside."""
     function = getattr(part, name, None)
     mark = getattr(function, "tacit", None)
     if function is None or not isinstance(mark, Mark) or mark.kind != kind:
-        valid = [
-            n for n in dir(type(part)) if getattr(getattr(part, n, None), "tacit", Mark("")).kind == kind
-        ]
-        raise ConfigError(f"{type(part).__name__} has no {kind} '{name}': {nearest(name, valid)}")
+        raise ConfigError(
+            f"{type(part).__name__} has no {kind} '{name}': {nearest(name, _marked(part, kind))}"
+        )
     return function, mark
 
 
-def _contributions(part: object) -> dict[str, Mark]:
-    """Return the marks of all contributions of a part, by name."""
+def _marked(part: object, kind: str) -> dict[str, Mark]:
+    """Return the marks of a kind in a part, by the names of its functions."""
     found = {name: getattr(getattr(type(part), name, None), "tacit", None) for name in dir(type(part))}
-    return {
-        name: mark for name, mark in found.items() if isinstance(mark, Mark) and mark.kind == "contribution"
-    }
+    return {name: mark for name, mark in found.items() if isinstance(mark, Mark) and mark.kind == kind}
 
 
 def layouts_of(part: object, schema: Any) -> list[Any]:
     """Return the layouts of all contributions of a part under the agreed schema."""
-    return [mark.layout(part, schema) for mark in _contributions(part).values() if mark.layout]
+    return [mark.layout(part, schema) for mark in _marked(part, "contribution").values() if mark.layout]
 
 
 def revealed_by(part: object) -> list[str]:
     """Return the names of the contributions of a part whose totals may be handed to the coordinator."""
-    return sorted(name for name, mark in _contributions(part).items() if mark.revealed)
+    return sorted(name for name, mark in _marked(part, "contribution").items() if mark.revealed)

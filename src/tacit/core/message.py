@@ -162,10 +162,7 @@ class Message(Mapping[str, Any]):
     def decode(cls, raw: bytes, limit: int = DEFAULT_LIMIT) -> Message:
         """Decode bytes from anywhere; arrays are read-only views into them.
 
-        Raises
-        ------
-        MessageError
-            If the bytes are not exactly what :meth:`encode` would give, or more than ``limit``.
+        Bytes that are not exactly what :meth:`encode` would give, or more than ``limit``, are refused.
         """
         size = len(raw)
         if size > limit:

@@ -199,17 +199,16 @@ class Method(Component):
         return None if weights is None else weights[shared.schema.labels(table)]
 
     def _evaluation_layout(self, schema: Any) -> Layout:
+        n, sites = schema.outputs, Field("sites", (SITE_BINS,), bound=1.0)
         if schema.task == "regression":
-            names = ("squared", "absolute", "sum", "square")
-            fields = [Field(name, (schema.outputs,)) for name in names]
-            return Layout(Field("count", ()), *fields, Field("sites", (SITE_BINS,), bound=1.0))
-        n = schema.outputs
+            sums = [Field(name, (n,)) for name in ("squared", "absolute", "sum", "square")]
+            return Layout(Field("count", ()), *sums, sites)
         return Layout(
             Field("confusion", (n, n), bound=MOST_ASIDE, fine=True),
             Field("loss", ()),
             Field("brier", ()),
             Field("histogram", (2, n, BINS), bound=MOST_ASIDE, fine=True),
-            Field("sites", (SITE_BINS,), bound=1.0),
+            sites,
         )
 
     @contribution(_evaluation_layout, family="holdout", revealed=True)

@@ -21,10 +21,9 @@ def check_own(party: Party, what: str, subjects: Subjects, claim: Claim, least: 
     """Refuse a total that with those opened at this client would show fewer than ``least`` clients."""
     now = _names(party, claim)
     for subject in subjects if least > 1 else ():
-        known = list(_known(party, subject).values())
-        if now not in known:
+        if now not in (known := _known(party, subject)):
             check_totals(what, [_read(party, names) for names in known], _read(party, now), least)
-    if subjects == ROWS and now not in (counted := list(_known(party, CELLS).values())):
+    if subjects == ROWS and now not in (counted := _known(party, CELLS)):
         check_cells(what, [_read(party, names) for names in counted], _read(party, now))
 
 
@@ -35,13 +34,13 @@ def remember_own(party: Party, subjects: Subjects, claim: Claim) -> None:
         del party.state[name]
     for subject in subjects:
         known = _known(party, subject)
-        if now not in known.values():
+        if now not in known:
             party.state[f"{_prefix(subject)}{len(known)}"] = now
 
 
-def _known(party: Party, subject: Subject) -> dict[str, bytes]:
+def _known(party: Party, subject: Subject) -> list[bytes]:
     prefix = _prefix(subject)
-    return {name: value for name, value in party.state.items() if name.startswith(prefix)}
+    return [value for name, value in party.state.items() if name.startswith(prefix)]
 
 
 def _prefix(subject: Subject) -> str:

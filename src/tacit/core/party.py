@@ -11,6 +11,7 @@ from collections import UserDict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -60,119 +61,70 @@ def identity_of(secret: Secret) -> Secret:
     return Secret(derive(secret.reveal(), ("identity",)))
 
 
+def no_identities(name: str) -> bytes:
+    """Refuse to name an identity key: none were pinned."""
+    raise ConfigError(f"no identity is pinned for {name}: give this party the federation's roster")
+
+
+def _no_exchange_keys(name: str) -> tuple[Secret, bytes]:
+    raise ConfigError(f"no preshared exchange key for {name}: the roster of this party must hold them")
+
+
+@dataclass(eq=False, repr=False, slots=True)
 class Party:
     """One party as its own steps see it."""
 
-    __slots__ = (
-        "_charge",
-        "_data",
-        "_earlier",
-        "_holdout",
-        "_identity",
-        "_pinned",
-        "_preshared",
-        "_secret",
-        "arrange",
-        "asked",
-        "cache",
-        "id",
-        "names_score",
-        "notes",
-        "roster",
-        "state",
-        "vault",
-    )
-
-    def __init__(
-        self,
-        id: str,  # noqa: A002  # the word users know it by
-        data: Callable[[], Any],  # its own rows, when they are needed: the engine decides where they live
-        secret: Secret,  # the site's own, from which rng() draws
-        *,
-        holdout: Callable[[], Any] | None = None,  # rows kept aside
-        cache: dict[Any, Any] | None = None,  # shared by the parties of a process; may vanish at any time
-        pinned: Callable[[str], bytes] | None = None,  # identity keys of other parties
-        identity: Secret | None = None,  # signing key, where it is not the one that belongs to ``secret``
-        preshared: Callable[[str], tuple[Secret, bytes]] | None = None,  # preshared exchange keys
-        earlier: Callable[[str], Party | None] | None = None,  # itself under another manifest, by digest
-        charge: Callable[[Charge], None] | None = None,  # counts noise durably, and refuses too much of it
-        roster: Collection[str] = (),  # all clients of the federation, where this site knows them by itself
-        names_score: bool = False,  # whether it agrees that its own score is told under its name
-    ) -> None:
-        self.id = id
-        self._data = data
-        self._holdout = holdout
-        self._secret = secret
-        self._pinned = pinned
-        self._identity = identity
-        self._preshared = preshared
-        self._earlier = earlier
-        self._charge = charge
-        self.roster = roster
-        self.names_score = names_score
-        self.state = State()
-        self.vault = Vault()
-        self.cache = {} if cache is None else cache
-        self.notes: list[Noted] = []
-        self.arrange: Callable[[Any], Any] = lambda rows: rows  # puts columns into the agreed order
-        self.asked = b""  # digest of what all parties are asked in the present step, where there is a channel
+    id: str
+    read_rows: Callable[[], Any]  # when they are needed: the engine decides where they live
+    secret: Secret  # the site's own, from which rng() draws
+    _: KW_ONLY
+    read_holdout: Callable[[], Any] | None = None  # rows kept aside
+    cache: dict[Any, Any] = field(default_factory=dict)  # shared in a process; may vanish at any time
+    pinned: Callable[[str], bytes] = no_identities  # identity keys of other parties
+    signing_key: Secret | None = None  # where it is not the one that belongs to ``secret``
+    preshared: Callable[[str], tuple[Secret, bytes]] = _no_exchange_keys  # its own key, and another's
+    earlier: Callable[[str], Party | None] | None = None  # itself under another manifest, by digest
+    charge: Callable[[Charge], None] = lambda charge: None  # counts noise durably, and refuses too much of it
+    roster: Collection[str] = ()  # all clients of the federation, where this site knows them by itself
+    names_score: bool = False  # whether it agrees that its own score is told under its name
+    state: State = field(default_factory=State, init=False)
+    vault: Vault = field(default_factory=Vault, init=False)
+    notes: list[Noted] = field(default_factory=list, init=False)
+    # Puts columns into the agreed order.
+    arrange: Callable[[Any], Any] = field(default=lambda rows: rows, init=False)
+    # Digest of what all parties are asked in the present step, where there is a channel.
+    asked: bytes = field(default=b"", init=False)
 
     @property
     def data(self) -> Any:
         """The party's own training rows."""
-        return self.arrange(self._data())
+        return self.arrange(self.read_rows())
 
     @property
     def holdout(self) -> Any:
         """The party's own rows kept aside for evaluation."""
-        if self._holdout is None:
+        if self.read_holdout is None:
             raise ConfigError(f"{self.id} keeps no rows aside: ask for a federated hold-out first")
-        return self.arrange(self._holdout())
+        return self.arrange(self.read_holdout())
 
     @contextmanager
     def only_rows(self, start: int, stop: int) -> Iterator[None]:
         """Let the party see only some of its rows within the block."""
-        whole = self._data
-        self._data = lambda: whole().take(slice(start, stop))
+        whole = self.read_rows
+        self.read_rows = lambda: whole().take(slice(start, stop))
         try:
             yield
         finally:
-            self._data = whole
+            self.read_rows = whole
 
     @property
     def identity(self) -> Secret:
         """The site's signing key, of which the others have pinned the public half."""
-        return identity_of(self._secret) if self._identity is None else self._identity
-
-    def pinned(self, name: str) -> bytes:
-        """Return the identity key that this site has pinned for another party."""
-        if self._pinned is None:
-            raise ConfigError(f"{self.id} has pinned no identities: give it the federation's roster")
-        return self._pinned(name)
-
-    def preshared(self, name: str) -> tuple[Secret, bytes]:
-        """Return the site's preshared exchange key, and the one that it has pinned for another party."""
-        if self._preshared is None:
-            raise ConfigError(f"{self.id} has no preshared exchange keys: its roster must hold them")
-        return self._preshared(name)
-
-    def earlier(self, manifest: str) -> Party | None:
-        """Return this party as it was under another manifest, where its engine remembers that."""
-        return None if self._earlier is None else self._earlier(manifest)
-
-    @property
-    def persistent(self) -> bool:
-        """Whether what this party knows now can be found by :meth:`earlier` later."""
-        return self._earlier is not None
-
-    def charge(self, charge: Charge) -> None:
-        """Count noise before it is drawn, where the site keeps an account; the site may refuse it."""
-        if self._charge is not None:
-            self._charge(charge)
+        return identity_of(self.secret) if self.signing_key is None else self.signing_key
 
     def rng(self, *label: object) -> np.random.Generator:
         """Return randomness of this party alone; the same label gives the same stream."""
-        return generator(self._secret.reveal(), *label)
+        return generator(self.secret.reveal(), *label)
 
     def note(self, text: str, level: str = "info") -> None:
         """Tell the run's events something; never a value from the data."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from tacit.core.client import add_prefix
 from tacit.core.differencing import ROWS, Subjects
 from tacit.core.errors import OpeningError
 from tacit.core.events import Noted
+from tacit.core.fields import add_prefix
 from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.message import Message

@@ -15,49 +15,22 @@ MODELS: Mapping[Place, str] = {
 
 @dataclass(frozen=True)
 class Promises:
-    """What a protection promises, as data.
+    """What a protection promises, as data."""
 
-    Parameters
-    ----------
-    opens : {"coordinator", "clients"}
-        Where totals open, and so where a method's ``apply`` runs.
-    keys : mapping
-        Who holds which key.
-    sees : mapping
-        What each kind of party sees of a single client's contribution.
-    collusion : str
-        Which parties together undo it.
-    dropout : str
-        What happens when a client vanishes.
-    precision : float
-        Largest error of a total, as a share of bound × contributions; 0 is exact up to float rounding.
-        Values without a bound are exact to 2⁻⁶⁰.
-    bytes_per_value : float
-        Upload of one client for one value of the vector, for long vectors.
-    per_client : bool
-        Whether that is for each client that takes part: all of them are sent a vector.
-    single : bool
-        Whether one client alone may be summed.
-    warnings : tuple of str
-        Unsafe choices, said aloud in log and report.
-    proof : str
-        What a total proves of itself to the clients that open it; empty where they do not.
-    model : str
-        Who computes the model; follows from ``opens``.
-    """
-
-    opens: Place
-    keys: Mapping[str, str]
-    sees: Mapping[str, str]
-    collusion: str
-    dropout: str
+    opens: Place  # where totals open, and so where a method's ``apply`` runs
+    keys: Mapping[str, str]  # who holds which key
+    sees: Mapping[str, str]  # what each kind of party sees of a single client's contribution
+    collusion: str  # which parties together undo it
+    dropout: str  # what happens when a client vanishes
+    # Largest error of a total, as a share of bound × contributions; 0 is exact up to float rounding.
+    # Values without a bound are exact to 2⁻⁶⁰.
     precision: float
-    bytes_per_value: float
-    per_client: bool = False
-    single: bool = False
-    warnings: tuple[str, ...] = ()
-    proof: str = ""
-    model: str = field(init=False)
+    bytes_per_value: float  # upload of one client for one value of the vector, for long vectors
+    per_client: bool = False  # whether that is for each client that takes part: all are sent a vector
+    single: bool = False  # whether one client alone may be summed
+    warnings: tuple[str, ...] = ()  # unsafe choices, said aloud in log and report
+    proof: str = ""  # what a total proves of itself to the clients that open it; empty where they do not
+    model: str = field(init=False)  # who computes the model; follows from ``opens``
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "model", MODELS[self.opens])

@@ -25,7 +25,6 @@ from tacit.core.party import Party
 from tacit.core.promises import Place, Promises
 
 if TYPE_CHECKING:
-    from tacit.core.component import Component
     from tacit.core.link import Link
     from tacit.core.pending_sum import PendingSum
 

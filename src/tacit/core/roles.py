@@ -43,10 +43,6 @@ class DataPreparation(Protocol):
         """Take over what a client must not count anew from an earlier attempt at the same run."""
 
     @property
-    def own_epsilon(self) -> float:
-        """Epsilon that a run costs at most by noise that clients add themselves; infinite without such."""
-
-    @property
     def scale(self) -> str:
         """How features are scaled."""
 

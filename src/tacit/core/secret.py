@@ -48,13 +48,5 @@ class Secret:
             "and call reveal() only where it is used"
         )
 
-    __copy__ = _refuse
-    __deepcopy__ = _refuse
-    __reduce_ex__ = _refuse
-    __reduce__ = _refuse
-    __getstate__ = _refuse
-    __bytes__ = _refuse
-    __iter__ = _refuse
-    __len__ = _refuse
-    __array__ = _refuse
-    __buffer__ = _refuse
+    __copy__ = __deepcopy__ = __reduce_ex__ = __reduce__ = __getstate__ = _refuse
+    __bytes__ = __iter__ = __len__ = __array__ = __buffer__ = _refuse

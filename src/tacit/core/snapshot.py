@@ -1,13 +1,11 @@
 """Snapshots: what a coordinator writes down so that another process can go on, and how all take it up again.
 
-There is one record for two uses. A *standing federation* goes on with the same parties and keys: its
-coordinator restores all that was written down. A *run that was stopped* agrees on keys anew: it enrols again
-under the same manifest but for the number of the attempt, and takes up only what was learnt. Where totals
-open at the coordinator, it has the shared values and tells them. Where they open at the clients, each site
-takes up its own replica of the earlier attempt from its own store, and opens with that attempt's key the
-totals that it has not seen yet; the coordinator has written down those totals, which it cannot open. Only on
-an engine whose parties vanish with the process, which is for experiments, the experimenter reads the replica
-of a client and hands it to all of them. No secret is ever in a snapshot.
+There is one record for two uses, and no secret is ever in it. A *standing federation* goes on with the same
+parties and keys. A *run that was stopped* agrees on keys anew, under the same manifest but for the number of
+the attempt, and takes up only what was learnt: the coordinator's shared values, or each site's own replica,
+which then opens, with the earlier attempt's key, totals that the coordinator has written down and cannot
+open. Only where parties vanish with the process, in experiments, the experimenter reads the replica of a
+client and hands it to all of them.
 """
 
 from __future__ import annotations
@@ -18,11 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tacit.core.briefing import read_log
 from tacit.core.claims import HISTORY
-from tacit.core.client import add_prefix, attempts, keep_replica, manifest_of, replica_at, strip_prefix
+from tacit.core.client import attempts, keep_replica, manifest_of, replica_at
 from tacit.core.contribution import told_digest
 from tacit.core.differencing import OpenedTotals
 from tacit.core.errors import ConfigError, DataError, StepError
 from tacit.core.events import Noted
+from tacit.core.fields import add_prefix, strip_prefix
 from tacit.core.manifest import Components
 from tacit.core.message import Message
 from tacit.core.party import Party
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
 EARLIER = "earlier/"
 OPENED = "opened/"
+SERIALS = 1 << 32  # serial numbers of one process: they only rise
 COUNTS = ("sums", "attempt", "following", "repeats", "learnt")
 
 
@@ -43,9 +43,8 @@ class Snapshot:
     schema: Any  # what was agreed on
     progress: Mapping[str, Any] = field(default_factory=dict)  # what the method counts by itself
     shared: Shared | None = None  # shared values, where they may be seen
-    log: Message = field(
-        default_factory=Message
-    )  # protected totals that clients open, as an ask carries them
+    # Protected totals that clients open, as an ask carries them.
+    log: Message = field(default_factory=Message)
     sums: int = 0  # that were begun so far, whether they are repeated or not
     attempt: int = 0  # in which attempt at the run this was, 0 for the first
     following: int = 1  # and which is the next
@@ -115,7 +114,7 @@ def restore(
 ) -> None:
     """Let a new coordinator go on with the same parties, with serial numbers of a new block."""
     link, enrolled = coordinator.link, list(parties)
-    link.transport.begin_block(block)
+    link.transport.serial = block * SERIALS
     link.briefing.agree(snapshot.schema)
     link.briefing.log = [entry for _, entry in read_log(snapshot.log)]
     link.briefing.roll.restore(snapshot.log)
@@ -156,18 +155,16 @@ def make_checkpoint(
     learnt: int | None = None,
 ) -> Snapshot:
     """Return what a run can go on from that was so far when these values were learnt, from so many totals."""
-    lag = int(coordinator.progress["round"]) - int(progress["round"])
-    attempt, sums = coordinator.manifest.attempt, coordinator.begun + coordinator.sums
-    repeats = coordinator.repeats + lag
+    attempt, lag = coordinator.manifest.attempt, coordinator.progress["round"] - progress["round"]
     return Snapshot(
         coordinator.schema,
         progress,
         shared,
         log or Message(),
-        sums,
-        attempt,
-        attempt + 1,
-        repeats,
+        sums=coordinator.begun + coordinator.sums,
+        attempt=attempt,
+        following=attempt + 1,
+        repeats=coordinator.repeats + lag,
         learnt=coordinator.learnt if learnt is None else learnt,
         opened=coordinator.link.opened_totals.to_message(),
     )
@@ -231,7 +228,9 @@ def restore_replica(party: Party, message: Message, components: Components, shar
     """Take up, at a client, its own replica from before the run was stopped; in experiments a given one."""
     if EARLIER + "attempt" in message:
         owner = _earlier_self(party, message[EARLIER + "attempt"])
-        replica = _own_replica(owner, strip_prefix(EARLIER, message), components, shared.schema)
+        log = Message(strip_prefix(EARLIER, message))
+        end = log["log/first"] + len(log["log/lengths"]) - 1
+        replica = replica_at(owner, components, shared.schema, log, end)
     elif manifest_of(party).experiment:
         owner, replica = party, Shared(shared.schema, strip_prefix("shared/", message))
     else:
@@ -250,9 +249,3 @@ def _earlier_self(party: Party, attempt: int) -> Party:
     if known.state.get("schema") != party.state["schema"]:
         raise DataError(f"{party.id} learnt under another schema in attempt {attempt} at run {run}")
     return known
-
-
-def _own_replica(known: Party, earlier: Mapping[str, Any], components: Components, schema: Any) -> Shared:
-    """Return this site's own replica, brought to where the earlier attempt stood."""
-    log = Message(earlier)
-    return replica_at(known, components, schema, log, log["log/first"] + len(log["log/lengths"]) - 1)

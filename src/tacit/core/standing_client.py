@@ -16,17 +16,10 @@ from typing import Any
 import numpy as np
 
 from tacit.core.claims import Term, name_of, read_standing_claim, standing_label
-from tacit.core.client import (
-    add_prefix,
-    agreed_minimum,
-    layout_of,
-    manifest_of,
-    open_at_client,
-    protection_half,
-    strip_prefix,
-)
+from tacit.core.client import agreed_minimum, layout_of, manifest_of, open_at_client, protection_half
 from tacit.core.contribution import check_counted, told_digest
 from tacit.core.errors import DataError, MessageError, OpeningError, ReplayError, SchemaError, StepError
+from tacit.core.fields import add_prefix, strip_prefix
 from tacit.core.manifest import Components
 from tacit.core.marks import find_marked
 from tacit.core.message import Message

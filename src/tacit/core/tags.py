@@ -32,13 +32,7 @@ def tagged(message: Message, key: Secret, *context: bytes) -> Message:
 
 
 def untagged(message: Message, key: Secret, *context: bytes) -> Message:
-    """Take the tag off a message.
-
-    Raises
-    ------
-    ProtectionError
-        If it has none, or not the right one.
-    """
+    """Take the tag off a message; refuse one that has none, or not the right one."""
     body = message.without(FIELD)
     found = message.get(FIELD)
     if not isinstance(found, bytes) or not hmac.compare_digest(found, tag(key, *context, body.encode())):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 
 HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # control and format characters, surrogates, line ends
 JOINERS = "\u200c\u200d"  # which some scripts and emoji need
@@ -25,3 +26,8 @@ def visible(text: str, keep: str = "") -> str:
 def foreign(text: str) -> str:
     """Return what a party wrote for people to read, on one line and not too long."""
     return visible(text[:LONGEST])
+
+
+def abbreviate(names: Sequence[str]) -> str:
+    """Return a few names, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -27,12 +27,11 @@ from tacit.core.parallel import cpu_seconds
 from tacit.core.party import Vault
 from tacit.core.protection import Protection
 from tacit.core.tags import ask_context, reply_context, tagged, untagged
-from tacit.core.text import foreign
+from tacit.core.text import abbreviate, foreign
 
 Transcript = Callable[[str, str, str, bytes], None]  # receiver, sender, step, what was received
 ENROLMENT = ("client.enrol", "client.enrol_service")  # steps before there is a channel
 MOST_NOTES = 20  # of one reply
-SERIALS = 1 << 32  # serial numbers of one process
 
 
 class Transport:
@@ -65,10 +64,6 @@ class Transport:
         self._cpu_mark = cpu_seconds()
         self._cpu_inline = 0.0
 
-    def begin_block(self, block: int) -> None:
-        """Use serial numbers of a block that no earlier process has used: they only rise."""
-        self.serial = block * SERIALS
-
     def wave(
         self,
         step: str,
@@ -87,7 +82,6 @@ class Transport:
         each of them alone is told, ``number`` that of the sum it belongs to. The ``briefing`` says
         what parties have to be told before; ``aggregate`` that replies are totals over several clients.
         """
-        jobs = jobs or {}
         with self._alone():
             self.serial += 1
             self.waves += 1
@@ -107,7 +101,7 @@ class Transport:
             write_job = self._job_writer(step, raw, exposure)
 
             def job(party: str) -> tuple[str, bytes]:
-                return party, write_job(party, {**jobs.get(party, {}), **told_to_one(party)})
+                return party, write_job(party, {**(jobs or {}).get(party, {}), **told_to_one(party)})
 
             good, awaited = 0, set(parties)
             for reply in self.engine.ask(raw, map(job, parties), self._timeout):
@@ -115,7 +109,8 @@ class Transport:
                     self.events.emit(Noted(reply.party, "a reply that nobody waits for: ignored", "warning"))
                     continue
                 awaited.discard(reply.party)
-                failure = self._failure(reply, step)
+                reason = self._reason(reply, step)
+                failure = None if reason is None else foreign(reason)
                 self._account(wave, reply, failure)
                 if step in ENROLMENT:
                     self.unanswered[reply.party] = 0 if reply.message else self.unanswered[reply.party] + 1
@@ -195,12 +190,8 @@ class Transport:
     def _role(self, party: str) -> str:
         return party if party in self.services else "client"
 
-    def _failure(self, reply: Reply, step: str) -> str | None:
-        """Return why a reply cannot be used, if so, in words that harm no terminal."""
-        found = self._reason(reply, step)
-        return None if found is None else foreign(found)
-
     def _reason(self, reply: Reply, step: str) -> str | None:
+        """Return why a reply cannot be used, if so."""
         if self._transcript:
             self._transcript(COORDINATOR, reply.party, step, reply.message.encode())
         if step not in ENROLMENT:
@@ -249,8 +240,3 @@ class Transport:
             f"{what}: {len(good)} of {len(asked)} clients contributed, the quorum is {needed}. "
             f"Failed: {told}{more}. Mend these clients, or lower the quorum"
         )
-
-
-def abbreviate(names: Sequence[str]) -> str:
-    """Return a few names, and how many more there are."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -19,10 +19,11 @@ import msgspec
 import numpy as np
 
 from tacit.core.charge import Charge
-from tacit.core.client import manifest_of, strip_prefix
+from tacit.core.client import manifest_of
 from tacit.core.component import from_plain
 from tacit.core.errors import ConfigError, DataError, ProtectionError, TacitError
 from tacit.core.exposure import COORDINATOR
+from tacit.core.fields import strip_prefix
 from tacit.core.manifest import Manifest
 from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.party import Party, identity_of
@@ -194,6 +195,8 @@ def party_of(folder: SiteFolder, settings: Settings) -> Party:
             return folder.roster.pinned(name) if asker is None else asker
 
         def charge(charge: Charge) -> None:
+            if experiment:  # public rows have nothing to spend
+                return
             manifest = manifest_of(found)
             folder.ledger.charge(_terms(manifest), manifest.run, charge, folder.policy.epsilon_total)
 
@@ -202,12 +205,12 @@ def party_of(folder: SiteFolder, settings: Settings) -> Party:
             lambda: Holdings.rows(*held()),
             # An experiment's draws are repeatable; the identity is the site's own all the same.
             site_secret(settings.run.seed, folder.name) if experiment else folder.secret,
-            holdout=lambda: Holdings.holdout_rows(*held()),
+            read_holdout=lambda: Holdings.holdout_rows(*held()),
             pinned=pinned,
-            identity=identity_of(folder.secret),
+            signing_key=identity_of(folder.secret),
             preshared=folder.preshared_keys,
             earlier=lambda manifest: folder.store.recalled(manifest, party()),
-            charge=None if experiment else charge,  # public rows have nothing to spend
+            charge=charge,
             roster=folder.roster.clients,
             names_score=folder.policy.name_scores,
         )

@@ -7,16 +7,15 @@ whatever the number of workers, so that one seed gives one model.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import queue
 import subprocess
 import sys
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from itertools import chain, groupby
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, TypeAlias, cast
 
 import numpy as np
 
@@ -32,24 +31,11 @@ from tacit.engines.sites import Sites
 
 BLOCK = 64  # parties that travel to a worker together
 IN_FLIGHT = 2  # blocks a worker has at most
+Frames: TypeAlias = "list[bytes] | None"  # what came from a worker; None if it is gone
 
 
 class EmbeddedEngine:
-    """Parties in this process (``workers=0``) or in worker processes.
-
-    Parameters
-    ----------
-    workers : int
-        Worker processes; starting one costs a second or two of imports.
-    timeout : float, optional
-        Seconds a step may take.
-    cold : bool
-        Write out and read back every party's state between steps, as on a deployed engine.
-    keep_replies : bool
-        Store replies for repeated asks, as on a deployed engine.
-    services : sequence of str
-        Parties without rows that a protection needs, such as a key server; they live in this process.
-    """
+    """Parties in this process (``workers=0``) or in worker processes."""
 
     persistent = False
 
@@ -57,31 +43,33 @@ class EmbeddedEngine:
         self,
         holdings: Holdings,
         *,
-        workers: int = 0,
+        workers: int = 0,  # starting one costs a second or two of imports
         seed: int = 0,
-        timeout: float | None = None,
-        cold: bool = False,
-        keep_replies: bool = False,
+        timeout: float | None = None,  # seconds a step may take
+        cold: bool = False,  # whether states are written out and read back, as on a deployed engine
+        keep_replies: bool = False,  # for repeated asks, as on a deployed engine
         limit: int = DEFAULT_LIMIT,
-        services: Sequence[str] = (),
+        services: Sequence[str] = (),  # parties without rows; they live in this process
         assemble: Assemble = assemble_installed,
+        sites: Sites | None = None,  # the parties of this process, if not those that hold rows
     ) -> None:
         if workers < 0:
             raise ConfigError(f"workers is {workers}: 0 runs in this process, 2 uses two more")
         if timeout is not None and not timeout > 0:
             raise ConfigError(f"timeout is {timeout} s: it must be positive")
-        self._names, self._services = holdings.names, tuple(services)
+        self._names = holdings.names if sites is None else sites.roster
+        self._services = tuple(services)
         self._limit, self._timeout = limit, timeout
         self._index = {name: index for index, name in enumerate(self._names)}
         here = holdings if workers == 0 else holdings.part(np.empty(0, dtype=np.int64))
-        self._sites = Sites(here, assemble, seed=seed, cold=cold, keep_replies=keep_replies, limit=limit)
-        settings = Message(seed=seed, cold=cold, keep_replies=keep_replies, limit=limit).encode()
+        settings: dict[str, Any] = {"seed": seed, "cold": cold, "keep_replies": keep_replies, "limit": limit}
+        self._sites = sites or Sites(here, assemble, **settings)
         # They import at the same time; the first long write waits for the imports.
         self._workers = [_Worker() for _ in range(workers)]
         for number, worker in enumerate(self._workers):
             owner = np.arange(len(self._names)) // BLOCK % workers
             part = holdings.part(np.flatnonzero(owner == number))
-            worker.begin([settings, *(message.encode() for message in part.to_messages())])
+            worker.begin([message.encode() for message in (Message(settings), *part.to_messages())])
 
     def parties(self, role: str = "client") -> Sequence[str]:
         """Return the names of the parties of a role, in party order."""
@@ -94,7 +82,7 @@ class EmbeddedEngine:
     @property
     def cause(self) -> Exception | None:
         """The last error that a party's step raised in this process."""
-        return self._sites.errors[0] if self._sites.errors else None
+        return self._sites.last_error
 
     def ask(self, call: bytes, jobs: Iterable[Job], timeout: float | None = None) -> Iterator[Reply]:
         """Ask each party of ``jobs``; replies stream back in that order."""
@@ -117,12 +105,12 @@ class EmbeddedEngine:
             yield read_reply(name, raw, len(call) + len(job), limit=self._limit, inline=spent)
 
     def _ask_workers(self, call: bytes, jobs: Iterable[Job], timeout: float | None) -> Iterator[Reply]:
-        pending: deque[tuple[_Worker, int, list[Job]]] = deque()
+        pending: deque[tuple[_Worker, Future[Frames], list[Job]]] = deque()
         patience = None if timeout is None else timeout * BLOCK + 10.0
 
         def first() -> Iterator[Reply]:
-            worker, ticket, batch = pending.popleft()
-            return self._replies(worker.receive(ticket, patience), batch, len(call))
+            worker, replies, batch = pending.popleft()
+            return self._replies(worker.receive(replies, patience), batch, len(call))
 
         try:
             for block, group in groupby(jobs, key=lambda job: self._index[job[0]] // BLOCK):
@@ -134,11 +122,10 @@ class EmbeddedEngine:
             while pending:
                 yield from first()
         finally:
-            # A wave that is given up half-way must not leave its replies for the next one.
-            for worker, ticket, _ in pending:
-                worker.forget(ticket)
+            for _, replies, _ in pending:  # of a wave that is given up half-way
+                replies.cancel()
 
-    def _replies(self, raws: list[bytes] | None, batch: list[Job], down: int) -> Iterator[Reply]:
+    def _replies(self, raws: Frames, batch: list[Job], down: int) -> Iterator[Reply]:
         for position, (name, job) in enumerate(batch):
             size = down + len(job)
             if raws is None:
@@ -154,7 +141,7 @@ class EmbeddedEngine:
 
 
 class _Worker:
-    """One worker process; a thread drains its replies, so that neither end waits for the other."""
+    """One worker process; a thread of its own writes asks to it and reads the replies, batch after batch."""
 
     def __init__(self) -> None:
         single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -166,67 +153,49 @@ class _Worker:
             start_new_session=True,  # Ctrl-C is the parent's affair, which then ends its workers
         )
         self._asks = cast(BinaryIO, self._process.stdin)
-        self._inbox: queue.SimpleQueue[list[bytes] | None] = queue.SimpleQueue()
-        # Batches are numbered: the process answers in order, whichever wave is read first.
-        self._sent = self._received = 0
-        self._arrived: dict[int, list[bytes]] = {}
-        self._forgotten: set[int] = set()
-        self._call: bytes | None = None
-        self._gone = False
-        self._thread = threading.Thread(target=self._drain, daemon=True)
-        self._thread.start()
-
-    def _drain(self) -> None:
-        replies = cast(BinaryIO, self._process.stdout)
-        while (batch := read_frames(replies)) is not None:
-            self._inbox.put(batch)
-        self._inbox.put(None)
+        self._replies = cast(BinaryIO, self._process.stdout)
+        self._call: bytes | None = None  # that the process knows
+        self._thread = ThreadPoolExecutor(1)
+        self._last: Future[Frames] | None = None
 
     def begin(self, pieces: list[bytes]) -> None:
-        """Write to the process; one that is gone is noticed when its replies are wanted."""
-        with contextlib.suppress(BrokenPipeError):
+        """Tell the process whose rows it has; one that is gone is noticed when its replies are wanted."""
+        with suppress(BrokenPipeError):
             write_frames(self._asks, pieces)
 
-    def send(self, call: bytes, timeout: float | None, batch: list[Job]) -> int:
-        """Ask for a batch, and return the ticket for its replies; the same call is sent once."""
+    def send(self, call: bytes, timeout: float | None, batch: list[Job]) -> Future[Frames]:
+        """Ask for a batch of replies."""
         names = "\n".join(name for name, _ in batch).encode()
         seconds = b"" if timeout is None else repr(timeout).encode()
-        self.begin([b"" if call is self._call else call, seconds, names, *(job for _, job in batch)])
+        pieces = [seconds, names, *(job for _, job in batch)]
+        self._last = replies = self._thread.submit(self._exchange, call, pieces)
+        return replies
+
+    def _exchange(self, call: bytes, pieces: list[bytes]) -> Frames:
+        """Write a batch, with its call unless that is known, and return the replies; None if it is gone."""
+        try:
+            write_frames(self._asks, [b"" if call is self._call else call, *pieces])
+        except BrokenPipeError:
+            return None
         self._call = call
-        self._sent += 1
-        return self._sent
+        return read_frames(self._replies)
 
-    def receive(self, ticket: int, patience: float | None) -> list[bytes] | None:
+    def receive(self, replies: Future[Frames], patience: float | None) -> Frames:
         """Return a batch of replies; None if the process is gone or out of patience."""
-        while ticket not in self._arrived and not self._gone:
-            try:
-                batch = self._inbox.get(timeout=patience)
-            except queue.Empty:
-                self._process.kill()
-                batch = None
-            if batch is None:
-                self._gone = True
-                break
-            self._received += 1
-            if self._received in self._forgotten:
-                self._forgotten.discard(self._received)
-            else:
-                self._arrived[self._received] = batch
-        return self._arrived.pop(ticket, None)
-
-    def forget(self, ticket: int) -> None:
-        """Throw the replies of this ticket away, whenever they come."""
-        if self._arrived.pop(ticket, None) is None:
-            self._forgotten.add(ticket)
+        try:
+            return replies.result(patience)
+        except TimeoutError:
+            self._process.kill()
+            return None
 
     def close(self) -> None:
-        with contextlib.suppress(BrokenPipeError):
-            self._asks.close()
+        if self._last is not None and not self._last.done():  # it works for a wave that was given up
+            self._process.kill()
+        self._thread.submit(self._asks.close)
         try:
-            # One that still works for a wave that was given up is not waited for.
-            self._process.wait(timeout=5 if self._sent == self._received else 0)
+            self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
-        self._thread.join()
-        cast(BinaryIO, self._process.stdout).close()
+        self._thread.shutdown()
+        self._process.wait()
+        self._replies.close()

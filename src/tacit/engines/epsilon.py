@@ -7,7 +7,6 @@ that forgets a run (:mod:`tacit.engines.store`) does not forget its cost.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -20,11 +19,12 @@ from tacit.core.errors import ProtectionError, UnavailableError
 from tacit.crypto.accounting import Accountant, Release
 
 PATIENCE = 60.0  # seconds to wait for another step of the same site
-TABLE = """
+KEY = "terms, unit, noise, sampling, delta"
+TABLE = f"""
 CREATE TABLE IF NOT EXISTS spent (
     terms TEXT NOT NULL, run TEXT NOT NULL, unit TEXT NOT NULL, noise REAL NOT NULL, sampling REAL NOT NULL,
     delta REAL NOT NULL, releases INTEGER NOT NULL, epsilon REAL NOT NULL, written REAL NOT NULL,
-    PRIMARY KEY (terms, unit, noise, sampling, delta)
+    PRIMARY KEY ({KEY})
 )
 """
 COLUMNS = "run, unit, noise, sampling, delta, releases, epsilon, written"
@@ -69,22 +69,19 @@ class EpsilonLedger:
         key = (terms, charge.unit, charge.noise, charge.sampling, charge.delta)
         with self._connected() as connection:
             connection.execute("BEGIN IMMEDIATE")  # no two charges fit into the same rest
-            query = "SELECT COALESCE(SUM(releases), 0) FROM spent WHERE terms = ? AND unit = ?"
-            (used,) = connection.execute(query, key[:2]).fetchone()
+            rows = connection.execute(f"SELECT {KEY}, releases, epsilon FROM spent")
+            spent = {row[:5]: row[5:] for row in rows}
+            used = sum(releases for known, (releases, _) in spent.items() if known[:2] == key[:2])
             if used + charge.releases > charge.most:
                 raise ProtectionError(
                     f"the budget that run {run} agreed on is spent: it allows {charge.most} releases with "
                     f"noise, {used} were made and {charge.releases} more are asked for"
                 )
-            same = "terms = ? AND unit = ? AND noise = ? AND sampling = ? AND delta = ?"
-            (before,) = connection.execute(
-                f"SELECT COALESCE(SUM(releases), 0) FROM spent WHERE {same}", key
-            ).fetchone()
+            before, _ = spent.pop(key, (0, 0.0))
             accountant = Accountant(charge.delta)
             accountant.add(Release(charge.noise, "discrete", charge.sampling), before + charge.releases)
             epsilon = accountant.epsilon()
-            others = f"SELECT COALESCE(SUM(epsilon), 0) FROM spent WHERE NOT ({same})"
-            (elsewhere,) = connection.execute(others, key).fetchone()
+            elsewhere = sum(cost for _, cost in spent.values())
             if limit is not None and elsewhere + epsilon > limit:
                 raise ProtectionError(
                     f"an epsilon of {limit:g} over all runs is accepted here: {elsewhere:.4g} is spent, and "
@@ -114,8 +111,7 @@ class EpsilonLedger:
     def _connected(self) -> Iterator[sqlite3.Connection]:
         """Open the file; what was begun and not committed is taken back when it closes."""
         try:
-            if not self.path.exists():
-                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+            self.path.touch(0o600)
             with closing(sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)) as connection:
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute(TABLE)

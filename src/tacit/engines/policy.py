@@ -118,10 +118,9 @@ class Policy:
                     f"is seen: set it to {hidden!r}, or let its owner name plain in [accept] protections"
                 )
         self._check_protection(site, components.protection)
-        if manifest.min_clients < self.min_clients:
-            raise _refused(site, "min_clients", manifest.min_clients, f"at least {self.min_clients}")
-        if manifest.min_count < self.min_count:
-            raise _refused(site, "min_count", manifest.min_count, f"at least {self.min_count}")
+        for key in ("min_clients", "min_count"):
+            if (asked := getattr(manifest, key)) < (least := getattr(self, key)):
+                raise _refused(site, key, asked, f"at least {least}")
 
     def _check_protection(self, site: str, protection: Protection) -> None:
         """Refuse a protection that shows contributions, or withstands less than by default."""
@@ -182,12 +181,10 @@ class Policy:
         for option in list_options(Policy):
             text = option.doc.replace("``", "`")
             lines += textwrap.wrap(text, 100, initial_indent="# ", subsequent_indent="# ")
-            value = getattr(self, option.name)
+            value, off = getattr(self, option.name), ""
             if value is None:
-                value = [] if option.type.startswith("tuple") else 1.0
-                lines.append(f"#{option.name} = {json.dumps(value)}")
-            else:
-                lines.append(f"{option.name} = {json.dumps(value)}")  # of such values JSON is TOML
+                value, off = [] if option.type.startswith("tuple") else 1.0, "#"
+            lines.append(f"{off}{option.name} = {json.dumps(value)}")  # of such values JSON is TOML
         return "\n".join(lines) + "\n"
 
 

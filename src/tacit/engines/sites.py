@@ -60,8 +60,8 @@ class Sites:
     ) -> None:
         self._holdings, self._assemble, self._seed, self._cold = holdings, assemble, seed, cold
         self._index = {name: index for index, name in enumerate(holdings.names)}
-        self._roster = tuple(holdings.names if roster is None else roster)
-        self.errors: list[Exception] = []  # the last that a step raised, with its traceback
+        self.roster = tuple(holdings.names if roster is None else roster)
+        self.last_error: Exception | None = None  # that a step raised, with its traceback
         self._settings = {"keep_reply": keep_replies, "limit": limit, "caught": self._keep_error}
         self._cache: dict[Any, Any] = {}
         self._parties: dict[str, Party] = {}
@@ -76,10 +76,10 @@ class Sites:
                 name,
                 _no_rows if index is None else partial(self._holdings.rows, index),
                 site_secret(self._seed, name),
-                holdout=_no_rows if index is None else partial(self._holdings.holdout_rows, index),
+                read_holdout=_no_rows if index is None else partial(self._holdings.holdout_rows, index),
                 cache=self._cache,
                 pinned=partial(pinned_identity, self._seed),
-                roster=self._roster,
+                roster=self.roster,
             )
         return self._parties[name]
 
@@ -95,7 +95,7 @@ class Sites:
         return raw
 
     def _keep_error(self, error: Exception) -> None:
-        self.errors[:] = [error]
+        self.last_error = error
 
 
 def perform_in_time(

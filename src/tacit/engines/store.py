@@ -1,11 +1,9 @@
 """Party store: what parties remember between steps, in one SQLite file; secrets are encrypted at rest.
 
-On a deployed engine every step is a new process. A step therefore begins by reading the party's state and
-vault and ends by writing both in one transaction: either all that the step did is kept, or nothing, the
-same rule as in memory. The vault is written under a key that is not in the file.
-
-A party that has forgotten a step would take it once more. So the file holds a checksum over all its rows,
-which every step brings up to date and every process checks when it opens the file.
+On a deployed engine every step is a new process, which reads the party's state and vault and writes both in
+one transaction: all that the step did is kept, or nothing. The vault is written under a key that is not in
+the file. A party that has forgotten a step would take it once more: so the file holds a checksum over all its
+rows, which every step brings up to date and every process checks when it opens the file.
 """
 
 from __future__ import annotations
@@ -41,6 +39,7 @@ CREATE TABLE IF NOT EXISTS parties (
 CHECKSUM = (
     "CREATE TABLE IF NOT EXISTS checksum (only INTEGER PRIMARY KEY CHECK (only = 0), digest BLOB NOT NULL)"
 )
+RUNS = "SELECT run FROM parties GROUP BY run ORDER BY MAX(written) DESC"  # the latest first
 DAMAGE = (sqlite3.Error, UnicodeDecodeError)  # what the database says of a file that is not whole
 FORMAT = 2  # from which on there is a checksum; a file from before gets one
 
@@ -69,17 +68,13 @@ class PartyStore:
         self.path = path
         self._cipher = ChaCha20Poly1305(derive(key.reveal(), ("vault",)))
         try:
-            if not path.exists():
-                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-            with closing(self._connected()) as connection:
-                connection.execute("BEGIN IMMEDIATE")
-                self._check(connection)
-                connection.execute("COMMIT")
-        except (OSError, *DAMAGE) as error:
-            raise UnavailableError(
-                f"the state database {path} cannot be opened: {error}. See to room and permissions, or put a "
-                "copy back"
-            ) from None
+            path.touch(0o600)
+        except OSError as error:
+            raise self._failed("opened", error) from None
+        with self._connected("opened") as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            self._check(connection)
+            connection.execute("COMMIT")
 
     def _check(self, connection: sqlite3.Connection) -> None:
         """Make what is not there yet, and refuse a file that has lost something."""
@@ -96,58 +91,52 @@ class PartyStore:
                 "a copy back, or take part in new runs with a new file"
             )
 
-    def _connected(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
-        # What is overwritten is gone: a key of an old run must not be found in free pages.
-        connection.execute("PRAGMA secure_delete = ON")
-        return connection
+    @contextmanager
+    def _connected(self, verb: str = "used") -> Iterator[sqlite3.Connection]:
+        """Open the file; what was begun and not committed is taken back when it closes."""
+        try:
+            with closing(sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)) as connection:
+                # What is overwritten is gone: a key of an old run must not be found in free pages.
+                connection.execute("PRAGMA secure_delete = ON")
+                yield connection
+        except DAMAGE as error:
+            raise self._failed(verb, error) from None
+
+    def _failed(self, verb: str, error: Exception) -> UnavailableError:
+        return UnavailableError(
+            f"the state database {self.path} cannot be {verb}: {error}. Nothing of this step was kept: "
+            "make room and see to the permissions, or put a copy back"
+        )
 
     @contextmanager
     def step(self, run: str, party: Party) -> Iterator[Party]:
         """Give the party what it remembers of a run, and keep what the block made of it if it ends well."""
-        with self._translate_sqlite_errors(), closing(self._connected()) as connection:
+        with self._connected() as connection:
             connection.execute("BEGIN IMMEDIATE")  # steps of one site happen one after the other
-            try:
-                self._read(connection, run, party)
-                before = party.state.to_bytes(), _written(party.vault)
-                yield party
-                after = party.state.to_bytes(), _written(party.vault)
-                if after != before:
-                    self._write(connection, run, party.id, *after)
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:  # some errors of the disk have ended it already
-                    connection.execute("ROLLBACK")
-                raise
-
-    @contextmanager
-    def _translate_sqlite_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except DAMAGE as error:
-            raise UnavailableError(
-                f"the state database {self.path} cannot be used: {error}. Nothing of this step was kept: "
-                "make room and see to the permissions, or put a copy back"
-            ) from None
+            self._read(connection, run, party)
+            before = party.state.to_bytes(), _written(party.vault)
+            yield party
+            after = party.state.to_bytes(), _written(party.vault)
+            if after != before:
+                self._write(connection, run, party.id, *after)
+            connection.execute("COMMIT")
 
     def recalled(self, run: str, party: Party) -> Party | None:
         """Return the party with what it remembers of a run, to look at only; None if that is nothing."""
-        with self._translate_sqlite_errors(), closing(self._connected()) as connection:
+        with self._connected() as connection:
             self._read(connection, run, party)
         return party if party.state else None
 
     def runs(self) -> list[str]:
         """Return the runs that are remembered, the latest first."""
-        with self._translate_sqlite_errors(), closing(self._connected()) as connection:
-            rows = connection.execute("SELECT run FROM parties GROUP BY run ORDER BY MAX(written) DESC")
-            return [run for (run,) in rows]
+        with self._connected() as connection:
+            return [run for (run,) in connection.execute(RUNS)]
 
     def forget(self, run: str) -> None:
         """Remove all that is remembered of a run, its keys too."""
-        with self._translate_sqlite_errors(), closing(self._connected()) as connection:
+        with self._connected() as connection:
             connection.execute("BEGIN IMMEDIATE")
-            with _summed(connection, "run = ?", (run,)):
-                connection.execute("DELETE FROM parties WHERE run = ?", (run,))
+            _forget(connection, run)
             connection.execute("COMMIT")
 
     def _read(self, connection: sqlite3.Connection, run: str, party: Party) -> None:
@@ -175,10 +164,13 @@ class PartyStore:
         row = (run, party, state, sealed, time.time())
         with _summed(connection, "run = ? AND party = ?", (run, party)):
             connection.execute("INSERT OR REPLACE INTO parties VALUES (?, ?, ?, ?, ?)", row)
-        rows = connection.execute("SELECT run FROM parties GROUP BY run ORDER BY MAX(written) DESC")
-        for (old,) in rows.fetchall()[KEPT_RUNS:]:
-            with _summed(connection, "run = ?", (old,)):
-                connection.execute("DELETE FROM parties WHERE run = ?", (old,))
+        for (old,) in connection.execute(RUNS).fetchall()[KEPT_RUNS:]:
+            _forget(connection, old)
+
+
+def _forget(connection: sqlite3.Connection, run: str) -> None:
+    with _summed(connection, "run = ?", (run,)):
+        connection.execute("DELETE FROM parties WHERE run = ?", (run,))
 
 
 @contextmanager

@@ -27,8 +27,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tacit.core.client import strip_prefix
 from tacit.core.coordinator import Coordinator
+from tacit.core.fields import strip_prefix
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.party import Party

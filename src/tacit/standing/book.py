@@ -2,18 +2,16 @@
 
 A contribution and the total it joined are one transaction, so that a process that is killed at any instant
 leaves a total and a list that belong together. The book holds protected totals, public values and names:
-no secret, and no client's vector where the protection hides it.
-
-What was opened can be added to and subtracted from what is opened next
-(:mod:`tacit.standing.differencing`). So the book keeps of every total that was opened, or may have been,
-which contributions were in it. A book that has lost something of all this says so when it is opened
-(:mod:`tacit.standing.chain`).
+no secret, and no client's vector where the protection hides it. Of every total that was opened, or may have
+been, it keeps which contributions were in it (:mod:`tacit.standing.differencing`). A book that has lost
+something says so when it is opened (:mod:`tacit.standing.chain`).
 """
 
 from __future__ import annotations
 
 import sqlite3
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +19,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tacit.core.claims import Line as ClaimedLine
+from tacit.core.claims import write_lines
 from tacit.core.errors import ConfigError, TacitError, UnavailableError
 from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.snapshot import EnrolledParty
@@ -76,16 +76,13 @@ class Book:
             if not new:
                 self._check()  # before anything is changed in a file that may be somebody else's
             # Held until this process ends, however it ends.
-            self._base.execute("PRAGMA locking_mode = EXCLUSIVE")
-            self._base.execute("PRAGMA journal_mode = WAL")
-            self._base.execute("PRAGMA synchronous = FULL")
+            for setting in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL"):
+                self._one(f"PRAGMA {setting}")
             with self.writing():
                 self._check() if not new else self._make()
                 self._chain.check()
-        except BaseException as error:
+        except BaseException:
             self._base.close()
-            if isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError):
-                raise self._failed(error) from None
             raise
 
     def _make(self) -> None:
@@ -120,32 +117,36 @@ class Book:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Run the block as one transaction: all of it, or nothing."""
+        with self._translated():
+            try:
+                self._base.execute("BEGIN IMMEDIATE")
+                self._chain.begin()
+                yield
+                self._chain.link()
+                self._base.execute("COMMIT")
+                self._chain.keep()
+            except BaseException:
+                if self._base.in_transaction:  # some errors have ended it already
+                    self._base.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Translate errors of the database for whoever works with the book."""
         try:
-            self._base.execute("BEGIN IMMEDIATE")
-            self._chain.begin()
             yield
-            self._chain.link()
-            self._base.execute("COMMIT")
-            self._chain.keep()
-        except BaseException as error:
-            if self._base.in_transaction:  # some errors have ended it already
-                self._base.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error | OSError | UnicodeDecodeError):
-                raise self._failed(error) from None
-            raise
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
+            raise self._failed(error) from None
 
     def _all(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
-        try:
+        with self._translated():
             return self._base.execute(query, values).fetchall()
-        except sqlite3.DatabaseError as error:
-            raise self._failed(error) from None
 
     def _one(self, query: str, values: Sequence[Any] = ()) -> Any:
         rows = self._all(query, values)
         return rows[0][0] if rows else None
 
-    def _failed(self, error: sqlite3.Error | OSError | UnicodeDecodeError) -> TacitError:
-        """Translate an error of the database for whoever works with the book."""
+    def _failed(self, error: Exception) -> TacitError:
         if "locked" in str(error):
             return UnavailableError(f"another process works on {self.path.parent}: wait until it is done")
         if "not a database" in str(error):
@@ -204,6 +205,27 @@ class Book:
         row = (*line[:4], int(line.present))  # as the database gives it back
         self._base.execute("INSERT OR REPLACE INTO contributions VALUES (?, ?, ?, ?, ?)", row)
         self._chain.wrote("contributions", line.id, [row])
+
+    # -- what the total claims of itself to the client that opens it --------------------------------
+
+    def claimed_lines(self) -> bytes:
+        """Return all contributions that ever joined the total, and how often they joined and left."""
+        repeated = self.repeated()
+        lines = ((line, 1 + repeated[line.id]) for line in self.contributions())
+        return write_lines(
+            ClaimedLine(line.id, line.client, joined, joined - line.present) for line, joined in lines
+        )
+
+    def repeated(self) -> Counter[str]:
+        """Return how often contributions joined again, in another group that was merged."""
+        raw = self.fact("repeated").get("counts")
+        return Counter(msgspec.json.decode(raw, type=dict[str, int])) if raw else Counter()
+
+    def note_repeated(self, other: Book) -> None:
+        """Count what is in both books, before they are merged."""
+        both = {line.id for line in self.contributions()} & {line.id for line in other.contributions()}
+        if counts := self.repeated() + other.repeated() + Counter(both):
+            self.note("repeated", {"counts": msgspec.json.encode(counts)})
 
     # -- openings ----------------------------------------------------------------------------------
 

@@ -1,13 +1,10 @@
 """Checksums over all that was ever written into a book, so that a book which lost something says so.
 
 Every transaction adds a *link*: what it wrote, and a digest of that and of the link before it. A book is
-whole if its links follow one another and what they say was written last is what the tables hold.
-
-A database that lost its newest transactions is whole in itself: SQLite goes back to an earlier moment without
-a word if the ``-wal`` file is gone or damaged, and so does whoever puts an old copy back. So the number and
-the digest of the last link stand in a small file of their own, the *head*, which is written after the
-transaction and before anything is acknowledged. A book may be ahead of its head, if a process was killed in
-between, and never behind.
+whole if its links follow one another and what they say was written last is what the tables hold. But SQLite
+goes back to an earlier moment without a word if the ``-wal`` file is gone or damaged, and so does whoever
+puts an old copy back. So the last link also stands in a small file of its own, the *head*, written after the
+transaction and before anything is acknowledged: a book may be ahead of it, and never behind.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from tacit.data.schema import vocabulary
 from tacit.standing.book import Book, Contribution
 from tacit.standing.differencing import all_rows
 from tacit.standing.folder import Folder
-from tacit.standing.opening import check_apart, error_of_failures
+from tacit.standing.opening import check_lines, error_of_failures
 
 
 class Change(NamedTuple):
@@ -164,7 +164,7 @@ def _admit(folder: Folder, coordinator: Coordinator, changes: Sequence[Change]) 
         return {}
     before = dict(coordinator.failures)
     coordinator.admit(new, coordinator.components.preparation.agreement(vocabulary(coordinator.schema)))
-    folder.save_channels(coordinator)
+    folder.keep_channels(coordinator.manifest, coordinator.link.transport.channels)
     with folder.book.writing():
         folder.save(coordinator)
     lost = {name: coordinator.failures[name] for name in new if name not in coordinator.parties}
@@ -196,16 +196,14 @@ def join_batch(
     )
     least = components.protection.min_contributions(manifest.min_clients)
 
-    def check_total(contributors: Sequence[str]) -> None:
-        check_apart(book, least, [wave[name].line for name in contributors])
-
     def announce(contributors: Sequence[str]) -> None:
-        check_total(contributors)
+        lines = book.total(wave[name].line for name in contributors)
+        check_lines(book, least, lines)
         with book.writing():
-            book.announce(book.total(wave[name].line for name in contributors))
+            book.announce(lines)
 
     book.count_announced()
-    check_total(tuple(wave))
+    check_lines(book, least, book.total(change.line for change in changes))
     coordinator.enrol()
     if coordinator.schema != base.schema:
         raise SchemaError("these clients have other columns or targets than the federation agreed on")
@@ -219,7 +217,7 @@ def join_batch(
         if pending.failures:  # whose reasons say more than that they were too many
             raise error_of_failures(pending.failures) from None
         raise
-    total = open_entry(components, coordinator.protection, pending.layout, entry)
+    total = open_entry(components.protection, coordinator.protection, pending.layout, entry)
     vector = np.concatenate([np.ravel(total[f.name]) for f in pending.layout.fields])
     done = [wave[name] for name in pending.contributors]
     _add_to_total(book, done, vector)

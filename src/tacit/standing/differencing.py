@@ -1,14 +1,10 @@
 """What opened totals tell together: whoever sees several can add and subtract them.
 
-An opened total is a set of contributions, each some rows of a client. Cut at the ends of all of them, rows
-fall into pieces that always came and went together, and pieces that were in the same totals can never be
-told apart. What shows too few clients is
-
-* a difference of two totals, whatever the least number of clients is;
-* of any number of totals, a sum or difference that leaves rows of a few clients alone, as far as
-  :mod:`tacit.core.row_space` searches for them.
-
-The moments by which the founders settled the scale are such a total, too, of all their rows.
+An opened total is a set of contributions, each some rows of a client; the moments by which the founders
+settled the scale are one, too, of all their rows. Cut at the ends of all of them, rows fall into pieces that
+always came and went together, and pieces that were in the same totals can never be told apart. What shows too
+few clients is a difference of two totals, or a sum or difference of several that leaves rows of a few clients
+alone, as far as :mod:`tacit.core.row_space` searches for them.
 
 How many rows a client holds is not known here, so "all rows" may be the same as parts that were named, and
 rows may have changed before they came again. So both views are tried: that what may be equal is equal, and

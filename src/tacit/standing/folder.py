@@ -22,7 +22,8 @@ from tacit.core.manifest import Components, Manifest
 from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.core.snapshot import Snapshot, restore, take, take_parties
-from tacit.engines.durable import DurableEngine
+from tacit.engines.durable import DurableSites
+from tacit.engines.embedded import EmbeddedEngine
 from tacit.engines.holdings import Holdings
 from tacit.engines.sites import pinned_identity, site_secret
 from tacit.engines.store import PartyStore
@@ -56,16 +57,16 @@ class Folder:
     ) -> Coordinator:
         """Return a coordinator for these clients; with ``batch`` only their ledgers outlive it."""
         seed = manifest.seed
-        engine = DurableEngine(
+        sites = DurableSites(
             self.holdings,
+            lambda _: components,  # the one manifest that these parties enrol under
             self.store,
             self.run(manifest),
             names,
             seed=seed,
-            services=components.protection.services,
-            assemble=lambda _: components,  # the one manifest that these parties enrol under
             batch=batch,
         )
+        engine = EmbeddedEngine(self.holdings, services=components.protection.services, sites=sites)
         secret, pinned = site_secret(seed, COORDINATOR), partial(pinned_identity, seed)
         return Coordinator(Link(engine, manifest, components, events, secret=secret, pinned=pinned))
 
@@ -90,12 +91,8 @@ class Folder:
         """Return what :meth:`save` wrote down."""
         return Snapshot.from_message(self.book.fact("snapshot"), components.preparation.read_schema)
 
-    def save_channels(self, coordinator: Coordinator) -> None:
-        """Keep the coordinator's channel keys; before the parties they belong to are written down."""
-        self.keep_channels(coordinator.manifest, coordinator.link.transport.channels)
-
     def keep_channels(self, manifest: Manifest, keys: Mapping[str, Secret]) -> None:
-        """Keep these channel keys and no others."""
+        """Keep these channel keys and no others; before the parties they belong to are written down."""
         if not keys:
             return
         with self.store.step(self.run(manifest), party_without_rows(COORDINATOR)) as keeper:

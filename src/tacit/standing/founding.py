@@ -100,7 +100,7 @@ def _found_federation(
         coordinator.parties = components.preparation.count_cells(coordinator)
     settled = components.preparation.train(coordinator)
     if incremental:
-        folder.save_channels(coordinator)
+        folder.keep_channels(manifest, coordinator.link.transport.channels)
     else:
         # Keys are made anew for each batch; what stays is the schema, as the vocabulary of all batches.
         coordinator.parties = ()

@@ -12,16 +12,17 @@ import secrets
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tacit.core.errors import ConfigError, FederationError, ReplayError, UnavailableError
 from tacit.core.standing_client import LEDGER
 from tacit.protections.keys.proved_totals import STANDING_TAGS
 from tacit.standing.book import Book
-from tacit.standing.claims import note_repeated
 from tacit.standing.folder import Folder, party_without_rows
 from tacit.standing.opening import MERGED
-from tacit.standing.standing import Standing
+
+if TYPE_CHECKING:
+    from tacit.standing.standing import Standing
 
 
 def branch(standing: Standing, path: Path | str) -> None:
@@ -77,7 +78,7 @@ def merge(standing: Standing, path: Path | str) -> int:
         taken = _take_parties(standing, theirs, ledgers)
         lines = theirs.book.contributions()
         with ours.book.writing():
-            note_repeated(ours.book, theirs.book)
+            ours.book.note_repeated(theirs.book)
             for line in lines:
                 if line.present or not ours.book.contribution(line.id):  # else ours has it, or had it
                     ours.book.enter(line)
@@ -165,20 +166,16 @@ def _take_parties(standing: Standing, theirs: Folder, ledgers: dict[str, Any]) -
     there = {line.client for line in theirs.book.contributions()}
     enrolled = {party.name for party in theirs.book.parties()}
     taken = sorted((there - here) | (enrolled - known - here))
-    for name, ledger in ledgers.items():
+    for name in (*ledgers, *taken):
         with (
             theirs.store.step(run, party_without_rows(name)) as other,
             ours.store.step(run, party_without_rows(name)) as own,
         ):
-            own.state[LEDGER] = ledger
-            sent = {name: kept for name, kept in other.state.items() if name.startswith(STANDING_TAGS)}
-            own.state.update({name: kept for name, kept in sent.items() if name not in own.state})
-    for name in taken:
-        with (
-            theirs.store.step(run, party_without_rows(name)) as other,
-            ours.store.step(run, party_without_rows(name)) as own,
-        ):
-            own.state, own.vault = other.state, other.vault
+            if name not in ledgers:
+                own.state, own.vault = other.state, other.vault
+                continue
+            sent = {key: kept for key, kept in other.state.items() if key.startswith(STANDING_TAGS)}
+            own.state.update({**sent, **own.state, LEDGER: ledgers[name]})
     keys, others = ours.channels(standing.manifest), theirs.channels(standing.manifest)
     ours.keep_channels(standing.manifest, keys | {name: key for name, key in others.items() if name in taken})
     return taken

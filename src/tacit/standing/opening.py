@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,29 +13,23 @@ from tacit.core.client import layout_of, open_entry
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import FederationError, OpeningError, ProtectionError, StepError, TacitError
 from tacit.core.events import TotalOpened
+from tacit.core.fields import add_prefix, strip_prefix
 from tacit.core.manifest import Components, Manifest
 from tacit.core.message import Message
 from tacit.core.shared import Shared, Total
 from tacit.core.standing_client import apply_standing_total
 from tacit.engines.assembly import assemble
-from tacit.standing.book import Book, Contribution
-from tacit.standing.claims import claimed_lines
+from tacit.standing.book import Book
 from tacit.standing.differencing import Lines, count_differing, find_exposed, nearest
 
 MERGED = "merged into "  # why a state is closed that another has taken over
 
 
-def check_apart(book: Book, least: int, changing: Sequence[Contribution] = ()) -> int:
-    """Refuse to open a total that with those opened before would show a few clients.
-
-    Gives by how many clients it differs from the nearest of those, 0 if it is one of them. ``changing`` are
-    lines that are about to join or leave.
-    """
-    return check_lines(book, least, book.total(changing))
-
-
 def check_lines(book: Book, least: int, now: Lines) -> int:
-    """Do the same for a total of these lines."""
+    """Refuse to open a total of these lines that with those opened before would show a few clients.
+
+    Returns by how many clients it differs from the nearest of those, 0 if it is one of them.
+    """
     opened = book.opened()
     apart = nearest(opened, now)
     if apart is None:
@@ -68,7 +62,7 @@ def check_opening(book: Book, least: int) -> int:
         raise OpeningError(
             f"{clients} clients contribute, no total over fewer than {least} is opened: wait for more"
         )
-    return check_apart(book, least)
+    return check_lines(book, least, book.total())
 
 
 def _can_open(book: Book, least: int) -> bool:
@@ -93,18 +87,18 @@ def solution(book: Book, coordinator: Coordinator, changed: int) -> Shared:
         "contributors": count,
         "clients": clients_in(book),
         "changed": changed,
-        **{f"total/{name}": value for name, value in total.items()},
+        **add_prefix("total/", total),
     }
     layout = layout_of(components.method, contribution, coordinator.schema).growing()
     place = components.protection.opens
     if components.protection.proves(layout):
-        entry["lines"] = claimed_lines(book)
+        entry["lines"] = book.claimed_lines()
     coordinator.events.emit(TotalOpened(coordinator.sums, contribution, place, entry["clients"], layout.size))
     if place == "clients":
         return _asked(coordinator, entry)
     assert coordinator.shared is not None
     if incremental:
-        opened = open_entry(components, coordinator.protection, layout, entry)
+        opened = open_entry(components.protection, coordinator.protection, layout, entry)
     else:
         opened = Total(layout.unpack(total["vector"]), count)
     return apply_standing_total(components, entry, opened, coordinator.shared)
@@ -133,8 +127,7 @@ def _asked(coordinator: Coordinator, entry: Mapping[str, Any]) -> Shared:
     for name in coordinator.parties:
         wave = coordinator.link.wave("client.open_standing_total", (name,), entry, failures=failures)
         for reply in list(wave):
-            values = {k[7:]: v for k, v in reply.message.items() if k.startswith("shared/")}
-            return Shared(coordinator.schema, values)
+            return Shared(coordinator.schema, strip_prefix("shared/", reply.message))
         if not issubclass(_kind(failures[name]), FederationError):
             raise error_of_failures({name: failures[name]})
     raise error_of_failures(failures)

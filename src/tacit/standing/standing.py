@@ -19,6 +19,7 @@ from tacit.federation import Federation
 from tacit.methods import METHODS
 from tacit.methods.base import Method, Model
 from tacit.protections import PROTECTIONS
+from tacit.standing import merging
 from tacit.standing.changes import Change, entering, join_batch, join_each, leaving
 from tacit.standing.folder import Folder
 from tacit.standing.founding import begin_federation
@@ -258,15 +259,11 @@ class Standing:
 
     def branch(self, path: Path | str) -> None:
         """Make the state of a group's coordinator: the same federation, nothing contributed yet."""
-        from tacit.standing.merging import branch
-
-        branch(self, path)
+        merging.branch(self, path)
 
     def merge(self, path: Path | str) -> int:
         """Take over all that another coordinator of this federation holds; return how many contributions."""
-        from tacit.standing.merging import merge
-
-        return merge(self, path)
+        return merging.merge(self, path)
 
     # -- what is known -------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.core.client import add_prefix, strip_prefix
+from tacit.core.fields import add_prefix, strip_prefix
 from tacit.core.party import Party
 from tacit.core.settings_group import Rule, SettingsGroup
 from tacit.core.shared import Shared

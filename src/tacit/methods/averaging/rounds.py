@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from tacit.core.client import add_prefix
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, DifferencingError, TacitError
 from tacit.core.events import Evaluated, Noted
+from tacit.core.fields import add_prefix
 from tacit.core.layout import Field, Layout
 from tacit.core.settings_group import Rule, SettingsGroup
 from tacit.core.shared import Shared

@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from tacit.core.client import add_prefix, strip_prefix
 from tacit.core.errors import ConfigError, MessageError, ProtectionError, QuorumError
-from tacit.core.fields import Fields
+from tacit.core.fields import Fields, add_prefix, strip_prefix
 from tacit.core.link import Link
 from tacit.core.message import Message
 from tacit.core.pending_sum import PendingSum
-from tacit.core.transport import abbreviate
+from tacit.core.text import abbreviate
 from tacit.core.values import Blob
 from tacit.protections.keys.authenticated import Channels
 from tacit.protections.keys.shared_key import KeyTerms, SharedKey

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tacit.core.client import add_prefix, agreed_minimum
+from tacit.core.client import agreed_minimum
 from tacit.core.errors import OpeningError, ProtectionError
 from tacit.core.exposure import COORDINATOR
+from tacit.core.fields import add_prefix
 from tacit.core.layout import Layout
 from tacit.core.marks import step
 from tacit.core.message import Message

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from tacit.core.client import add_prefix, agreed_minimum
+from tacit.core.client import agreed_minimum
 from tacit.core.errors import OpeningError, ProtectionError
+from tacit.core.fields import add_prefix
 from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.numbers import read_integer

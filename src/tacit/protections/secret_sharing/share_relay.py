@@ -12,8 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tacit.core.client import add_prefix
 from tacit.core.errors import ProtectionError
+from tacit.core.fields import add_prefix
 from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.message import Message
