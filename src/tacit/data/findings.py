@@ -192,8 +192,7 @@ def _in_spelling(name: str, words: tuple[str, ...]) -> Iterator[Finding]:
         text = f"has {count} words for missing values, such as ? or n/a, as categories"
         yield Finding("warning", "missing", name, f"{text}: leave those cells empty")
     if len(words) > 1 and all(map(UNIT.match, words)):
-        text = "holds numbers with units as categories, without order: leave units out"
-        yield Finding("warning", "text", name, text)
+        yield Finding("warning", "text", name, "has numbers with units as categories: leave units out")
     twins = len(words) - len(set(map(_folded, words)))
     if (conflict := label_conflict(words)) and not twins:
         yield Finding("warning", "spelling", name, conflict.replace("classes", "categories"))
