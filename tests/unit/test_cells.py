@@ -95,6 +95,13 @@ def test_a_rare_category_counts_as_missing_where_enough_are_missing():
     assert known.unseen.tolist() == [2, ABSENT] and known.gaps.tolist() == [2, ABSENT]
 
 
+def test_counts_of_rare_categories_go_to_the_one_they_count_as():
+    schema = schema_of(mixed([0], [0.0]))
+    # Of a, b, c, d: a and d stay, b counts as d, c is left out; missing ones count as a.
+    recoding = Recoding(schema, np.array([0, 3, ABSENT, 3, 4, ABSENT, ABSENT, 0, ABSENT]))
+    assert recoding.merged(0, 0, np.array([10, 2, 4, 6, 1])).tolist() == [11, 0, 0, 8, 0]
+
+
 def test_few_missing_categories_are_a_small_cell_too():
     table = mixed(np.append(COMMON, [np.nan]), np.append(NUMBERS, 0))
     known = Recoding(schema_of(table), recoding_of(table))
@@ -209,6 +216,9 @@ def test_clients_that_join_later_are_counted_by_themselves():
     later = Federation.of(tables)
     with pytest.raises(DataError, match="rows of these clients differ from the rest in column 'word'"):
         later.train(FedHEONN(), protect="masked", start=first)
+    rare = mixed(COMMON[:21], NUMBERS[:21], target=[1, *[0] * 20])
+    with pytest.raises(DataError, match="the class 'y' occurs in fewer than min_count = 5 rows"):
+        federation_of(rare, 3).train(FedHEONN(), protect="masked", start=first)
     enough = {f"late-{i}": mixed(COMMON, NUMBERS).take(slice(i, None, 3)) for i in range(3)}
     Federation.of(enough).train(FedHEONN(), protect="masked", start=first)
 

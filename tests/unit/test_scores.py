@@ -11,6 +11,7 @@ from tacit.crypto.fixedpoint import FixedPoint
 from tacit.data.schema import Schema
 from tacit.data.table import Column
 from tacit.models.scores import (
+    areas,
     classification_counts,
     classification_scores,
     mean_of,
@@ -175,3 +176,10 @@ def test_the_error_of_several_targets_is_the_mean_of_their_own_and_a_met_constan
     scores = regression_scores(regression_counts(truth, predicted))
     assert scores["rmse"] == pytest.approx(metrics.root_mean_squared_error(truth, predicted))
     assert scores["r2"] == pytest.approx(metrics.r2_score(truth, predicted))
+
+
+def test_what_a_bin_leaves_in_doubt() -> None:
+    """Two hits and one miss share the upper bin: the miss may stand before both, between or behind them."""
+    bins = np.array([1.0, 1.0]), np.array([0.0, 2.0])
+    assert areas([bins, bins], binned=True) == [0.75, 0.75, 0.25, 0.25]
+    assert areas([bins, bins], binned=False)[:2] == [0.75, pytest.approx(2 / 3)]
