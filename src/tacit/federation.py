@@ -120,7 +120,7 @@ class Federation(Parties):
         track : bool
             Score the model on the central test after each round, for ``Training.history``.
         record : Record, optional
-            Where to keep what is told, for who wants it of a training that fails as well.
+            Subscribed to ``events``: for who wants what is told before it, or of one that fails.
         """
         chosen = METHODS.build(method) if isinstance(method, str) else method
         protect = chosen.default_protection if protect is None else protect
@@ -143,7 +143,8 @@ class Federation(Parties):
         bar = notebook_bar() if events is None else None  # who listens to events draws them too
         events = events or Events(log_notes)
         events.subscribe(ledger := CostLedger())
-        events.subscribe(record := record or Record())
+        if record is None:
+            events.subscribe(record := Record())
         if bar is not None:
             events.subscribe(bar)
         if track and keep is None and self.test is not None:

@@ -18,7 +18,7 @@ from tacit.core.secret import Secret
 
 @pytest.fixture
 def site(table):
-    return Party("site", lambda: table, Secret(bytes(32)), holdout=lambda: table, names_score=True)
+    return Party("site", lambda: table, Secret(bytes(32)), read_holdout=lambda: table, names_score=True)
 
 
 def told(site, shared):

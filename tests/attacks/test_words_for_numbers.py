@@ -10,7 +10,6 @@ from math import nan
 import numpy as np
 import pytest
 
-from tacit.core.claims import Term
 from tacit.core.errors import QuorumError
 from tacit.core.numbers import MOST_SUMMANDS, read_integer
 from tacit.core.pending_sum import PendingSum
@@ -52,7 +51,6 @@ def test_a_sum_without_a_number_opened_a_second_time(protection, scene_of, monke
         if name.startswith("tacit.") and hasattr(module, "read_integer"):
             monkeypatch.setattr(module, "read_integer", lambda fields, name, *limits: fields[name])
     monkeypatch.setattr("tacit.core.steps.check_fields", lambda fields, kinds: None)
-    monkeypatch.setattr(Term, "__post_init__", lambda self: None)
     scene = scene_of(protection, ROWS, min_clients=3, quorum=0.5).begin()
     whole = scene.total()["vector"]
     assert np.abs(whole - second_total(scene, nan) - ROWS[VICTIM]).max() < 1e-8

@@ -92,7 +92,7 @@ def _execute(
             closing(EventFile(folder, append=resume is not None)) as file,
             Sinks(settings.run.sinks, folder.path, told) as sinks,
         ):
-            events = Events(file, sinks, *subscribers)
+            events = Events(file, record, sinks, *subscribers)
             writer = CheckpointWriter(
                 settings, folder, federation.test, events, resume.rounds if resume else []
             )
