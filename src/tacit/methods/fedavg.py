@@ -43,9 +43,9 @@ from tacit.methods.averaging.aggregation import Change, Labels, ServerStep, Weig
 from tacit.methods.averaging.architecture import Architecture
 from tacit.methods.averaging.example_privacy import ExamplePrivacy
 from tacit.methods.averaging.local_training import Correction, LocalTraining
-from tacit.methods.averaging.rounds import HoldOutMonitor, Stopping
+from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor, Stopping, Sums
 from tacit.methods.base import Method
-from tacit.models.network import Matrix, Vector
+from tacit.models.network import Matrix
 from tacit.models.neural import PREFIX, Neural
 
 NOBODY = 1e-9  # sum of weights below which nobody has contributed
@@ -133,9 +133,10 @@ class FedAvg(Method):
                 break
             rounds.admit_late_clients(coordinator, number)
             cohort = rounds.draw_cohort(coordinator, self.fraction, number)
-            going_on = monitor.run_round(number, self.update, self.step, cohort)
+            cohort = self.prepare_round(monitor, cohort, number)
+            going_on = monitor.run_round(number, self.list_sums(), cohort)
             spent = self.compute_epsilon(coordinator, number + 1)
-            more = {"best": monitor.best, "start": monitor.start}
+            more = monitor.summarise(missed=bool(self.client_state))
             coordinator.complete_round(number + 1, over=not going_on, epsilon=spent, **more)
             if not going_on:
                 break
@@ -144,6 +145,14 @@ class FedAvg(Method):
         """Find the norm of all weights, by which each becomes a number up to 1."""
         if not self.weighting.equal:
             coordinator.round(self.squares, self.norm)
+
+    def prepare_round(self, monitor: HoldOutMonitor, cohort: Cohort, number: int) -> Cohort:
+        """Do what comes before the sums of a round, and return who takes part: nothing, and as drawn."""
+        return cohort
+
+    def list_sums(self) -> Sums:
+        """Return the sums of a round."""
+        return ((self.update, self.step),)
 
     def compute_epsilon(self, coordinator: Coordinator, number: int) -> float:
         """Return epsilon after so many rounds: of the examples, or of the clients; 0 without noise."""
@@ -166,16 +175,21 @@ class FedAvg(Method):
     @contribution(_update_layout, family=None)
     def update(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return u_k Δ_k and u_k after local training (ClientUpdate of algorithm 1)."""
+        return self.train_client(party, shared, self.make_correction(party, shared))
+
+    def train_client(
+        self, party: Party, shared: Shared, correct: Correction | None, anchored: bool = False
+    ) -> dict[str, Any]:
+        """Return u_k Δ_k and u_k; if ``anchored``, steps follow what differs from gradients at w_t."""
         network, number = self.architecture.build(shared.schema), int(shared["round"])
         X, labels = self.read_rows(party, shared)
         coins = self.privacy.begin_round(party, number, self.rounds, self.local.epochs)
-        start = self.architecture.flatten_weights(party, shared)
-        rng, correct = party.rng("descent", number), self.make_correction(start, party, shared)
+        start, rng = self.architecture.flatten_weights(party, shared), party.rng("descent", number)
         with np.errstate(all="ignore"):  # what overflows is refused when it is packed
-            delta = self.local.train(network, start, X, labels, rng, self.privacy, correct, coins) - start
+            end = self.local.train(network, start, X, labels, rng, self.privacy, correct, coins, anchored)
         share = self.weighting.share(labels, shared)
         weight = {} if self.weighting.equal else {"weight": np.array(share)}
-        return {**self.change.pack(delta, share, network, party), **weight}
+        return {**self.change.pack(end - start, share, network, party), **weight}
 
     def read_rows(self, party: Party, shared: Shared) -> tuple[Matrix, Labels]:
         """Return the prepared rows of a client that take part in a round, and their labels."""
@@ -183,7 +197,7 @@ class FedAvg(Method):
         chosen = self.weighting.choose_rows(party, shared, labels)
         return X[chosen], labels[chosen]
 
-    def make_correction(self, start: Vector, party: Party, shared: Shared) -> Correction | None:
+    def make_correction(self, party: Party, shared: Shared) -> Correction | None:
         """Return what is made of a local gradient before it is followed; None for nothing, as here."""
         return None
 
@@ -202,9 +216,9 @@ class FedAvg(Method):
         if weight < NOBODY:
             return shared | number
         network = self.architecture.build(shared.schema)
-        mean = self.change.average(total, weight, network)
-        before = self.stopping.remember(shared, (PREFIX, *self.server.state))
-        return shared | {**before, **self.server.move(mean, shared, network), **number}
+        before = self.stopping.remember(shared, (PREFIX, *self.server.state, *self.server.told))
+        moved = self.server.move(self.change.average(total, weight, network), shared, network)
+        return shared | {**before, **moved, **number}
 
     def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
         """Refuse a visible change that is larger than a client may make."""

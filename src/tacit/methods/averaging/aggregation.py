@@ -139,6 +139,7 @@ class ServerStep(SettingsGroup):
 
     # Prefixes of the shared values that the server keeps for itself from round to round.
     state: ClassVar[tuple[str, ...]] = ()
+    told: ClassVar[tuple[str, ...]] = ()  # and of those that clients need as well
 
     def move(self, mean: Mapping[str, Any], shared: Shared, network: Network) -> dict[str, Any]:
         """Return the weights after a round, and the server's own state."""

@@ -65,11 +65,13 @@ class LocalTraining(SettingsGroup):
         privacy: ExamplePrivacy | None = None,
         correct: Correction | None = None,
         coins: np.random.Generator | None = None,
+        anchored: bool = False,
     ) -> Vector:
         """Return the weights after local training; ``start`` is left as it was.
 
         With ``privacy`` that adds noise, its steps take the place of shuffled batches, and ``coins`` draw
-        their rows; ``correct`` is what a method makes of a gradient before it is followed.
+        their rows; ``correct`` is what a method makes of a gradient before it is followed. If ``anchored``,
+        the gradient of the same rows at ``start`` is taken off first.
 
         >>> from tacit.models.mlp import MLP
         >>> network = MLP((1, 2), initialisation="zeros")
@@ -85,15 +87,22 @@ class LocalTraining(SettingsGroup):
         if privacy is not None and privacy.noise:
             gradients = privacy.noisy_gradients(network, weights, X, labels, self.epochs, coins)
         else:
-            gradients = self._batch_gradients(network, weights, X, labels, rng)
+            anchor = start.copy() if anchored else None
+            gradients = self._batch_gradients(network, weights, X, labels, rng, anchor)
         for gradient in gradients:
             step(trained, gradient if correct is None else correct(gradient, trained))
         return weights
 
     def _batch_gradients(
-        self, network: Network, weights: Vector, X: Matrix, labels: Labels, rng: np.random.Generator
+        self,
+        network: Network,
+        weights: Vector,
+        X: Matrix,
+        labels: Labels,
+        rng: np.random.Generator,
+        anchor: Vector | None,
     ) -> Iterator[Vector]:
-        """Yield the gradient of each batch, at the weights of that moment."""
+        """Yield the gradient of each batch, at the weights of that moment; less the one at the anchor."""
         size = self.batch or len(labels)
         for _ in range(self.epochs):
             order = rng.permutation(len(labels))
@@ -102,7 +111,10 @@ class LocalTraining(SettingsGroup):
                 del ends[-2]  # statistics over a single row mean nothing: it joins the batch before
             for first, end in pairwise([0, *ends]):
                 rows = order[first:end]
-                yield network.gradient(weights, X[rows], labels[rows])
+                gradient = network.gradient(weights, X[rows], labels[rows])
+                if anchor is not None:
+                    gradient = gradient - network.gradient(anchor, X[rows], labels[rows])
+                yield gradient
 
     def _sgd(self) -> Callable[[Vector, Vector], None]:
         velocity: Vector | None = None
