@@ -1,5 +1,6 @@
 """SCAFFOLD and MIME beside plain NumPy references of their papers' algorithms, and what clients keep."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 
@@ -8,21 +9,30 @@ import pytest
 
 from tacit import Architecture, ExamplePrivacy, LocalTraining, Stopping, Weighting
 from tacit.core.client import strip_prefix
-from tacit.core.errors import ConfigError, DataError
-from tacit.core.shared import Shared
+from tacit.core.client_state import restore_state, show_state
+from tacit.core.errors import ConfigError
+from tacit.core.events import Events, Noted
+from tacit.core.manifest import Components, Manifest
+from tacit.core.message import Message
+from tacit.core.party import Party
+from tacit.core.random import generator
+from tacit.core.secret import Secret
+from tacit.core.snapshot import Snapshot
 from tacit.data.files import load
 from tacit.data.preparation import Preparation
+from tacit.data.schema import Schema
 from tacit.data.table import Table
 from tacit.engines.holdings import Holdings
-from tacit.engines.sites import Sites, site_secret
-from tacit.core.random import generator
+from tacit.engines.sites import site_secret
 from tacit.federation import Federation
+from tacit.methods.averaging.gradients import Gradients
 from tacit.methods.fedavg import FedAvg
 from tacit.methods.mime import FrozenStep, Mime
 from tacit.methods.scaffold import OWN, Scaffold
 from tacit.models.mlp import MLP
 from tacit.models.neural import PREFIX
 from tacit.protections.plain import Plain
+from tests.conftest import Tap
 
 ROUNDS, SIZES = 3, (50, 40, 30, 20)
 UNSCALED, SMALL = Preparation(scale="none"), Architecture(hidden=5, activation="tanh")
@@ -76,11 +86,11 @@ class Reference:
                 yield order[first:end]
 
 
-def scaffold(reference, cohorts):
+def scaffold(reference, cohorts, clients=4, start=None, first=0):
     """Algorithm 1 of SCAFFOLD with option II."""
-    x, clients, eta = reference.x.copy(), len(reference.rows), LOCAL.rate
-    c, own = np.zeros_like(x), [np.zeros_like(x) for _ in range(clients)]
-    for number, cohort in enumerate(cohorts):
+    zero, eta = np.zeros_like(reference.x), LOCAL.rate
+    x, c, own = start or (reference.x.copy(), zero, [zero] * 4)
+    for number, cohort in enumerate(cohorts, first):
         dy, dc = [], []
         for i in cohort:
             y, steps = x.copy(), 0
@@ -142,3 +152,185 @@ def test_mime_is_the_papers(held, reference, lite, base):
     assert np.abs(weights(reference, training) - x).max() <= 1e-10
     assert np.abs(training.outcome.shared["frozen/m"] - m).max() <= 1e-10
     assert np.abs(x - reference.x).max() > 0.01
+
+
+def draw(manifest, number):
+    """The two of four clients that a round asks."""
+    return sorted(manifest.rng("cohort", number).choice(4, size=2, replace=False).tolist())
+
+
+def test_who_is_not_asked_keeps_its_control_variate(held, reference):
+    method = Scaffold(rounds=5, architecture=SMALL, local=LOCAL, fraction=0.5)
+    training = learnt(method, held)
+    cohorts = [draw(training.manifest, number) for number in range(5)]
+    assert len({*map(tuple, cohorts)}) > 1
+    x, c, own = scaffold(reference, cohorts)
+    assert np.abs(weights(reference, training) - x).max() <= 1e-10
+    assert np.abs(training.outcome.shared["control"] - c).max() <= 1e-10
+    assert np.abs(c - np.mean(own, axis=0)).max() <= 1e-12
+
+
+class TestLost:
+    @pytest.fixture
+    def train(self, held, monkeypatch):
+        """Train where some replies never arrive, though their clients have computed; give asks for steps."""
+        whole = Federation._engine
+
+        def run(method, rewrite, lose=lambda step, party: False, protect=None, **settings):
+            taps = []
+
+            @contextmanager
+            def engine(self, manifest, components):
+                with whole(self, manifest, components) as inner:
+                    taps.append(Tap(inner))
+                    taps[0].rewrite, taps[0].lose = rewrite, lose
+                    yield taps[0]
+
+            monkeypatch.setattr(Federation, "_engine", engine)
+            declared = {"classes": list(held.table.classes)}
+            federation = Federation(held, seed=4, quorum=0.5, declared=declared)
+            protect = protect or Plain()
+            training = federation.train(method, protect=protect, preparation=UNSCALED, **settings)
+            return training, [(step, party) for step, party, _ in taps[0].jobs if step.startswith("method.")]
+
+        return run
+
+    @pytest.mark.parametrize("place", ["coordinator", "clients"])
+    def test_who_is_in_no_total_takes_its_control_variate_back(self, train, reference, place):
+        asked = []
+
+        def rewrite(step, party, message):
+            if step != "client.contribute" or party != "c2":
+                return None
+            asked.append(step)
+            return "StepError: the reply is lost" if len(asked) == 3 else None  # the count, round 1, round 2
+
+        method = Scaffold(rounds=4, architecture=SMALL, local=LOCAL)
+        training, steps = train(method, rewrite, protect=Plain(opens=place))
+        assert steps == [("method.forget", "c2")]
+        x, _, _ = scaffold(reference, [range(4), (0, 2, 3), range(4), range(4)])
+        found = reference.network.flat(training.model.arrays)
+        assert np.abs(found - x).max() <= 1e-10
+
+    def test_who_cannot_take_it_back_is_left_out_until_it_can(self, train, reference):
+        asked = {"client.contribute": 0, "method.forget": 0}
+
+        def rewrite(step, party, message):
+            if party != "c2" or step not in asked:
+                return None
+            asked[step] += 1
+            lost = {"client.contribute": 2, "method.forget": 0}[step]
+            return "StepError: the reply is lost" if asked[step] == lost else None
+
+        def lose(step, party):
+            if step != "method.forget" or tried:
+                return False
+            tried.append(party)
+            return True
+
+        tried = []
+        training, steps = train(Scaffold(rounds=3, architecture=SMALL, local=LOCAL), rewrite, lose)
+        assert steps == [("method.forget", "c2")] * 2
+        x, _, _ = scaffold(reference, [(0, 2, 3), (0, 2, 3), range(4)])
+        assert np.abs(weights(reference, training) - x).max() <= 1e-10
+
+    def test_who_comes_late_begins_with_a_control_variate_of_zero(self, train, reference):
+        contributed = []
+
+        def lose(step, party):
+            contributed.extend([party] if (step, party) == ("client.contribute", "c1") else ())
+            return party == "c3" and len(contributed) < 2  # the count, and one round
+
+        method = Scaffold(rounds=3, architecture=SMALL, local=LOCAL)
+        training, _ = train(method, lambda *_: None, lose)
+        assert training.outcome.shared["clients"] == 4
+        # The mean of all c_i counts the one that was not there as 0: what the paper has if it was not drawn.
+        others = (0, 1, 3)
+        x, c, own = scaffold(reference, [others], clients=3)
+        x, c, own = scaffold(reference, [range(4)] * 2, start=(x, c * 3 / 4, own), first=1)
+        assert np.abs(weights(reference, training) - x).max() <= 1e-10
+        assert np.abs(training.outcome.shared["control"] - c).max() <= 1e-10
+        assert np.abs(c - np.mean(own, axis=0)).max() <= 1e-12
+
+
+class TestGoingOn:
+    @pytest.mark.parametrize("protect", [Plain(), Plain(opens="clients"), "masked"])
+    @pytest.mark.parametrize("kind", [Scaffold, Mime])
+    def test_it_ends_with_the_same_bits_wherever_it_was_stopped(self, held, protect, kind):
+        method, kept = kind(rounds=4, architecture=SMALL, local=LOCAL, fraction=0.75), []
+        whole = learnt(method, held, protect=protect, keep=kept.append)
+        for point in kept[1:3]:
+            written = Message.decode(point.to_message().encode())
+            read = Snapshot.from_message(written, Schema.from_message)
+            assert len(read.clients) == (4 if kind is Scaffold else 0)
+            resumed = learnt(method, held, protect=protect, resume=read)
+            for name, array in whole.model.arrays.items():
+                assert np.array_equal(resumed.model.arrays[name], array), name
+
+    def test_without_their_control_variates_it_would_be_another_model(self, held):
+        method, kept = Scaffold(rounds=3, architecture=SMALL, local=LOCAL), []
+        whole = learnt(method, held, keep=kept.append)
+        lost = learnt(method, held, resume=replace(kept[1], clients={}))
+        assert lost.outcome.digest != whole.outcome.digest
+
+    def test_other_clients_begin_anew(self, held):
+        method = Scaffold(rounds=2, architecture=SMALL, local=LOCAL)
+        early = learnt(method, held)
+        begun = method.continue_from(early.outcome.shared)
+        assert not begun["control"].any()
+        assert begun["clients"] == 0
+        assert learnt(method, held, start=early).outcome.shared["round"] == 4
+
+    def test_a_deployed_site_shows_its_state_to_nobody(self, held):
+        method = Scaffold(rounds=1, architecture=SMALL)
+        components = Components(method, Plain(), UNSCALED)
+        party = Party("c1", dict, Secret(bytes(32)))
+        party.state["manifest"] = Manifest.of("run", components, experiment=False).to_message().encode()
+        party.state[OWN] = np.ones(3)
+        for step in (show_state, restore_state):
+            with pytest.raises(ConfigError, match="c1 keeps its own state at its site"):
+                step(party, Message({"state/control": np.zeros(3)}), components, None)
+        assert party.state[OWN].all()
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("make", "text"),
+        [
+            (
+                lambda: Scaffold(weighting=Weighting("rows")),
+                "weighting is rows: c is a plain mean over the clients: give 'equal'",
+            ),
+            (
+                lambda: Scaffold(stopping=Stopping(collapse=0.1)),
+                "collapse is 0.1: clients do not take back their control variates: give 0",
+            ),
+            (
+                lambda: Mime(local=LocalTraining(optimiser="adam")),
+                "clients of mime follow the base optimiser, and have none of their own: set base and beta1, "
+                "and leave optimiser = 'sgd' and momentum = 0",
+            ),
+            (
+                lambda: Mime(privacy=ExamplePrivacy(noise=1.0)),
+                "mime sums gradients over all rows, which example_epsilon would not cover: use fedavg",
+            ),
+        ],
+    )
+    def test_what_makes_no_sense(self, make, text):
+        with pytest.raises(ConfigError) as refused:
+            make()
+        assert str(refused.value) == text
+
+    def test_noise_on_control_variates(self, held):
+        with pytest.raises(ConfigError, match=r"noise and clipping part c from the mean of c_i: use fedavg"):
+            learnt(Scaffold(), held, protect="noised")
+
+    def test_a_gradient_beyond_its_limit_is_scaled_down_and_c_stays_the_mean(self, held, reference):
+        method = Scaffold(rounds=2, architecture=SMALL, local=LOCAL, gradients=Gradients(limit=1e-3))
+        kept, seen = [], []
+        told = Events(lambda number, event: seen.append(event))
+        shared = learnt(method, held, keep=kept.append, events=told).outcome.shared
+        own = [Message.decode(raw)[OWN] for raw in kept[-1].clients.values()]
+        assert np.abs(shared["control"] - np.mean(own, axis=0)).max() <= 1e-15
+        assert 0 < np.abs(shared["control"]).max() <= 2e-3
+        assert any("exceeded the limit of 0.001" in event.text for event in seen if isinstance(event, Noted))

@@ -138,9 +138,7 @@ class Scaffold(FedAvg):
 
     def incompatibility(self, protection: Protection) -> str | None:
         """Return why noise on sums makes no sense: a client's c_i would not be what was summed."""
-        return (
-            "noise and clipping part c from the clients' c_i: use fedavg" if protection.adds_noise else None
-        )
+        return "noise and clipping part c from the mean of c_i: use fedavg" if protection.adds_noise else None
 
     @property
     def round_sums(self) -> int:
