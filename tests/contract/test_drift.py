@@ -9,7 +9,6 @@ import pytest
 
 from tacit import Architecture, ExamplePrivacy, LocalTraining, Stopping, Weighting
 from tacit.core.client import strip_prefix
-from tacit.core.client_state import restore_state, show_state
 from tacit.core.errors import ConfigError
 from tacit.core.events import Events, Noted
 from tacit.core.manifest import Components, Manifest
@@ -17,6 +16,7 @@ from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.random import generator
 from tacit.core.secret import Secret
+from tacit.core.shared import Shared
 from tacit.core.snapshot import Snapshot
 from tacit.data.files import load
 from tacit.data.preparation import Preparation
@@ -25,10 +25,10 @@ from tacit.data.table import Table
 from tacit.engines.holdings import Holdings
 from tacit.engines.sites import site_secret
 from tacit.federation import Federation
-from tacit.methods.averaging.gradients import Gradients
+from tacit.methods.averaging.aggregation import Gradients
 from tacit.methods.fedavg import FedAvg
 from tacit.methods.mime import FrozenStep, Mime
-from tacit.methods.scaffold import OWN, Scaffold
+from tacit.methods.scaffold import KEPT, OWN, Scaffold
 from tacit.models.mlp import MLP
 from tacit.models.neural import PREFIX
 from tacit.protections.plain import Plain
@@ -207,30 +207,30 @@ class TestLost:
 
         method = Scaffold(rounds=4, architecture=SMALL, local=LOCAL)
         training, steps = train(method, rewrite, protect=Plain(opens=place))
-        assert steps == [("method.forget", "c2")]
+        assert steps == [("method.take_back_variate", "c2")]
         x, _, _ = scaffold(reference, [range(4), (0, 2, 3), range(4), range(4)])
         found = reference.network.flat(training.model.arrays)
         assert np.abs(found - x).max() <= 1e-10
 
     def test_who_cannot_take_it_back_is_left_out_until_it_can(self, train, reference):
-        asked = {"client.contribute": 0, "method.forget": 0}
+        asked = {"client.contribute": 0, "method.take_back_variate": 0}
 
         def rewrite(step, party, message):
             if party != "c2" or step not in asked:
                 return None
             asked[step] += 1
-            lost = {"client.contribute": 2, "method.forget": 0}[step]
+            lost = {"client.contribute": 2, "method.take_back_variate": 0}[step]
             return "StepError: the reply is lost" if asked[step] == lost else None
 
         def lose(step, party):
-            if step != "method.forget" or tried:
+            if step != "method.take_back_variate" or tried:
                 return False
             tried.append(party)
             return True
 
         tried = []
         training, steps = train(Scaffold(rounds=3, architecture=SMALL, local=LOCAL), rewrite, lose)
-        assert steps == [("method.forget", "c2")] * 2
+        assert steps == [("method.take_back_variate", "c2")] * 2
         x, _, _ = scaffold(reference, [(0, 2, 3), (0, 2, 3), range(4)])
         assert np.abs(weights(reference, training) - x).max() <= 1e-10
 
@@ -262,7 +262,7 @@ class TestGoingOn:
         for point in kept[1:3]:
             written = Message.decode(point.to_message().encode())
             read = Snapshot.from_message(written, Schema.from_message)
-            assert len(read.clients) == (4 if kind is Scaffold else 0)
+            assert (OWN in read.progress) == (kind is Scaffold)
             resumed = learnt(method, held, protect=protect, resume=read)
             for name, array in whole.model.arrays.items():
                 assert np.array_equal(resumed.model.arrays[name], array), name
@@ -270,7 +270,8 @@ class TestGoingOn:
     def test_without_their_control_variates_it_would_be_another_model(self, held):
         method, kept = Scaffold(rounds=3, architecture=SMALL, local=LOCAL), []
         whole = learnt(method, held, keep=kept.append)
-        lost = learnt(method, held, resume=replace(kept[1], clients={}))
+        known = {name: value for name, value in kept[1].progress.items() if name not in (*KEPT, "names")}
+        lost = learnt(method, held, resume=replace(kept[1], progress=known))
         assert lost.outcome.digest != whole.outcome.digest
 
     def test_other_clients_begin_anew(self, held):
@@ -287,9 +288,9 @@ class TestGoingOn:
         party = Party("c1", dict, Secret(bytes(32)))
         party.state["manifest"] = Manifest.of("run", components, experiment=False).to_message().encode()
         party.state[OWN] = np.ones(3)
-        for step in (show_state, restore_state):
-            with pytest.raises(ConfigError, match="c1 keeps its own state at its site"):
-                step(party, Message({"state/control": np.zeros(3)}), components, None)
+        for step in (method.show_variate, method.take_back_variate):
+            with pytest.raises(ConfigError, match="c1 keeps its control variate at its site"):
+                step(party, Message({OWN: np.zeros(3), "round": 0}), Shared(None, {}))
         assert party.state[OWN].all()
 
 
@@ -307,12 +308,12 @@ class TestRefusals:
             ),
             (
                 lambda: Mime(local=LocalTraining(optimiser="adam")),
-                "clients of mime follow the base optimiser, and have none of their own: set base and beta1, "
-                "and leave optimiser = 'sgd' and momentum = 0",
+                "optimiser is adam: clients follow the base optimiser: set base and beta1 instead",
             ),
             (
                 lambda: Mime(privacy=ExamplePrivacy(noise=1.0)),
-                "mime sums gradients over all rows, which example_epsilon would not cover: use fedavg",
+                "example_noise is 1.0: no epsilon covers gradients over all rows, which are summed here: "
+                "give 0, or use fedavg",
             ),
         ],
     )
@@ -330,7 +331,7 @@ class TestRefusals:
         kept, seen = [], []
         told = Events(lambda number, event: seen.append(event))
         shared = learnt(method, held, keep=kept.append, events=told).outcome.shared
-        own = [Message.decode(raw)[OWN] for raw in kept[-1].clients.values()]
+        own = kept[-1].progress[OWN]
         assert np.abs(shared["control"] - np.mean(own, axis=0)).max() <= 1e-15
         assert 0 < np.abs(shared["control"]).max() <= 2e-3
         assert any("exceeded the limit of 0.001" in event.text for event in seen if isinstance(event, Noted))

@@ -44,9 +44,6 @@ class Method(Component):
     # Whether clients contribute what follows from a model that is sent to them, round after round.
     learns_from_models: ClassVar[bool] = False
 
-    # Names in a client's state that a run which is taken up again goes on from.
-    client_state: ClassVar[tuple[str, ...]] = ()
-
     @property
     def divides_rows(self) -> bool:
         """Whether sums over parts of each client's rows open by themselves."""

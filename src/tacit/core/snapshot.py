@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tacit.core.briefing import read_log
 from tacit.core.claims import HISTORY
 from tacit.core.client import add_prefix, attempts, keep_replica, manifest_of, replica_at, strip_prefix
-from tacit.core.client_state import read_states, restore_states, split_states, write_states
 from tacit.core.contribution import told_digest
 from tacit.core.differencing import OpenedTotals
 from tacit.core.errors import ConfigError, DataError, StepError
@@ -54,8 +53,6 @@ class Snapshot:
     protection: Mapping[str, Any] = field(default_factory=dict)  # what it needs to go on with the same keys
     learnt: int = 0  # totals behind these values, where totals open at the clients
     opened: Mapping[str, Any] = field(default_factory=dict)  # who was in the totals that were opened
-    # What clients keep for themselves, where they vanish with their process: in experiments only.
-    clients: Mapping[str, bytes] = field(default_factory=dict)
 
     def to_message(self) -> Message:
         """Return the snapshot as a message."""
@@ -65,7 +62,6 @@ class Snapshot:
             **add_prefix("progress/", self.progress),
             **add_prefix("protection/", self.protection),
             **add_prefix(OPENED, self.opened),
-            **add_prefix("clients/", write_states(self.clients)),
             **self.log,
         }
         if self.shared is not None:
@@ -83,7 +79,6 @@ class Snapshot:
             Message({name: value for name, value in message.items() if name.startswith("log/")}),
             protection=strip_prefix("protection/", message),
             opened=strip_prefix(OPENED, message),
-            clients=split_states(strip_prefix("clients/", message)),
             **{name: int(message[name]) for name in COUNTS},
         )
 
@@ -175,7 +170,6 @@ def make_checkpoint(
         repeats,
         learnt=coordinator.learnt if learnt is None else learnt,
         opened=coordinator.link.opened_totals.to_message(),
-        clients=read_states(coordinator),
     )
 
 
@@ -220,7 +214,6 @@ def resume(coordinator: Coordinator, snapshot: Snapshot, sums: int) -> None:
     coordinator.learnt_before = snapshot.learnt
     coordinator.link.opened_totals = OpenedTotals.from_message(snapshot.opened)
     coordinator.protection.resume(coordinator.begun)
-    restore_states(coordinator, snapshot.clients)
     if coordinator.shared is not None:
         if snapshot.shared is None:
             raise ConfigError("this run opened its totals at the clients, and cannot go on opening them here")

@@ -21,7 +21,6 @@ from tacit.core.client import (
     follow,
     protection_half,
 )
-from tacit.core.client_state import restore_state, show_state
 from tacit.core.contribution import adopt_model, contribute, disclose_total, show_model
 from tacit.core.errors import MessageError, ReplayError, StepError, TacitError, nearest
 from tacit.core.fields import Kind, check_fields
@@ -42,8 +41,6 @@ STEPS = {  # what every party can be asked, once it has enrolled
     "adopt_model": adopt_model,
     "show_model": show_model,
     "restore": restore_replica,
-    "show_state": show_state,
-    "restore_state": restore_state,
     "change_contribution": change_contribution,
     "open_standing_total": open_standing_total,
 }

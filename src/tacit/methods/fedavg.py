@@ -43,9 +43,9 @@ from tacit.methods.averaging.aggregation import Change, Labels, ServerStep, Weig
 from tacit.methods.averaging.architecture import Architecture
 from tacit.methods.averaging.example_privacy import ExamplePrivacy
 from tacit.methods.averaging.local_training import Correction, LocalTraining
-from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor, Stopping, Sums
+from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor, Stopping
 from tacit.methods.base import Method
-from tacit.models.network import Matrix
+from tacit.models.network import Matrix, Vector
 from tacit.models.neural import PREFIX, Neural
 
 NOBODY = 1e-9  # sum of weights below which nobody has contributed
@@ -134,9 +134,9 @@ class FedAvg(Method):
             rounds.admit_late_clients(coordinator, number)
             cohort = rounds.draw_cohort(coordinator, self.fraction, number)
             cohort = self.prepare_round(monitor, cohort, number)
-            going_on = monitor.run_round(number, self.list_sums(), cohort)
+            going_on = monitor.run_round(number, self.update, self.step, cohort)
             spent = self.compute_epsilon(coordinator, number + 1)
-            more = monitor.summarise(missed=bool(self.client_state))
+            more = self.summarise(monitor)
             coordinator.complete_round(number + 1, over=not going_on, epsilon=spent, **more)
             if not going_on:
                 break
@@ -150,9 +150,9 @@ class FedAvg(Method):
         """Do what comes before the sums of a round, and return who takes part: nothing, and as drawn."""
         return cohort
 
-    def list_sums(self) -> Sums:
-        """Return the sums of a round."""
-        return ((self.update, self.step),)
+    def summarise(self, monitor: HoldOutMonitor) -> dict[str, Any]:
+        """Return what a run that goes on later has to know."""
+        return {"best": monitor.best, "start": monitor.start}
 
     def compute_epsilon(self, coordinator: Coordinator, number: int) -> float:
         """Return epsilon after so many rounds: of the examples, or of the clients; 0 without noise."""
@@ -175,7 +175,8 @@ class FedAvg(Method):
     @contribution(_update_layout, family=None)
     def update(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return u_k Δ_k and u_k after local training (ClientUpdate of algorithm 1)."""
-        return self.train_client(party, shared, self.make_correction(party, shared))
+        start = self.architecture.flatten_weights(party, shared)
+        return self.train_client(party, shared, self.make_correction(start, party, shared))
 
     def train_client(
         self, party: Party, shared: Shared, correct: Correction | None, anchored: bool = False
@@ -197,7 +198,7 @@ class FedAvg(Method):
         chosen = self.weighting.choose_rows(party, shared, labels)
         return X[chosen], labels[chosen]
 
-    def make_correction(self, party: Party, shared: Shared) -> Correction | None:
+    def make_correction(self, start: Vector, party: Party, shared: Shared) -> Correction | None:
         """Return what is made of a local gradient before it is followed; None for nothing, as here."""
         return None
 
@@ -223,8 +224,6 @@ class FedAvg(Method):
     def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
         """Refuse a visible change that is larger than a client may make."""
         return self.change.find_flaw(name, piece, self.architecture.build(schema))
-
-    # -- hold-outs ---------------------------------------------------------------------------------
 
     @contribution(lambda method, schema: rounds.SCORES, family="scores", revealed=True)
     def hold_out(self, party: Party, shared: Shared) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from tacit.core.settings_group import Rule
 from tacit.core.shared import Shared
 from tacit.methods.averaging.local_training import Correction, LocalTraining
 from tacit.methods.fedavg import FedAvg
+from tacit.models.network import Vector
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,8 @@ class FedProx(FedAvg):
 
     local: ProximalTraining = field(default_factory=ProximalTraining)
 
-    def make_correction(self, party: Party, shared: Shared) -> Correction | None:
+    def make_correction(self, start: Vector, party: Party, shared: Shared) -> Correction | None:
         """Return the function that adds μ (w - w_t) to a gradient (eq. 2)."""
         if not (mu := self.local.mu):
             return None
-        start = self.architecture.flatten_weights(party, shared)
         return lambda gradient, weights: gradient + mu * (weights - start[: len(weights)])

@@ -28,17 +28,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from tacit.core.errors import ConfigError
 from tacit.core.layout import Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
-from tacit.core.settings_group import Rule
+from tacit.core.settings_group import Rule, check_rules
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
-from tacit.methods.averaging.aggregation import ServerStep, Weighting
-from tacit.methods.averaging.gradients import Gradients, count_alike
-from tacit.methods.averaging.local_training import Correction
-from tacit.methods.averaging.rounds import Sums
+from tacit.methods.averaging.aggregation import Gradients, ServerStep, Weighting
+from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor
 from tacit.methods.fedavg import FedAvg
 from tacit.models.network import Vector
 
@@ -68,11 +65,9 @@ class FrozenStep(ServerStep):
 
     def rules(self) -> Iterable[Rule]:
         """Return what the values must satisfy."""
-        return (
-            ("beta1", 0 <= self.beta1 < 1, "give a number from 0 up to, but below, 1"),
-            ("beta2", 0 <= self.beta2 < 1, "give a number from 0 up to, but below, 1"),
-            ("tau", 0 < self.tau < inf, "give a small number above 0"),
-        )
+        decays, below = ("beta1", "beta2"), "give a number from 0 up to, but below, 1"
+        yield from ((name, 0 <= getattr(self, name) < 1, below) for name in decays)
+        yield "tau", 0 < self.tau < inf, "give a small number above 0"
 
     def follow(self, gradient: Vector, shared: Shared) -> Vector:
         """Return U(g, s), by which a step goes."""
@@ -101,27 +96,27 @@ class Mime(FedAvg):
         "cross-device federated learning, 2021"
     )
 
-    weighting: Weighting = field(default_factory=count_alike)
+    weighting: Weighting = field(default_factory=lambda: Weighting("equal"))
     server: FrozenStep = field(default_factory=FrozenStep)
     gradients: Gradients = field(default_factory=Gradients)
     lite: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.local.optimiser != "sgd" or self.local.momentum:
-            raise ConfigError(
-                f"clients of {self.name} follow the base optimiser, and have none of their own: set base and "
-                "beta1, and leave optimiser = 'sgd' and momentum = 0"
-            )
-        if self.privacy.noise:
-            raise ConfigError(
-                f"{self.name} sums gradients over all rows, which example_epsilon would not cover: use fedavg"
-            )
+        given = "clients follow the base optimiser: set base and beta1 instead"
+        plain = (
+            ("optimiser", self.local.optimiser == "sgd", given),
+            ("momentum", not self.local.momentum, given),
+        )
+        check_rules(self.local, plain)
+        uncovered = "no epsilon covers gradients over all rows, which are summed here: give 0, or use fedavg"
+        check_rules(self.privacy, [("noise", not self.privacy.noise, uncovered)], self.privacy.prefix)
 
-    def list_sums(self) -> Sums:
-        """Return the sums of a round: MIME's first is over gradients."""
-        updates = (self.update, self.step)
-        return (updates,) if self.lite else ((self.gradient, self.centre), updates)
+    def prepare_round(self, monitor: HoldOutMonitor, cohort: Cohort, number: int) -> Cohort:
+        """Find c, which MIME needs before the local steps."""
+        if not self.lite:
+            monitor.coordinator.round(self.gradient, self.centre, cohort, monitor.state)
+        return cohort
 
     # -- a client ----------------------------------------------------------------------------------
 
@@ -133,7 +128,7 @@ class Mime(FedAvg):
         """Return u_i ∇f_i(x) over all rows, and u_i."""
         start = self.architecture.flatten_weights(party, shared).copy()
         X, labels = self.read_rows(party, shared)
-        with np.errstate(all="ignore"):  # what overflows is refused
+        with np.errstate(all="ignore"):  # what overflows is refused when it is packed
             found = self.architecture.build(shared.schema).gradient(start, X, labels)
         share = self.weighting.share(labels, shared)
         weight = {} if self.weighting.equal else {"weight": np.array(share)}
@@ -147,26 +142,24 @@ class Mime(FedAvg):
     @contribution(_layout, family=None)
     def update(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return u_i (y_i - x) and u_i, of MimeLite also u_i ∇f_i(x)."""
-        change = self.train_client(party, shared, self.make_correction(party, shared), not self.lite)
-        return {**change, **self.gradient(party, shared)} if self.lite else change
-
-    def make_correction(self, party: Party, shared: Shared) -> Correction:
-        """Return U of a gradient, to which MIME adds c."""
         centre = 0.0 if self.lite else shared["frozen/c"]
-        return lambda gradient, weights: self.server.follow(gradient + centre, shared)
+        follow = self.server.follow
+        change = self.train_client(party, shared, lambda g, w: follow(g + centre, shared), not self.lite)
+        return {**change, **self.gradient(party, shared)} if self.lite else change
 
     # -- whoever opens the total -------------------------------------------------------------------
 
     @apply
     def centre(self, total: Total, shared: Shared) -> Shared:
-        """Set c."""
-        return shared | {"frozen/c": self.gradients.average(total)}
+        """Set c, the mean gradient; if nobody counts, to nothing."""
+        weight = float(total.get("weight", total.contributors))
+        return shared | {"frozen/c": np.asarray(total["gradient"]) / max(weight, 1e-300)}
 
     @apply
     def step(self, total: Total, shared: Shared) -> Shared:
         """Move x by the mean change, and s by c."""
-        centre = self.gradients.average(total) if self.lite else shared["frozen/c"]
-        return super().step(total, shared) | self.server.learn(centre, shared)
+        shared = self.centre(total, shared) if self.lite else shared
+        return super().step(total, shared) | self.server.learn(shared["frozen/c"], shared)
 
     # -- what a federation asks of every method ----------------------------------------------------
 

@@ -1,16 +1,11 @@
 """SCAFFOLD: FedAvg whose clients correct each step by how their gradients differ from those of all.
 
 S. P. Karimireddy, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh, "SCAFFOLD: Stochastic Controlled
-Averaging for Federated Learning", ICML 2020, algorithm 1 with option II. With the paper's symbols:
+Averaging for Federated Learning", ICML 2020, algorithm 1 with option II and a global rate of 1:
 
-    x, y_i     weights at the start of a round, and those of client i
-    c, c_i     control variates: of all, and of client i, which keeps it from round to round; 0 at first
-    K, η_l     local steps and their rate (``local.rate``); the global rate η_g is 1
-    S, N       clients of the round, and how many there are in all
-
-    y_i ← y_i - η_l (g_i(y_i) - c_i + c)                   local steps
-    c_i⁺ = c_i - c + (x - y_i) / (K η_l)                   option II
-    x ← x + 1/|S| Σ (y_i - x),  c ← c + 1/N Σ (c_i⁺ - c_i)
+    y_i ← y_i - η_l (g_i(y_i) - c_i + c)                   K local steps of client i, from the weights x
+    c_i⁺ = c_i - c + (x - y_i) / (K η_l)                   its control variate, which it keeps; 0 at first
+    x ← x + 1/|S| Σ (y_i - x),  c ← c + 1/N Σ (c_i⁺ - c_i) over the clients S of the round, of N in all
 
 With plain steps c_i⁺ is the mean of the gradients g_i that the client met; so it is computed, whatever the
 optimiser. c_i⁺ - c_i is a gradient: it travels in the same protected sum as the change. A client that takes
@@ -21,10 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
+from tacit.core.client import manifest_of
+from tacit.core.errors import ConfigError
 from tacit.core.layout import Layout
 from tacit.core.marks import apply, contribution, step
 from tacit.core.message import Message
@@ -34,14 +31,13 @@ from tacit.core.protection import Protection
 from tacit.core.settings_group import check_rules
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
-from tacit.methods.averaging.aggregation import Weighting
-from tacit.methods.averaging.gradients import Gradients, count_alike
+from tacit.methods.averaging.aggregation import Gradients, Weighting
 from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor
 from tacit.methods.fedavg import FedAvg
 from tacit.models.network import Vector
 
 # In a client's state: c_i after the last round that it computed, before it, and the number of that round.
-OWN, BEFORE, ROUND = "control", "control_before", "control_round"
+OWN, BEFORE, ROUND = KEPT = ("control", "control_before", "control_round")
 
 
 @dataclass(frozen=True)
@@ -49,13 +45,12 @@ class Scaffold(FedAvg):
     """FedAvg with control variates against the drift of clients (Karimireddy et al., 2020)."""
 
     name = "scaffold"
-    client_state: ClassVar[tuple[str, ...]] = (OWN, BEFORE, ROUND)
     paper = (
         "Karimireddy, Kale, Mohri, Reddi, Stich and Suresh, SCAFFOLD: Stochastic Controlled Averaging for "
         "Federated Learning, 2020"
     )
 
-    weighting: Weighting = field(default_factory=count_alike)
+    weighting: Weighting = field(default_factory=lambda: Weighting("equal"))
     gradients: Gradients = field(default_factory=Gradients)
 
     def __post_init__(self) -> None:
@@ -69,17 +64,35 @@ class Scaffold(FedAvg):
 
     def prepare_round(self, monitor: HoldOutMonitor, cohort: Cohort, number: int) -> Cohort:
         """Have clients take back what no total holds, leave out who cannot, and count all of them."""
-        coordinator = monitor.coordinator
+        coordinator, given = monitor.coordinator, dict[str, dict[str, Any]]()
         if coordinator.manifest.attempt and not monitor.counted:  # a run that was stopped within a round
             monitor.missed = dict.fromkeys(coordinator.parties, number) | monitor.missed
-        jobs = {n: {"round": monitor.missed[n]} for n in coordinator.parties if n in monitor.missed}
-        for name, _ in coordinator.ask(self.forget, jobs=jobs, failures={}) if jobs else ():
+            columns = [coordinator.progress.get(name, ()) for name in KEPT]
+            names = coordinator.progress.get("names", b"").decode().split("\n")
+            given = {
+                name: dict(zip(KEPT, row, strict=True)) for name, *row in zip(names, *columns, strict=False)
+            }
+        named = [name for name in coordinator.parties if name in monitor.missed]
+        jobs = {name: {"round": monitor.missed[name], **given.get(name, {})} for name in named}
+        for name, _ in coordinator.ask(self.take_back_variate, jobs=jobs, failures={}) if jobs else ():
             del monitor.missed[name]
         if len(coordinator.parties) > monitor.counted:
             coordinator.round(self.consent, self.count)
             monitor.counted = len(coordinator.parties)
         asked = coordinator.parties if cohort is None else cohort
         return tuple(name for name in asked if name not in monitor.missed) if monitor.missed else cohort
+
+    def summarise(self, monitor: HoldOutMonitor) -> dict[str, Any]:
+        """Return also who missed rounds; and control variates, where clients vanish with their process."""
+        transport, parties = monitor.coordinator.link.transport, monitor.coordinator.parties
+        known = {**super().summarise(monitor), "missed": tuple(monitor.missed.items())}
+        if transport.engine.persistent or monitor.coordinator.keep is None:
+            return known
+        with transport.unrecorded():  # the experimenter's reading is no traffic of the federation
+            wave = transport.wave("method.show_variate", parties, {}, failures={})
+            replies = [reply for reply in wave if OWN in reply.message]
+        found = {name: np.array([one.message[name] for one in replies]) for name in KEPT}
+        return {**known, **found, "names": "\n".join(one.party for one in replies).encode()}
 
     # -- a client ----------------------------------------------------------------------------------
 
@@ -108,8 +121,17 @@ class Scaffold(FedAvg):
         return {**change, "gradient": difference}
 
     @step
-    def forget(self, party: Party, message: Message, shared: Shared) -> Message:
-        """Take back c_i⁺ of a round, or of one after it: no total holds it."""
+    def show_variate(self, party: Party, message: Message, shared: Shared) -> Message:
+        """Show the experimenter what this client keeps."""
+        _check_experiment(party)
+        return Message({name: party.state[name] for name in KEPT if name in party.state})
+
+    @step
+    def take_back_variate(self, party: Party, message: Message, shared: Shared) -> Message:
+        """Take back c_i⁺ of a round, or of a later one: no total holds it; experiments may give it first."""
+        if OWN in message:
+            _check_experiment(party)
+            party.state.update({name: message[name] for name in KEPT})
         if party.state.get(ROUND, -1) >= (number := read_integer(message, "round")):
             party.state.update({OWN: party.state[BEFORE], ROUND: number - 1})
         return Message()
@@ -117,7 +139,7 @@ class Scaffold(FedAvg):
     def carry_over(self, party: Party, earlier: Party) -> None:
         """Go on with the control variate of an earlier attempt at the same run."""
         super().carry_over(party, earlier)
-        party.state.update({name: earlier.state[name] for name in self.client_state if name in earlier.state})
+        party.state.update({name: earlier.state[name] for name in KEPT if name in earlier.state})
 
     # -- whoever opens the total -------------------------------------------------------------------
 
@@ -130,9 +152,8 @@ class Scaffold(FedAvg):
     @apply
     def step(self, total: Total, shared: Shared) -> Shared:
         """Move x by the mean change, and c by the changes of all c_i over N."""
-        return super().step(total, shared) | {
-            "control": shared["control"] + np.asarray(total["gradient"]) / int(shared["clients"])
-        }
+        control = shared["control"] + np.asarray(total["gradient"]) / int(shared["clients"])
+        return super().step(total, shared) | {"control": control}
 
     # -- what a federation asks of every method ----------------------------------------------------
 
@@ -153,3 +174,10 @@ class Scaffold(FedAvg):
     def continue_from(self, shared: Shared) -> Shared:
         """Go on from a finished training, with clients that have no control variates."""
         return super().continue_from(shared) | {"control": np.zeros_like(shared["control"]), "clients": 0}
+
+
+def _check_experiment(party: Party) -> None:
+    if not manifest_of(party).experiment:
+        raise ConfigError(
+            f"{party.id} keeps its control variate at its site: only experiments show or set it"
+        )

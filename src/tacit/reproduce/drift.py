@@ -33,7 +33,7 @@ METHODS_HERE: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 COMMON = {"weighting": "equal", "limit": 10.0, "hidden": 32, "batch": 32}
 # Data: clients, rows, local epochs, rounds at the most, accuracy, rates, rounds of the curves.
 DIGITS = ("digits", 10, 1257, 5, 40, 0.93, (0.1, 0.3, 1.0), (1, 2, 3, 5, 8, 12, 20, 30, 40))
-HAR = ("har_recomputed", 6, 2000, 2, 40, 0.85, (0.1,), (1, 2, 3, 5, 8, 12, 20, 30, 40))
+HAR = ("har_recomputed", 6, 2000, 2, 40, 0.85, (0.03, 0.1), (1, 2, 3, 5, 8, 12, 20, 30, 40))
 
 
 @cache

@@ -7,7 +7,7 @@ for Federated Learning in National Statistics") ask for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -30,7 +30,6 @@ SCORES = Layout(Field("hits", ()), Field("loss", ()), Field("rows", ()))
 CONSENT = Layout(Field("consent", (), bound=1.0))
 
 Cohort = tuple[str, ...] | None  # who takes part in a round; None for all
-Sums = Sequence[tuple[Callable[..., Any], Callable[..., Shared]]]  # of a round: contribution and apply
 
 
 @dataclass(frozen=True)
@@ -95,23 +94,23 @@ class HoldOutMonitor:
         # Clients that are not in the total of a round that they were asked for, and the number of that round.
         self.missed: dict[str, int] = dict(self.coordinator.progress.get("missed", ()))
 
-    def summarise(self, missed: bool) -> dict[str, Any]:
-        """Return what a run that goes on later has to know; who ``missed`` rounds only if that matters."""
-        known = {"best": self.best, "start": self.start}
-        return {**known, "missed": tuple(self.missed.items())} if missed else known
+    @property
+    def state(self) -> str:
+        """Name the weights from which clients start."""
+        return f"weights after {self.start} rounds"
 
-    def run_round(self, number: int, sums: Sums, cohort: Cohort) -> bool:
-        """Form the sums of a round over a cohort and judge it; return whether to go on.
+    def run_round(
+        self, number: int, update: Callable[..., Any], step: Callable[..., Shared], cohort: Cohort
+    ) -> bool:
+        """Sum the updates of a cohort and judge the round; return whether to go on.
 
         After a round that was taken back, clients start from the same weights again, and may compute the
         same. So the two totals are compared, and if too few clients differ, training ends with what it has.
         """
         try:
-            for contribution, apply in sums:
-                state = f"weights after {self.start} rounds"
-                counted = {*self.coordinator.round(contribution, apply, cohort, state)}
-                asked = self.coordinator.parties if cohort is None else cohort
-                self.missed = {name: number for name in asked if name not in counted} | self.missed
+            counted = {*self.coordinator.round(update, step, cohort, self.state)}
+            asked = self.coordinator.parties if cohort is None else cohort
+            self.missed = {name: number for name in asked if name not in counted} | self.missed
         except DifferencingError as error:
             if self.start == number:
                 raise
