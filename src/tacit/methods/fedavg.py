@@ -29,7 +29,6 @@ import numpy as np
 
 from tacit.core.client import strip_prefix
 from tacit.core.coordinator import Coordinator
-from tacit.core.errors import ConfigError
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
@@ -39,14 +38,16 @@ from tacit.core.shared import Shared, Total
 from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
 from tacit.methods.averaging import rounds
-from tacit.methods.averaging.aggregation import Change, Labels, ServerStep, Weighting
+from tacit.methods.averaging.aggregation import Change, ServerStep, Weighting
 from tacit.methods.averaging.architecture import Architecture
+from tacit.methods.averaging.client_update import train_client
 from tacit.methods.averaging.example_privacy import ExamplePrivacy
 from tacit.methods.averaging.local_training import Correction, LocalTraining
 from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor, Stopping
+from tacit.methods.averaging.targets import read_targets, scale_targets, target_moments
 from tacit.methods.base import Method
-from tacit.models.network import Matrix, Vector
-from tacit.models.neural import PREFIX, Neural
+from tacit.models.network import Matrix, Targets, Vector
+from tacit.models.neural import PREFIX, TARGET_CENTRE, Neural
 
 NOBODY = 1e-9  # sum of weights below which nobody has contributed
 
@@ -86,8 +87,8 @@ class FedAvg(Method):
     """
 
     name = "fedavg"
-    tasks = ("classification",)
     needs_norms = False
+    weighs_classes: ClassVar[bool] = True
     learns_from_models: ClassVar[bool] = True
     default_protection: ClassVar[str] = "masked"
     paper = (
@@ -106,16 +107,16 @@ class FedAvg(Method):
     server: ServerStep = field(default_factory=ServerStep)
 
     def __post_init__(self) -> None:
-        rules = (
-            ("rounds", self.rounds >= 1, "give a whole number of at least 1"),
-            ("fraction", 0 < self.fraction <= 1, "give a share of the clients, above 0 up to 1"),
-        )
-        check_rules(self, rules)
-        if self.privacy.noise and self.weighting.from_labels:
-            raise ConfigError(
-                f"{self.name} sums class counts and weights that follow from labels, which example_epsilon "
-                "would not cover: use fedavg"
-            )
+        share = "give a share of the clients, above 0 up to 1"
+        whole = ("rounds", self.rounds >= 1, "give a whole number of at least 1")
+        check_rules(self, (whole, ("fraction", 0 < self.fraction <= 1, share)))
+        if self.counts_classes:
+            self.privacy.check_sums("labels")
+
+    @property
+    def counts_classes(self) -> bool:
+        """Whether class counts are summed."""
+        return super().counts_classes or self.weighting.from_labels
 
     # -- the coordinator ---------------------------------------------------------------------------
 
@@ -135,9 +136,8 @@ class FedAvg(Method):
             cohort = rounds.draw_cohort(coordinator, self.fraction, number)
             cohort = self.prepare_round(monitor, cohort, number)
             going_on = monitor.run_round(number, self.update, self.step, cohort)
-            spent = self.compute_epsilon(coordinator, number + 1)
-            more = self.summarise(monitor)
-            coordinator.complete_round(number + 1, over=not going_on, epsilon=spent, **more)
+            known = {"over": not going_on, "epsilon": self.compute_epsilon(coordinator, number + 1)}
+            coordinator.complete_round(number + 1, **known, **self.summarise(monitor))
             if not going_on:
                 break
 
@@ -165,8 +165,8 @@ class FedAvg(Method):
     @contribution(lambda method, schema: Layout(Field("square", ())), family=None)
     def squares(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return the square of this client's weight."""
-        labels = shared.schema.labels(party.data)
-        chosen = labels[self.weighting.choose_rows(party, shared, labels)]
+        targets = read_targets(party.data, shared)
+        chosen = targets[self.weighting.choose_rows(party, shared, targets)]
         return {"square": self.weighting.weigh(chosen, shared) ** 2}
 
     def _update_layout(self, schema: Schema) -> Layout:
@@ -175,28 +175,14 @@ class FedAvg(Method):
     @contribution(_update_layout, family=None)
     def update(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return u_k Δ_k and u_k after local training (ClientUpdate of algorithm 1)."""
-        start = self.architecture.flatten_weights(party, shared)
-        return self.train_client(party, shared, self.make_correction(start, party, shared))
+        correct = self.make_correction(self.architecture.flatten_weights(party, shared), party, shared)
+        return train_client(self, party, shared, correct)
 
-    def train_client(
-        self, party: Party, shared: Shared, correct: Correction | None, anchored: bool = False
-    ) -> dict[str, Any]:
-        """Return u_k Δ_k and u_k; if ``anchored``, steps follow what differs from gradients at w_t."""
-        network, number = self.architecture.build(shared.schema), int(shared["round"])
-        X, labels = self.read_rows(party, shared)
-        coins = self.privacy.begin_round(party, number, self.rounds, self.local.epochs)
-        start, rng = self.architecture.flatten_weights(party, shared), party.rng("descent", number)
-        with np.errstate(all="ignore"):  # what overflows is refused when it is packed
-            end = self.local.train(network, start, X, labels, rng, self.privacy, correct, coins, anchored)
-        share = self.weighting.share(labels, shared)
-        weight = {} if self.weighting.equal else {"weight": np.array(share)}
-        return {**self.change.pack(end - start, share, network, party), **weight}
-
-    def read_rows(self, party: Party, shared: Shared) -> tuple[Matrix, Labels]:
-        """Return the prepared rows of a client that take part in a round, and their labels."""
-        X, labels = Inputs.of(shared).matrix(party.data), shared.schema.labels(party.data)
-        chosen = self.weighting.choose_rows(party, shared, labels)
-        return X[chosen], labels[chosen]
+    def read_rows(self, party: Party, shared: Shared) -> tuple[Matrix, Targets, Vector | None]:
+        """Return the prepared rows of a client that take part in a round, their targets and weights."""
+        X, targets = Inputs.of(shared).matrix(party.data), read_targets(party.data, shared)
+        chosen = self.weighting.choose_rows(party, shared, targets)
+        return X[chosen], targets[chosen], self.weigh_rows(party.data.take(chosen), shared)
 
     def make_correction(self, start: Vector, party: Party, shared: Shared) -> Correction | None:
         """Return what is made of a local gradient before it is followed; None for nothing, as here."""
@@ -217,9 +203,9 @@ class FedAvg(Method):
         if weight < NOBODY:
             return shared | number
         network = self.architecture.build(shared.schema)
-        before = self.stopping.remember(shared, (PREFIX, *self.server.state, *self.server.told))
-        moved = self.server.move(self.change.average(total, weight, network), shared, network)
-        return shared | {**before, **moved, **number}
+        mean, kept = self.change.average(total, weight, network), (*self.server.state, *self.server.told)
+        before = self.stopping.remember(shared, (PREFIX, *kept))
+        return shared | {**before, **self.server.move(mean, shared, network), **number}
 
     def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
         """Refuse a visible change that is larger than a client may make."""
@@ -252,10 +238,24 @@ class FedAvg(Method):
         super().check(schema)
         self.architecture.build(schema).chosen(self.change.protect_layers)
         self.privacy.check_budget(self.local.epochs)
+        self.privacy.check_sums("targets" if schema.task == "regression" else None)
+        self.stopping.check_task(schema.task)
+
+    target_moments, scale_targets = target_moments, scale_targets
+
+    def agreements(self, schema: Schema, protection: Protection) -> dict[str, tuple[Any, Any]]:
+        """Return the sums of class counts and of targets, which the preparation scales under noise."""
+        scaled = schema.task == "classification" or protection.adds_noise
+        return super().agreements(schema, protection) | (
+            {} if scaled else {TARGET_CENTRE: (self.target_moments, self.scale_targets)}
+        )
 
     def incompatibility(self, protection: Protection) -> str | None:
         """Return why weights cannot have noise, if the protection adds any."""
-        return self.weighting.explain_noise_conflict() if protection.adds_noise else None
+        if not protection.adds_noise:
+            return None
+        text = "noise would spoil the counts that class_weight needs: leave it out, or use fedheonn"
+        return text if self.class_weight else self.weighting.explain_noise_conflict()
 
     def warnings_for(self, scaled: bool) -> Sequence[str]:
         """Warn of sums that the budget for rows leaves out."""

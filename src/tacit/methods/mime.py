@@ -35,6 +35,7 @@ from tacit.core.settings_group import Rule, check_rules
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
 from tacit.methods.averaging.aggregation import Gradients, ServerStep, Weighting
+from tacit.methods.averaging.client_update import train_client
 from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor
 from tacit.methods.fedavg import FedAvg
 from tacit.models.network import Vector
@@ -91,6 +92,7 @@ class Mime(FedAvg):
     """
 
     name = "mime"
+    tasks = ("classification",)
     paper = (
         "Karimireddy, Jaggi, Kale, Mohri, Reddi, Stich and Suresh, Breaking the centralized barrier for "
         "cross-device federated learning, 2021"
@@ -127,10 +129,10 @@ class Mime(FedAvg):
     def gradient(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return u_i ∇f_i(x) over all rows, and u_i."""
         start = self.architecture.flatten_weights(party, shared).copy()
-        X, labels = self.read_rows(party, shared)
+        X, targets, row_weights = self.read_rows(party, shared)
         with np.errstate(all="ignore"):  # what overflows is refused when it is packed
-            found = self.architecture.build(shared.schema).gradient(start, X, labels)
-        share = self.weighting.share(labels, shared)
+            found = self.architecture.build(shared.schema).gradient(start, X, targets, row_weights)
+        share = self.weighting.share(targets, shared)
         weight = {} if self.weighting.equal else {"weight": np.array(share)}
         return {"gradient": share * self.gradients.confine(found, party), **weight}
 
@@ -144,7 +146,7 @@ class Mime(FedAvg):
         """Return u_i (y_i - x) and u_i, of MimeLite also u_i ∇f_i(x)."""
         centre = 0.0 if self.lite else shared["frozen/c"]
         follow = self.server.follow
-        change = self.train_client(party, shared, lambda g, w: follow(g + centre, shared), not self.lite)
+        change = train_client(self, party, shared, lambda g, w: follow(g + centre, shared), not self.lite)
         return {**change, **self.gradient(party, shared)} if self.lite else change
 
     # -- whoever opens the total -------------------------------------------------------------------

@@ -32,6 +32,7 @@ from tacit.core.settings_group import check_rules
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
 from tacit.methods.averaging.aggregation import Gradients, Weighting
+from tacit.methods.averaging.client_update import train_client
 from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor
 from tacit.methods.fedavg import FedAvg
 from tacit.models.network import Vector
@@ -45,6 +46,7 @@ class Scaffold(FedAvg):
     """FedAvg with control variates against the drift of clients (Karimireddy et al., 2020)."""
 
     name = "scaffold"
+    tasks = ("classification",)
     paper = (
         "Karimireddy, Kale, Mohri, Reddi, Stich and Suresh, SCAFFOLD: Stochastic Controlled Averaging for "
         "Federated Learning, 2020"
@@ -115,7 +117,7 @@ class Scaffold(FedAvg):
             corrected: Vector = gradient - own + common
             return corrected
 
-        change = self.train_client(party, shared, correct)
+        change = train_client(self, party, shared, correct)
         difference = self.gradients.confine(met / max(1, steps) - own, party)
         party.state.update({OWN: own + difference, BEFORE: own, ROUND: number})
         return {**change, "gradient": difference}
