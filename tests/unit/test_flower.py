@@ -657,6 +657,19 @@ class TestGoingOn:
             assert resumed.result["model"] == whole.result["model"]
         assert not (resumed.folder.path / "checkpoint.bin").exists()
 
+    @pytest.mark.parametrize("protect", [{"name": "masked"}, {"name": "plain", "opens": "clients"}], ids=str)
+    def test_sites_find_their_control_variates_in_their_own_stores(self, sites, chosen, monkeypatch, protect):
+        settings = chosen(method={"name": "scaffold", "rounds": 4, "hidden": 4, "rate": 0.5}, protect=protect)
+        whole = on_grid(sites, settings)
+        point = self.stopped(sites, settings, monkeypatch, 8)  # within the third round
+        assert "control" not in point.kept.progress
+        again = self.stopped(sites, settings, monkeypatch, 1, point)
+        federation = DeployedFederation(settings, SiteFolder(sites[COORDINATOR]), grid_of(sites, settings))
+        resumed = execute(settings, federation=federation, resume=again)
+        site = SiteFolder(sites["client-1"])
+        ours, theirs = (learnt(site, finished.result["run"])[1].arrays for finished in (resumed, whole))
+        assert all(np.array_equal(ours[name], value) for name, value in theirs.items())
+
     @pytest.mark.parametrize("replies", representatives([6, 7, 8], 7))
     @pytest.mark.parametrize("fraction", representatives([1.0, 0.7], 0.7))
     def test_sites_that_know_more_than_the_coordinator_go_back(

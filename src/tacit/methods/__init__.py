@@ -14,6 +14,8 @@ METHODS: Registry[Method] = Registry(
         "fedadagrad": "tacit.methods.fedopt:FedAdagrad",
         "fedadam": "tacit.methods.fedopt:FedAdam",
         "fedyogi": "tacit.methods.fedopt:FedYogi",
+        "scaffold": "tacit.methods.scaffold:Scaffold",
+        "mime": "tacit.methods.mime:Mime",
         "fedheonn-ensemble": "tacit.methods.ensemble:FedHEONNEnsemble",
     },
     "tacit.methods",

@@ -40,9 +40,10 @@ from tacit.data.schema import Schema
 from tacit.methods.averaging import rounds
 from tacit.methods.averaging.aggregation import Change, ServerStep, Weighting
 from tacit.methods.averaging.architecture import Architecture
+from tacit.methods.averaging.client_update import train_client
 from tacit.methods.averaging.example_privacy import ExamplePrivacy
 from tacit.methods.averaging.local_training import Correction, LocalTraining
-from tacit.methods.averaging.rounds import HoldOutMonitor, Stopping
+from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor, Stopping
 from tacit.methods.averaging.targets import read_targets, scale_targets, target_moments
 from tacit.methods.base import Method
 from tacit.models.network import Matrix, Targets, Vector
@@ -133,10 +134,10 @@ class FedAvg(Method):
                 break
             rounds.admit_late_clients(coordinator, number)
             cohort = rounds.draw_cohort(coordinator, self.fraction, number)
+            cohort = self.prepare_round(monitor, cohort, number)
             going_on = monitor.run_round(number, self.update, self.step, cohort)
-            spent = self.compute_epsilon(coordinator, number + 1)
-            more = {"best": monitor.best, "start": monitor.start}
-            coordinator.complete_round(number + 1, over=not going_on, epsilon=spent, **more)
+            known = {"over": not going_on, "epsilon": self.compute_epsilon(coordinator, number + 1)}
+            coordinator.complete_round(number + 1, **known, **self.summarise(monitor))
             if not going_on:
                 break
 
@@ -144,6 +145,14 @@ class FedAvg(Method):
         """Find the norm of all weights, by which each becomes a number up to 1."""
         if not self.weighting.equal:
             coordinator.round(self.squares, self.norm)
+
+    def prepare_round(self, monitor: HoldOutMonitor, cohort: Cohort, number: int) -> Cohort:
+        """Do what comes before the sums of a round, and return who takes part: nothing, and as drawn."""
+        return cohort
+
+    def summarise(self, monitor: HoldOutMonitor) -> dict[str, Any]:
+        """Return what a run that goes on later has to know."""
+        return {"best": monitor.best, "start": monitor.start}
 
     def compute_epsilon(self, coordinator: Coordinator, number: int) -> float:
         """Return epsilon after so many rounds: of the examples, or of the clients; 0 without noise."""
@@ -166,17 +175,8 @@ class FedAvg(Method):
     @contribution(_update_layout, family=None)
     def update(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return u_k Δ_k and u_k after local training (ClientUpdate of algorithm 1)."""
-        network, number = self.architecture.build(shared.schema), int(shared["round"])
-        X, targets, row_weights = self.read_rows(party, shared)
-        coins = self.privacy.begin_round(party, number, self.rounds, self.local.epochs)
-        start = self.architecture.flatten_weights(party, shared)
-        rng, correct = party.rng("descent", number), self.make_correction(start, party, shared)
-        with np.errstate(all="ignore"):  # what overflows is refused when it is packed
-            more = self.privacy, correct, coins, row_weights
-            delta = self.local.train(network, start, X, targets, rng, *more) - start
-        share = self.weighting.share(targets, shared)
-        weight = {} if self.weighting.equal else {"weight": np.array(share)}
-        return {**self.change.pack(delta, share, network, party), **weight}
+        correct = self.make_correction(self.architecture.flatten_weights(party, shared), party, shared)
+        return train_client(self, party, shared, correct)
 
     def read_rows(self, party: Party, shared: Shared) -> tuple[Matrix, Targets, Vector | None]:
         """Return the prepared rows of a client that take part in a round, their targets and weights."""
@@ -203,8 +203,8 @@ class FedAvg(Method):
         if weight < NOBODY:
             return shared | number
         network = self.architecture.build(shared.schema)
-        mean = self.change.average(total, weight, network)
-        before = self.stopping.remember(shared, (PREFIX, *self.server.state))
+        mean, kept = self.change.average(total, weight, network), (*self.server.state, *self.server.told)
+        before = self.stopping.remember(shared, (PREFIX, *kept))
         return shared | {**before, **self.server.move(mean, shared, network), **number}
 
     def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:

@@ -18,6 +18,7 @@ Progress = Callable[[int, int, str], None]  # cells done, cells in all, what is 
 
 PAPERS = {
     "aggregation": "tacit.reproduce.aggregation",
+    "drift": "tacit.reproduce.drift",
     "fedavg": "tacit.reproduce.fedavg",
     "fedheonn": "tacit.reproduce.fedheonn",
     "fedheonn-ensemble": "tacit.reproduce.ensemble",

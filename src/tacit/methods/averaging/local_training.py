@@ -65,12 +65,14 @@ class LocalTraining(SettingsGroup):
         correct: Correction | None = None,
         coins: np.random.Generator | None = None,
         row_weights: Vector | None = None,
+        anchored: bool = False,
     ) -> Vector:
         """Return the weights after local training; ``start`` is left as it was.
 
         With ``privacy`` that adds noise, its steps take the place of shuffled batches, and ``coins`` draw
         their rows; ``correct`` is what a method makes of a gradient before it is followed. The losses of rows
-        count by ``row_weights``, if there are any.
+        count by ``row_weights``, if there are any. If ``anchored``, the gradient of the same rows at
+        ``start`` is taken off first.
 
         >>> from tacit.models.mlp import MLP
         >>> network = MLP((1, 2), initialisation="zeros")
@@ -86,7 +88,8 @@ class LocalTraining(SettingsGroup):
         if privacy is not None and privacy.noise:
             gradients = privacy.noisy_gradients(network, weights, X, targets, self.epochs, coins)
         else:
-            gradients = self._batch_gradients(network, weights, X, targets, rng, row_weights)
+            anchor = start.copy() if anchored else None
+            gradients = self._batch_gradients(network, weights, X, targets, rng, row_weights, anchor)
         for gradient in gradients:
             if targets.ndim == 2:  # a squared error has any slope: one far value would throw training off
                 gradient *= 1 / max(1.0, float(np.linalg.norm(gradient)) / LONGEST)
@@ -101,8 +104,9 @@ class LocalTraining(SettingsGroup):
         targets: Targets,
         rng: np.random.Generator,
         row_weights: Vector | None,
+        anchor: Vector | None,
     ) -> Iterator[Vector]:
-        """Yield the gradient of each batch, at the weights of that moment."""
+        """Yield the gradient of each batch, at the weights of that moment; less the one at the anchor."""
         size, number = self.batch or len(targets), len(targets)
         for _ in range(self.epochs):
             order = rng.permutation(number)
@@ -112,7 +116,10 @@ class LocalTraining(SettingsGroup):
             for first, end in pairwise([0, *ends]):
                 rows = order[first:end]
                 counted = None if row_weights is None else row_weights[rows]
-                yield network.gradient(weights, X[rows], targets[rows], counted)
+                gradient = network.gradient(weights, X[rows], targets[rows], counted)
+                if anchor is not None:
+                    gradient = gradient - network.gradient(anchor, X[rows], targets[rows], counted)
+                yield gradient
 
     def _sgd(self) -> Callable[[Vector, Vector], None]:
         velocity: Vector | None = None
