@@ -55,7 +55,7 @@ def test_protected_equals_plain_after_five_rounds(name, any_protection, digits, 
     # server's optimisers divide by √v + τ, and a network carries what it got wrong from round to round.
     gain = (
         1.0
-        if name in ("fedavg", "fedprox", "hwfedavg", "nwfedavg")
+        if not hasattr(method.server, "eta")
         else method.server.eta / method.server.tau
     )
     promised = any_protection.promises.precision * CLIENTS * method.change.limit

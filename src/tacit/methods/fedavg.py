@@ -45,7 +45,7 @@ from tacit.methods.averaging.example_privacy import ExamplePrivacy
 from tacit.methods.averaging.local_training import Correction, LocalTraining
 from tacit.methods.averaging.rounds import HoldOutMonitor, Stopping
 from tacit.methods.base import Method
-from tacit.models.network import Matrix, Vector
+from tacit.models.network import Matrix, Network, Vector
 from tacit.models.neural import PREFIX, Neural
 
 NOBODY = 1e-9  # sum of weights below which nobody has contributed
@@ -133,6 +133,7 @@ class FedAvg(Method):
                 break
             rounds.admit_late_clients(coordinator, number)
             cohort = rounds.draw_cohort(coordinator, self.fraction, number)
+            self.prepare_round(coordinator, number, cohort)
             going_on = monitor.run_round(number, self.update, self.step, cohort)
             spent = self.compute_epsilon(coordinator, number + 1)
             more = {"best": monitor.best, "start": monitor.start}
@@ -144,6 +145,9 @@ class FedAvg(Method):
         """Find the norm of all weights, by which each becomes a number up to 1."""
         if not self.weighting.equal:
             coordinator.round(self.squares, self.norm)
+
+    def prepare_round(self, coordinator: Coordinator, number: int, cohort: Sequence[str] | None) -> None:
+        """Do what a method does before the clients of a round train: nothing, as here."""
 
     def compute_epsilon(self, coordinator: Coordinator, number: int) -> float:
         """Return epsilon after so many rounds: of the examples, or of the clients; 0 without noise."""
@@ -204,7 +208,11 @@ class FedAvg(Method):
         network = self.architecture.build(shared.schema)
         mean = self.change.average(total, weight, network)
         before = self.stopping.remember(shared, (PREFIX, *self.server.state))
-        return shared | {**before, **self.server.move(mean, shared, network), **number}
+        return shared | {**before, **self.move(mean, shared, network), **number}
+
+    def move(self, mean: Mapping[str, Any], shared: Shared, network: Network) -> dict[str, Any]:
+        """Return what the mean change of a round makes of the weights, and of the server's own state."""
+        return self.server.move(mean, shared, network)
 
     def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
         """Refuse a visible change that is larger than a client may make."""
