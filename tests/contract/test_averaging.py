@@ -53,11 +53,7 @@ def test_protected_equals_plain_after_five_rounds(name, any_protection, digits, 
         method, training = weights(digits, name, any_protection)
     # A round's mean is off by at most the promised share of the limit, times clients over Σ u ≥ 1; the
     # server's optimisers divide by √v + τ, and a network carries what it got wrong from round to round.
-    gain = (
-        1.0
-        if not hasattr(method.server, "eta")
-        else method.server.eta / method.server.tau
-    )
+    gain = 1.0 if not hasattr(method.server, "eta") else method.server.eta / method.server.tau
     promised = any_protection.promises.precision * CLIENTS * method.change.limit
     tolerance = 5 * ROUNDS * gain * promised + 1e-12
     assert training.model.arrays.keys() == plain(name).keys()

@@ -164,8 +164,8 @@ def usual_protection(method: Mapping[str, Any], protect: Mapping[str, Any] | Non
     ({'name': 'bfv'}, {'name': 'paillier', 'holder': 'in-turn', 'bits': 24})
     """
     chosen, given = METHODS.get(str(method.get("name", METHOD))), protect or {}
-    usual = {"name": chosen.default_protection} | ({} if "name" in given else chosen.default_settings)
-    return {**usual, **given}
+    settings = {} if "name" in given else chosen.default_settings
+    return {"name": chosen.default_protection, **settings, **given}
 
 
 def read_toml(path: Path) -> dict[str, Any]:
