@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run federation test types quick-tests test-full mutants bench reproduce docs lock clean
+.PHONY: help setup run federation test types quick-tests test-full mutants bench reproduce docs notebooks lock clean
 
 # The interpreter that makes .venv; afterwards only .venv is used. Choose with `make PYTHON=python3.12`.
 # Asked to run, not only to exist: version managers leave names that point nowhere.
@@ -34,7 +34,7 @@ $(STAMP): pyproject.toml constraints.txt
 	    "$$("$(PYTHON)" --version 2>&1 || true): try 'make setup PYTHON=/path/to/python3.11'" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "Making .venv (a minute or two, once)"; "$(PYTHON)" -m venv .venv; }
 	@$(PIP) install --upgrade pip
-	@$(PIP) install -e ".[dp,flower,onnx,torch,tune]" --group dev --group bench --group docs -c constraints.txt
+	@$(PIP) install -e ".[dp,excel,flower,mlflow,notebook,onnx,sql,tensorboard,torch,tune,wandb]" --group dev --group bench --group docs -c constraints.txt
 	@touch $@
 
 run: setup ## The main job: federate, compare, report
@@ -52,8 +52,9 @@ test: setup ## Lint, types, room order and all tests but the slow ones
 types: setup
 	@$(BIN)/mypy
 
+# The summary names the tests that were skipped, and why (-rs).
 # Tests come in random order; `--randomly-seed=last` repeats the order of the last session.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal --durations=20
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal --durations=20 -rs
 
 quick-tests: setup
 	@$(PYTEST) -m "not slow"
@@ -75,6 +76,9 @@ docs: setup ## Build the documentation into docs/_build/html, from scratch
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+notebooks: setup ## Execute the notebooks of docs/ and write them back
+	@$(BIN)/python docs/notebooks/execute.py
 
 lock: setup ## Write the installed versions into constraints.txt
 	@{ echo '# Versions with which the tests last passed; re-made by `make lock`.'; \

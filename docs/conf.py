@@ -12,12 +12,13 @@ copyright = "The Tacit developers"  # noqa: A001 - the name that Sphinx reads
 release = __version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
 ]
-source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+source_suffix = {".rst": "restructuredtext", ".md": "myst-nb", ".ipynb": "myst-nb"}
+nb_execution_mode = "off"  # `make notebooks` executes them, and they stand there with what they show
 exclude_patterns = ["_build"]
 templates_path = ["_templates"]
 myst_enable_extensions = ["colon_fence", "deflist"]

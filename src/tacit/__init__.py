@@ -20,19 +20,31 @@ if TYPE_CHECKING:
     from tacit.estimators import FedHEONNClassifier as FedHEONNClassifier
     from tacit.estimators import FedHEONNRegressor as FedHEONNRegressor
     from tacit.federation import Federation as Federation
+    from tacit.ledger.cost import CostLedger as CostLedger
+    from tacit.ledger.exposure import ExposureLedger as ExposureLedger
+    from tacit.models.files import load_model as load_model
+    from tacit.runs.inline import report as report
+    from tacit.standing import Standing as Standing
+    from tacit.training import Training as Training
 
 __version__ = "0.1.0"
 
 # Imported when first used, so that `import tacit` costs next to nothing. Methods, protections and the
 # groups of their settings are found in the registries.
 _HOMES = {
+    "CostLedger": "tacit.ledger.cost",
+    "ExposureLedger": "tacit.ledger.exposure",
     "Federation": "tacit.federation",
     "FedHEONNClassifier": "tacit.estimators",
     "FedHEONNRegressor": "tacit.estimators",
     "Preparation": "tacit.data.preparation",
     "Table": "tacit.data.table",
     "TacitError": "tacit.core.errors",
+    "Standing": "tacit.standing",
+    "Training": "tacit.training",
     "load": "tacit.data.files",
+    "load_model": "tacit.models.files",
+    "report": "tacit.runs.inline",
 }
 
 

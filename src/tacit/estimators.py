@@ -13,17 +13,27 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import (
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
 
 from tacit.core.errors import TacitError
+from tacit.core.events import Events
+from tacit.data.arrow import to_table
+from tacit.data.frames import is_frame, to_arrow
 from tacit.data.preparation import Preparation
-from tacit.data.table import Table
+from tacit.data.table import Table, Task
 from tacit.engines.holdings import Holdings
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
 from tacit.models.activations import ActivationName
 
 Mode = Literal["sealed", "paper", "robust"]
+Missing = Literal["refuse", "mean"]
 Scale = Literal["standard", "minmax", "none"]
 
 
@@ -39,6 +49,8 @@ class _FedHEONNEstimator(BaseEstimator):  # type: ignore[misc]
         protect: str = "plain",
         seed: int = 0,
         min_count: int | None = None,
+        hidden: int = 0,
+        missing: Missing = "refuse",
     ) -> None:
         self.lam = lam
         self.activation = activation
@@ -47,30 +59,51 @@ class _FedHEONNEstimator(BaseEstimator):  # type: ignore[misc]
         self.protect = protect
         self.seed = seed
         self.min_count = min_count
+        self.hidden = hidden
+        self.missing = missing
 
-    def _train(self, table: Table, groups: Any) -> None:
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing == "mean"
+        return tags
+
+    def _checks(self, X: Any) -> dict[str, Any]:
+        """Return what scikit-learn is to check of rows; a DataFrame stays one, for its categories."""
+        if is_frame(X):
+            return {"skip_check_array": True}
+        return {"dtype": np.float64, "ensure_all_finite": "allow-nan" if self.missing == "mean" else True}
+
+    def _train(self, X: Any, target: Any, groups: Any, task: Task = "classification") -> None:
         """Train on the rows of each group as one party."""
+        try:
+            self._federate(_table(X, target, task), groups)
+        except TacitError as error:
+            raise ValueError(str(error)) from error
+
+    def _federate(self, table: Table, groups: Any) -> None:
         holdings = _holdings(table, groups)
         declared = {"classes": list(table.classes)} if table.classes else {}
         federation = Federation(holdings, seed=self.seed, declared=declared)
-        method = FedHEONN(self.lam, self.activation, self.mode)
-        try:
-            training = federation.train(
-                method,
-                protect=self.protect,
-                preparation=Preparation(scale=self.scale),
-                min_count=self.min_count,
-            )
-        except TacitError as error:
-            raise ValueError(str(error)) from error
+        training = federation.train(
+            FedHEONN(self.lam, self.activation, self.mode, hidden=self.hidden),
+            protect=self.protect,
+            preparation=Preparation(scale=self.scale, missing=self.missing),
+            min_count=self.min_count,
+            events=Events(),
+        )
         self.model_ = training.model
         self.cost_ = training.ledger.summary()
         self.parties_ = np.array(holdings.names)
 
-    def _rows(self, X: Any) -> NDArray[np.float64]:
+    def _ask(self, ask: str, X: Any) -> NDArray[Any]:
+        """Return what the model predicts for rows that are like those it was fitted to."""
         check_is_fitted(self)
-        rows: NDArray[np.float64] = validate_data(self, X, reset=False, dtype=np.float64)
-        return rows
+        rows = validate_data(self, X, reset=False, **self._checks(X))
+        try:
+            found: NDArray[Any] = getattr(self.model_, ask)(rows)
+        except TacitError as error:
+            raise ValueError(str(error)) from error
+        return found
 
 
 class FedHEONNClassifier(ClassifierMixin, _FedHEONNEstimator):  # type: ignore[misc]
@@ -90,6 +123,12 @@ class FedHEONNClassifier(ClassifierMixin, _FedHEONNEstimator):  # type: ignore[m
     seed : int
     min_count : int, optional
         Fewest rows of a class, and of either side of a column; see :meth:`tacit.Federation.train`.
+    hidden : int
+        Units of a fixed random layer in front; 0 for none.
+    missing : {"refuse", "mean"}
+        Refuse missing numbers, or replace them by the mean over all parties.
+
+    Of a DataFrame, columns of text or truth values are categories; a missing one belongs to none.
 
     Attributes
     ----------
@@ -112,19 +151,17 @@ class FedHEONNClassifier(ClassifierMixin, _FedHEONNEstimator):  # type: ignore[m
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Train; rows with the same entry in ``groups`` belong to one party (None: all to one)."""
-        rows, labels = validate_data(self, X, y, dtype=np.float64)
+        rows, labels = _pair(validate_data(self, X, y, **self._checks(X)))
         check_classification_targets(labels)
         self.classes_, codes = np.unique(column_or_1d(labels, warn=True), return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y holds one class, {self.classes_.tolist()}: a classifier needs two")
-        self._train(Table.of(rows, codes, name="X"), groups)
+        self._train(rows, codes, groups)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probabilities of the classes."""
-        rows = self._rows(X)  # first: it refuses where nothing is fitted
-        probabilities: NDArray[np.float64] = self.model_.predict_proba(rows)
-        return probabilities
+        return self._ask("predict_proba", X)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most likely class of each row."""
@@ -142,7 +179,7 @@ class FedHEONNRegressor(RegressorMixin, _FedHEONNEstimator):  # type: ignore[mis
         Ridge penalty λ.
     activation : {"linear", "softplus", "logistic"}
         Softplus needs targets above 0, logistic ones between 0 and 1.
-    mode, scale, protect, seed, min_count
+    mode, scale, protect, seed, min_count, hidden, missing
         As for :class:`FedHEONNClassifier`.
 
     Examples
@@ -161,22 +198,43 @@ class FedHEONNRegressor(RegressorMixin, _FedHEONNEstimator):  # type: ignore[mis
         protect: str = "plain",
         seed: int = 0,
         min_count: int | None = None,
+        hidden: int = 0,
+        missing: Missing = "refuse",
     ) -> None:
-        super().__init__(lam, activation, mode, scale, protect, seed, min_count)
+        super().__init__(lam, activation, mode, scale, protect, seed, min_count, hidden, missing)
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Train; rows with the same entry in ``groups`` belong to one party (None: all to one)."""
-        rows, targets = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        checks = {} if is_frame(X) else {"multi_output": True, "y_numeric": True}
+        rows, targets = _pair(validate_data(self, X, y, **checks, **self._checks(X)))
         if targets.ndim == 2 and targets.shape[1] == 1:
             targets = column_or_1d(targets, warn=True)
-        self._train(Table.of(rows, targets, task="regression", name="X"), groups)
+        self._train(rows, targets, groups, "regression")
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Return the predicted targets of each row."""
-        rows = self._rows(X)
-        predicted: NDArray[np.float64] = self.model_.predict(rows)
-        return predicted
+        return self._ask("predict", X)
+
+
+def _pair(checked: tuple[Any, Any]) -> tuple[Any, NDArray[Any]]:
+    """Return rows, and targets as an array that fits them: of a DataFrame nobody has looked at those yet."""
+    rows, targets = checked
+    if is_frame(rows):
+        targets = check_array(targets, ensure_2d=False, dtype=None, input_name="y")
+        check_consistent_length(rows, targets)
+    return rows, targets
+
+
+def _table(X: Any, target: NDArray[Any], task: Task) -> Table:
+    """Return rows and targets as a table."""
+    if not is_frame(X):
+        return Table.of(X, target, task=task, name="X")
+    data, names = to_arrow(X, "X"), list[str]()
+    for index, column in enumerate(target.reshape(len(target), -1).T):
+        names.append(f"target {index} of {len(data)} rows")
+        data = data.append_column(names[-1], [np.asarray(column)])
+    return to_table(data, "X", target=names, task=task, groups=())
 
 
 def _holdings(table: Table, groups: Any) -> Holdings:

@@ -2,50 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from tacit.core.coordinator import Coordinator
 from tacit.core.engine import Engine
-from tacit.core.errors import ConfigError, TacitError
+from tacit.core.errors import FederationError
 from tacit.core.events import Events, RunEnded
-from tacit.core.exposure import COORDINATOR
 from tacit.core.link import Link
 from tacit.core.manifest import Components, Manifest, new_run
 from tacit.core.message import Message
 from tacit.core.parallel import one_thread
 from tacit.core.protection import Protection
-from tacit.core.random import generator
 from tacit.core.snapshot import Snapshot
 from tacit.core.snapshot import resume as resume_run
 from tacit.core.transport import Transcript
-from tacit.data.files import load
-from tacit.data.partition import partition as divide
 from tacit.data.preparation import Preparation
-from tacit.data.schema import Schema, vocabulary
-from tacit.data.split import split
-from tacit.data.table import Table
-from tacit.engines.assembly import assemble
+from tacit.data.schema import Schema, complete, vocabulary
+from tacit.data.words import agree_on_words
+from tacit.engines.assembly import assemble, vocabulary_run
 from tacit.engines.embedded import EmbeddedEngine
-from tacit.engines.holdings import Holdings, SeparateHoldings, holdings_of
-from tacit.engines.sites import pinned_identity, site_secret
+from tacit.engines.holdings import Holdings
+from tacit.engines.parties import Parties
 from tacit.ledger.cost import CostLedger
+from tacit.ledger.notebook import notebook_bar
 from tacit.methods import METHODS
 from tacit.methods.base import Method
 from tacit.methods.compatibility import check_compatibility, check_holdout, min_count_of
 from tacit.protections import PROTECTIONS
-from tacit.training import Training, cells_are_counted, conclude, federated_scores
+from tacit.training import (
+    Record,
+    Training,
+    cells_are_counted,
+    conclude,
+    federated_scores,
+    form_agreements,
+    log_notes,
+    score_round,
+    tell_findings,
+)
 
 
-class Federation:
+class Federation(Parties):
     """Parties that hold rows of the same kind, and an engine they live on.
 
-    Use :meth:`embedded` for all parties on this machine.
+    Use :meth:`embedded` for one table that is divided, :meth:`of` for tables that parties have.
 
     Examples
     --------
@@ -54,110 +60,6 @@ class Federation:
     >>> federation.clients, sorted(training.model.classes_.tolist())
     (6, ['setosa', 'versicolor', 'virginica'])
     """
-
-    experiment = True  # all rows belong to one experimenter, who may read a client's replica of the model
-
-    def __init__(
-        self,
-        holdings: Holdings,
-        *,
-        test: Table | None = None,
-        seed: int = 0,
-        workers: int = 0,
-        timeout: float | None = None,
-        quorum: float = 0.8,
-        declared: Mapping[str, Any] | None = None,
-        **engine: Any,
-    ) -> None:
-        if not 0 < quorum <= 1:
-            raise ConfigError(
-                f"quorum is {quorum}: give the share of clients that must answer, above 0 up to 1"
-            )
-        self.holdings = holdings
-        self.test = test
-        self.seed = seed
-        self.quorum = quorum
-        self.declared = dict(declared or {})
-        self._engine_settings = {"workers": workers, "timeout": timeout, **engine}
-        self.engine_facts: dict[str, Any] = {"name": "embedded"}
-        # What another engine changes: whose keys, who is pinned, who keeps rows aside.
-        self._secret = site_secret(seed, COORDINATOR)
-        self._pinned: Callable[[str], bytes] = partial(pinned_identity, seed)
-        self._preshared: frozenset[str] = frozenset()
-        self._authenticated = False  # in one process there is nobody to be kept out: plain sums go untagged
-        self._has_holdouts = bool(holdings.holdout_sizes.any())
-
-    @classmethod
-    def embedded(
-        cls,
-        data: str | Path | Table,
-        *,
-        clients: int | None = 10,
-        partition: str = "iid",
-        test: float | str | None = 0.3,
-        holdout: float = 0.0,
-        seed: int = 0,
-        target: str | None = None,
-        task: Any = None,
-        repeat: int = 1,
-        rows: int | None = None,
-        workers: int = 0,
-        timeout: float | None = None,
-        quorum: float = 0.8,
-        classes: Sequence[Any] | None = None,
-        **options: Any,
-    ) -> Self:
-        """Make a federation on this machine from one data set, divided among clients.
-
-        Parameters
-        ----------
-        data : str, path or Table
-            A known data set, a CSV or parquet file, or a table.
-        clients : int
-        partition : str
-            How rows are divided; its options (``alpha``, ``share``, ``column``) are keywords.
-        test : float, "split" or None
-            Share of the rows, drawn by class as scikit-learn does, that the experimenter keeps for a
-            central test; "split" takes the data set's own division.
-        holdout : float
-            Share of its rows that each client keeps aside for a federated evaluation.
-        seed : int
-        target, task, repeat, rows
-            See :func:`tacit.data.files.load`.
-        workers : int
-            Worker processes; 0 runs all parties in this one.
-        timeout : float, optional
-            Seconds a client may take for a step.
-        quorum : float
-            Share of the asked clients that must contribute to every sum.
-        classes : sequence, optional
-            The classes, declared beforehand; else clients tell which they hold.
-        """
-        table = data
-        if not isinstance(table, Table):
-            table = load(table, target=target, task=task, repeat=repeat, rows=rows, seed=seed)
-        training, testing = split(table, test, seed)
-        owner = divide(training, partition, clients, seed=generator(b"public", seed, "partition"), **options)
-        held = holdings_of(training, owner, holdout, seed)
-        declared = {} if classes is None else {"classes": list(classes)}
-        return cls(
-            held, test=testing, seed=seed, workers=workers, timeout=timeout, quorum=quorum, declared=declared
-        )
-
-    @classmethod
-    def of(cls, tables: Mapping[str, Table], **settings: Any) -> Self:
-        """Make a federation of parties whose tables are at hand, each under its name.
-
-        The tables need not agree in columns: whether they do is found out at enrolment.
-        """
-        if not tables:
-            raise ConfigError("a federation needs at least one party")
-        return cls(SeparateHoldings(tables), **settings)
-
-    @property
-    def clients(self) -> int:
-        """Number of clients."""
-        return len(self.holdings.names)
 
     def pooled(self, schema: Schema | None = None) -> Federation:
         """Return the same rows at a single party, on a schema if one is agreed: as centralised training."""
@@ -186,6 +88,7 @@ class Federation:
         keep: Callable[[Snapshot], None] | None = None,
         resume: Snapshot | None = None,
         announce: Callable[[Message], None] | None = None,
+        track: bool = False,
     ) -> Training:
         """Train a method on this federation.
 
@@ -213,6 +116,8 @@ class Federation:
             ``keep`` is told after each round what a run of the same settings can ``resume`` from.
         announce : callable, optional
             Told before a total opens who was in the totals so far, to put into a snapshot as ``opened``.
+        track : bool
+            Score the model on the central test after each round, for ``Training.history``.
         """
         chosen = METHODS.build(method) if isinstance(method, str) else method
         protection = PROTECTIONS.build(protect) if isinstance(protect, str) else protect
@@ -233,44 +138,55 @@ class Federation:
             attempt=resume.following if resume else 0,
             declared=self.declared | ({} if start is None else vocabulary(start.schema)),
         )
-        ledger = CostLedger()
-        events = events or Events()
-        events.subscribe(ledger)
-        with one_thread(), self._engine(manifest, components) as engine:
-            link = Link(
-                engine,
-                manifest,
-                components,
-                events,
-                secret=self._secret,
-                pinned=self._pinned,
-                preshared=self._preshared,
-                authenticated=self._authenticated,
-                transcript=transcript,
-            )
-            coordinator = Coordinator(link)
-            if announce is not None:
-                link.before_opening = lambda _: announce(link.opened_totals.to_message())
-            try:
+        bar = notebook_bar() if events is None else None  # who listens to events draws them too
+        events = events or Events(log_notes)
+        events.subscribe(ledger := CostLedger())
+        events.subscribe(record := Record())
+        if bar is not None:
+            events.subscribe(bar)
+        if track and keep is None and self.test is not None:
+            keep = partial(score_round, chosen, self.test, events)
+        with one_thread(), events.ending(manifest.run):
+            if manifest.min_count > 1 and start is None and not protection.promises.single:
+                told = events, transcript
+                words = vocabulary(resume.schema) if resume else self._words(manifest, components, *told)
+                manifest = replace(manifest, declared=complete(manifest.declared, words))
+            with self._engine(manifest, components) as engine:
+                link = Link(engine, manifest, components, events, transcript=transcript, **self._keys)
+                coordinator = Coordinator(link)
+                if announce is not None:
+                    link.before_opening = lambda _: announce(link.opened_totals.to_message())
                 coordinator.keep = keep
-                training = self._train(coordinator, ledger, start, resume)
-            except (TacitError, KeyboardInterrupt) as error:
-                events.emit(RunEnded(manifest.run, None, f"{type(error).__name__}: {error}"))
-                raise
+                training = self._train(coordinator, ledger, record, start, resume)
             events.emit(RunEnded(manifest.run, training.outcome.digest))
             return training
 
+    def _words(self, manifest: Manifest, components: Components, *told: Any) -> dict[str, Any]:
+        """Return the labels and categories, from a run of its own that tells nobody who holds which."""
+        known = self.holdings.vocabulary() if self.experiment else None
+        if known is not None or {"classes", "categories"} <= manifest.declared.keys():
+            return known or {}
+        first, masked = vocabulary_run(manifest, components)
+        with self._engine(first, masked) as engine:
+            link = Link(engine, first, masked, told[0], transcript=told[1], **self._keys)
+            return agree_on_words(Coordinator(link))
+
     def _train(
-        self, coordinator: Coordinator, ledger: CostLedger, start: Training | None, resume: Snapshot | None
+        self,
+        coordinator: Coordinator,
+        ledger: CostLedger,
+        record: Record,
+        start: Training | None,
+        resume: Snapshot | None,
     ) -> Training:
-        method = coordinator.components.method
+        (method, protection, preparation), evaluated = coordinator.components, self._has_holdouts
         coordinator.enrol()
+        tell_findings(coordinator, self.holdings.findings if self.experiment else {})
         method.check(coordinator.schema)
-        preparation = coordinator.components.preparation
-        evaluated, protection = self._has_holdouts, coordinator.components.protection
         counted = resume is None and cells_are_counted(coordinator)
         sums = (method.budget_parts if protection.adds_noise else method.sums) + evaluated + counted
-        sums += 0 if start else preparation.count_sums(method, protection)
+        agreed = {} if resume else method.agreements(coordinator.schema, protection)
+        sums += len(agreed) + (0 if start else preparation.count_sums(method, protection))
         coordinator.protection.prepare(sums)
         coordinator.reserved = int(evaluated)
         if resume is not None:
@@ -281,9 +197,11 @@ class Federation:
             coordinator.parties = preparation.count_cells(coordinator, continued=start is not None)
         if start is None and resume is None and not method.finds_scale_itself(coordinator):
             coordinator.parties = preparation.train(coordinator)
+        form_agreements(coordinator, agreed)
         method.train(coordinator)
         holdout = federated_scores(coordinator) if evaluated else None
-        return conclude(coordinator, ledger, holdout, recoded=counted, readable=self.experiment)
+        told = {"recoded": counted, "readable": self.experiment}
+        return conclude(coordinator, ledger, holdout, **told, record=record, test=self.test)
 
     @contextmanager
     def _engine(self, manifest: Manifest, components: Components) -> Iterator[Engine]:
@@ -296,5 +214,7 @@ class Federation:
         engine = EmbeddedEngine(self.holdings, assemble=here, **settings)
         try:
             yield engine
+        except FederationError as error:  # whoever wrote the module that failed sees where
+            raise error from error.__cause__ or getattr(engine, "cause", None)
         finally:
             engine.close()

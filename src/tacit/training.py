@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from tacit.core.coordinator import Coordinator, Outcome
+from tacit.core.display import Shown
 from tacit.core.errors import ConfigError, DataError, DifferencingError
-from tacit.core.events import Evaluated, Noted
+from tacit.core.events import Evaluated, Event, Events, Noted, RunStarted
 from tacit.core.manifest import Manifest
 from tacit.core.shared import Shared
+from tacit.core.snapshot import Snapshot
+from tacit.data.findings import Finding, look_at_schema
 from tacit.data.recoding import describe
 from tacit.data.schema import Schema
+from tacit.data.table import Table
 from tacit.ledger.cost import CostLedger
-from tacit.methods.base import Model
+from tacit.ledger.exposure import ExposureLedger
+from tacit.ledger.history import History
+from tacit.methods.base import Method, Model
+from tacit.models.curves import curves_of, spread_of
 from tacit.models.scores import classification_scores, regression_scores
 
+MOST_FINDINGS = 5  # that a run tells of, beside how many more there are
+MOST_NOTES = 200
 
-@dataclass(frozen=True)
-class Training:
+
+@dataclass(frozen=True, repr=False)
+class Training(Shown):
     """What training on a federation gives.
 
     Attributes
@@ -34,6 +47,10 @@ class Training:
     holdout : dict or None
         Scores on the rows that clients keep aside, from a protected sum of counts; None if there are no such
         rows, or the sum must not open.
+    record : Record
+        What else was told as it happened: who saw what, the rounds, the notes.
+    test : Table or None
+        The experimenter's own test rows.
     """
 
     trained: Model | None
@@ -43,6 +60,43 @@ class Training:
     ledger: CostLedger
     failures: dict[str, str] = field(default_factory=dict)
     holdout: dict[str, Any] | None = None
+    record: Record = field(default_factory=lambda: Record())
+    test: Table | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """Return what was learnt, how, and how well."""
+        parts, scores = self.manifest.components, self.scores or {}
+        named = {kind: parts[kind]["name"] for kind in ("method", "protection")}
+        names = ("accuracy", "balanced_accuracy", "r2")
+        found = {name.replace("_", " "): scores[name] for name in names if name in scores}
+        return {"run": self.manifest.run, **named, **found, "failed": [*self.failures] or None}
+
+    @cached_property
+    def scores(self) -> dict[str, Any] | None:
+        """All scores on the central test or, without one, on the rows that clients keep aside."""
+        if self.test is None or self.trained is None:
+            return self.holdout
+        return self.trained.scores(self.test)
+
+    @property
+    def exposure(self) -> ExposureLedger:
+        """Who saw what."""
+        return self.record.exposure
+
+    @property
+    def history(self) -> Any:
+        """A pandas DataFrame with a line for each sum: what it cost, and the scores that followed it."""
+        return self.record.history.frame()
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw scores by round, or what each sum cost; return matplotlib's axes."""
+        return self.record.history.plot(axes)
+
+    def report(self) -> Any:
+        """Return the report of ``tacit run`` on this training: shown in a notebook, or saved."""
+        import tacit
+
+        return tacit.report(self)
 
     @property
     def model(self) -> Model:
@@ -60,6 +114,46 @@ class Training:
         return coordinator.shared | self.outcome.shared
 
 
+def log_notes(number: int, event: Event) -> None:
+    """Log what looks wrong with the rows, where nobody else is told of it."""
+    if isinstance(event, Noted) and event.about == "data":
+        logging.getLogger("tacit").warning(event.text)
+
+
+def tell_findings(coordinator: Coordinator, findings: Mapping[str, Sequence[Finding]]) -> None:
+    """Say briefly what looks wrong with the rows, and with the categories that the clients agreed on."""
+    everyone = {**findings, "all clients": look_at_schema(coordinator.schema)}
+    texts = [
+        f"{owner}: {found.sentence}"
+        for owner, several in everyone.items()
+        for found in several
+        if found.severity == "warning"
+    ]
+    if len(texts) > MOST_FINDINGS:
+        texts[MOST_FINDINGS:] = [f"{len(texts) - MOST_FINDINGS} more findings: see `tacit data check`"]
+    for text in texts:
+        coordinator.events.emit(Noted("data", text, "warning"))
+
+
+@dataclass
+class Record:
+    """What a training tells as it happens, beside its cost; subscribe it to the events."""
+
+    exposure: ExposureLedger = field(default_factory=ExposureLedger)
+    history: History = field(default_factory=History)
+    notes: list[dict[str, str]] = field(default_factory=list)
+    clients: int = 0
+
+    def __call__(self, number: int, event: Event) -> None:
+        """Take one event into account."""
+        self.exposure(number, event)
+        self.history(number, event)
+        if isinstance(event, RunStarted):
+            self.clients = event.clients
+        elif isinstance(event, Noted) and len(self.notes) < MOST_NOTES:
+            self.notes.append({"about": event.about, "text": event.text, "level": event.level})
+
+
 def cells_are_counted(coordinator: Coordinator) -> bool:
     """Return whether small cells are to be counted; if not, say what that shows."""
     least, protection = coordinator.manifest.min_count, coordinator.components.protection
@@ -67,6 +161,13 @@ def cells_are_counted(coordinator: Coordinator) -> bool:
         text = "min_count is 1: a class or category that occurs once gives its row to who opens totals"
         coordinator.events.emit(Noted("privacy", text, "warning"))
     return least > 1
+
+
+def form_agreements(coordinator: Coordinator, agreed: Mapping[str, tuple[Any, Any]]) -> None:
+    """Sum what a method has to know before it trains, unless an earlier training left it: see ``Method``."""
+    for name, (contribution, apply) in agreed.items():
+        if coordinator.shared is None or name not in coordinator.shared:
+            coordinator.round(contribution, apply)
 
 
 def federated_scores(coordinator: Coordinator) -> dict[str, Any] | None:
@@ -83,8 +184,20 @@ def federated_scores(coordinator: Coordinator) -> dict[str, Any] | None:
         scores = classification_scores(counts, coordinator.schema.classes)
     else:
         scores = regression_scores(counts)
-    coordinator.events.emit(Evaluated("federated", "clients", scores))
+    coordinator.events.emit(Evaluated("federated", "clients", dict(scores)))
+    if coordinator.schema.task == "classification":
+        scores["curves"] = curves_of(counts["histogram"], coordinator.schema.classes)
+    if not coordinator.components.protection.adds_noise:  # on which noise may be a site
+        scores["sites"] = spread_of(counts)
     return scores
+
+
+def score_round(method: Method, test: Table, events: Events, kept: Snapshot) -> None:
+    """Tell the scores of the model after a round on test rows, where the coordinator can read it."""
+    if kept.shared is not None:
+        scores = method.model(kept.shared).scores(test)
+        plain = {name: value for name, value in scores.items() if isinstance(value, float)}
+        events.emit(Evaluated(f"round {kept.progress['round']}", "test", plain))
 
 
 def conclude(
@@ -94,6 +207,8 @@ def conclude(
     *,
     recoded: bool,
     readable: bool,
+    record: Record,
+    test: Table | None,
 ) -> Training:
     """Let all clients adopt what was learnt, and return it, with the model where it may be read.
 
@@ -106,6 +221,5 @@ def conclude(
         model = coordinator.components.method.model(shared)
         for text in describe(shared) if recoded else ():
             coordinator.events.emit(Noted("preparation", text, "warning"))
-    return Training(
-        model, outcome, coordinator.schema, coordinator.manifest, ledger, coordinator.failures, holdout
-    )
+    found = coordinator.schema, coordinator.manifest, ledger, coordinator.failures, holdout
+    return Training(model, outcome, *found, record, test)

@@ -78,7 +78,7 @@ def test_bytes_that_are_no_text_are_told_in_our_words():
 
 def test_other_columns_still_stop_a_run_that_has_too_few_clients_without_them(coordinator_of):
     coordinator = poisoned(coordinator_of(clients=4), signature=signature(*NUMBERS[:2], ("height", "number")))
-    with pytest.raises(SchemaError, match="client-3: column 2 is 'height', the others have 'x2' there"):
+    with pytest.raises(SchemaError, match="client-3: there is no column 'x2', which the others have"):
         coordinator.enrol()
 
 
@@ -119,7 +119,7 @@ def test_many_clients_together_cannot_do_it_either():
 
 
 def test_a_client_says_itself_that_its_vocabulary_is_too_large():
-    categories = tuple(map(str, range(1500)))
+    categories = tuple(f"{a}{b}" for a in "abcdefghijklmnopqrstuvwxyzABCD" for b in map(chr, range(256, 306)))
     values = np.tile(np.arange(1500.0), 2)[:, None]  # each twice: else they would pass for names
     table = Table(
         "t", (Column("zip", "category", categories=categories),), values, np.arange(3000) % 2, classes=(0, 1)
@@ -133,5 +133,5 @@ def test_a_client_says_itself_that_its_vocabulary_is_too_large():
 
 def test_a_refused_client_still_counts_for_the_quorum(coordinator_of):
     coordinator = poisoned(coordinator_of(clients=4), vocabulary=b"\xff")
-    with pytest.raises(QuorumError, match="client-3: SchemaError: it: an introduction that cannot be read"):
+    with pytest.raises(QuorumError, match="client-3: SchemaError: client-3: an introduction that cannot be"):
         coordinator.enrol()

@@ -95,7 +95,7 @@ OVERSTEPS = {
         "expose_weights = True, by which a part of its contribution is seen: set it to False",
     ),
     "min_clients": (Policy(min_clients=4), PARTS, "min_clients = 3, but at least 4"),
-    "rows": (Policy(rows=ROWS + 1), PARTS, f"it has fewer than the {ROWS + 1} rows"),
+    "rows": (Policy(rows=ROWS + 1), PARTS, f"north has fewer than the {ROWS + 1} rows"),
     "epsilon of a run": (Policy(epsilon=0.1), DP, r"epsilon = \d.*, but at most 0.1"),
     "epsilon of all runs": (
         Policy(epsilon_total=0.1),

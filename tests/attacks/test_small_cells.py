@@ -53,7 +53,8 @@ def patients(*, rare_class: bool = False, rare_ward: bool = False, rare_flag: bo
 
 def federation_of(table: Table) -> Federation:
     tables = {f"site-{index}": table.take(slice(index, None, CLIENTS)) for index in range(CLIENTS)}
-    return Federation.of(tables, declared={"classes": list(table.classes)})
+    declared = {"classes": list(table.classes), "categories": {"ward": list(WARDS)}}
+    return Federation.of(tables, declared=declared)
 
 
 class Opened:
@@ -171,7 +172,7 @@ def vanishing(monkeypatch):
         table.values[[0, MANY, 2 * MANY, 3 * MANY, ALICE], 3] = 2  # all but Alice are at site-00
         federation = Federation.of(
             {f"site-{index:02}": table.take(slice(index, None, MANY)) for index in range(MANY)},
-            declared={"classes": ["no", "rare", "yes"]},
+            declared={"classes": ["no", "rare", "yes"], "categories": {"ward": list(WARDS)}},
         )
 
         def make(*arguments: Any, **settings: Any) -> Tap:

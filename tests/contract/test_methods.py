@@ -12,6 +12,7 @@ from tacit.engines.assembly import assemble
 from tacit.engines.holdings import Holdings
 from tacit.federation import Federation
 from tacit.methods import METHODS
+from tacit.models.scores import TARGET_SCORES
 from tacit.protections.plain import Plain
 from tacit.testing import check_method
 from tests.quick import representatives
@@ -98,8 +99,11 @@ class TestRepeatable:
             # Where all digits are kept and the coordinator opens, one sum may serve scale and weights.
             assert method.closed_form
             np.testing.assert_allclose(one.model.weights, other.model.weights, rtol=1e-9, atol=1e-12)
-        rows = table.values[:5]
-        assert np.array_equal(one.model.predict(rows), other.model.predict(rows))
+        found, expected = (each.model.predict(table.values[:5]) for each in (other, one))
+        if table.task == "classification":
+            assert np.array_equal(found, expected)
+        else:
+            np.testing.assert_allclose(found, expected, rtol=1e-9)
 
     def test_a_federated_evaluation_counts_the_same_wherever_totals_open(self, setting):
         method, table = setting
@@ -108,6 +112,11 @@ class TestRepeatable:
             holdings = spread(table, "random")
             holdings.holdout_sizes = np.maximum(1, np.diff(holdings.offsets) // 4)
             scores.append(train(method, holdings, Plain(opens=place)).holdout)
+        if method.closed_form and table.task == "regression":  # one sum may serve scale and weights
+            scores = [
+                {name: pytest.approx(score[name], rel=1e-9) for name in TARGET_SCORES} for score in scores
+            ]
+            scores[1] = {name: value.expected for name, value in scores[1].items()}
         assert scores[0] == scores[1]
         assert len(scores[0]) > 0
 

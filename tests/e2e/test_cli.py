@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from safetensors.numpy import load_file
 
 from tacit.core.charge import Charge
 from tacit.engines.epsilon import EpsilonLedger
+from tests.e2e.conftest import MAIN
 from tests.quick import representatives
 
 Tacit = Callable[..., Any]
@@ -154,7 +156,7 @@ def test_federated_evaluation(tacit: Tacit) -> None:
     assert found["scores"].keys() == {"clients' own hold-outs"}
     assert found["accuracy"] > 0.9
     both = tacit("run", "--holdout", 0.2, "--clients", 20, *QUICK)
-    assert "federated, clients' own hold-outs" in both.out
+    assert "clients' hold-outs" in both.out
 
 
 def test_without_any_test_rows_there_are_no_scores(tacit: Tacit) -> None:
@@ -187,7 +189,7 @@ def test_categories_gaps_and_a_column_of_sites(tacit: Tacit, csv: Callable[..., 
     words = ("--partition", "by-column", "--column", "site", "--missing", "mean", "--json")
     found = tacit("run", "--data", path, *words, *QUICK).json
     assert found["clients"] == 6
-    assert found["features"] == 3 + 3 + 6
+    assert found["features"] == 3 + 3  # not the sites
     assert "clients" not in found["settings"]["partition"]
 
 
@@ -253,7 +255,7 @@ def test_a_protected_run_learns_what_a_plain_one_does(tacit: Tacit, case: str) -
     again = tacit(*found["command"].split()[1:], "--json", "-q").json
     assert again["settings"] == found["settings"]
     shown = " ".join(tacit("show").out.split())
-    assert "every client's labels and categories in the clear" in shown
+    assert "labels and categories in the clear" not in shown
     page = Path(found["folder"], "report.html").read_text(encoding="utf-8")
     assert "Who saw what" in page
     assert "The coordinator saw in the clear, of every single client" not in page
@@ -315,7 +317,19 @@ def test_exposure(tacit: Tacit) -> None:
 
 
 def test_exposure_of_a_run_that_stopped(tacit: Tacit, csv: Callable[..., Path]) -> None:
-    assert tacit("run", "--data", csv(label="{y}"), "--clients", 4, "--protect", "ckks", "-q").code == 4
+    assert (
+        tacit(
+            "run",
+            "--data",
+            csv(label="{y}"),
+            "--clients",
+            4,
+            "--protect",
+            "ckks",
+            *("--activation", "logistic", "-q"),
+        ).code
+        == 4
+    )
     said = tacit("exposure")
     assert said.code == 0
     assert "stopped, so this is what was seen until then" in said.out
@@ -354,7 +368,7 @@ def test_protections_are_listed_with_their_promises(tacit: Tacit) -> None:
         assert {"keys", "collusion", "dropout", "precision", "bytes_per_value"} <= part.keys()
     (other,) = named(found, "paillier")["variants"]
     assert (other["settings"], other["opens"]) == ({"holder": "clients"}, "clients")
-    said = tacit("protections").out
+    said = tacit("protections", "paillier").out
     for words in (
         "held by key server",
         "with --holder clients:",
@@ -372,7 +386,7 @@ def test_new_writes_a_file_that_runs_and_flags_override_it(tacit: Tacit, tmp_pat
     assert tacit("new", "fed", "--json").json == {"path": "fed/federation.toml"}
     found = tacit("run", "fed/federation.toml", "--clients", 5, "--lam", "0.5", "--json", *PLAIN, *QUICK).json
     assert (found["clients"], found["settings"]["method"]["lam"]) == (5, 0.5)
-    assert found["settings"]["method"]["activation"] == "logistic"
+    assert found["settings"]["method"]["mode"] == "sealed"
     before = tacit(
         "run", "--lam", "0.5", "fed/federation.toml", "--clients", 5, "--json", *PLAIN, *QUICK
     ).json
@@ -440,7 +454,7 @@ def test_the_papers_mode_says_aloud_what_it_shows(tacit: Tacit) -> None:
     assert leak["level"] == "warning"
     assert "of every single client: factor of terms" in leak["text"]
     shown = " ".join(tacit("show").out.split())
-    assert "every client's factor, labels and categories in the clear" in shown
+    assert "every client's factor in the clear" in shown
     page = Path(found["folder"], "report.html").read_text(encoding="utf-8")
     assert "<b>The coordinator saw in the clear, of every single client: factor of terms.</b>" in page
 
@@ -460,10 +474,10 @@ def test_lists(tacit: Tacit, command: str, name: str) -> None:
 
 def test_options_are_described(tacit: Tacit) -> None:
     method = named(tacit("methods", "--json").json["methods"], "fedheonn")
-    assert [option["name"] for option in method["options"]][:3] == ["lam", "activation", "mode"]
+    assert [option["name"] for option in method["options"]][:3] == ["class_weight", "lam", "activation"]
     assert all(option["doc"] for option in method["options"])
     assert "Fontenla-Romero" in method["paper"]
-    assert "--lam" in tacit("methods").out
+    assert "--lam" in tacit("methods", "fedheonn").out
     plain = named(tacit("protections", "--json").json["protections"], "plain")
     assert "in the clear" in plain["sees"]["coordinator"]
 
@@ -603,3 +617,102 @@ def test_a_site_shows_what_it_accepts_and_what_noise_has_cost(tacit: Tacit, tmp_
     shown = tacit("site", "budget", "north").out
     assert "the-run" in shown
     assert "8 is the limit over all runs" in shown
+
+
+# -- runs that are over, lists, pipes and progress -----------------------------------------------------------
+
+
+def test_runs_are_listed_compared_and_deleted(tacit: Tacit, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        tacit("run", "--data", "iris", "--clients", 3, "--protect", "plain", "--no-baselines", "--seed", seed)
+    found = tacit("runs", "--json").json["runs"]
+    assert [row["state"] for row in found] == ["done", "done"]
+    table = tacit("runs", "--data", "iris")
+    assert all(row["run"] in table.out for row in found)
+    names = [row["run"] for row in found]
+    compared = tacit("compare", *names)
+    assert "Accuracy" in compared.out
+    assert "run.seed differ" in compared.err
+    assert tacit("compare", names[0]).code == 2
+    assert tacit("runs", "--delete").code == 2  # never all by accident
+    assert tacit("runs", names[0], "--delete", "--yes", "--json").json == {"deleted": [names[0]]}
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [names[1]]
+
+
+@pytest.mark.parametrize("command", ["methods", "protections"])
+def test_bare_lists_fit_on_a_screen_and_options_have_their_place(
+    tacit: Tacit, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    bare = tacit(command)
+    assert bare.out.count("\n") <= 24
+    name = tacit(command, "--json").json[command][-1]["name"]
+    assert name in bare.out
+    one = tacit(command, name, "--json").json[command]
+    assert [part["name"] for part in one] == [name]
+    assert all(
+        f"--{option['name'].replace('_', '-')}" in tacit(command, name).out for option in one[0]["options"]
+    )
+    assert "did you mean" in tacit(command, name + "x").err
+
+
+@pytest.mark.parametrize("words", [["methods"], ["methods", "--json"]])
+def test_a_pipe_that_is_closed_ends_the_command_quietly(tmp_path: Path, words: list[str]) -> None:
+    read, written = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, *words], stdout=written, stderr=subprocess.PIPE, timeout=60, check=False
+    )
+    os.close(written)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_ctrl_c_says_how_the_run_goes_on(tacit: Tacit, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tacit.runs.checkpoint import CheckpointWriter
+
+    keep = CheckpointWriter.__call__
+
+    def interrupted(self: CheckpointWriter, kept: Any) -> None:
+        keep(self, kept)
+        if kept.progress["round"] == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(CheckpointWriter, "__call__", interrupted)
+    words = (
+        "run",
+        "--data",
+        "iris",
+        "--clients",
+        3,
+        "--method",
+        "fedavg",
+        "--rounds",
+        3,
+        "--protect",
+        "plain",
+    )
+    said = tacit(*words, "--no-baselines")
+    assert said.code == 130
+    (folder,) = Path("runs").iterdir()
+    assert f"`tacit resume {folder}` goes on from its checkpoint" in said.err
+    assert tacit("runs", "--json").json["runs"][0]["state"] == "stopped"
+    monkeypatch.undo()
+
+
+def test_progress_names_the_round_its_score_and_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tacit.cli.progress import ProgressBars
+    from tacit.core.events import Evaluated, RoundEnded, RunStarted, WaveStarted
+
+    clock = SimpleNamespace(monotonic=iter((10.0, 20.0)).__next__)
+    monkeypatch.setattr("tacit.cli.progress.time", clock)
+    with ProgressBars(quiet=False) as bars:
+        bars(0, RunStarted("r", "m", "fedavg", "plain", "coordinator", 3, 0, rounds=8))
+        (task,) = bars._bars.tasks
+        task.start_time = 5.0
+        for done in (1, 2):
+            bars(1, WaveStarted(done, "client.contribute", 3))  # no bar of its own
+            bars(2, Evaluated(f"round {done}", "test", {"accuracy": done / 4}))
+            bars(3, RoundEnded(done))
+        (task,) = bars._bars.tasks
+        assert (task.description, task.completed, task.total) == ("round 2, accuracy 0.5000", 2, 8)
+        assert task.fields["left"] == "about 45.0\xa0s left"

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tacit.protections import PROTECTIONS
+from tests.e2e.test_wheel import write_hospitals
 from tests.quick import representatives
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +60,7 @@ def test_the_code_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.
     if page == "averaging.md":
         pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
+    write_hospitals(tmp_path)  # which the quick start reads
     names: dict[str, object] = {}
     for block in blocks(ROOT / "docs" / page, "python"):
         exec(compile(block, page, "exec"), names)
@@ -102,7 +104,7 @@ def test_the_commands_that_are_shown_are_accepted() -> None:
 
     group = get_command(app)
     known = {"--help", "--version", "--install-completion", "--show-completion"}
-    known |= {"--alpha", "--share", "--column", "--method.lam"}
+    known |= {"--alpha", "--share", "--column", "--method.lam", "--method.features"}
     for registry in (METHODS, PROTECTIONS):
         options = [option.name for name in registry for option in registry.get(name).options()]
         known |= {f"--{name.replace('_', '-')}" for name in options}

@@ -125,4 +125,5 @@ def test_export(tacit: Tacit, tmp_path: Path, kind: str) -> None:
         assert np.shape(json.loads(raw)["weights"]["layer1.weight"]) == (64, 8)
     elif kind == "onnx":
         session = runtime.InferenceSession(raw, providers=["CPUExecutionProvider"])
-        assert session.run(["label"], {"rows": np.zeros((2, 64))})[0].shape == (2,)
+        feed = {each.name: np.zeros((2, 1)) for each in session.get_inputs()}
+        assert len(feed) == 64 and session.run(["label"], feed)[0].shape == (2,)

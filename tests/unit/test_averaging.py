@@ -159,13 +159,17 @@ class TestServersAgainstFlower:
         ("method", "strategy", "settings"),
         [
             (FedAvg(), "FedAvg", {}),
-            (FedAdagrad(server=AdagradStep(eta=0.1, tau=1e-3)), "FedAdagrad", {"eta": 0.1, "tau": 1e-3}),
             (
-                FedAdam(server=AdamStep(eta=0.1, tau=1e-3, bias_correction=True)),
+                FedAdagrad(server=AdagradStep(eta=0.1, tau=1e-3, v0=0.0)),
+                "FedAdagrad",
+                {"eta": 0.1, "tau": 1e-3},
+            ),
+            (
+                FedAdam(server=AdamStep(eta=0.1, beta1=0.9, tau=1e-3, bias_correction=True)),
                 "FedAdam",
                 {"eta": 0.1, "tau": 1e-3},
             ),
-            (FedYogi(server=YogiStep(eta=0.01, tau=1e-3)), "FedYogi", {"eta": 0.01, "tau": 1e-3}),
+            (FedYogi(server=YogiStep(eta=0.01, beta1=0.9, tau=1e-3)), "FedYogi", {"eta": 0.01, "tau": 1e-3}),
         ],
         ids=["fedavg", "fedadagrad", "fedadam", "fedyogi"],
     )

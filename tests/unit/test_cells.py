@@ -19,6 +19,7 @@ from tacit.data.schema import ABSENT, Schema
 from tacit.data.table import Column
 from tacit.models.files import load_model
 from tacit.runs.settings import Settings
+from tests.helpers.onnx_rows import onnx_feed
 from tests.quick import examples
 
 WORDS = ("a", "b", "c", "d")
@@ -52,7 +53,9 @@ def recoding_of(table: Table, least: int = 5, clients: int = 1):
 
 
 def federation_of(table: Table, clients: int = 4) -> Federation:
-    return Federation.of({f"site-{i}": table.take(slice(i, None, clients)) for i in range(clients)})
+    tables = {f"site-{i}": table.take(slice(i, None, clients)) for i in range(clients)}
+    words = {column.name: list(column.categories) for column in table.columns if column.categories}
+    return Federation.of(tables, declared={"classes": list(table.classes), "categories": words})
 
 
 COMMON = np.arange(40) % 2  # categories a and b, twenty each
@@ -173,8 +176,10 @@ def test_an_onnx_model_knows_other():
 
     table = rare_words()
     model = federation_of(table).train(FedHEONN(), protect="masked").model
-    raw = np.append(table.values, [[-1, 2.0], [np.nan, 2.0]], axis=0)
-    found = onnx.ReferenceEvaluator(to_onnx(model)).run(None, {"rows": raw})[0]
+    codes = np.nan_to_num(table.values[:, 0], nan=-1).astype(int)
+    words = [*np.array([*table.columns[0].categories, None], dtype=object)[codes], "z", None]
+    raw = np.array([*zip(words, [*table.values[:, 1], 2.0, 2.0], strict=True)], dtype=object)
+    (found,) = onnx.ReferenceEvaluator(to_onnx(model)).run(["probabilities"], onnx_feed(model, raw))
     np.testing.assert_allclose(found[:-2], model.predict_proba(table), atol=1e-9)
     unseen = np.array([["z", 2.0]], dtype=object)
     np.testing.assert_allclose(found[-2:-1], model.predict_proba(unseen), atol=1e-9)

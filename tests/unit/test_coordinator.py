@@ -224,7 +224,7 @@ class TestCatchingUp:
         coordinator.round(method.pull, method.move)
         coordinator.link.transport.engine.engine._sites.party("client-3").state["position"] = 0
         with pytest.raises(
-            QuorumError, match="client-3: StepError: it knows 0 totals and was handed number 2"
+            QuorumError, match="client-3: StepError: client-3 knows 0 totals and was handed number 2"
         ):
             coordinator.round(method.pull, method.move)
 

@@ -204,7 +204,7 @@ def test_bad_data(tmp_path: Path, text: str, options: dict[str, Any], message: s
 
 
 def test_bad_files(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes("größe,target\n1,2\n".encode("latin-1"))
+    (tmp_path / "a.csv").write_bytes(b"gr\x81\x8de,target\n1,2\n")
     (tmp_path / "a.parquet").write_bytes(b"PAR1 not really")
     (tmp_path / "a.xlsx").write_bytes(b"")
     pq.write_table(
@@ -214,8 +214,11 @@ def test_bad_files(tmp_path: Path) -> None:
         load(tmp_path / "a.csv")
     with pytest.raises(DataError, match="cannot be read as parquet"):
         load(tmp_path / "a.parquet")
-    with pytest.raises(ConfigError, match=r"ends in '\.xlsx': give a \.csv"):
+    with pytest.raises(DataError, match=r"a\.xlsx cannot be read as an Excel file"):
         load(tmp_path / "a.xlsx")
+    (tmp_path / "a.sav").touch()
+    with pytest.raises(ConfigError, match=r"ends in '\.sav': give a \.csv"):
+        load(tmp_path / "a.sav")
     with pytest.raises(DataError, match="column 'when' holds timestamp"):
         load(tmp_path / "b.parquet")
     with pytest.raises(ConfigError, match=r"no file .*c\.csv"):

@@ -75,14 +75,14 @@ def test_problems_come_with_their_fix(tmp_path: Path) -> None:
     said = " ".join(found["problems"])
     assert "column 'a' has 1 missing of 4 values: have them imputed" in said
     assert "column 'c' has 1 infinite values: replace them" in said
-    assert "class 'y' has 1 rows, too few to train and test: join it" in said
+    assert "3 rows are left to learn from: 10 rows, and 5 of each class (min_count), are the least" in said
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("a,a,target\n1,2,3\n", "'a' is there more than once"),
-        ("a,target\n1,x\n2,x\n", "all rows are of class 'x'"),
+        ("a,target\n1,x\n2,x\n", "column 'target' has the one class 'x': a classifier needs two"),
         ("a,target\n1,x,9\n", "cannot be read as CSV"),
     ],
 )
@@ -105,7 +105,7 @@ def test_a_file_without_catalogue_digest_is_compared_with_its_pin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TACIT_DATA", str(tmp_path))
-    pq.write_table(pa.table({"x": [1, 2, 3, 4], "target": [0, 1, 0, 1]}), tmp_path / "higgs.parquet")
+    pq.write_table(pa.table({"x": [1, 2, 3, 4] * 8, "target": [0, 1, 0, 1] * 8}), tmp_path / "higgs.parquet")
     assert (check("higgs")["ok"], check("higgs")["digest"]) == (True, None)
     (tmp_path / "higgs.parquet.sha256").write_text("0" * 64 + "  higgs.parquet\n")
     assert check("higgs")["digest"] == "other"

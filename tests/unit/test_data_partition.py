@@ -12,7 +12,7 @@ import pytest
 
 from tacit.core.errors import ConfigError, DataError
 from tacit.data.files import load
-from tacit.data.partition import PARTITIONERS, options_of, partition
+from tacit.data.partition import BY_VALUE, PARTITIONERS, options_of, partition
 from tacit.data.skew import skew
 from tacit.data.table import Column, Table
 
@@ -151,10 +151,11 @@ def test_options_have_defaults() -> None:
         "pick-two": {"share": 0.5},
         "dirichlet": {"alpha": 0.5},
         "by-column": {"column": None},
+        "by-file": {},
     }
 
 
-@pytest.mark.parametrize("name", sorted(set(PARTITIONERS) - {"by-column"}))
+@pytest.mark.parametrize("name", sorted(set(PARTITIONERS) - set(BY_VALUE)))
 def test_a_million_rows_among_twenty_thousand_clients(name: str) -> None:
     codes = np.random.default_rng(0).integers(10, size=1_000_000)
     table = Table("t", (Column("x"),), np.zeros((len(codes), 1)), codes, classes=tuple(range(10)))

@@ -270,9 +270,9 @@ def test_a_model_is_worth_more_than_its_scores(train):
 
 
 def test_counts_of_classes_are_statistics_of_the_rows(train):
-    with pytest.raises(DifferencingError, match=r"classes: .*\(missing: client-7\)"):
+    with pytest.raises(DifferencingError, match=r"class_counts: .*\(missing: client-7\)"):
         train(HWFedAvg(**SMALL), Masked(), lambda party, wave: party == "client-7" and wave >= 2)
-    assert notes(train.told) == ["classes: without client-7 the total must not open: asked once more"]
+    assert notes(train.told) == ["class_counts: without client-7 the total must not open: asked once more"]
 
 
 def test_an_attempt_more_is_no_sum_that_noise_was_sized_for(coordinator_of, holdings, table, monkeypatch):

@@ -307,7 +307,7 @@ def test_all_estimators_travel_in_one_vector():
 
 def test_majority_and_mean_are_what_they_say():
     table = classes()
-    model = federation_of(table).train(FedHEONNEnsemble(5, 0.2, 0.6), protect="plain").model
+    model = federation_of(table).train(FedHEONNEnsemble(5, 0.2, 0.6, vote="majority"), protect="plain").model
     each = [Ensemble(one[None], "logistic", model.inputs) for one in model.weights]
     votes = np.stack([one.predict_proba(table.values).argmax(axis=1) for one in each])
     most = np.array([np.bincount(column, minlength=3).argmax() for column in votes.T])

@@ -64,3 +64,47 @@ def test_a_refusal_of_the_federation_is_a_value_error_here():
     X = np.arange(12.0).reshape(6, 2)
     with pytest.raises(ValueError, match="range of logistic"):
         FedHEONNRegressor(activation="logistic").fit(X, np.arange(6.0))
+
+
+@pytest.fixture(scope="module")
+def rows():
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    frame = pandas.DataFrame({"dose": rng.normal(size=120), "drug": rng.choice(["a", "b"], 120)})
+    y = np.where((frame["dose"] > 0) ^ (frame["drug"] == "b"), "yes", "no")
+    frame.loc[::10, "dose"] = np.nan
+    frame.loc[::13, "drug"] = None
+    return frame, y
+
+
+class TestFrames:
+    """DataFrames bring categories and gaps."""
+
+    def test_categories_gaps_and_a_random_layer(self, rows):
+        X, y = rows
+        groups = np.arange(120) % 3
+        plain = FedHEONNClassifier(missing="mean").fit(X, y, groups=groups)
+        assert plain.score(X, y) < 0.7  # the two columns are of use together only
+        model = FedHEONNClassifier(missing="mean", hidden=30).fit(X, y, groups=groups)
+        assert model.score(X, y) > 0.8
+        assert model.feature_names_in_.tolist() == ["dose", "drug"]
+        assert cross_val_score(FedHEONNClassifier(missing="mean", hidden=30), X, y, cv=3).mean() > 0.8
+
+    def test_what_does_not_fit_is_a_value_error(self, rows):
+        X, y = rows
+        with pytest.raises(ValueError, match="missing"):
+            FedHEONNClassifier().fit(X, y)
+        model = FedHEONNClassifier(missing="mean").fit(X, y)
+        with pytest.raises(ValueError, match="feature names should match"):
+            model.predict(X[["drug", "dose"]])
+        with pytest.raises(ValueError, match="not among its categories"):
+            model.predict(X.assign(drug="c"))
+        with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+            FedHEONNClassifier(missing="mean").fit(X, y[:5])
+
+    def test_gaps_in_arrays(self, rows):
+        X = rows[0][["dose"]].to_numpy()
+        model = FedHEONNRegressor(missing="mean").fit(X, np.nan_to_num(X)[:, 0])
+        assert np.isfinite(model.predict(X)).all()
+        with pytest.raises(ValueError, match="contains NaN"):
+            FedHEONNRegressor().fit(X, X[:, 0])

@@ -28,6 +28,7 @@ from tacit.models.files import load_model
 from tacit.models.onnx_export import to_onnx
 from tacit.protections.noised import Noised
 from tacit.protections.noised.grid import TAIL_SHARE, choose_grid
+from tests.helpers.onnx_rows import onnx_feed
 
 RAW = Preparation(scale="none")
 TASKS = {
@@ -320,7 +321,9 @@ class TestLearning:
         saved = load_model(model.save(tmp_path / "model.safetensors"))
         assert (saved.predict_proba(rows_of(many, rows)) == expected).all()
         runtime = pytest.importorskip("onnxruntime")
-        (found,) = runtime.InferenceSession(to_onnx(model)).run(["probabilities"], {"rows": rows})
+        (found,) = runtime.InferenceSession(to_onnx(model)).run(
+            ["probabilities"], onnx_feed(model, rows_of(many, rows))
+        )
         assert found == pytest.approx(expected, abs=1e-9)
 
     def test_a_random_layer(self, many: Federation) -> None:

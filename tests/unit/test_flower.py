@@ -457,7 +457,7 @@ class TestBadInput:
         for name in CLIENTS:
             path = rows(name=f"{name}.csv", features=2 if name == "client-3" else 3, seed=len(name))
             own(sites[name], path)
-        with pytest.raises(SchemaError, match=r"client-3: 2 columns, the others have 3.*'x2'"):
+        with pytest.raises(SchemaError, match=r"client-3: there is no column 'x2', which the others have"):
             on_grid(sites, job(data={"name": OWN_ROWS, "target": None}))
 
     def test_a_message_above_the_limit_is_refused_before_it_is_sent(self, sites, job):
@@ -503,7 +503,7 @@ class TestBadInput:
     def test_a_site_without_experiments_shows_nothing(self, sites, job):
         text = (sites["client-2"] / "site.toml").read_text().replace("true", "false")
         (sites["client-2"] / "site.toml").write_text(text)
-        with pytest.raises(QuorumError, match="client-2: ConfigError: it takes part in no experiments"):
+        with pytest.raises(QuorumError, match="client-2: ConfigError: client-2 takes part in no experim"):
             on_grid(sites, job())
 
     @pytest.mark.parametrize(
@@ -560,6 +560,21 @@ class TestOwnRows:
         assert finished.result["rows"] is None
         assert finished.result["accuracy"] > 0.42  # a guess is a third; on the rows that the sites keep aside
         assert finished.model is not None
+        # Nobody divided these rows.
+        assert finished.result["partition"] is None
+        assert "partition" not in finished.result["settings"]
+        assert not {"--partition", "--clients"} & {*finished.result["command"].split()}
+        page = (finished.folder.path / "report.html").read_text()
+        assert "learnt the sites&#x27; own rows from 3 clients" in page
+        assert "label-sorted" not in page
+
+    def test_a_site_is_named_with_its_score_only_if_it_agrees(self, sites, chosen):
+        policy = sites[CLIENTS[1]] / "site.toml"
+        policy.write_text(policy.read_text().replace("name_scores = false", "name_scores = true"))
+        result = on_grid(sites, chosen(protect={"name": "plain"})).result
+        told = [note["about"] for note in result["notes"] if "rows that it keeps aside" in note["text"]]
+        assert told == [CLIENTS[1]]
+        assert result["scores"]["clients' own hold-outs"]["sites"]["sites"] == 3
 
     def test_where_sites_open_the_model_it_stays_there(self, sites, chosen):
         finished = on_grid(sites, chosen(protect={"name": "ckks"}))

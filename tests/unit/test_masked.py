@@ -419,10 +419,10 @@ class TestRefusals:
 
     def test_of_shares_where_too_few_arrived(self, scene_of):
         scene = self.begun(scene_of)
-        with pytest.raises(QuorumError, match="3 contributions around it, at least 4 were agreed"):
+        with pytest.raises(QuorumError, match="3 contributions around client-1, at least 4 were agreed"):
             asked_again(scene, 1, "client-1", some(2, 3))
         scene = self.begun(scene_of, min_clients=5)
-        with pytest.raises(QuorumError, match="4 contributions around it, at least 5 were agreed"):
+        with pytest.raises(QuorumError, match="4 contributions around client-1, at least 5 were agreed"):
             asked_again(scene, 1, "client-1", some(2))
 
     def test_of_shares_by_one_that_is_said_to_have_vanished(self, scene_of):

@@ -18,6 +18,7 @@ from tacit.methods.fedopt import FedAdam
 from tacit.models.files import load_model
 from tacit.models.neural import Neural
 from tacit.models.onnx_export import to_onnx
+from tests.helpers.onnx_rows import onnx_feed
 
 
 @pytest.fixture(scope="module")
@@ -156,10 +157,10 @@ class TestFiles:
         runtime = pytest.importorskip("onnxruntime")
         session = runtime.InferenceSession(to_onnx(model), providers=["CPUExecutionProvider"])
         rows = federation.test.values.astype(float)
-        probabilities, label = session.run(["probabilities", "label"], {"rows": rows})
+        probabilities, label = session.run(["probabilities", "label"], onnx_feed(model, rows))
         exact = isinstance(model, Neural) and model.settings["network"] == "cnn"
         assert np.allclose(probabilities, model.predict_proba(rows), atol=1e-5 if exact else 1e-12)
-        assert np.array_equal(model.classes_[label], model.predict(rows))
+        assert np.array_equal(label, model.predict(rows))
 
     @pytest.mark.parametrize("method", [FedAvg(rounds=2), FedHEONN()], ids=["fedavg", "fedheonn"])
     def test_onnx_prepares_categories_and_gaps(self, method):
@@ -183,15 +184,14 @@ class TestFiles:
         federation = Federation.embedded(table, clients=3, test=None)
         model = federation.train(method, preparation=Preparation(missing="mean"), protect="plain").model
         session = runtime.InferenceSession(to_onnx(model), providers=["CPUExecutionProvider"])
-        rows = np.column_stack([numbers, codes])
-        rows[3, 1] = np.nan
-        told = Table("t", columns, rows, table.target, "classification", ("no", "yes"), ("y",))
-        found = session.run(["probabilities"], {"rows": rows})[0]
-        assert np.allclose(found, model.predict_proba(told), atol=1e-12)
+        rows = np.column_stack([numbers.astype(object), colours])
+        rows[3, 1] = None
+        found = session.run(["probabilities"], onnx_feed(model, rows))[0]
+        assert np.allclose(found, model.predict_proba(rows), atol=1e-12)
 
     def test_onnx_of_a_regression(self, regression):
         runtime = pytest.importorskip("onnxruntime")
         model = tacit.FedHEONN(activation="linear").fit(Federation.embedded(regression, clients=3))
         session = runtime.InferenceSession(to_onnx(model), providers=["CPUExecutionProvider"])
-        found = session.run(["targets"], {"rows": regression.values})[0]
+        found = session.run(["targets"], onnx_feed(model, regression.values))[0]
         assert np.allclose(found, model.predict(regression.values), atol=1e-12)

@@ -157,7 +157,8 @@ class TestWeights:
         to_clients = [raw for receiver, _, _, raw in heard if receiver != "coordinator"]
         assert not any(b"clear/factor" in raw for raw in to_clients)
         assert any(b"total/multiplied" in raw for raw in to_clients)
-        assert {event.at for event in told if isinstance(event, TotalOpened)} == {"clients"}
+        opened = {event.contribution: event.at for event in told if isinstance(event, TotalOpened)}
+        assert {name for name, at in opened.items() if at != "clients"} == {"word_counts", "word_letters"}
 
 
 class TestFallback:

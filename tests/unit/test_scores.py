@@ -10,11 +10,11 @@ from tacit.core.method import BINS
 from tacit.models.scores import (
     classification_counts,
     classification_scores,
-    exact_macro_auc,
-    macro_auc,
     mean_of,
     regression_counts,
     regression_scores,
+    score_classes,
+    warn_of_balance,
 )
 
 LABELS = ["a", "b", "c"]
@@ -54,30 +54,73 @@ def tied_scores(seed: int = 3) -> tuple[Any, Any]:
     return rng.integers(0, 3, 60), raw / raw.sum(axis=1, keepdims=True)
 
 
+def areas_of(truth: Any, probabilities: Any) -> tuple[Any, Any]:
+    """Exact areas, and those of the bins, each checked against the doubt that is told of it."""
+    labels = range(probabilities.shape[1])
+    exact = score_classes(truth, probabilities, labels)
+    binned = classification_scores(classification_counts(truth, probabilities), labels)
+    for name in ("auc", "pr_auc"):
+        assert f"{name}_error" not in exact
+        if exact[name] is not None:
+            assert abs(exact[name] - binned[name]) <= binned[f"{name}_error"] + 1e-12
+    return exact, binned
+
+
 def test_ties_count_half() -> None:
     truth, probabilities = tied_scores()
     theirs = metrics.roc_auc_score(truth, probabilities, multi_class="ovr")
-    assert exact_macro_auc(truth, probabilities) == pytest.approx(theirs, abs=1e-12)
-    histogram = classification_counts(truth, probabilities)["histogram"]
-    assert macro_auc(histogram) == pytest.approx(theirs, abs=2e-3)
+    exact, binned = areas_of(truth, probabilities)
+    assert exact["auc"] == pytest.approx(theirs, abs=1e-12)
+    assert binned["auc"] == pytest.approx(theirs, abs=2e-3)
+    theirs = metrics.average_precision_score(truth, probabilities)
+    assert exact["pr_auc"] == pytest.approx(theirs, abs=1e-12)
+
+
+def test_bins_tell_certain_predictions_apart() -> None:
+    """Networks that are sure have most of their probabilities next to 0 and 1."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 2, 4000)
+    odds = 6 * (2 * truth - 1) + rng.normal(0, 4, 4000)
+    one = 1 / (1 + np.exp(-odds))
+    exact, binned = areas_of(truth, np.stack([1 - one, one], axis=1))
+    assert np.mean((one < 1e-3) | (one > 0.999)) > 0.3
+    assert exact["auc"] == pytest.approx(metrics.roc_auc_score(truth, one), abs=1e-12)
+    assert binned["auc"] == pytest.approx(exact["auc"], abs=1e-4)
+    assert binned["pr_auc"] == pytest.approx(exact["pr_auc"], abs=1e-4)
+    assert binned["auc_error"] < 2e-3
 
 
 def test_the_area_is_over_the_classes_that_can_be_told_apart() -> None:
     truth, probabilities = tied_scores()
     truth = truth % 2  # nobody has the third class
     theirs = np.mean([metrics.roc_auc_score(truth == code, probabilities[:, code]) for code in (0, 1)])
-    assert exact_macro_auc(truth, probabilities) == pytest.approx(theirs, abs=1e-12)
-    histogram = classification_counts(truth, probabilities)["histogram"]
-    assert macro_auc(histogram) == pytest.approx(theirs, abs=2e-3)
-    alone = np.zeros(60, dtype=np.int64)  # and if all have one class, none can
-    assert exact_macro_auc(alone, probabilities) is None
-    assert macro_auc(classification_counts(alone, probabilities)["histogram"]) is None
+    exact, binned = areas_of(truth, probabilities)
+    assert exact["auc"] == pytest.approx(theirs, abs=1e-12)
+    assert binned["auc"] == pytest.approx(theirs, abs=2e-3)
+    alone, binned = areas_of(np.zeros(60, dtype=np.int64), probabilities)  # if all have one class, none can
+    assert (alone["auc"], alone["pr_auc"], binned["auc"], binned["pr_auc_error"]) == (None, None, None, None)
+    assert (alone["baseline"]["auc"], alone["baseline"]["accuracy"]) == (None, 1.0)
 
 
 def test_one_pair_of_rows_is_enough_for_an_area() -> None:
-    truth, probabilities = np.array([0, 1]), np.array([[0.8, 0.2], [0.3, 0.7]])
-    assert exact_macro_auc(truth, probabilities) == 1.0
-    assert macro_auc(classification_counts(truth, probabilities)["histogram"]) == 1.0
+    exact, binned = areas_of(np.array([0, 1]), np.array([[0.8, 0.2], [0.3, 0.7]]))
+    assert exact["auc"] == binned["auc"] == exact["pr_auc"] == binned["pr_auc"] == 1.0
+
+
+def test_of_two_classes_the_second_is_scored() -> None:
+    """Probabilities next to 1 are rounded to it, so that those of the first class have ties of their own."""
+    truth, small = np.array([0, 0, 1, 1]), np.array([1e-20, 2e-20, 3e-20, 4e-20])
+    exact, _ = areas_of(truth, np.stack([1 - small, small], axis=1))
+    assert exact["auc"] == metrics.roc_auc_score(truth, small) == 1.0
+
+
+@pytest.mark.parametrize(("rare", "warned"), [(1, True), (9, True), (11, False), (50, False)])
+def test_accuracy_that_a_constant_answer_reaches_is_told(rare: int, warned: bool) -> None:
+    truth = (np.arange(100) < rare).astype(np.int64)
+    scores = score_classes(truth, np.tile([0.6, 0.4], (100, 1)), ["no", "yes"])
+    told = warn_of_balance(scores)
+    assert bool(told) is warned
+    assert not warned or f"{100 - rare:.1f}% of the rows that were scored are 'no'" in str(told)
 
 
 def test_the_mean_is_that_of_all_rows() -> None:
@@ -96,4 +139,12 @@ def test_r2_of_a_nearly_constant_target_is_scikit_learns() -> None:
 
 def test_a_total_of_one_row_is_scored() -> None:
     scores = regression_scores(regression_counts(np.array([[2.0]]), np.array([[5.0]])))
+    assert scores.pop("baseline") == {"mse": 0.0, "rmse": 0.0, "mae": 0.0, "r2": 1.0}
     assert scores == {"mse": 9.0, "rmse": 3.0, "mae": 3.0, "r2": 0.0}
+
+
+def test_the_error_of_several_targets_is_the_mean_of_their_own_and_a_met_constant_is_met() -> None:
+    truth, predicted = np.array([[1.0, 5.0], [3.0, 5.0]]), np.array([[2.0, 5.0], [7.0, 5.0]])
+    scores = regression_scores(regression_counts(truth, predicted))
+    assert scores["rmse"] == pytest.approx(metrics.root_mean_squared_error(truth, predicted))
+    assert scores["r2"] == pytest.approx(metrics.r2_score(truth, predicted))

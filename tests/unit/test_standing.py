@@ -271,7 +271,7 @@ class TestLateJoiners:
         standing = start(parties=Federation.of(tables, declared={"classes": CLASSES}), founders=4)
         standing.add(["client-0"])
         before = known(standing)
-        with pytest.raises(SchemaError, match="odd: column 0 is 'age', the others have 'alcohol'"):
+        with pytest.raises(SchemaError, match="odd: there is no column 'alcohol', which the others have"):
             standing.add(["odd"])
         assert known(standing) == before
         standing.add(["client-1"])

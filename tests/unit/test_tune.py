@@ -25,7 +25,7 @@ def settings(tmp_path) -> Settings:
         {
             "data": {"name": "wine"},
             "partition": {"name": "label-sorted", "clients": 6},
-            "method": {"name": "fedheonn-ensemble", "estimators": 5},
+            "method": {"name": "fedheonn-ensemble", "estimators": 5, "vote": "majority"},
             "protect": {"name": "plain"},
             "run": {"out": str(tmp_path), "baselines": False},
         }

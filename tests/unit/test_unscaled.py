@@ -65,7 +65,7 @@ def test_where_it_does_not_fit_a_scale_is_agreed_first(method, preparation):
 
 def test_protections_with_a_bound_have_two_sums_once_small_cells_are_counted():
     _, sums = learnt(table(), protect="masked")
-    assert sums == ["cell_counts", *TWICE]
+    assert sums == ["word_counts", "word_letters", "cell_counts", *TWICE]
 
 
 @pytest.mark.parametrize(("mean", "expected"), [(0.9 * MAX_MEAN, AT_ONCE), (1.2 * MAX_MEAN, AT_ONCE + TWICE)])

@@ -1,5 +1,6 @@
 """The ``tacit`` command."""
 
+import os
 import sys
 
 
@@ -12,6 +13,10 @@ def main() -> None:
         app()
     except KeyboardInterrupt:
         sys.exit(_interrupted())
+    except BrokenPipeError:
+        # As with `| head`: what is still in memory goes nowhere, so that Python's end does not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
 
 
 def _interrupted() -> int:

@@ -12,10 +12,11 @@ import tacit
 from tacit.cli.common import Json, Quiet, complete_bench, complete_paper
 from tacit.cli.datasets import data_app
 from tacit.cli.federations import federation_app, new, site_app
-from tacit.cli.flags import EXTRA, SettingsCommand
+from tacit.cli.flags import EXTRA, ReadingCommand, SettingsCommand
 from tacit.cli.lists import methods, protections
+from tacit.cli.models import export, predict
 from tacit.cli.output import Commands, exit_with_error_code, say_json, stderr, stdout
-from tacit.cli.past import export, exposure, show
+from tacit.cli.past import compare, exposure, runs, show
 from tacit.cli.running import resume, run
 from tacit.cli.standing import fedheonn_app
 from tacit.cli.tune import tune
@@ -47,7 +48,8 @@ def version(
 
 app.command(cls=SettingsCommand, context_settings=EXTRA)(run)
 app.command(cls=SettingsCommand, context_settings=EXTRA)(tune)
-for command in (new, methods, protections, resume, show, exposure, export):
+app.command(cls=ReadingCommand)(predict)
+for command in (new, methods, protections, resume, runs, show, compare, exposure, export):
     app.command()(command)
 
 

@@ -58,9 +58,12 @@ RunName = Annotated[
 Out = Annotated[str, typer.Option(help="Folder of run folders.")]
 
 
+PLOTS = ("skew", "rounds", "curves", "residuals")
+
+
 def brief(result: dict[str, Any]) -> dict[str, Any]:
     """Leave out of a result what only plots need."""
-    short = {key: value for key, value in result.items() if key not in ("skew", "rounds")}
+    short = {key: value for key, value in result.items() if key not in PLOTS}
     if "ledger" in short:
         short["ledger"] = {key: value for key, value in short["ledger"].items() if key != "per_client"}
     return short

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
 from rich.text import Text
 
 from tacit.cli.common import Json, Quiet, complete_data
+from tacit.cli.flags import GIVEN, ReadingCommand
 from tacit.cli.output import exit_with_error_code, say, say_json, stdout
 from tacit.core.errors import ConfigError
 
@@ -31,52 +32,85 @@ def data_list(context: typer.Context, as_json: Json = False) -> None:
     say(as_json, {"data": found}, listing(found, columns))
 
 
-@data_app.command("describe")
+@data_app.command("describe", cls=ReadingCommand)
 @exit_with_error_code
 def data_describe(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(help="Data set, or path of a file.", autocompletion=complete_data)],
-    target: Annotated[str | None, typer.Option(help="Target column of an own file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Describe a data set: rows, features, classes, provenance."""
     from tacit.cli.tables import pairs_table
     from tacit.data.inspection import describe
 
-    facts = describe(name, target=target)
+    facts = describe(name, **context.meta[GIVEN].get("data", {}))
     known = [(key, value) for key, value in facts.items() if value not in (None, {}, [], "")]
     say(as_json, facts, pairs_table(known))
 
 
-@data_app.command("check")
+@data_app.command("check", cls=ReadingCommand)
 @exit_with_error_code
 def data_check(
-    name: Annotated[
-        str | None,
-        typer.Argument(help="Data set or path; all that are here if left out.", autocompletion=complete_data),
+    context: typer.Context,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Data set or path, several for one file of each site; all that are here if left out.",
+            autocompletion=complete_data,
+        ),
     ] = None,
-    target: Annotated[str | None, typer.Option(help="Target column of an own file.")] = None,
+    missing: Annotated[
+        str, typer.Option(help="How the run treats missing numbers: refuse or mean.")
+    ] = "refuse",
     as_json: Json = False,
 ) -> None:
-    """Check a data set: checksum, missing and infinite values, constant columns, tiny classes.
+    """Check data before a run: all findings at once, how grave each is, and what would leave the site.
 
-    Ends with code 3 if the one that is named has a problem, or if any is not what the catalogue says.
+    Ends with code 3 if a run on what is named would not work, or if any set is not what the catalogue says.
     """
     from tacit.core.errors import DataError
     from tacit.data.files import available
-    from tacit.data.inspection import check
+    from tacit.data.inspection import check, check_sites
 
-    here = [name] if name else [known.name for known in available() if known.kind in ("built-in", "file")]
-    results = {each: check(each, target=target) for each in here}
+    if missing not in ("refuse", "mean"):
+        raise ConfigError(f"missing is '{missing}': give refuse or mean")
+    here = names or [known.name for known in available() if known.kind in ("built-in", "file")]
+    choices = context.meta[GIVEN].get("data", {})
+    if names and len(names) > 1:
+        found = check_sites(*names, missing=missing, **choices)
+        results = found["sites"]
+    else:
+        results = {each: check(each, missing=missing, **choices) for each in here}
+        found = results[names[0]] if names else {"checks": results}
     if as_json:
-        say_json(results[name] if name else {"checks": results})
+        say_json(found)
     else:
         for each, result in results.items():
-            mark = Text("  ok", "green") if result["ok"] else Text("look", "yellow")
-            stdout.print(Text.assemble(mark, f"  {each}: {result['rows']:,} rows"), soft_wrap=True)
-            for line in (*result["problems"], *(result["notes"] if name else ())):
-                stdout.print(Text(f"      {line}"), soft_wrap=True)
-    if any(result["digest"] == "other" or (name and not result["ok"]) for result in results.values()):
+            _show(each, result, details=bool(names))
+        if "sites" in found:
+            _show("all together", {**found, "rows": sum(result["rows"] for result in results.values())})
+    if any(result["digest"] == "other" for result in results.values()) or (names and not found["ok"]):
         raise typer.Exit(DataError.exit_code)
+
+
+def _show(name: str, result: dict[str, Any], *, details: bool = True) -> None:
+    """Write one check: whether a run would work, each finding, and what would leave the site."""
+    mark = Text("  ok", "green") if result["ok"] else Text("look", "yellow")
+    stdout.print(Text.assemble(mark, f"  {name}: {result['rows']:,} rows"), soft_wrap=True)
+    styles = {"error": "red", "warning": "yellow", "info": "dim"}
+    for finding in result["findings"]:
+        if details or finding["severity"] == "error":
+            where = f"column '{finding['column']}' " if finding["column"] else ""
+            mark = Text(f"{finding['severity']:>12}", styles[finding["severity"]])
+            stdout.print(Text.assemble(mark, f"  {where}{finding['text']}"), soft_wrap=True)
+    if details and (leaves := result.get("leaves")):
+        words = sum(map(len, leaves["categories"].values()))
+        text = (
+            f"{len(leaves['columns'])} names of columns, {len(leaves['classes'])} labels, {words} categories"
+        )
+        stdout.print(
+            Text(f"      leaves  what a run may tell others: {text} (--json lists them)"), soft_wrap=True
+        )
 
 
 @data_app.command("fetch")

@@ -9,6 +9,8 @@ import typer
 from rich.text import Text
 
 from tacit.cli.common import Json, Quiet
+from tacit.cli.flags import GIVEN, ReadingCommand
+from tacit.cli.models import Kind, write_model
 from tacit.cli.output import exit_with_error_code, say, say_json, stderr, stdout
 from tacit.core.errors import ConfigError
 
@@ -72,14 +74,13 @@ def demo(
     stdout.print(f"all in {found['seconds']:.0f} s; nothing is left running")
 
 
-@site_app.command("new")
+@site_app.command("new", cls=ReadingCommand)
 @exit_with_error_code
 def new_site(
+    context: typer.Context,
     folder: Annotated[Path, typer.Argument(help="Folder to make.")],
     name: Annotated[str, typer.Option(help="The site's name in the federation.")],
-    data: Annotated[str | None, typer.Option(help="CSV or parquet file with the site's rows.")] = None,
-    target: Annotated[str | None, typer.Option(help="Target column of that file.")] = None,
-    task: Annotated[str | None, typer.Option(help="classification or regression.")] = None,
+    data: Annotated[str | None, typer.Option(help="File with the site's rows, or its database.")] = None,
     experiment: Annotated[bool, typer.Option(help="Take part in experiments on public data.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -88,7 +89,7 @@ def new_site(
     from tacit.deploy.site import new_site as make
     from tacit.engines.sitefolder import SiteSettings
 
-    given = {"name": name, "data": data, "target": target, "task": task, "experiment": experiment}
+    given = {"name": name, "data": data, "experiment": experiment, **context.meta[GIVEN].get("data", {})}
     found = make(folder, from_plain(SiteSettings, given, "site"))
     facts = {
         "folder": str(found.path),
@@ -132,17 +133,15 @@ def site_budget(
 @exit_with_error_code
 def export_site(
     folder: Annotated[Path, typer.Argument(help="The site's folder.")],
-    to: Annotated[Path, typer.Option(help="File for the model, as safetensors.")] = Path("model.safetensors"),
+    to: Annotated[Path, typer.Option(help="File for the model.")] = Path("model.safetensors"),
+    kind: Kind = None,
     run: Annotated[str, typer.Option(help="Id of a run; 'latest' is the newest.")] = "latest",
     as_json: Json = False,
 ) -> None:
     """Take out the model that a site has learnt; where sites open totals, nobody else has it."""
     from tacit.deploy.site import learnt
     from tacit.engines.sitefolder import SiteFolder
-    from tacit.runs.folder import RunFolder
 
-    if to.exists():
-        raise ConfigError(f"{to} is there already: choose another file with --to")
     chosen, model = learnt(SiteFolder(folder), run)
-    path = RunFolder(to.parent).place(to.name, model.save)
-    say(as_json, {"run": chosen, "path": str(path)}, Text(f"{path}: the model of run {chosen}"))
+    facts = write_model(model, to, kind)
+    say(as_json, {"run": chosen, **facts}, Text(f"{to}: the model of run {chosen}, as {facts['format']}"))

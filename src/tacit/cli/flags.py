@@ -43,18 +43,31 @@ class SettingsCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the flags; settings are kept aside, as tables."""
-        from tacit.cli.options import read_value
+        from tacit.cli.options import read_value, spread_data
 
-        rest: list[str] = super().parse_args(ctx, args)
+        rest: list[str] = super().parse_args(ctx, spread_data(args))
         tables: dict[str, dict[str, Any]] = {}
         for name, (key, _) in self.settings.items():
-            if (value := ctx.params.pop(name)) is not None:
+            if (value := ctx.params.pop(name)) not in (None, ()):
+                value = value[0] if isinstance(value, tuple) and len(value) == 1 else value
                 # What may be several things, or several values, was taken as text.
                 mixed = isinstance(value, str) and key.option.type.startswith(("float", "tuple"))
                 value = read_value(key.option, value) if mixed else value
                 tables.setdefault(key.table, {})[key.option.name] = value
         ctx.meta[GIVEN] = tables
         return rest
+
+
+class ReadingCommand(SettingsCommand):
+    """A command about one source of rows, with the flags that say how it is read."""
+
+    @cached_property
+    def settings(self) -> dict[str, tuple[Key, TyperOption]]:
+        """Keys and flags that say how rows are read."""
+        from tacit.data.reading import Reading
+
+        found = super().settings.items()
+        return {name: pair for name, pair in found if hasattr(Reading, name.removeprefix("data_"))}
 
 
 def _flag(key: Key) -> TyperOption:
@@ -71,6 +84,7 @@ def _flag(key: Key) -> TyperOption:
         ],
         type=kind,
         is_flag=kind is bool,
+        multiple=key.flag == "data",
         help=describe(option).replace("``", ""),
         show_default=False if option.default is None else toml_value(option.default).strip('"'),
         autocompletion=lambda ctx, args, typed: complete_data(typed) if key.flag == "data" else words,

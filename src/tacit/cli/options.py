@@ -7,7 +7,7 @@ from typing import Any
 
 from tacit.core.component import Option
 from tacit.core.errors import ConfigError, nearest
-from tacit.data.files import is_data
+from tacit.data.sources import is_data
 from tacit.runs.keys import NAMES, flag_of, options_in
 
 
@@ -45,6 +45,19 @@ def extra_flags(
             text = rest.pop(0)
         pairs.append((key, text))
     return pairs, left
+
+
+def spread_data(words: Sequence[str]) -> list[str]:
+    """Write ``--data`` before each of the files that follow it.
+
+    >>> spread_data(["--data", "north.csv", "south.csv", "--seed", "1"])
+    ['--data', 'north.csv', '--data', 'south.csv', '--seed', '1']
+    """
+    spread: list[str] = []
+    for word in words:
+        more = len(spread) > 1 and spread[-2] == "--data" and not word.startswith("-")
+        spread += ["--data", word] if more and not word.endswith(".toml") else [word]
+    return spread
 
 
 def switches(chosen: Mapping[str, str] | None = None) -> list[str]:
@@ -139,7 +152,8 @@ def _home(key: str, known: Mapping[str, Mapping[str, Option]], flags: Sequence[s
 def read_value(option: Option, text: str) -> Any:
     """Read the text of a flag; an option that takes several values has them separated by commas."""
     if option.type.startswith("tuple"):
-        return [literal(word.strip()) for word in text.split(",")]
+        words = [word.strip() for word in text.split(",")]
+        return words if option.type.startswith("tuple[str, ") else [literal(word) for word in words]
     return literal(text)
 
 

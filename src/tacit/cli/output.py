@@ -7,6 +7,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -40,6 +41,12 @@ class SafeConsole(Console):
             harmless = segment.control or visible(segment.text, keep="\n") == segment.text
             yield segment if harmless else segment._replace(text=visible(segment.text, keep="\n"))
 
+    def on_broken_pipe(self) -> None:
+        """End as if all was read: whoever reads, such as ``head``, has seen enough."""
+        with suppress(SystemExit):
+            super().on_broken_pipe()
+        raise SystemExit(0)
+
 
 stdout = SafeConsole()
 stderr = SafeConsole(stderr=True, highlight=False)
@@ -72,9 +79,12 @@ def exit_with_error_code(command: Command) -> Command:
             return command(*args, **kwargs)
         except TacitError as error:
             code = tell(type(error).__name__, str(error), error.exit_code, as_json=as_json)
-        except KeyboardInterrupt:
-            code = tell("Interrupted", "stopped by the user", 130, as_json=as_json)
-        except (typer.Exit, typer.Abort, BrokenPipeError):
+        except KeyboardInterrupt as error:
+            text = "; ".join(["stopped by the user", *getattr(error, "__notes__", ())])
+            code = tell("Interrupted", text, 130, as_json=as_json)
+        except BrokenPipeError:
+            raise BrokenPipeError from None  # without the number, by which click would exit with 1
+        except (typer.Exit, typer.Abort):
             raise
         except Exception as error:  # noqa: BLE001  # a fault of ours: say so, with all there is to know
             stderr.print(traceback.format_exc(), markup=False)

@@ -1,17 +1,16 @@
-"""Commands about runs that are over: show one, who saw what in it, export its model."""
+"""Commands about runs that are over: list, show, compare, and who saw what."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 from rich.text import Text
 
 from tacit.cli.common import Json, Out, RunName, brief
 from tacit.cli.output import exit_with_error_code, say, say_json, stderr, stdout
-from tacit.core.errors import ConfigError, nearest
+from tacit.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from tacit.runs.folder import RunFolder
@@ -22,7 +21,7 @@ def show(name: RunName = "latest", out: Out = "runs", as_json: Json = False) -> 
     """Show a run."""
     from tacit.cli.tables import run_table
 
-    folder = _find_run(name, out)
+    folder = find_run(name, out)
     result = folder.result()
     if as_json:
         say_json(brief(result))
@@ -40,7 +39,7 @@ def exposure(name: RunName = "latest", out: Out = "runs", as_json: Json = False)
     from tacit.cli.tables import exposure_table
     from tacit.ledger.sentences import sentences
 
-    folder = _find_run(name, out)
+    folder = find_run(name, out)
     result = folder.result()
     rows = result.get("exposure")
     if rows is None:
@@ -59,39 +58,73 @@ def exposure(name: RunName = "latest", out: Out = "runs", as_json: Json = False)
 
 
 @exit_with_error_code
-def export(
-    name: RunName = "latest",
-    to: Annotated[Path | None, typer.Option("--to", help="File to write.")] = None,
-    kind: Annotated[str, typer.Option("--format", help="safetensors, onnx or json.")] = "safetensors",
+def runs(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Ids, or how they begin; all if left out.")
+    ] = None,
+    out: Out = "runs",
+    method: Annotated[str | None, typer.Option(help="Only runs of this method.")] = None,
+    data: Annotated[str | None, typer.Option(help="Only runs on this data set.")] = None,
+    protect: Annotated[str | None, typer.Option(help="Only runs under this protection.")] = None,
+    state: Annotated[
+        str | None, typer.Option(help="Only runs that are done, failed, stopped or unfinished.")
+    ] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the runs that are listed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List runs, the newest first; choose some, and delete them if asked to."""
+    from tacit.cli.tables import listing
+    from tacit.runs.listing import delete_runs, list_runs
+
+    wanted = {"method": method, "data": data, "protect": protect}
+    if delete and not (names or state or any(wanted.values())):
+        raise ConfigError("--delete would delete every run: name runs, or choose some by --state or --method")
+    found = list_runs(out, names or (), state=state, **wanted)
+    columns = ("run", "state", "method", "data", "clients", "protect", "measure", "score")
+    if not (as_json and delete):
+        say(as_json, {"runs": found}, listing(found, tuple(zip(columns, columns, strict=True))))
+    if delete and found:
+        if not yes and not typer.confirm(f"Delete these {len(found)} run folders?", err=True):
+            raise typer.Exit(1)
+        delete_runs(found)
+    if delete:
+        say(as_json, {"deleted": [row["run"] for row in found]}, f"{len(found)} runs deleted")
+
+
+@exit_with_error_code
+def compare(
+    names: Annotated[list[str], typer.Argument(help="Ids or folders of two runs or more.")],
+    to: Annotated[Path | None, typer.Option("--to", help="HTML file to write.")] = None,
     out: Out = "runs",
     as_json: Json = False,
 ) -> None:
-    """Export a run's model in a standard format."""
-    from tacit.models.files import load_model
-    from tacit.models.onnx_export import to_onnx
+    """Compare runs: what differs, scores, costs and who saw what, side by side."""
+    from tacit.cli.tables import listing
+    from tacit.runs.compare import PARTS, compare_page, compare_runs, rows_of
     from tacit.runs.folder import RunFolder
 
-    formats = ("safetensors", "onnx", "json")
-    if kind not in formats:
-        raise ConfigError(f"unknown format '{kind}': {nearest(kind, formats)}")
-    folder = _find_run(name, out)
-    source = folder.path / "model.safetensors"
-    if not source.is_file():
-        raise ConfigError(f"{folder.path} holds no model: the run did not finish")
-    model = load_model(source)
-    path = to or Path(f"{folder.path.name}.{kind}")
-    if path.exists():
-        raise ConfigError(f"{path} is there already: choose another file with --to")
-    if kind == "onnx":
-        content = to_onnx(model)
-    else:
-        content = source.read_bytes() if kind == "safetensors" else msgspec.json.encode(model.as_dict())
-    RunFolder(path.parent).write(path.name, content)
-    facts = {"run": folder.path.name, "format": kind, "path": str(path), "bytes": len(content)}
-    say(as_json, facts, f"{path}: {len(content):,} bytes")
+    if len(names) < 2:
+        raise ConfigError("one run is nothing to compare: name two or more, as `tacit runs` lists them")
+    if to is not None and to.exists():
+        raise ConfigError(f"{to} is there already: choose another file with --to")
+    found = compare_runs([RunFolder.find(name, out) for name in names])
+    if to is not None:
+        RunFolder(to.parent).write(to.name, compare_page(found).encode())
+    if as_json:
+        say_json({**found, "path": str(to) if to else None})
+        return
+    heads = ("", *found["runs"])
+    for part in PARTS:
+        rows = [dict(zip(heads, row, strict=True)) for row in rows_of(found, part)]
+        stdout.print(listing(rows, tuple((head, head) for head in heads)), "")
+    for run, told in zip(found["runs"], found["exposure"], strict=True):
+        stdout.print(Text.assemble((run, "cyan"), " ", " ".join(told)), soft_wrap=True)
+    if found["warning"]:
+        stderr.print(Text(f"warning: {found['warning']}"), soft_wrap=True)
 
 
-def _find_run(name: str, out: str) -> RunFolder:
+def find_run(name: str, out: str) -> RunFolder:
     """Find a run; where it is "latest" and a later one has no result, say so."""
     from tacit.runs.folder import RunFolder
 

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from typing import Self
 
 from rich import progress
 from rich.text import Text
 
 from tacit.cli.output import stderr
-from tacit.core.events import Event, Noted, Replied, RunStarted, WaveEnded, WaveStarted
+from tacit.core.events import (
+    Evaluated,
+    Event,
+    Noted,
+    Replied,
+    RoundEnded,
+    RunStarted,
+    WaveEnded,
+    WaveStarted,
+)
+from tacit.ledger.sentences import step_words
+from tacit.runs.page.units import time_text
 
-WORDS = {
-    "client.enrol": "enrol",
-    "client.contribute": "contribute",
-    "client.disclose_total": "disclose",
-    "client.adopt_model": "adopt the model",
-    "client.enrol_service": "services",
-    "client.show_model": "read the model",
-    "protection.make_keys": "make keys",
-    "protection.serve_key": "make keys",
-    "protection.open_total": "open the total",
-}
+SHOWN = ("accuracy", "r2", "rmse")  # the first of these that a round has
 
 
 class _Bars:
@@ -53,11 +55,12 @@ class OneBar(_Bars):
 
 
 class ProgressBars(_Bars):
-    """Subscriber that draws a bar per wave and tells warnings; a context manager."""
+    """Subscriber that draws a bar for the rounds, or one per wave, and tells warnings; a context manager."""
 
     def __init__(self, quiet: bool) -> None:
         text, bar = progress.TextColumn("{task.description:<18}"), progress.BarColumn(bar_width=32)
-        super().__init__(quiet, text, bar, progress.MofNCompleteColumn(), progress.TimeElapsedColumn())
+        times = progress.TimeElapsedColumn(), progress.TextColumn("{task.fields[left]}")
+        super().__init__(quiet, text, bar, progress.MofNCompleteColumn(), *times)
         self._quiet = quiet
         self._step = 1
         self._replies = 0
@@ -66,23 +69,44 @@ class ProgressBars(_Bars):
         self._sum: int | None = None
         self._before = 0  # replies of earlier waves of this sum: a ring asks one client at a time
         self._clients = 0
+        self._rounds: progress.TaskID | None = None  # the bar of a method that has rounds
+        self._score = ""
+        self._began: tuple[float, int] | None = None  # when the first round ended, and its number
 
     def __call__(self, number: int, event: Event) -> None:
         """Draw what an event tells."""
-        if isinstance(event, Replied):
-            # A hundred updates per bar are plenty, with 20,000 clients too.
-            self._replies += 1
-            if self._replies % self._step == 0:
-                self._bars.update(self._task, completed=self._before + self._replies)
-        elif isinstance(event, RunStarted):
-            self._clients = event.clients
-        elif isinstance(event, WaveStarted):
-            self._started(event)
-        elif isinstance(event, WaveEnded):
-            self._before += event.replies + event.failures
-            self._bars.update(self._task, completed=self._before)
-        elif isinstance(event, Noted) and event.level == "warning" and not self._quiet:
-            self._warn(event)
+        match event:
+            case Replied():
+                # A hundred updates per bar are plenty, with 20,000 clients too.
+                self._replies += 1
+                if self._replies % self._step == 0 and self._rounds is None:
+                    self._bars.update(self._task, completed=self._before + self._replies)
+            case RunStarted():
+                self._clients, self._rounds, self._began = event.clients, None, None
+                if event.rounds:
+                    self._bars.start()
+                    self._rounds = self._bars.add_task("round 1", total=event.rounds, left="")
+            case WaveStarted() if self._rounds is None:
+                self._started(event)
+            case WaveEnded() if self._rounds is None:
+                self._before += event.replies + event.failures
+                self._bars.update(self._task, completed=self._before)
+            case Evaluated() if event.model.startswith("round "):
+                shown = [f", {name} {event.scores[name]:.4f}" for name in SHOWN if name in event.scores]
+                self._score = shown[0] if shown else ""
+            case RoundEnded() if self._rounds is not None:
+                self._ended(event.round, self._rounds)
+            case Noted(level="warning") if not self._quiet:
+                self._warn(event)
+
+    def _ended(self, done: int, task: progress.TaskID) -> None:
+        """Draw that a round is complete: its score, and how long the others take at this rate."""
+        now, total = time.monotonic(), int(self._bars.tasks[task].total or 0)
+        if self._began is None:
+            self._began = self._bars.tasks[task].start_time or now, done - 1  # a run may go on from round 5
+        each = (now - self._began[0]) / max(1, done - self._began[1])
+        left = f"about {time_text(each * (total - done))} left" if done < total else ""
+        self._bars.update(task, completed=done, description=f"round {done}{self._score}", left=left)
 
     def _started(self, event: WaveStarted) -> None:
         self._step, self._replies = max(1, event.parties // 100), 0
@@ -90,7 +114,7 @@ class ProgressBars(_Bars):
             self._bars.update(self._task, total=max(self._clients, self._before + event.parties))
             return
         self._bars.start()  # not before there is something to draw
-        self._task = self._bars.add_task(WORDS.get(event.step, event.step), total=event.parties)
+        self._task = self._bars.add_task(step_words(event.step), total=event.parties, left="")
         self._sum, self._before = event.sum, 0
 
     def _warn(self, event: Noted) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tacit.core.promises import Promises
@@ -40,10 +40,10 @@ def _who(promises: Promises) -> tuple[Any, ...]:
     return promises.opens, dict(promises.keys), dict(promises.sees), promises.collusion
 
 
-def described() -> list[dict[str, Any]]:
-    """Return all protections with promises, options and variants, as plain values."""
+def described(names: Iterable[str] = PROTECTIONS) -> list[dict[str, Any]]:
+    """Return protections, all if none is named, with promises, options and variants, as plain values."""
     found = []
-    for name in PROTECTIONS:
+    for name in names:
         kind = PROTECTIONS.get(name)
         (options, default), *others = variants(kind)
         promises = default.as_dict()

@@ -56,6 +56,8 @@ def _perform(settings: Settings, checkpoint: Checkpoint | None, as_json: bool, q
     else:
         stdout.print(run_table(finished.result))
     if not (quiet and as_json):  # the JSON names it; else nothing but this line does
-        more = ", transcript" if settings.run.transcript else ""
-        files = f"report.html, result.json, events.jsonl, model{more}"
-        stderr.print(f"\nrun folder: {finished.folder.path}/  ({files})", soft_wrap=True)
+        files = ("report.html", "result.json", "events.jsonl", "model.safetensors", "transcript")
+        there = ", ".join(name for name in files if (finished.folder.path / name).exists())
+        stderr.print(f"\nrun folder: {finished.folder.path}/  ({there})", soft_wrap=True)
+        if finished.model is None and not (finished.folder.path / "model.safetensors").exists():
+            stderr.print("the model is at the sites: `tacit site export` takes it out there")

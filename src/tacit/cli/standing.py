@@ -34,7 +34,7 @@ class StartCommand(SettingsCommand):
     }
     flags = (
         *("data", "target", "test", "clients", "partition", "protect", "scale", "missing"),
-        *("min-clients", "seed"),
+        *("min-clients", "seed", "features", "drop", "categorical", "numeric", "date", "query"),
     )
 
 
@@ -51,13 +51,14 @@ def start(
 
     Options of method, protection and partition are flags as well: --lam 0.01, --alpha 0.3.
     """
+    from tacit.data.files import absolute, is_path
     from tacit.runs.settings import Settings, merged
     from tacit.standing import Standing, read
 
     settings = Settings.from_tables(read_tables(context, StartCommand.base, context.args))
-    data = Path(settings.data.name)
-    lasting = str(data.resolve()) if data.is_file() else settings.data.name  # holds from every folder
-    tables = merged(settings.as_tables(), {"data": {"name": lasting}})
+    named = (settings.data.name,) if isinstance(settings.data.name, str) else settings.data.name
+    lasting = [absolute(each) if is_path(each) or Path(each).is_dir() else each for each in named]
+    tables = merged(settings.as_tables(), {"data": {"name": lasting if len(lasting) > 1 else lasting[0]}})
     with Standing.start(
         state,
         _federation(tables),
@@ -112,12 +113,15 @@ def withdraw(
 @exit_with_error_code
 def weights(
     state: State,
-    to: Annotated[Path | None, typer.Option("--to", help="Also write the model, as safetensors.")] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="Also write the model.")] = None,
     as_json: Json = False,
 ) -> None:
     """Open the total of all contributions, and show the model."""
+    from tacit.models.predictor import kind_of
     from tacit.standing import Standing, read
 
+    if to is not None:
+        kind_of(to)  # refused before anything opens
     if to is not None and to.exists():
         raise ConfigError(f"{to} is there already: choose another file with --to")
     if to is not None and not to.absolute().parent.is_dir():
@@ -130,7 +134,7 @@ def weights(
     kept = {key: scores[key] for key in ("accuracy", "r2") if key in scores}
     shown |= {"scores": kept, "weights": model.weights.tolist()}
     if to is not None:
-        shown["path"] = str(model.save(to))
+        shown["path"] = str(model.export(to))
     rows, columns = model.weights.shape
     told = "".join(f", {key} on the central test {value:.4f}" for key, value in kept.items())
     say(as_json, shown, f"weights {rows} × {columns} from {shown['clients']} clients{told}")

@@ -16,23 +16,30 @@ MODELS = (
     ("federated", "federated"),
     ("centralised", "centralised"),
     ("local", "mean of local models"),
-    ("clients' own hold-outs", "federated, clients' own hold-outs"),
+    ("clients' own hold-outs", "clients' hold-outs"),
 )
 NO_SCORES = "no scores: no rows were kept for a test; --test 0.3 or --holdout 0.2 keeps some"
-CLASSIFICATION = (("accuracy", "accuracy"), ("f1", "macro F1"), ("auc", "ROC-AUC"), ("loss", "log loss"))
+CLASSIFICATION = (
+    *(("accuracy", "accuracy"), ("balanced_accuracy", "balanced"), ("f1", "macro F1")),
+    *(("auc", "ROC-AUC"), ("pr_auc", "PR-AUC"), ("loss", "log loss")),
+)
 REGRESSION = (("mse", "MSE"), ("rmse", "RMSE"), ("mae", "MAE"), ("r2", "R²"))
 
 
 def run_table(result: Mapping[str, Any]) -> RenderableType:
     """Lay a run out in two tables: what was learnt, and what it cost."""
-    title = (
-        f"{result['method']} on {result['data']}, {result.get('clients', '?'):,} clients, "
-        f"{result['partition']}, {result['protect']}, seed {result['seed']}"
-    )
+    data = "the sites' own rows" if result["partition"] is None else result["data"]
+    clients = f"{result.get('clients', '?'):,} clients"
+    facts = (clients, result["partition"], result["protect"], f"seed {result['seed']}")
+    title = f"{result['method']} on {data}, {', '.join(str(fact) for fact in facts if fact)}"
     seen = saw(result["exposure"]) if "exposure" in result else result["promises"]["sees"]["coordinator"]
     told = Text.assemble(("the coordinator saw  ", "cyan"), (seen, "yellow"))
     scores = _scores(result) if result.get("scores") else Text(NO_SCORES, style="dim")
-    return Group(Text(title, style="bold"), scores, Text(), _costs(result), told)
+    about = [f"rows to learn from: {plain_text(result['sites'])}"] if result.get("sites") else []
+    about += [note["text"] for note in result.get("notes", ()) if note["about"] == "data"]
+    about[7:] = [f"and {len(about) - 7} more notes, in the report"] if len(about) > 7 else []
+    head = [Text(title, style="bold"), *(Text(line, style="dim") for line in about)]
+    return Group(*head, scores, Text(), _costs(result), told)
 
 
 def budget_table(spent: Sequence[Mapping[str, Any]]) -> Table:
@@ -81,6 +88,9 @@ def _scores(result: Mapping[str, Any]) -> Table:
     for key, words in MODELS:
         if key in scores:
             table.add_row(words, *(number(scores[key].get(name)) for name, _ in columns))
+    if constant := next((found["baseline"] for found in scores.values() if found.get("baseline")), None):
+        words = "majority class" if "accuracy" in constant else "mean of the targets"
+        table.add_row(words, *(number(constant.get(name)) for name, _ in columns))
     return table
 
 
@@ -129,7 +139,7 @@ def listing(rows: Sequence[Mapping[str, Any]], columns: tuple[tuple[str, str], .
     """Make a plain table of mappings; columns are (key, heading)."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=any(heading for _, heading in columns))
     for index, (_, heading) in enumerate(columns):
-        table.add_column(heading, style="cyan" if not index else None, overflow="fold")
+        table.add_column(heading, style=None if index else "cyan", overflow="fold", no_wrap=heading == "run")
     for row in rows:
         cells = (row.get(key) for key, _ in columns)
         table.add_row(*(Text("–", "dim") if cell is None else Text(plain_text(cell)) for cell in cells))

@@ -1,7 +1,6 @@
 """The client's half of every method: enrol, follow what the federation has learnt, contribute, adopt.
 
-These are the steps every party can take whatever the method; the coordinator's half is
-:mod:`tacit.core.coordinator`.
+Every party can take these steps, whatever the method; :mod:`tacit.core.coordinator` is the other half.
 """
 
 from __future__ import annotations
@@ -122,6 +121,7 @@ def follow(party: Party, components: Components, message: Message) -> Shared | N
     if key not in party.cache:
         party.cache[key] = components.preparation.read_schema(Message.decode(raw))
     schema = party.cache[key]
+    party.arrange = schema.arrange
     if components.protection.opens == "clients":
         # A client that joins late gets its key with the totals that it opens.
         protection_half(party, components).receive(strip_prefix("ticket/", message))

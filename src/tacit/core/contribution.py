@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+
+import numpy as np
 
 from tacit.core.claims import Term, name_of, roll_fields
 from tacit.core.client import (
@@ -17,7 +20,8 @@ from tacit.core.client import (
     strip_prefix,
     view_of,
 )
-from tacit.core.errors import ConfigError, OpeningError, ReplayError
+from tacit.core.errors import ConfigError, OpeningError, ReplayError, TooLargeError
+from tacit.core.layout import Layout
 from tacit.core.manifest import Components, Manifest
 from tacit.core.marks import find_marked
 from tacit.core.message import Message
@@ -38,21 +42,43 @@ def contribute(party: Party, message: Message, components: Components, shared: S
     half.check_layout(message["contribution"], layout)
     again = (protection.restarts or protection.adds_noise) and _is_again(party, message, number, shared)
     clear: Mapping[str, Any]
+    named: Mapping[str, Any] = {}
     if protection.restarts and again:
         vector, clear = party.state["vector"], strip_prefix("clear/", party.state)
     else:
         named = function(party, shared)
-        vector = layout.pack(named)
+        with _naming_columns(named, layout, shared):
+            vector = layout.pack(named)
         clear = {field.name: named[field.name] for field in layout.clear}
         if protection.restarts:
             party.state.update({"vector": vector, **add_prefix("clear/", clear)})
     term = Term(name_of(message), number, party.id)
     ticket = strip_prefix("ticket/", message)
     ticket |= {"sum": number, "term": term}
-    protected = half.protect(ticket, vector, layout)
+    with _naming_columns(named, layout, shared):
+        protected = half.protect(ticket, vector, layout)
     if protection.adds_noise:
         party.notes.clear()  # what they say of the rows bears none
     return Message({**protected, **add_prefix("clear/", clear)}) if clear else protected
+
+
+@contextmanager
+def _naming_columns(named: Mapping[str, Any], layout: Layout, shared: Shared) -> Iterator[None]:
+    """Say which column or target it is of which a sum is too large: the one with the largest sum."""
+    try:
+        yield
+    except TooLargeError as error:
+        schema, free = shared.schema, [field.name for field in layout.fields if field.bound is None]
+        sums = {name: np.atleast_1d(np.abs(named[name])) for name in free if name in named}
+        for name in sorted(sums, key=lambda name: -sums[name].max(initial=0.0)):
+            top = sums[name].max(axis=tuple(range(sums[name].ndim - 1)), initial=0.0)
+            target = name.startswith("target") or len(top) != schema.features
+            words = schema.target_names if target else schema.feature_names
+            if len(words) == len(top):
+                kind = "target" if target else "column"
+                text = f"{kind} '{words[int(np.argmax(top))]}' is too large for its sums: {error.public}"
+                raise TooLargeError(text) from error
+        raise
 
 
 def _is_again(party: Party, message: Message, number: int, shared: Shared) -> bool:

@@ -21,7 +21,7 @@ from tacit.core.client import layout_of, open_entry, strip_prefix, view_of
 from tacit.core.differencing import ROWS, subjects_of
 from tacit.core.enrolment import Enrolment
 from tacit.core.errors import DifferencingError, FederationError
-from tacit.core.events import Noted, TotalOpened
+from tacit.core.events import Noted, RoundEnded, TotalOpened
 from tacit.core.link import Link
 from tacit.core.marks import find_marked
 from tacit.core.message import Message
@@ -238,6 +238,7 @@ class Coordinator:
             with self.link.transport.uncounted():  # keeping is no work of the federation
                 if (snapshot := take_checkpoint(self)) is not None:
                     self.keep(snapshot)
+        self.events.emit(RoundEnded(number))
 
     def finish(self) -> Outcome:
         """Hand what was learnt to every party, and check that all replicas are the same."""

@@ -45,6 +45,10 @@ class DataError(TacitError):
     exit_code = 3
 
 
+class TooLargeError(DataError):
+    """A value that a sum cannot hold; whoever knows which column it is of says so."""
+
+
 class SchemaError(DataError):
     """Clients that do not hold the same kind of data; names the client and the column."""
 
@@ -123,6 +127,12 @@ def nearest(word: str, valid: Iterable[str]) -> str:
     """
     names = sorted(valid)
     shown = ", ".join(names[:40]) + (", …" if len(names) > 40 else "")
+    found = closest(word, names)
+    return f"valid: {shown}" if found is None else f"did you mean '{found}'? Valid: {shown}"
+
+
+def closest(word: str, names: Iterable[str]) -> str | None:
+    """Return the name that is most like a word, whatever their case; None if none is."""
     folded = {name.lower(): name for name in names}
-    close = difflib.get_close_matches(word.lower(), folded, n=1, cutoff=0.5)
-    return f"did you mean '{folded[close[0]]}'? Valid: {shown}" if close else f"valid: {shown}"
+    found = difflib.get_close_matches(word.lower(), folded, n=1, cutoff=0.5)
+    return folded[found[0]] if found else None

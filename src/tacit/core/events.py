@@ -6,10 +6,13 @@ which replies are folded, and whoever is interested subscribes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
+
+from tacit.core.errors import TacitError
 
 
 class Event(msgspec.Struct, frozen=True, tag_field="event", omit_defaults=True):
@@ -26,6 +29,7 @@ class RunStarted(Event, frozen=True, tag=True):
     opens: str
     clients: int
     seed: int
+    rounds: int | None = None  # at the most, of a method that has rounds
 
 
 class WaveStarted(Event, frozen=True, tag=True):
@@ -112,6 +116,12 @@ class TotalOpened(Event, frozen=True, tag=True):
     values: int
 
 
+class RoundEnded(Event, frozen=True, tag=True):
+    """So many rounds of the method are complete; their scores, if there are any, were told before."""
+
+    round: int
+
+
 class BudgetSpent(Event, frozen=True, tag=True):
     """A total with noise was released: the run's epsilon so far, its budget, and how many sums are left."""
 
@@ -166,6 +176,15 @@ class Events:
     def subscribe(self, subscriber: Subscriber) -> None:
         """Hand all events from now on to this subscriber too."""
         self._subscribers.append(subscriber)
+
+    @contextmanager
+    def ending(self, run: str) -> Iterator[None]:
+        """Tell that a run ended, and why, if the block fails."""
+        try:
+            yield
+        except (TacitError, KeyboardInterrupt) as error:
+            self.emit(RunEnded(run, None, f"{type(error).__name__}: {error}"))
+            raise
 
     def emit(self, event: Event) -> None:
         """Assign the next number to an event, and hand it to every subscriber."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.errors import DataError
+from tacit.core.errors import DataError, TooLargeError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Layout:
         # The extremes tell of NaN and infinity, too, and take no memory.
         largest = max(-float(array.min()), float(array.max())) if array.size else 0.0
         if not isfinite(largest):
-            raise DataError(
+            raise (DataError if np.isnan(array).any() else TooLargeError)(
                 f"'{field.name}' holds NaN or infinite values: look for them in the client's data"
             )
         if field.bound is not None and largest > field.bound:

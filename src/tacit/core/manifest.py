@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tacit.core.roles import DataPreparation
 
 MOST_ATTEMPTS = 1000
+MIN_COUNT = 5  # rows of a class or category whose total hides them, unless agreed otherwise
 MOST_COUNT = 1000  # the largest least count: protected sums resolve thousandths with ease
 
 

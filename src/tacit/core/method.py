@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.core.component import Component
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, OpeningError
 from tacit.core.layout import Field, Layout
-from tacit.core.marks import contribution
+from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
-from tacit.core.shared import Shared
+from tacit.core.shared import Shared, Total
 
 if TYPE_CHECKING:
     from tacit.core.coordinator import Coordinator
     from tacit.core.protection import Protection
 
-BINS = 1000  # of the histograms of probabilities by which a federated evaluation finds the AUC
+CLASS_WEIGHTS = "class_weights"  # name of a shared value
+BINS = 1000  # of the histograms of probabilities by which a federated evaluation finds areas under curves
+SITE_BINS = 50  # of the histogram of the sites' own scores, from 0 to 1
+SITE_ROWS = 10  # with fewer rows kept aside, a site's score tells of single rows, and is not counted
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,18 @@ class Method(Component):
 
     ``train(coordinator)`` says which sums are formed in which order; contributions and applies are pure
     functions, so that it does not matter who runs them where.
+
+    Parameters
+    ----------
+    class_weight : {"balanced"}, optional
+        With "balanced", rows count so that all classes weigh the same, by their numbers in the whole
+        federation: one more protected sum.
     """
+
+    class_weight: Literal["balanced"] | None = field(default=None, kw_only=True)
+
+    # Whether :meth:`train` makes use of :meth:`weigh_rows`.
+    weighs_classes: ClassVar[bool] = False
 
     tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
     paper: ClassVar[str] = ""
@@ -83,6 +98,9 @@ class Method(Component):
         """Refuse a task that this method cannot learn."""
         if task not in self.tasks:
             raise ConfigError(f"{self.name} cannot learn {task}: it does {' and '.join(self.tasks)}")
+        if self.class_weight and not (self.weighs_classes and task == "classification"):
+            why = f"{self.name} does not weigh them" if task == "classification" else "a regression has none"
+            raise ConfigError(f"class_weight = '{self.class_weight}' is for classes, and {why}: leave it out")
 
     def incompatibility(self, protection: Protection) -> str | None:
         """Return why a protection makes no sense for this method, if so; asked before anything is sent."""
@@ -102,6 +120,15 @@ class Method(Component):
         """How many of them at the most between two marks, for methods that have rounds."""
         return 1
 
+    @property
+    def counts_classes(self) -> bool:
+        """Whether class counts are summed."""
+        return self.class_weight is not None
+
+    def agreements(self, schema: Any, protection: Protection) -> dict[str, tuple[Any, Any]]:
+        """Return what is summed before :meth:`train`, by the name of a shared value that follows from it."""
+        return {CLASS_WEIGHTS: (self.class_counts, self.balance_classes)} if self.class_weight else {}
+
     def finds_scale_itself(self, coordinator: Coordinator) -> bool:
         """Return whether :meth:`train` finds the scale in its own sums, so that none is agreed before it."""
         return False
@@ -112,6 +139,8 @@ class Method(Component):
 
     def continue_from(self, shared: Shared) -> Shared:
         """Return the shared values with which other clients continue a finished training."""
+        if self.class_weight and "weights" in shared and CLASS_WEIGHTS not in shared:
+            raise ConfigError("the training that is continued had no class_weight: leave it out here as well")
         return shared
 
     def view(self, shared: Shared) -> Mapping[str, Any]:
@@ -147,15 +176,60 @@ class Method(Component):
         """Return a setting that learns in a moment, for contract tests."""
         return cls()
 
+    @contribution(lambda self, schema: Layout(Field("counts", (schema.outputs,))))
+    def class_counts(self, party: Party, shared: Shared) -> dict[str, Any]:
+        """Return how many rows of each class this party has, if it was agreed that they are counted."""
+        if not self.counts_classes:
+            raise OpeningError(f"no class_weight was agreed: {party.id} does not count its classes")
+        counts = np.bincount(shared.schema.labels(party.data), minlength=shared.schema.outputs)
+        return {"counts": counts.astype(np.float64)}
+
+    @apply
+    def balance_classes(self, total: Total, shared: Shared) -> Shared:
+        """Set the weight of a row of each class, as scikit-learn does: rows over classes over its count."""
+        counts = np.rint(np.asarray(total["counts"]))
+        there = counts > 0
+        weights = np.where(there, counts.sum() / (there.sum() * np.where(there, counts, 1.0)), 0.0)
+        return shared | {CLASS_WEIGHTS: weights}
+
+    def weigh_rows(self, table: Any, shared: Shared) -> NDArray[np.float64] | None:
+        """Return how much each row of a table counts; None if all count the same."""
+        weights: NDArray[np.float64] | None = shared.get(CLASS_WEIGHTS)
+        return None if weights is None else weights[shared.schema.labels(table)]
+
     def _evaluation_layout(self, schema: Any) -> Layout:
         if schema.task == "regression":
             names = ("squared", "absolute", "sum", "square")
-            return Layout(Field("count", ()), *(Field(name, (schema.outputs,)) for name in names))
+            fields = [Field(name, (schema.outputs,)) for name in names]
+            return Layout(Field("count", ()), *fields, Field("sites", (SITE_BINS,), bound=1.0))
         n = schema.outputs
-        return Layout(Field("confusion", (n, n)), Field("loss", ()), Field("histogram", (2, n, BINS)))
+        sums = [Field(name, ()) for name in ("loss", "brier")]
+        return Layout(
+            Field("confusion", (n, n)),
+            *sums,
+            Field("histogram", (2, n, BINS)),
+            Field("sites", (SITE_BINS,), bound=1.0),
+        )
 
     @contribution(_evaluation_layout, family="holdout", revealed=True)
     def evaluation(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return the counts over the rows this party kept aside: its share of a federated evaluation."""
         counts: dict[str, Any] = self.model(shared).counts(party.holdout)
-        return counts
+        sites = np.zeros(SITE_BINS)
+        name, rows, score = _own_score(counts)
+        if rows >= SITE_ROWS:
+            sites[int(np.clip(score, 0, 1 - 1e-9) * SITE_BINS)] = 1.0
+            if party.names_score:
+                party.note(f"{name} {score:.4f} on {rows:.0f} rows that it keeps aside")
+        return counts | {"sites": sites}
+
+
+def _own_score(counts: Mapping[str, Any]) -> tuple[str, float, float]:
+    """Return accuracy or R² of one party's counts, with its name and the number of rows."""
+    if "confusion" in counts:
+        rows = float(np.sum(counts["confusion"]))
+        return "accuracy", rows, float(np.trace(counts["confusion"])) / max(rows, 1.0)
+    rows = float(counts["count"])
+    variation = np.asarray(counts["square"]) - np.asarray(counts["sum"]) ** 2 / max(rows, 1.0)
+    left = np.asarray(counts["squared"]) / np.where(variation > 0, variation, np.inf)
+    return "R²", rows, float(np.mean(1.0 - left))

@@ -72,9 +72,11 @@ class Party:
         "_pinned",
         "_preshared",
         "_secret",
+        "arrange",
         "asked",
         "cache",
         "id",
+        "names_score",
         "notes",
         "roster",
         "state",
@@ -95,6 +97,7 @@ class Party:
         earlier: Callable[[str], Party | None] | None = None,  # itself under another manifest, by digest
         charge: Callable[[Charge], None] | None = None,  # counts noise durably, and refuses too much of it
         roster: Collection[str] = (),  # all clients of the federation, where this site knows them by itself
+        names_score: bool = False,  # whether it agrees that its own score is told under its name
     ) -> None:
         self.id = id
         self._data = data
@@ -106,23 +109,25 @@ class Party:
         self._earlier = earlier
         self._charge = charge
         self.roster = roster
+        self.names_score = names_score
         self.state = State()
         self.vault = Vault()
         self.cache = {} if cache is None else cache
         self.notes: list[Noted] = []
+        self.arrange: Callable[[Any], Any] = lambda rows: rows  # puts columns into the agreed order
         self.asked = b""  # digest of what all parties are asked in the present step, where there is a channel
 
     @property
     def data(self) -> Any:
         """The party's own training rows."""
-        return self._data()
+        return self.arrange(self._data())
 
     @property
     def holdout(self) -> Any:
         """The party's own rows kept aside for evaluation."""
         if self._holdout is None:
             raise ConfigError(f"{self.id} keeps no rows aside: ask for a federated hold-out first")
-        return self._holdout()
+        return self.arrange(self._holdout())
 
     @contextmanager
     def only_rows(self, start: int, stop: int) -> Iterator[None]:

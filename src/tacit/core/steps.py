@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from tacit.core.client import (
@@ -56,12 +56,14 @@ def perform(
     *,
     keep_reply: bool = False,
     limit: int = DEFAULT_LIMIT,
+    caught: Callable[[Exception], None] | None = None,
 ) -> bytes:
     """Perform one ask and return the encoded reply; a failure is a reply, too.
 
     ``call`` is what all parties of the wave are asked, ``job`` the encoded message for this one, if any, of
     at most ``limit`` bytes. ``assemble`` builds the components that a manifest names from what this site has
-    installed. With ``keep_reply`` a repeated ask gets the stored reply again (deployed engines).
+    installed. With ``keep_reply`` a repeated ask gets the stored reply again (deployed engines). ``caught``
+    is told what a step raised, where parties and coordinator are one process.
     """
     started = cpu_seconds()
     asked = ""
@@ -89,6 +91,8 @@ def perform(
             return raw
     except Exception as error:  # noqa: BLE001  # whatever a step raises is this party's failure
         text = _public_text(error, party)
+        if caught is not None:
+            caught(error)
     failure = Message({"$failure": text, "$cpu": cpu_seconds() - started})
     return _sent(party, call.get("$serial"), failure)
 

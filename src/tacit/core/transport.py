@@ -8,6 +8,7 @@ see in them, is emitted as events.
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -236,8 +237,13 @@ class Transport:
             return
         groups: dict[str, list[str]] = {}
         for party, reason in failures.items():
-            groups.setdefault(reason.replace(party, "it"), []).append(party)
-        told = "; ".join(f"{abbreviate(parties)}: {reason}" for reason, parties in list(groups.items())[:5])
+            own_name = rf"(^|[:,] ){re.escape(party)}(?=[: ])"  # not where a name is a word like others
+            groups.setdefault(re.sub(own_name, r"\1it", reason), []).append(party)
+        # A name may be a word of the text as well: what a single party said stays as it is.
+        told = "; ".join(
+            f"{abbreviate(parties)}: {reason if len(parties) > 1 else failures[parties[0]]}"
+            for reason, parties in list(groups.items())[:5]
+        )
         more = f"; and {len(groups) - 5} more reasons" if len(groups) > 5 else ""
         raise QuorumError(
             f"{what}: {len(good)} of {len(asked)} clients contributed, the quorum is {needed}. "

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.errors import ConfigError, DataError, OpeningError
+from tacit.core.errors import ConfigError, DataError, OpeningError, TooLargeError
 from tacit.core.layout import Layout
 
 WIDE_FRACTION = 60
@@ -208,8 +208,8 @@ def wide_digits(values: Vector, digit_bits: int) -> Integers:
     """
     rest = np.ldexp(np.abs(values), WIDE_FRACTION)
     if (rest >= 2.0**WIDE_BITS).any():
-        raise DataError(
-            f"a value without a known bound exceeds 2^{WIDE_BITS - WIDE_FRACTION}: rescale that column",
+        raise TooLargeError(
+            f"a value without a known bound exceeds 2^{WIDE_BITS - WIDE_FRACTION}: give it in millions, say",
             private=f"it is {np.abs(values).max():g}",
         )
     count = -(-WIDE_BITS // digit_bits)

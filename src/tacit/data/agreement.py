@@ -8,23 +8,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
 
-from tacit.core.errors import DataError, SchemaError, nearest
+from tacit.core.errors import DataError, SchemaError, closest, nearest
 from tacit.core.message import Message
-from tacit.data.schema import Schema
-from tacit.data.table import Column, Table, Task
+from tacit.data.findings import check_words, label_conflict, used_words
+from tacit.data.schema import OTHER, Schema
+from tacit.data.table import Column, Label, Table, Task
 
 # What a party may introduce: a feature that one party invents is one more for all of them.
 MOST_COLUMNS = 100_000
 MOST_WORDS = 1_000  # categories of all columns together, or classes, that are not declared
-MANY_WORDS = 20  # of one column: beyond, they must recur
 MOST_AGREED = 2_000  # the same of all parties together
 LONGEST_WORD = 1_000  # characters of a name, a category or a class
 MOST_BYTES = 4 << 20  # of an introduction
+SOUGHT = "sought"  # declared in a run that agrees on words: nobody introduces any
 DECLARE = "declare them beforehand, or put rare ones together"
 
 
@@ -64,27 +66,22 @@ def introduce(table: Table, declared: Mapping[str, Any]) -> Message:
             _check_declared(present, declared["classes"], "label")
         else:
             words["classes"] = present
+    check_words(table, declared.get("categories", {}), labels="classes" not in declared)
     for index, column in enumerate(table.columns):
         if column.kind == "category":
-            codes = np.asarray(table.values[:, index], dtype=np.float64)
-            used = tuple(column.categories[int(code)] for code in np.unique(codes[np.isfinite(codes)]))
+            used, _ = used_words(table, index)
             fixed = declared.get("categories", {}).get(column.name)
             if fixed is not None:
                 _check_declared(used, fixed, f"category of column '{column.name}'")
-            elif MANY_WORDS < len(used) > table.rows / 2:
-                raise DataError(
-                    f"column '{column.name}' holds a different text in most rows, as names do, or numbers "
-                    "with a stray word among them, and the coordinator would be told all of it: leave the "
-                    "column out, correct it, or declare its categories"
-                )
             else:
                 words.setdefault("categories", {})[column.name] = used
-    introduction = Message(signature=_signature(table), vocabulary=msgspec.json.encode(words))
+    told = {} if declared.get(SOUGHT) else words
+    introduction = Message(signature=signature_of(table), vocabulary=msgspec.json.encode(told))
     _read(introduction)  # what the coordinator would refuse is refused here, where it can be mended
     return introduction
 
 
-def _signature(described: Table | Schema) -> bytes:
+def signature_of(described: Table | Schema) -> bytes:
     """Encode columns, task and targets, for comparison."""
     columns = [(column.name, column.kind) for column in described.columns]
     words = {"columns": columns, "task": described.task, "targets": described.target_names}
@@ -93,6 +90,8 @@ def _signature(described: Table | Schema) -> bytes:
 
 def _check_declared(present: Iterable[Any], declared: Iterable[Any], what: str) -> None:
     allowed = set(declared)
+    if OTHER in allowed:
+        return
     if odd := [value for value in present if value not in allowed]:
         raise SchemaError(
             f"a {what} that nobody agreed on: declare it, or correct this client's data",
@@ -161,6 +160,7 @@ class Agreement:
     def __init__(self, declared: Mapping[str, Any]) -> None:
         self._declared = declared
         self._agreed: bytes | None = None
+        self._sorted: dict[bytes, bytes] = {}  # a signature, and the same with its columns by name
         self._groups: dict[bytes, list[str]] = {}
         self._vocabularies: dict[bytes, None] = {}
         self._classes: set[Any] = set()
@@ -168,13 +168,13 @@ class Agreement:
 
     def hold(self, schema: Schema) -> None:
         """Take only parties that have the columns and targets of this schema."""
-        self._agreed = _signature(schema)
+        self._agreed = _by_name(signature_of(schema))
 
     def add(self, party: str, introduction: Mapping[str, Any]) -> None:
         """Take a party's introduction; one that cannot be read is refused."""
         signature, words = introduction.get("signature"), introduction.get("vocabulary")
         try:
-            known = signature in self._groups and words in self._vocabularies
+            known = signature in self._sorted and words in self._vocabularies
         except TypeError:
             known = False
         if not known:
@@ -183,10 +183,13 @@ class Agreement:
             except SchemaError as error:
                 raise SchemaError(f"{party}: {error}") from None
         assert isinstance(signature, bytes) and isinstance(words, bytes)
-        if self._agreed not in (None, signature):
-            found, agreed = msgspec.json.decode(signature), msgspec.json.decode(self._agreed or b"")
+        if signature not in self._sorted:
+            self._sorted[signature] = _by_name(signature)
+        by_name = self._sorted[signature]
+        if self._agreed not in (None, by_name):
+            found, agreed = msgspec.json.decode(by_name), msgspec.json.decode(self._agreed or b"")
             raise SchemaError(_difference([party], found, agreed))
-        self._groups.setdefault(signature, []).append(party)
+        self._groups.setdefault(by_name, []).append(party)
         self._vocabularies[words] = None
 
     def _unite(self, signature: _Signature, vocabulary: _Vocabulary) -> None:
@@ -221,7 +224,8 @@ class Agreement:
     def make_schema(self, *, without: Collection[str] = ()) -> Schema:
         """Unite the vocabularies under the one set of columns that all parties have, but for some."""
         common = self._common()
-        reference = msgspec.json.decode(common)
+        # Columns stand in the order of the first party that has them; the others follow it.
+        reference = msgspec.json.decode(next(own for own, key in self._sorted.items() if key == common))
         for signature, parties in self._groups.items():
             if signature != common and (odd := [party for party in parties if party not in without]):
                 raise SchemaError(_difference(odd, msgspec.json.decode(signature), reference))
@@ -232,31 +236,46 @@ class Agreement:
             Column(name, kind, categories=tuple(declared.get(name) or sorted(categories.get(name, ()))))
             for name, kind in reference["columns"]
         )
-        # Numbers by size, then text: the order that NumPy gives a pooled column of one type.
-        by_kind = sorted(classes, key=lambda label: (isinstance(label, str), label))
-        ordered = tuple(self._declared.get("classes") or by_kind)
+        if self._declared.get(SOUGHT):  # in place of what nobody knows yet
+            columns = tuple(replace(c, categories=("",) if c.kind == "category" else ()) for c in columns)
+            classes = {0, 1} if reference["task"] == "classification" else set()
+        ordered = tuple(self._declared.get("classes") or order_labels(classes))
         if reference["task"] == "classification" and len(ordered) < 2:
             raise SchemaError(
                 f"the federation holds the single class {ordered}: a classifier needs two. "
                 "Check the target column, or declare the classes"
             )
+        if conflict := label_conflict(ordered):
+            raise SchemaError(f"the target of the clients together {conflict}")
         return Schema(columns, reference["task"], ordered, tuple(reference["targets"]))
+
+
+def order_labels(labels: Iterable[Label]) -> list[Label]:
+    """Order labels: numbers by size, then text, as NumPy orders a pooled column of one type."""
+    return sorted(labels, key=lambda label: (isinstance(label, str), label))
+
+
+def _by_name(signature: bytes) -> bytes:
+    """Return a signature with its columns in the order of their names."""
+    words = msgspec.json.decode(signature)
+    return msgspec.json.encode({**words, "columns": sorted(words["columns"])})
 
 
 def _difference(parties: list[str], found: Any, reference: Any) -> str:
     """Say in one sentence who differs from the rest, in which column, and how."""
     who = parties[0] + (f" (and {len(parties) - 1} more)" if len(parties) > 1 else "")
-    ours, theirs = found["columns"], reference["columns"]
-    for index, (own, agreed) in enumerate(zip(ours, theirs, strict=False)):
-        if own[0] != agreed[0]:
-            return (
-                f"{who}: column {index} is '{own[0]}', the others have '{agreed[0]}' there: put it in order"
-            )
-        if own[1] != agreed[1]:
-            return f"{who}: column '{own[0]}' is a {own[1]}, the others have a {agreed[1]}: convert it"
-    if len(ours) != len(theirs):
-        odd = (ours if len(ours) > len(theirs) else theirs)[min(len(ours), len(theirs))][0]
-        return f"{who}: {len(ours)} columns, the others have {len(theirs)}; the first odd one is '{odd}'"
+    ours, theirs = dict(found["columns"]), dict(reference["columns"])
+    extra, lacking = ([name for name in a if name not in b] for a, b in ((ours, theirs), (theirs, ours)))
+    if lacking:
+        similar = closest(lacking[0], extra)
+        if similar is not None:
+            return f"{who}: the others call column '{similar}' '{lacking[0]}': rename it"
+        return f"{who}: there is no column '{lacking[0]}', which the others have: add it, or drop it there"
+    if extra:
+        return f"{who}: the others have no column '{extra[0]}': leave it out with drop"
+    for name, kind in ours.items():
+        if kind != theirs[name]:
+            return f"{who}: column '{name}' is a {kind}, the others have a {theirs[name]}: convert it"
     return (
         f"{who}: task {found['task']} with targets {found['targets']}, "
         f"the others have {reference['task']} with {reference['targets']}"

@@ -8,73 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.component import from_plain
 from tacit.core.errors import ConfigError, DataError, nearest
+from tacit.data.reading import Reading, convert
 from tacit.data.table import Column, Label, Table, Task
 
 MOST_CLASSES = 50  # a numeric target with more distinct values than this is taken for a quantity
 GROUPS = ("split", "subject")
-_MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null"]
 _BLOCK = 4096  # rows that are turned from columns into rows at a time, so that both sides stay in cache
-
-
-def read_parquet(path: Path) -> Any:
-    """Read a parquet file whole."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path, memory_map=True) as file:
-            return file.read()
-    except (pa.ArrowException, OSError) as error:
-        text = f"{path.name} cannot be read as parquet: write it again, or give a CSV"
-        raise DataError(text, private=str(error)) from error
-
-
-def read_csv(path: Path) -> Any:
-    """Read a CSV file with a header line; tabs for ``.tsv``, otherwise comma, semicolon or tab by the header.
-
-    Empty cells and the words NA, N/A, NaN and NULL are missing, unless they stand in quotes.
-    """
-    import pyarrow as pa
-    from pyarrow import csv
-
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            header = file.readline()
-        delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
-        return csv.read_csv(
-            path,
-            parse_options=csv.ParseOptions(delimiter=delimiter),
-            convert_options=csv.ConvertOptions(
-                null_values=_MISSING, strings_can_be_null=True, quoted_strings_can_be_null=False
-            ),
-        )
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path.name} is not UTF-8 text: save it as UTF-8", private=str(error)) from error
-    except (pa.ArrowException, OSError) as error:  # which may quote a row
-        text = f"{path.name} cannot be read as CSV: correct the file"
-        raise DataError(text, private=str(error)) from error
-
-
-def column_names(path: Path) -> list[str]:
-    """Return the names of a file's columns, as they stand there."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        names: list[str] = (
-            pq.read_schema(path).names if path.suffix.lower() == ".parquet" else read_csv(path).column_names
-        )
-    except (pa.ArrowException, OSError) as error:
-        text = f"{path.name} cannot be read as parquet: write it again"
-        raise DataError(text, private=str(error)) from error
-    return names
 
 
 def to_table(
@@ -84,8 +30,12 @@ def to_table(
     target: str | Sequence[str] | None = None,
     task: Task | None = None,
     groups: Sequence[str] | None = None,
+    notes: Sequence[str] = (),
+    **choices: Any,
 ) -> Table:
     """Sort the columns of an Arrow table as :func:`tacit.data.files.load` says.
+
+    ``choices`` are those of :class:`~tacit.data.reading.Reading`.
 
     Examples
     --------
@@ -95,19 +45,24 @@ def to_table(
     >>> table.classes, table.values.tolist(), table.columns[1].categories
     ((0, 1), [[31, 0], [47, 1]], ('f', 'm'))
     """
+    reading = from_plain(Reading, choices, name, "choice")
     doubled = sorted(word for word, times in Counter(data.column_names).items() if times > 1)
     if doubled:
         raise DataError(f"{name}: the column name '{doubled[0]}' is there more than once: rename the others")
     if not data.num_rows:
         raise DataError(f"{name} has no rows: give a file with at least one")
     targets = _targets(data.column_names, target, name)
-    grouped = [word for word in (GROUPS if groups is None else groups) if word not in targets]
+    apart = (*targets, *(reading.features or ()))
+    grouped = [word for word in (GROUPS if groups is None else groups) if word not in apart]
     unknown = [word for word in groups or () if word not in data.column_names]
     if unknown:
         raise ConfigError(f"{name} has no column '{unknown[0]}': {nearest(unknown[0], data.column_names)}")
-    chosen = [word for word in data.column_names if word not in targets and word not in grouped]
+    chosen = reading.choose(data.column_names, [*targets, *grouped], name)
     if not chosen:
         raise DataError(f"{name} has no feature beside {', '.join(targets)}: add a column to learn from")
+    used = [word for word in data.column_names if word in {*chosen, *targets, *grouped}]
+    data = convert(data.select(used), reading, name)
+    chosen = [word for word in data.column_names if word not in targets and word not in grouped]
     pieces = [_feature(data[word], word, name) for word in chosen]
     codes, classes = _target([data[word] for word in targets], targets, task, name)
     return Table(
@@ -119,6 +74,8 @@ def to_table(
         classes=classes,
         target_names=tuple(targets),
         groups={word: _group(data[word], word, name) for word in grouped if word in data.column_names},
+        notes=tuple(notes),
+        chosen=reading.categorical or (),
     )
 
 
@@ -190,8 +147,9 @@ def _numbers(column: Any, name: str, table: str) -> NDArray[Any]:
             column = column.cast(pa.float32() if kind.bit_width <= 16 else pa.float64(), safe=False)
     elif not pa.types.is_floating(kind):
         raise DataError(
-            f"{table}: column '{name}' holds {kind}, which is neither number nor text: turn it into a number "
-            "(for a date, days since some day) or leave it out"
+            f"{table}: column '{name}' holds {kind}, which is neither number nor text: "
+            + ("name it with date" if pa.types.is_temporal(kind) else "turn it into a number")
+            + ", or leave it out with drop"
         )
     numbers: NDArray[Any] = column.to_numpy()
     return numbers

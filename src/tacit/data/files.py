@@ -9,18 +9,25 @@ rows may be divided, and never features; ``target`` is predicted.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from tacit.core.errors import ConfigError, UnavailableError, nearest
+from tacit.core.component import from_plain
+from tacit.core.errors import ConfigError, SchemaError, UnavailableError, nearest
 from tacit.data import synthetic
-from tacit.data.arrow import read_csv, read_parquet, to_table
+from tacit.data.agreement import Agreement, signature_of
+from tacit.data.arrow import to_table
 from tacit.data.catalog import catalog
-from tacit.data.table import Column, Table, Task
+from tacit.data.database import is_database
+from tacit.data.frames import is_frame, to_arrow
+from tacit.data.partition import BY_FILE
+from tacit.data.reading import Reading, convert
+from tacit.data.sources import ONE_OF, is_data, read_source, stem_of
+from tacit.data.table import Column, Table, Task, joined
 
 BUILT_IN = {
     "breast_cancer": "Breast Cancer Wisconsin (diagnostic)",
@@ -28,7 +35,6 @@ BUILT_IN = {
     "iris": "Iris flowers",
     "wine": "Wine recognition",
 }
-_TEXT = (".csv", ".tsv")
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ class Known:
 
 
 def load(
-    name_or_path: str | Path,
+    name_or_path: str | Path | Sequence[str | Path] | Any,
     *,
     target: str | Sequence[str] | None = None,
     task: Task | None = None,
@@ -50,13 +56,18 @@ def load(
     repeat: int = 1,
     rows: int | None = None,
     seed: int = 0,
+    called: str = "table",
+    **choices: Any,
 ) -> Table:
-    """Load a data set by its name, or a CSV, TSV or parquet file by its path.
+    """Load a data set by its name, a file by its path, a DataFrame, or the answer of a database to a query.
 
     Parameters
     ----------
-    name_or_path : str or Path
-        Anything that ends in ``.csv``, ``.tsv`` or ``.parquet`` or holds a path separator is a path.
+    name_or_path : str, Path or list of them, or DataFrame
+        A path ends in ``.csv``, ``.tsv``, ``.csv.gz``, ``.xlsx`` or ``.parquet``, or holds a path separator;
+        a database is ``postgresql://…``, ``sqlite:///…`` or ``duckdb:///…``. Of several files, or of a folder
+        of files, all rows are loaded, and the group ``file`` says from which each is. A DataFrame is one of
+        pandas, Polars, Arrow or the like.
     target : str or list of str, optional
         The column to predict ("a,b,c" for several quantities), unless it is called ``target``.
     task : {"classification", "regression"}, optional
@@ -69,6 +80,11 @@ def load(
     rows : int, optional
         Take this many rows, at random by ``seed`` and in the file's order. For a synthetic set, its size.
     seed : int
+    called : str
+        What messages call a DataFrame.
+    **choices
+        Which columns, of which kind, and how the file is written: ``features``, ``drop``, ``categorical``,
+        ``numeric``, ``date`` and more, see :class:`~tacit.data.reading.Reading`.
 
     Examples
     --------
@@ -84,18 +100,92 @@ def load(
     for word, number in (("repeat", repeat), ("rows", rows)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
             raise ConfigError(f"{word} is {number!r}: give a whole number of at least 1")
-    name = str(name_or_path)
-    if name in BUILT_IN or name in synthetic.SHAPES:
-        if target is not None or groups is not None or task == "regression":
-            raise ConfigError(f"{name} comes with its target and task: leave out target, groups and task")
-        wanted = None if rows is None else -(-rows // repeat)
-        table = _built_in(name) if name in BUILT_IN else synthetic.generate(name, rows=wanted, seed=seed)
-        return _choose(table, repeat, rows, seed)
-    path = locate(name_or_path)
-    data = read_csv(path) if path.suffix.lower() in _TEXT else read_parquet(path)
-    if target is None and name in catalog():
-        target = catalog()[name].targets
-    return _choose(to_table(data, path.stem, target=target, task=task, groups=groups), repeat, rows, seed)
+    said = {"target": target, "task": task, "groups": groups, **choices}
+    if is_frame(name_or_path):
+        table = to_table(to_arrow(name_or_path, called), called, **said)
+    elif not _is_source(name_or_path):
+        raise ConfigError(f"data is a {type(name_or_path).__name__}: give a name, a path or a DataFrame")
+    elif (parts := list_parts(name_or_path)) is not None:
+        table = _joined({name: _load_one(path, said) for name, path in parts.items()})
+    elif (name := str(name_or_path)) in synthetic.SHAPES:
+        _check_known(name, said)
+        table = synthetic.generate(name, rows=None if rows is None else -(-rows // repeat), seed=seed)
+    else:
+        assert isinstance(name_or_path, str | Path)
+        table = _load_one(name_or_path, said)
+    return _choose(table, repeat, rows, seed)
+
+
+def _is_source(source: Any) -> bool:
+    """Return whether this is a name or a path, or a list of them."""
+    listed = isinstance(source, list | tuple) and all(isinstance(one, str | Path) for one in source)
+    return listed or isinstance(source, str | Path)
+
+
+def _load_one(source: str | Path, said: Mapping[str, Any]) -> Table:
+    """Load a data set, a file or a query whole."""
+    if (name := str(source)) in BUILT_IN:
+        _check_known(name, said)
+        return _built_in(name)
+    place = source if is_database(source) else locate(source)
+    choices = {key: value for key, value in said.items() if key not in ("target", "task", "groups")}
+    data, notes = read_source(place, from_plain(Reading, choices, "load", "argument"))
+    usual = catalog()[name].targets if name in catalog() else None
+    table = to_table(data, stem_of(place), **{**said, "target": said["target"] or usual}, notes=notes)
+    if name in catalog():  # its columns are known to be what they are
+        return replace(table, chosen=tuple(column.name for column in table.columns))
+    return table
+
+
+def _check_known(name: str, said: Mapping[str, Any]) -> None:
+    """Refuse choices about a set that comes with its columns."""
+    if odd := [
+        key for key in said if said[key] is not None and (key, said[key]) != ("task", "classification")
+    ]:
+        raise ConfigError(f"{name} comes with its target, task and columns: leave out {', '.join(odd)}")
+
+
+def list_parts(source: str | Path | Sequence[str | Path]) -> dict[str, str | Path] | None:
+    """Return the files of a list or a folder, each under the name of its client; None of a single source.
+
+    >>> list_parts(["north.csv", "south.csv"]), list_parts("iris")
+    ({'north': 'north.csv', 'south': 'south.csv'}, None)
+    """
+    paths: Sequence[str | Path]
+    if isinstance(source, str | Path):
+        folder = Path(source).expanduser()
+        if is_database(source) or source in BUILT_IN or source in catalog() or not folder.is_dir():
+            return None
+        paths = sorted(path for path in folder.iterdir() if is_data(path) and path.name[0] not in ".~")
+        if not paths:
+            raise ConfigError(f"{folder} is a directory without data: put in {ONE_OF} for each client")
+    else:
+        paths = source
+    names = [stem_of(path) for path in paths]
+    if len(set(names)) < len(names):  # one folder for each site, perhaps
+        names = [f"{Path(path).parent.name}-{name}" for path, name in zip(paths, names, strict=True)]
+    if len(set(names)) < len(names) or not names:
+        raise ConfigError("two files have one name, and each is a client under its name: rename one")
+    return dict(zip(names, paths, strict=True))
+
+
+def _joined(tables: Mapping[str, Table]) -> Table:
+    """Put the rows of several files into one table, with the client of each as a group."""
+    agreement = Agreement({})
+    for name, table in tables.items():
+        agreement.add(name, {"signature": signature_of(table), "vocabulary": b"{}"})
+    for difference in agreement.outvoted().values():
+        raise SchemaError(difference)
+    pooled = joined([*tables.values()])
+    client = np.repeat(list(tables), [table.rows for table in tables.values()])
+    return replace(pooled, name=", ".join(tables), groups={**pooled.groups, BY_FILE: client})
+
+
+def read_rows(source: str | Path, **choices: Any) -> Any:
+    """Read a file or a query as an Arrow table with all its columns, of the kinds that were said."""
+    reading = from_plain(Reading, choices, "rows", "argument")
+    place = source if is_database(source) else locate(source)
+    return convert(read_source(place, reading)[0], reading, stem_of(place))
 
 
 def locate(name_or_path: str | Path) -> Path:
@@ -104,11 +194,11 @@ def locate(name_or_path: str | Path) -> Path:
     if is_path(name_or_path):
         path = Path(name_or_path).expanduser()
         if path.is_dir():
-            raise ConfigError(f"{path} is a directory: give the path of a CSV, TSV or parquet file")
+            raise ConfigError(f"{path} is a directory: give the path of {ONE_OF}")
         if not path.is_file():
-            raise ConfigError(f"no file {path}: give the path of a CSV, TSV or parquet file")
+            raise ConfigError(f"no file {path}: give the path of {ONE_OF}")
         if not is_data(path):
-            raise ConfigError(f"{path} ends in '{path.suffix}': give a .csv, .tsv or .parquet file")
+            raise ConfigError(f"{path} ends in '{path.suffix}': give {ONE_OF}")
         return path
     for folder in folders():
         if (folder / f"{name}.parquet").is_file():
@@ -122,13 +212,12 @@ def locate(name_or_path: str | Path) -> Path:
     raise ConfigError(f"no data set '{name}': {nearest(name, [known.name for known in available()])}")
 
 
-def is_data(name_or_path: str | Path) -> bool:
-    """Return whether this ends as files of data do.
-
-    >>> is_data("mine.csv"), is_data("federation.toml")
-    (True, False)
-    """
-    return Path(name_or_path).suffix.lower() in (*_TEXT, ".parquet")
+def absolute(source: str, folder: Path = Path()) -> str:
+    """Return the place of a file or a database so that it holds from every folder."""
+    scheme, slashes, path = source.partition(":///")
+    if slashes:
+        return f"{scheme}:///{(folder / path).absolute()}"
+    return source if is_database(source) else str((folder / source).expanduser().absolute())
 
 
 def is_path(name_or_path: str | Path) -> bool:
@@ -138,8 +227,7 @@ def is_path(name_or_path: str | Path) -> bool:
     (False, True, True)
     """
     text = str(name_or_path)
-    separators = {os.sep, os.altsep, "/"} - {None}
-    return isinstance(name_or_path, Path) or is_data(text) or any(str(one) in text for one in separators)
+    return isinstance(name_or_path, Path) or is_data(text) or any(mark in text for mark in {os.sep, "/"})
 
 
 def cache_folder() -> Path:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import DataError
+from tacit.data.sources import read_sheet
 
 Reader = Callable[[Sequence[Path]], Iterator[Any]]
 # What the readers raise when a file is not what it should be.
@@ -92,28 +93,9 @@ def _columns(names: Sequence[str], rows: list[list[str]], text: Sequence[str] = 
 
 def dry_bean(files: Sequence[Path]) -> Iterator[Any]:
     """Read the .xlsx in the zip: its .arff is rounded to fewer digits than float32 holds."""
-    header, *rows = _sheet(member(files[0], "Dry_Bean_Dataset.xlsx"))
-    yield _table(_columns([*header[:-1], "target"], rows, ["target"]))
-
-
-def _sheet(workbook: IO[bytes]) -> list[list[str]]:
-    """Read the cells of the first sheet of an .xlsx file, which is a zip of XML files."""
-    from xml.etree import ElementTree as ET
-
-    book = zipfile.ZipFile(io.BytesIO(workbook.read()))
-    space = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
-    words: list[str] = []
-    if "xl/sharedStrings.xml" in book.namelist():
-        items = ET.fromstring(book.read("xl/sharedStrings.xml")).iter(f"{space}si")
-        words = ["".join(part.text or "" for part in item.iter(f"{space}t")) for item in items]
-    rows = []
-    for row in ET.fromstring(book.read("xl/worksheets/sheet1.xml")).iter(f"{space}row"):
-        cells = []
-        for cell in row.iter(f"{space}c"):
-            value = "".join(part.text or "" for part in cell.iter() if part.tag in (f"{space}v", f"{space}t"))
-            cells.append(words[int(value)] if cell.get("t") == "s" else value)
-        rows.append(cells)
-    return rows
+    header, *rows = read_sheet(member(files[0], "Dry_Bean_Dataset.xlsx"), "dry_bean")[0]
+    cells = [[str(cell) for cell in row] for row in rows]
+    yield _table(_columns([*header[:-1], "target"], cells, ["target"]))
 
 
 def skin_segmentation(files: Sequence[Path]) -> Iterator[Any]:

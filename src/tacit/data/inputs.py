@@ -61,7 +61,7 @@ class Inputs:
         ``lenient`` takes a category that nobody agreed on for "other" or, if there is none, for a missing
         one; ``bias`` puts a one first.
         """
-        as_stored = self.schema.numeric and "cells" not in self.values
+        table, as_stored = self.schema.arrange(table), self.schema.numeric and "cells" not in self.values
         raw = table.values if as_stored else self.encode(table, lenient=lenient)
         if not np.isfinite(raw).all():
             if "fill" not in self.values or np.isinf(raw).any():

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tacit.core.errors import DataError
+from tacit.core.errors import DataError, SchemaError
+from tacit.core.manifest import MIN_COUNT
 from tacit.data import synthetic
-from tacit.data.arrow import column_names
+from tacit.data.agreement import Agreement, introduce
 from tacit.data.catalog import DataSet, catalog, content_digest
 from tacit.data.download import file_digest, pinned_digest
 from tacit.data.files import BUILT_IN, available, is_path, load, locate
-from tacit.data.table import Table, Task
+from tacit.data.findings import Finding, count_by_column, look, look_at_schema, used_words
+from tacit.data.reading import Reading
+from tacit.data.sources import read_source, stem_of
+from tacit.data.split import split
+from tacit.data.table import Table, joined
 
-_BLOCK = 65_536
 _SAMPLE = 100_000  # rows of a synthetic set that are generated to look at it
 
 
-def describe(
-    name_or_path: str | Path, *, target: str | None = None, task: Task | None = None
-) -> dict[str, Any]:
+def describe(name_or_path: str | Path, **choices: Any) -> dict[str, Any]:
     """Tell what is known of a data set; one that is not on this machine is described by the catalogue.
+
+    ``choices`` say how an own file is read, as for :func:`~tacit.data.files.load`.
 
     Returns
     -------
@@ -43,7 +48,7 @@ def describe(
     name = str(name_or_path)
     facts = dict.fromkeys(("licence", "citation", "source", "notes", "caution"), "")
     if is_path(name_or_path):
-        own = {"name": Path(name).stem, "kind": "file", "where": name, "title": ""}
+        own = {"name": stem_of(name), "kind": "file", "where": name, "title": ""}
     else:
         listed = [asdict(known) for known in available() if known.name == name]
         if not listed:
@@ -58,7 +63,7 @@ def describe(
         return found | _of_shape(synthetic.SHAPES[name])
     if found["kind"] in ("downloadable", "absent"):
         return found | _of_entry(catalog()[name])
-    return found | _of_table(load(name_or_path, target=target, task=task))
+    return found | _of_table(load(name_or_path, **choices))
 
 
 def _of_table(table: Table) -> dict[str, Any]:
@@ -71,7 +76,7 @@ def _of_table(table: Table) -> dict[str, Any]:
         "classes": {label: int(count) for label, count in zip(table.classes, counts, strict=True)},
         "targets": list(table.target_names),
         "groups": {name: len(np.unique(values)) for name, values in table.groups.items()},
-        "missing": int(_count(table.values, np.isnan).sum()),
+        "missing": int(count_by_column(table.values, np.isnan).sum()),
     }
 
 
@@ -104,94 +109,172 @@ def _of_entry(entry: DataSet) -> dict[str, Any]:
     }
 
 
-def check(name_or_path: str | Path, *, target: str | None = None, task: Task | None = None) -> dict[str, Any]:
-    """Look for what would spoil a run, before it runs.
+def check(
+    name_or_path: str | Path, *, missing: str = "refuse", alone: bool = True, **choices: Any
+) -> dict[str, Any]:
+    """Return all that is found wrong with a data set, before a run learns from it.
+
+    Parameters
+    ----------
+    missing : {"refuse", "mean"}
+        How the run will treat missing numbers.
+    alone : bool
+        Whether these are all rows of the federation: then there must be enough of them.
+    choices
+        ``target``, ``task`` and what else :func:`tacit.data.files.load` takes.
 
     Returns
     -------
     dict
-        ``ok`` (no problem found), ``problems`` (sentences, each with its fix), ``notes`` (harmless),
-        ``digest`` ("same", "same content", "other" or None), ``rows``, ``missing`` and ``infinite``
-        (column to count), ``constant`` and ``duplicates`` (column names).
+        ``ok`` (a run would work), ``findings`` (each with ``severity``, ``kind``, ``column`` and ``text``),
+        ``problems`` and ``notes`` (the texts of errors, and of all others), ``columns`` (kind, range,
+        distinct and missing values of each), ``leaves`` (names of columns, labels and categories that a run
+        may tell to others), ``rows``, ``missing``, ``infinite``, ``constant`` and ``duplicates`` (names),
+        and ``digest`` ("same", "same content", "other" or None).
 
     Examples
     --------
-    >>> check("iris")["ok"]
-    True
+    >>> found = check("iris")
+    >>> found["ok"], found["leaves"]["classes"]
+    (True, ['setosa', 'versicolor', 'virginica'])
     """
     name = str(name_or_path)
     result: dict[str, Any] = {"name": name, "digest": None, "rows": 0, "missing": {}, "infinite": {}}
-    result |= {"constant": [], "duplicates": [], "problems": [], "notes": []}
+    result |= {"constant": [], "duplicates": [], "columns": [], "leaves": {}}
     size = min(_SAMPLE, synthetic.SHAPES[name].rows) if name in synthetic.SHAPES else None
     path = None if name in BUILT_IN or size else locate(name_or_path)
     try:
         if path is not None:
-            times = Counter(column_names(path))
+            reading = Reading(**{key: value for key, value in choices.items() if hasattr(Reading, key)})
+            times = Counter(read_source(path, reading)[0].column_names)
             result["duplicates"] = sorted(word for word in times if times[word] > 1)
-        table = load(name_or_path, target=target, task=task, rows=size)
     except DataError as error:
-        return result | {"problems": [str(error)], "ok": False}
-    _look(table, result)
-    if path is not None and not is_path(name_or_path) and name in catalog():
-        _compare(path, table, catalog()[name], result)
-    return result | {"ok": not result["problems"]}
-
-
-def _look(table: Table, result: dict[str, Any]) -> None:
+        return _concluded(result, [Finding("error", "reading", "", str(error))])
+    table, unread = _load_what_can_be(name_or_path, {**choices, "rows": size})
+    if table is None:
+        return _concluded(result, unread)
+    findings = [found for found in look(table, missing=missing) if alone or found.kind != "balance"]
     names = [column.name for column in table.columns]
-    result["rows"] = table.rows
-    result["missing"] = _named(names, _count(table.values, np.isnan))
-    result["infinite"] = _named(names, _count(table.values, np.isinf))
-    # fmin and fmax pass NaN over, so a column is constant if all that is there is one value.
-    lowest, highest = np.fmin.reduce(table.values, axis=0), np.fmax.reduce(table.values, axis=0)
-    fixed = (lowest == highest) | np.isnan(lowest)
-    result["constant"] = [name for name, same in zip(names, fixed, strict=True) if same]
-    for word, count in result["missing"].items():
-        result["problems"].append(
-            f"column '{word}' has {count} missing of {table.rows} values: have them imputed, or leave the "
-            "column or these rows out"
-        )
-    for word, count in result["infinite"].items():
-        result["problems"].append(f"column '{word}' has {count} infinite values: replace them in the file")
-    if result["constant"]:
-        first = ", ".join(result["constant"][:10])
-        result["notes"].append(f"{len(result['constant'])} columns never change and teach nothing: {first}")
-    if table.task == "regression":
+    for kind, test in (("missing", np.isnan), ("infinite", np.isinf)):
+        counts = zip(names, count_by_column(table.values, test).tolist(), strict=True)
+        result[kind] = {word: count for word, count in counts if count}
+    result["constant"] = [found.column for found in findings if found.kind == "constant"]
+    result |= {"rows": table.rows, "columns": _columns(table, result["missing"]), "leaves": _leaving(table)}
+    if path is not None and not is_path(name_or_path) and name in catalog():
+        findings += _compare(path, table, catalog()[name], result)
+    return _concluded(result, [*unread, *findings, *(_too_few(table) if alone else ())])
+
+
+def _load_what_can_be(source: str | Path, choices: dict[str, Any]) -> tuple[Table | None, list[Finding]]:
+    """Load a table without the columns that cannot be read, and return why each of them cannot."""
+    unread: list[Finding] = []
+    while True:
+        try:
+            return load(source, **choices), unread
+        except DataError as error:
+            named = re.search(r"column '([^']+)'", error.public)
+            unread.append(Finding("error", "reading", "", str(error)))
+            dropped = list(choices.get("drop") or ())
+            if named is None or named[1] in dropped:
+                return None, unread
+            choices = {**choices, "drop": [*dropped, named[1]]}
+
+
+def check_sites(*sites: str | Path, missing: str = "refuse", **choices: Any) -> dict[str, Any]:
+    """Return what is found wrong with the files of several sites, each alone and all together.
+
+    Returns
+    -------
+    dict
+        ``ok``, ``sites`` (what :func:`check` returns, by name), ``findings``, ``problems`` and ``notes``.
+    """
+    checks = {str(site): check(site, missing=missing, alone=False, **choices) for site in sites}
+    findings, agreement, tables = list[Finding](), Agreement({}), list[Table]()
+    for site, result in checks.items():
+        if result["ok"]:
+            tables.append(load(site, **choices))
+            agreement.add(site, introduce(tables[-1], {}))
+    if tables:
+        odd = agreement.outvoted()
+        findings += [Finding("error", "columns", "", text) for text in odd.values()]
+        try:
+            schema = agreement.make_schema(without=odd)
+            findings += look_at_schema(schema)
+            if not odd:
+                together = joined(tables)
+                findings += [found for found in look(together) if found.kind == "balance"]
+                findings += _too_few(together)
+        except SchemaError as error:
+            findings.append(Finding("error", "labels", ",".join(tables[0].target_names), str(error)))
+    result = _concluded({"sites": checks}, findings)
+    return result | {"ok": result["ok"] and all(each["ok"] for each in checks.values())}
+
+
+def _concluded(result: dict[str, Any], findings: Iterable[Finding]) -> dict[str, Any]:
+    found = list(findings)
+    said: dict[bool, list[str]] = {True: [], False: []}
+    for finding in found:
+        said[finding.severity == "error"].append(finding.sentence)
+    return result | {
+        "findings": [asdict(finding) for finding in found],
+        "problems": said[True],
+        "notes": said[False],
+        "ok": not said[True],
+    }
+
+
+def _columns(table: Table, missing: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Describe each column: a number by its range, a category by how many there are."""
+    found: list[dict[str, Any]] = []
+    for index, column in enumerate(table.columns):
+        facts: dict[str, Any] = {"name": column.name, "kind": column.kind}
+        values = table.values[:, index]
+        there = values[np.isfinite(values)]
+        if column.kind == "number" and len(there):
+            facts |= {"least": float(there.min()), "most": float(there.max())}
+        elif column.kind == "category":
+            facts["categories"] = len(used_words(table, index)[0])
+        found.append({**facts, "missing": missing.get(column.name, 0)})
+    return found
+
+
+def _leaving(table: Table) -> dict[str, Any]:
+    """Return every word that a run on this table may tell others, however sums are protected."""
+    words = {
+        column.name: list(used_words(table, index)[0])
+        for index, column in enumerate(table.columns)
+        if column.kind == "category"
+    }
+    columns = [*(column.name for column in table.columns), *table.target_names]
+    return {"columns": columns, "classes": list(table.classes), "categories": words}
+
+
+def _too_few(table: Table) -> Iterator[Finding]:
+    """Yield why a run would end for want of rows: some are kept for the test, others hide among the rest."""
+    way_out = f"{2 * MIN_COUNT} rows, and {MIN_COUNT} of each class (min_count), are the least: have more"
+    try:
+        training, _ = split(table, 0.3, 0)
+    except DataError as error:
+        yield Finding("error", "rows", "", str(error))
         return
-    counts = np.bincount(table.target, minlength=len(table.classes))
-    for label, count in zip(table.classes, counts, strict=True):
-        if count < 2:
-            result["problems"].append(
-                f"class '{label}' has {count} rows, too few to train and test: join it with another class"
-            )
-    if len(table.classes) < 2:
-        result["problems"].append(f"all rows are of class '{table.classes[0]}': add rows of another class")
+    if training.rows < 2 * MIN_COUNT:
+        yield Finding("error", "rows", "", f"{training.rows} rows are left to learn from: {way_out}")
+    elif table.task == "classification":
+        counts = np.bincount(training.target, minlength=len(table.classes))
+        for place in np.flatnonzero(counts < MIN_COUNT):
+            text = f"has {counts[place]} rows of class '{table.classes[place]}' to learn from: {way_out}"
+            yield Finding("error", "rows", table.target_names[0], text)
 
 
-def _compare(path: Path, table: Table, entry: DataSet, result: dict[str, Any]) -> None:
+def _compare(path: Path, table: Table, entry: DataSet, result: dict[str, Any]) -> Iterator[Finding]:
     digest, expected = file_digest(path), entry.sha256 or pinned_digest(path)
     if digest == expected:
         result["digest"] = "same"
     elif entry.content and content_digest(table) == entry.content:
         result["digest"] = "same content"
-        result["notes"].append("the file is another writing of exactly the catalogue's rows")
+        yield Finding("info", "digest", "", "the file is another writing of exactly the catalogue's rows")
     elif expected:
         result["digest"] = "other"
         again = f" with `tacit data fetch {entry.name}`" if entry.downloadable else ""
-        result["problems"].append(
-            f"{path} has SHA-256 {digest}, expected {expected}, and other content than the catalogue's: "
-            f"get it again{again}, or give it another name"
-        )
-
-
-def _count(values: NDArray[Any], test: Any) -> NDArray[np.int64]:
-    """Return, by column, how many values pass a test, without a whole second matrix in memory."""
-    total = np.zeros(values.shape[1], dtype=np.int64)
-    if np.issubdtype(values.dtype, np.floating):
-        for start in range(0, len(values), _BLOCK):
-            total += test(values[start : start + _BLOCK]).sum(axis=0)
-    return total
-
-
-def _named(names: list[str], counts: NDArray[np.int64]) -> dict[str, int]:
-    return {name: int(count) for name, count in zip(names, counts, strict=True) if count}
+        text = f"{path} has SHA-256 {digest}, expected {expected}, and other content than the catalogue's: "
+        yield Finding("error", "digest", "", f"{text}get it again{again}, or give it another name")

@@ -17,11 +17,12 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tacit.core.errors import ConfigError, DataError, UnavailableError
-from tacit.data.arrow import read_parquet, to_table
+from tacit.data.arrow import to_table
 from tacit.data.catalog import DataSet, catalog, content_digest, entry
 from tacit.data.download import Progress, fetch, file_digest, pinned_digest
 from tacit.data.files import cache_folder
 from tacit.data.formats import DAMAGE, READERS
+from tacit.data.sources import read_parquet
 
 
 def fetch_original(name: str, progress: Progress | None = None) -> Path:

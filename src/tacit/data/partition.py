@@ -28,6 +28,8 @@ from tacit.data.majority import Counts, even, majority_counts
 from tacit.data.table import Table
 
 Owner = NDArray[np.int32]
+BY_FILE = "file"  # the group that says from which file a row is
+BY_VALUE = ("by-column", "by-file")  # partitions that know themselves how many clients there are
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,9 @@ def partition(
 ) -> Owner:
     """Divide the rows of a table among clients, and return the client of every row, from 0 on.
 
-    ``name`` is one of ``PARTITIONERS``, ``clients`` may be None for ``by-column`` only, and ``options`` are
-    the ``share`` of the majority classes, ``alpha`` of the Dirichlet distribution, or the ``column``.
+    ``name`` is one of ``PARTITIONERS``, ``clients`` may be None for those of ``BY_VALUE``, and
+    ``options`` are the ``share`` of the majority classes, ``alpha`` of the Dirichlet distribution, or the
+    ``column``.
 
     >>> table = Table.of(np.zeros((6, 1)), [1, 0, 1, 0, 1, 0])
     >>> partition(table, "label-sorted", 2).tolist()
@@ -72,7 +75,7 @@ def options_of(name: str) -> dict[str, Any]:
 
 
 def _clients(table: Table, name: str, clients: int | None) -> int:
-    if clients is None and name == "by-column":
+    if clients is None and name in BY_VALUE:
         return 0
     if isinstance(clients, bool) or not isinstance(clients, int | np.integer) or clients < 1:
         raise ConfigError(f"clients is {clients!r}: give a whole number of at least 1")
@@ -155,6 +158,14 @@ def _by_column(table: Table, clients: int, rng: np.random.Generator, column: str
     return owner.astype(np.int32)
 
 
+def _by_file(table: Table, clients: int, rng: np.random.Generator) -> Owner:
+    if BY_FILE not in table.groups:
+        raise ConfigError(
+            "the partition 'by-file' needs several files, or a folder of them: name them as data"
+        )
+    return _by_column(table, clients, rng, BY_FILE)
+
+
 def _classes(table: Table, name: str) -> tuple[NDArray[np.int64], Counts]:
     """Return codes from 0 on of the classes that have rows, and how many rows each has."""
     if table.task != "classification":
@@ -194,7 +205,7 @@ def _deal(codes: NDArray[np.int64], counts: Counts, rng: np.random.Generator) ->
     return owner
 
 
-CLIENTS = Option("clients", "int", 100, "Number of clients; left out for by-column: one for each value.")
+CLIENTS = Option("clients", "int", 100, "Number of clients; left out for by-column and by-file.")
 _SHARE = Option("share", "float", 0.5, "Share of the rows of a skewed client that are of its main classes.")
 _ALPHA = Option("alpha", "float", 0.5, "How even proportions are: 100 is nearly IID, 0.1 is severe.")
 _COLUMN = Option("column", "str | None", None, "Column of which each value is a client.")
@@ -222,4 +233,5 @@ PARTITIONERS: Mapping[str, Partitioner] = {
         "all rows with one value of a column: the natural division, where there is one",
         (_COLUMN,),
     ),
+    "by-file": Partitioner(_by_file, "all rows of one file, under its name: one client for each site's file"),
 }

@@ -42,6 +42,7 @@ from tacit.data.extremes import DIGITS, image_of, value_of
 from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
 from tacit.data.table import Table
+from tacit.data.words import WordSums
 
 Matrix = NDArray[np.float64]
 
@@ -51,7 +52,7 @@ CONSTANT = 1e-12  # variance over mean square, below which a feature counts as c
 
 
 @dataclass(frozen=True)
-class Preparation(Component):
+class Preparation(WordSums, Component):
     """How the federation agrees on schema, scale and missing values.
 
     Parameters

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.shared import Shared
-from tacit.data.schema import ABSENT, Schema
+from tacit.data.schema import ABSENT, OTHER, Schema
 from tacit.data.table import Table
 
 Counts = NDArray[np.int64]
@@ -29,7 +29,10 @@ class Recoding:
             cells = np.concatenate([np.arange(size), np.full(2 * columns, ABSENT)])
         self.schema = schema
         self.features: Counts = cells[:size]
-        self.unseen: Counts = cells[size : size + columns]
+        self.unseen: Counts = cells[size : size + columns].copy()
+        for index, column in enumerate(schema.columns):
+            if self.unseen[index] == ABSENT and OTHER in column.categories:
+                self.unseen[index] = column.categories.index(OTHER)
         self.gaps: Counts = cells[size + columns :]
 
     @property

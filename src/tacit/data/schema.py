@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from tacit.core.errors import DataError, SchemaError, nearest
 from tacit.core.message import Message
+from tacit.data.frames import check_names, columns_by_name, is_frame, to_arrow, words_of
 from tacit.data.table import Column, Label, Table, Task
 
+OTHER = "(other)"  # category of all words that too few rows have to be agreed on
 ABSENT, UNSEEN = -1, -2  # codes of a category that is missing, and of one that nobody agreed on
 
 
@@ -31,7 +33,7 @@ class Schema:
 
     columns: tuple[Column, ...]
     task: Task
-    classes: tuple[Label, ...]
+    classes: tuple[Label, ...] = field(repr=False)
     target_names: tuple[str, ...]
 
     @cached_property
@@ -56,6 +58,10 @@ class Schema:
     def outputs(self) -> int:
         """Number of outputs a model needs: classes, or regression targets."""
         return len(self.classes) if self.task == "classification" else len(self.target_names)
+
+    def arrange(self, table: Table) -> Table:
+        """Put a table's columns into the agreed order; one that has other columns stays as it is."""
+        return table.arranged([column.name for column in self.columns])
 
     def matrix(
         self,
@@ -111,40 +117,48 @@ class Schema:
         return _translate(table.target, table.classes, self.classes, "the target")
 
     def table_of(self, values: Any, unseen: Sequence[int] | NDArray[np.int64] | None = None) -> Table:
-        """Read plain rows (numbers, or objects where there are categories) as this schema's table.
+        """Read rows as this schema's table: a DataFrame or table by column names, others by place.
 
         ``unseen`` has for each column the place of the category as which an unknown one counts; it is refused
         where there is none.
         """
         if isinstance(values, Table):
-            return values
-        rows = np.asarray(values)
-        if rows.ndim != 2 or rows.shape[1] != len(self.columns):
-            raise DataError(
-                f"rows have shape {rows.shape}: give a matrix with the {len(self.columns)} columns "
-                f"{', '.join(column.name for column in self.columns[:6])}…"
-            )
-        encoded = np.empty(rows.shape, dtype=np.float64)
-        for index, column in enumerate(self.columns):
+            return self._by_name(values)
+        pieces: list[Any]
+        if is_frame(values):
+            pieces = list(columns_by_name(to_arrow(values, "rows"), self.columns, self.target_names))
+        else:
+            rows = np.asarray(values)
+            if rows.ndim != 2 or rows.shape[1] != len(self.columns):
+                raise DataError(
+                    f"rows have shape {rows.shape}: give a matrix with the {len(self.columns)} columns "
+                    f"{', '.join(column.name for column in self.columns[:6])}…"
+                )
+            pieces = list(rows.T)
+        encoded = np.empty((len(pieces[0]), len(pieces)), dtype=np.float64)
+        for index, (column, piece) in enumerate(zip(self.columns, pieces, strict=True)):
             if column.kind == "number":
                 try:
-                    encoded[:, index] = rows[:, index].astype(np.float64)
+                    encoded[:, index] = np.asarray(piece).astype(np.float64)
                 except (TypeError, ValueError):
                     raise DataError(f"column '{column.name}' holds text: give numbers") from None
             else:
-                codes = {category: code for code, category in enumerate(column.categories)}
-                texts = [str(value) for value in rows[:, index]]
-                other = ABSENT if unseen is None else int(unseen[index])
-                unknown = sorted({text for text in texts if text not in codes})
-                if unknown and other == ABSENT:
-                    raise DataError(
-                        f"column '{column.name}': '{unknown[0]}' is not among its categories: "
-                        + nearest(unknown[0], column.categories)
-                    )
-                encoded[:, index] = [codes.get(text, other) for text in texts]
-        empty = np.zeros(len(rows), dtype=np.int64)
+                encoded[:, index] = _places(piece, column, ABSENT if unseen is None else int(unseen[index]))
+        empty = np.zeros(len(encoded), dtype=np.int64)
         target = empty if self.task == "classification" else empty[:, None].astype(np.float64)
         return Table("rows", self.columns, encoded, target, self.task, self.classes[:1], self.target_names)
+
+    def _by_name(self, table: Table) -> Table:
+        """Return a table with its columns in the agreed order; refuse others, and those of another kind."""
+        own = {column.name: column.kind for column in table.columns}
+        check_names([*own], self.columns, name=table.name)
+        for column in self.columns:
+            if own[column.name] != column.kind:
+                raise DataError(
+                    f"{table.name}: column '{column.name}' is read as {own[column.name]}: the model was "
+                    f"trained with it as {column.kind}"
+                )
+        return self.arrange(table)
 
     def to_message(self) -> Message:
         """Return the schema as a message."""
@@ -159,6 +173,20 @@ class Schema:
             raise SchemaError(f"not a schema: {error}") from None
 
 
+def _places(values: Sequence[Any], column: Column, other: int) -> list[float]:
+    """Return the places of words among a column's categories; of unknown ones that of "other", if any."""
+    codes = {category: code for code, category in enumerate(column.categories)}
+    words, other = list(words_of(values)), codes.get(OTHER, other)
+    unknown = sorted({word for word in words if word is not None and word not in codes})
+    if unknown and other == ABSENT:
+        raise DataError(
+            f"column '{column.name}' holds a value that is not among its categories: replace it, or leave it "
+            "empty, which counts as missing",
+            private=f"'{unknown[0]}': {nearest(unknown[0], column.categories)}",
+        )
+    return [float("nan") if word is None else codes.get(word, other) for word in words]
+
+
 def _translate(
     codes: NDArray[np.int64],
     own: tuple[Any, ...],
@@ -171,7 +199,8 @@ def _translate(
     if own == agreed:
         return codes
     positions = {value: code for code, value in enumerate(agreed)}
-    translated = np.array([positions.get(value, UNSEEN) for value in own], dtype=np.int64)[codes]
+    unseen = positions.get(OTHER, UNSEEN)
+    translated = np.array([positions.get(value, unseen) for value in own], dtype=np.int64)[codes]
     if not lenient and (translated < 0).any():
         unknown = str(own[codes[int(np.argmax(translated < 0))]])
         raise DataError(
@@ -185,3 +214,9 @@ def vocabulary(schema: Schema) -> dict[str, Any]:
     """Return a schema's vocabulary in the form in which a manifest declares it."""
     categories = {c.name: list(c.categories) for c in schema.columns if c.kind == "category"}
     return {"classes": list(schema.classes), "categories": categories}
+
+
+def complete(declared: Mapping[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is declared, and of other columns the words that were found."""
+    categories = {**words.get("categories", {}), **declared.get("categories", {})}
+    return {**words, **declared, "categories": categories}

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.display import Shown
 from tacit.core.errors import DataError, nearest
 
 Label = str | int | float | bool
@@ -27,11 +28,11 @@ class Column:
     name: str
     kind: Literal["number", "category"] = "number"
     dtype: str = "float64"
-    categories: tuple[str, ...] = ()
+    categories: tuple[str, ...] = field(default=(), repr=False)
 
 
-@dataclass(frozen=True, eq=False)
-class Table:
+@dataclass(frozen=True, eq=False, repr=False)
+class Table(Shown):
     """Rows of features with their target.
 
     Parameters
@@ -45,6 +46,10 @@ class Table:
         The labels that the codes stand for; empty for regression.
     groups : mapping of str to ndarray
         Columns that are neither feature nor target, such as ``split`` or ``subject``.
+    chosen : tuple of str
+        Columns that somebody has said are categories: their words may look like numbers or identifiers.
+    notes : tuple of str
+        What whoever brought the rows should know of how they were read.
 
     Examples
     --------
@@ -61,6 +66,8 @@ class Table:
     classes: tuple[Label, ...] = ()
     target_names: tuple[str, ...] = ("target",)
     groups: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    chosen: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or self.values.shape[1] != len(self.columns):
@@ -101,6 +108,11 @@ class Table:
         """Number of rows."""
         return len(self.values)
 
+    def facts(self) -> dict[str, Any]:
+        """Return size and task; no value, and no label."""
+        kinds = {"columns": len(self.columns), "task": self.task, "classes": len(self.classes) or None}
+        return {"name": self.name, "rows": self.rows, **kinds}
+
     def take(self, rows: Any) -> Table:
         """Choose rows by index array, boolean mask or slice (a slice is a view)."""
         return replace(
@@ -109,6 +121,23 @@ class Table:
             target=self.target[rows],
             groups={key: value[rows] for key, value in self.groups.items()},
         )
+
+    def arranged(self, names: Sequence[str]) -> Table:
+        """Put the columns into the order of some names; with other names the table stays as it is."""
+        own = [column.name for column in self.columns]
+        if own == names or sorted(own) != sorted(names):
+            return self
+        order = [own.index(name) for name in names]
+        return replace(self, columns=tuple(self.columns[i] for i in order), values=self.values[:, order])
+
+    def set_apart(self, name: str | None) -> Table:
+        """Make a feature a group, by which rows may be divided; any other name changes nothing."""
+        chosen = [index for index, column in enumerate(self.columns) if column.name == name]
+        if not chosen or len(self.columns) == 1:
+            return self
+        columns = tuple(column for column in self.columns if column.name != name)
+        groups = {**self.groups, str(name): self.values[:, chosen[0]]}
+        return replace(self, columns=columns, values=np.delete(self.values, chosen, axis=1), groups=groups)
 
     def group(self, name: str) -> NDArray[Any]:
         """Return the values of a column that may divide rows: a group, a category or a numeric feature."""
@@ -122,14 +151,15 @@ class Table:
 
 
 def joined(tables: Sequence[Table]) -> Table:
-    """Put the rows of tables with the same columns into one, their vocabularies united.
+    """Put the rows of tables with the same columns, in any order, into one, their vocabularies united.
 
     >>> both = joined([Table.of([[1.0]], ["b"]), Table.of([[2.0]], ["a"])])
     >>> both.classes, both.target.tolist()
     (('a', 'b'), [1, 0])
     """
     first = tables[0]
-    for table in tables[1:]:
+    tables = [table.arranged([column.name for column in first.columns]) for table in tables]
+    for table in tables:
         if [(c.name, c.kind) for c in table.columns] != [(c.name, c.kind) for c in first.columns]:
             raise DataError(f"{table.name} and {first.name} have different columns: they cannot be joined")
     columns, values = list(first.columns), [np.array(table.values, dtype=np.float64) for table in tables]
@@ -148,5 +178,13 @@ def joined(tables: Sequence[Table]) -> Table:
     target = np.concatenate(
         [np.array([classes.index(c) for c in t.classes])[t.target] if classes else t.target for t in tables]
     )
-    pooled = np.concatenate(values)
-    return replace(first, columns=tuple(columns), values=pooled, target=target, classes=classes, groups={})
+    common = [name for name in first.groups if all(name in table.groups for table in tables)]
+    return replace(
+        first,
+        columns=tuple(columns),
+        values=np.concatenate(values),
+        target=target,
+        classes=classes,
+        groups={name: np.concatenate([table.groups[name] for table in tables]) for name in common},
+        notes=tuple(note for table in tables for note in table.notes),
+    )

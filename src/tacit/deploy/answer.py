@@ -21,13 +21,15 @@ import numpy as np
 from tacit.core.charge import Charge
 from tacit.core.client import manifest_of, strip_prefix
 from tacit.core.component import from_plain
-from tacit.core.errors import ConfigError, ProtectionError, TacitError
+from tacit.core.errors import ConfigError, DataError, ProtectionError, TacitError
 from tacit.core.exposure import COORDINATOR
 from tacit.core.manifest import Manifest
 from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.party import Party, identity_of
 from tacit.core.transport import ENROLMENT
-from tacit.data.files import load
+from tacit.data.catalog import content_digest
+from tacit.data.files import absolute, load
+from tacit.data.findings import look
 from tacit.engines.assembly import assemble
 from tacit.engines.holdings import Holdings, holdings_of
 from tacit.engines.sitefolder import SiteFolder
@@ -41,6 +43,7 @@ log = logging.getLogger("tacit.site")
 
 ASKER = "asker"  # in a party's state: identity of whoever signed the manifest
 STANDING = ("client.change_contribution", "client.open_standing_total")  # steps that no deployed run takes
+ROWS = "rows"  # in a party's state: digest of the rows with which it enrolled
 SETTINGS = "settings"  # in a party's state: digest of the run's settings when it enrolled
 
 
@@ -120,6 +123,9 @@ def _check_invitation(folder: SiteFolder, party: Party, message: Message, settin
         policy.check_epsilon(folder.name, components, spent, bool(holdout))
         if folder.settings.data is not None:
             policy.check_rows(folder.name, party.data.rows)
+            for found in look(party.data):
+                if found.severity == "warning":  # for the owner of the rows alone
+                    log.warning("%s: %s", folder.name, found.sentence)
 
 
 def _check_enrolled(folder: SiteFolder, party: Party, message: Message, settings: Settings) -> None:
@@ -163,17 +169,24 @@ def party_of(folder: SiteFolder, settings: Settings) -> Party:
     experiment = settings.data.name != OWN_ROWS
 
     @cache
-    def rows() -> tuple[Holdings, int]:
+    def rows() -> tuple[Holdings, int, str]:
         if not experiment:
-            return _own(folder, settings), 0
+            own = _own(folder, settings)
+            return own, 0, content_digest(own.table)
         holdings = build_federation(settings).holdings
         if folder.name not in holdings.names:
             raise ConfigError(
                 f"the run divides its rows among {', '.join(holdings.names)}, and this is {folder.name}"
             )
-        return holdings, holdings.names.index(folder.name)
+        return holdings, holdings.names.index(folder.name), ""
 
     def party() -> Party:
+        def held() -> tuple[Holdings, int]:
+            holdings, index, digest = rows()
+            if found.state.setdefault(ROWS, digest) != digest:  # two sums would show the difference
+                raise DataError(f"the rows of {folder.name} changed during the run: it contributes no more")
+            return holdings, index
+
         def pinned(name: str) -> bytes:
             """Return a pinned identity; the coordinator of a run is who has signed its manifest."""
             asker: bytes | None = found.state.get(ASKER) if name == COORDINATOR else None
@@ -185,16 +198,17 @@ def party_of(folder: SiteFolder, settings: Settings) -> Party:
 
         found = Party(
             folder.name,
-            lambda: rows()[0].rows(rows()[1]),
+            lambda: Holdings.rows(*held()),
             # An experiment's draws are repeatable; the identity is the site's own all the same.
             site_secret(settings.run.seed, folder.name) if experiment else folder.secret,
-            holdout=lambda: rows()[0].holdout_rows(rows()[1]),
+            holdout=lambda: Holdings.holdout_rows(*held()),
             pinned=pinned,
             identity=identity_of(folder.secret),
             preshared=folder.preshared_keys,
             earlier=lambda manifest: folder.store.recalled(manifest, party()),
             charge=None if experiment else charge,  # public rows have nothing to spend
             roster=folder.roster.clients,
+            names_score=folder.policy.name_scores,
         )
         return found
 
@@ -229,6 +243,6 @@ def _own(folder: SiteFolder, settings: Settings) -> Holdings:
     known = folder.settings
     if known.data is None:
         raise ConfigError(f"{folder.name} has no rows: name their file as `data` in its site.toml")
-    table = load(folder.path / known.data, target=known.target, task=known.task)
+    table = load(absolute(known.data, folder.path), **known.choices())
     seed = int.from_bytes(folder.secret.reveal()[:7], "little")
     return holdings_of(table, np.zeros(table.rows, dtype=np.int64), settings.data.holdout, seed)

@@ -21,7 +21,7 @@ from tacit.runs.settings import Settings
 
 CLIENTS = 3
 JOBS: tuple[dict[str, Any], ...] = (
-    {"data": {"name": "dry_bean"}, "method": {"name": "fedheonn"}, "protect": {"name": "bfv"}},
+    {"data": {"name": "breast_cancer"}, "method": {"name": "fedheonn"}},
     {"data": {"name": "digits"}, "method": {"name": "fedavg", "rounds": 2}, "protect": {"name": "masked"}},
 )
 
@@ -58,10 +58,11 @@ def _compared(
     subscriber: Subscriber | None,
 ) -> dict[str, Any]:
     """Run one job on both engines, and return both results."""
-    words = f"{tables['method']['name']} on {tables['data']['name']}, {tables['protect']['name']}"
+    settings = Settings.from_tables(tables)
+    words = f"{settings.method['name']} on {settings.data.name}, {settings.protect['name']}"
     tell(f"{words}: on the embedded engine")
     started = time.perf_counter()
-    embedded = execute(Settings.from_tables(tables)).result
+    embedded = execute(settings).result
     between = time.perf_counter()
     tell(f"{words}: on Flower")
     on_flower = {
@@ -70,8 +71,7 @@ def _compared(
         "flower": {"coordinator": str(federation.coordinator)},
     }
     subscribers = [subscriber] if subscriber else []
-    settings = Settings.from_tables(on_flower)
-    flower = launch(settings, *subscribers, environment=federation.environment).result
+    flower = launch(Settings.from_tables(on_flower), *subscribers, environment=federation.environment).result
     return {
         "title": words,
         "embedded": {**embedded, "wall_s": between - started},

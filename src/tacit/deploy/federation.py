@@ -49,9 +49,8 @@ class DeployedFederation(Federation):
             holdings, test=test, seed=run.seed, timeout=run.timeout, quorum=run.quorum, declared=declared
         )
         self._roster, self._grid, self._settings = roster, grid, settings
-        self._secret, self._pinned = folder.secret, roster.pinned
-        self._preshared = frozenset(roster.exchanges)
-        self._authenticated = True
+        self._keys = {"secret": folder.secret, "pinned": roster.pinned, "authenticated": True}
+        self._keys["preshared"] = frozenset(roster.exchanges)
         self._has_holdouts = settings.data.holdout > 0
 
     @contextmanager

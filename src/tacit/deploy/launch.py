@@ -34,6 +34,7 @@ from tacit.runs.experiment import build_federation
 from tacit.runs.folder import EventFile, RunFolder
 from tacit.runs.job import Finished, facts
 from tacit.runs.settings import OWN_ROWS, Settings
+from tacit.runs.sinks import check_sinks
 
 FLWR = (sys.executable, "-c", "import sys; sys.argv[0] = 'flwr'; from flwr.cli.app import app; app()")
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
@@ -61,6 +62,7 @@ def launch(
     """
     check_flower()
     settings.check()
+    check_sinks(settings.run.sinks)
     coordinator = SiteFolder(settings.flower.coordinator)
     check_deployable(settings, coordinator.roster)
     coordinator.secret  # noqa: B018  # locked, it could greet nobody
@@ -85,6 +87,7 @@ def launch(
                 _follow(process, folder, subscribers, told, config["launch"])
         except KeyboardInterrupt as error:
             _note(folder, error, config["launch"])
+            error.add_note(folder.way_on())
             raise
         return _finished(process, folder, config["launch"])
 

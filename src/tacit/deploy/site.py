@@ -12,7 +12,7 @@ from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.core.shared import Shared
-from tacit.data.files import load
+from tacit.data.files import absolute, load
 from tacit.engines.assembly import assemble
 from tacit.engines.sitefolder import UNLOCK, SiteFolder, SiteSettings, new_unlock, write_private
 from tacit.methods.base import Model
@@ -28,8 +28,8 @@ def new_site(path: Path, settings: SiteSettings) -> SiteFolder:
     if path.exists():
         raise ConfigError(f"{path} is there already: choose another folder")
     if settings.data is not None:
-        load(Path(settings.data), target=settings.target, task=settings.task)
-        settings = SiteSettings(**{**vars(settings), "data": str(Path(settings.data).absolute())})
+        load(settings.data, **settings.choices())
+        settings = SiteSettings(**{**vars(settings), "data": absolute(settings.data)})
     try:
         if text := os.environ.get(UNLOCK):
             return SiteFolder.create(path, settings, Secret(text.strip().encode()))

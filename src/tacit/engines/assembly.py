@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tacit.core.manifest import Components, Manifest
+from tacit.data.agreement import SOUGHT
 from tacit.data.preparation import Preparation
 from tacit.methods import METHODS
 from tacit.protections import PROTECTIONS
@@ -16,3 +19,11 @@ def assemble(manifest: Manifest) -> Components:
         PROTECTIONS.build(protection["name"], protection["config"]),
         Preparation.from_config(preparation["config"]),
     )
+
+
+def vocabulary_run(manifest: Manifest, components: Components) -> tuple[Manifest, Components]:
+    """Return manifest and components of the run that agrees on words before another one, by masked sums."""
+    masked = components._replace(protection=PROTECTIONS.build("masked"))
+    described = Manifest.of(manifest.run, masked).components
+    declared = {**manifest.declared, SOUGHT: True}
+    return replace(manifest, run=f"{manifest.run}-words", components=described, declared=declared), masked

@@ -91,6 +91,11 @@ class EmbeddedEngine:
         """Return the names of all clients: they are always there."""
         return self._names
 
+    @property
+    def cause(self) -> Exception | None:
+        """The last error that a party's step raised in this process."""
+        return self._sites.errors[0] if self._sites.errors else None
+
     def ask(self, call: bytes, jobs: Iterable[Job], timeout: float | None = None) -> Iterator[Reply]:
         """Ask each party of ``jobs``; replies stream back in that order."""
         if len(call) > self._limit:

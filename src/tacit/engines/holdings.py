@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -12,9 +14,13 @@ from numpy.typing import NDArray
 from tacit.core.errors import ConfigError
 from tacit.core.message import Message
 from tacit.core.random import generator
-from tacit.data.table import Column, Table, joined
+from tacit.data.findings import Finding, look, look_at_balance, used_words
+from tacit.data.partition import BY_FILE, BY_VALUE
+from tacit.data.partition import partition as divide_rows
+from tacit.data.split import split
+from tacit.data.table import Column, Label, Table, joined
 
-DESCRIBED = ("name", "columns", "task", "classes", "target_names")  # of a table, beside its arrays
+DESCRIBED = ("name", "columns", "task", "classes", "target_names", "chosen")  # of a table, beside its arrays
 
 
 class Holdings:
@@ -49,6 +55,22 @@ class Holdings:
         return self.table.take(
             slice(self.offsets[index + 1] - self.holdout_sizes[index], self.offsets[index + 1])
         )
+
+    def vocabulary(self) -> dict[str, Any] | None:
+        """Return the words of rows that are in one place; None if nobody may see them together."""
+        table = self.table
+        categories = {
+            column.name: list(used_words(table, index)[0])
+            for index, column in enumerate(table.columns)
+            if column.kind == "category"
+        }
+        classes = [table.classes[code] for code in np.unique(table.target)] if table.classes else []
+        return {**({"classes": classes} if classes else {}), "categories": categories}
+
+    @cached_property
+    def findings(self) -> dict[str, list[Finding]]:
+        """Return what looks wrong with the rows, by the name of their table or party."""
+        return {self.table.name: look(self.table)} if self.table.rows else {}
 
     def part(self, indices: NDArray[np.int64]) -> Holdings:
         """Return the holdings of some parties only."""
@@ -89,10 +111,12 @@ class Holdings:
     def from_message(cls, message: Mapping[str, Any]) -> Holdings:
         """Read what :meth:`to_message` returned."""
         known = msgspec.json.decode(message["described"])
-        name, columns, task, classes, targets = (known[name] for name in DESCRIBED)
+        name, columns, task, classes, targets, chosen = (known[name] for name in DESCRIBED)
         columns = msgspec.convert(columns, tuple[Column, ...])
         values, target = message["values"], message["target"]
-        table = Table(name, columns, values, target, task, tuple(classes), tuple(targets))
+        table = Table(
+            name, columns, values, target, task, tuple(classes), tuple(targets), chosen=tuple(chosen)
+        )
         return cls(table, message["offsets"], known["names"], message["kept"])
 
 
@@ -107,6 +131,23 @@ class SeparateHoldings(Holdings):
     def rows(self, index: int) -> Table:
         """Return the training rows of a party."""
         return self._tables[index]
+
+    def vocabulary(self) -> dict[str, Any] | None:
+        """Return nothing: clients agree on words without telling who holds which."""
+        return None
+
+    @cached_property
+    def findings(self) -> dict[str, list[Finding]]:
+        """Return what looks wrong with the rows of each party."""
+        counts = Counter[Label]()
+        for table in self._tables if self.table.task == "classification" else ():
+            sizes = np.bincount(table.target, minlength=len(table.classes)).tolist()
+            counts.update(dict(zip(table.classes, sizes, strict=True)))
+        found = zip(self.names, map(look, self._tables), strict=True)
+        alone = {name: [each for each in several if each.kind != "balance"] for name, several in found}
+        said = look_at_balance(counts) if counts else ()
+        target = self.table.target_names[0]
+        return {**alone, "all together": [Finding(*each[:2], target, each[2]) for each in said]}
 
     def part(self, indices: NDArray[np.int64]) -> Holdings:
         """Return the holdings of some parties only."""
@@ -134,7 +175,30 @@ def read_holdings(raws: Sequence[bytes]) -> Holdings:
     return SeparateHoldings({holdings.names[0]: holdings.table for holdings in found})
 
 
-def holdings_of(table: Table, owner: NDArray[Any], holdout: float, seed: int) -> Holdings:
+def divide(
+    table: Table,
+    partition: str | None,
+    clients: int | None,
+    test: float | str | None,
+    holdout: float,
+    seed: int,
+    options: Mapping[str, Any],
+) -> tuple[Holdings, Table | None]:
+    """Divide the rows of an experiment: who holds which, and those that are kept for a central test.
+
+    The column by which rows are divided is not learnt from, and files give their clients their names.
+    """
+    partition = partition or ("by-file" if BY_FILE in table.groups else "iid")
+    clients = 10 if clients is None and partition not in BY_VALUE else clients
+    training, testing = split(table.set_apart(options.get("column")), test, seed)
+    owner = divide_rows(training, partition, clients, seed=generator(b"public", seed, "partition"), **options)
+    names = np.unique(training.group(BY_FILE)).tolist() if partition == "by-file" else None
+    return holdings_of(training, owner, holdout, seed, names), testing
+
+
+def holdings_of(
+    table: Table, owner: NDArray[Any], holdout: float, seed: int, names: Sequence[str] | None = None
+) -> Holdings:
     """Order rows by owner; each party's rows in random order, the last ones kept aside."""
     if not 0 <= holdout < 1:
         raise ConfigError(f"holdout is {holdout}: give the share that each client keeps aside, below 1")
@@ -147,5 +211,5 @@ def holdings_of(table: Table, owner: NDArray[Any], holdout: float, seed: int) ->
         kept = np.minimum(np.floor(sizes * holdout + 1e-9).astype(np.int64), sizes - 1)
     order = order[np.argsort(owner[order], kind="stable")]
     width = len(str(clients))
-    names = [f"client-{index + 1:0{width}}" for index in range(clients)]
+    names = names or [f"client-{index + 1:0{width}}" for index in range(clients)]
     return Holdings(table.take(order), np.concatenate([[0], np.cumsum(sizes)]), names, kept)

@@ -49,6 +49,9 @@ class Policy:
         such noise are refused. Left out: no limit.
     epsilon_total : float, optional
         Largest epsilon that all runs together may cost. Left out: no limit.
+    name_scores : bool
+        Whether the model's score on rows that this site keeps aside may be told under its name. Else it is
+        only counted among those of all sites.
     operators : tuple of str
         Identities that may ask, beside the coordinator of ``roster.toml``.
     """
@@ -61,6 +64,7 @@ class Policy:
     min_count: int = 5
     epsilon: float | None = None
     epsilon_total: float | None = None
+    name_scores: bool = False
     operators: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -28,7 +28,8 @@ from tacit.core.party import identity_of
 from tacit.core.random import derive
 from tacit.core.secret import Secret
 from tacit.crypto.channel import exchange_public, identity_public
-from tacit.data.table import Task
+from tacit.data.database import check_address
+from tacit.data.reading import Reading
 from tacit.engines.epsilon import EpsilonLedger
 from tacit.engines.policy import Policy
 from tacit.engines.store import PartyStore
@@ -39,7 +40,7 @@ SHORTEST = 32  # characters of that key: it is not stretched, so it must be rand
 
 
 @dataclass(frozen=True)
-class SiteSettings:
+class SiteSettings(Reading):
     """Who a site is, and where its rows are; the keys of ``site.toml``.
 
     Parameters
@@ -47,11 +48,7 @@ class SiteSettings:
     name : str
         Its name in the federation.
     data : str, optional
-        CSV or parquet file with the site's own rows.
-    target : str, optional
-        Target column of that file.
-    task : str, optional
-        "classification" or "regression", where it cannot be guessed.
+        File with the site's own rows, or the address of its database.
     experiment : bool
         Whether this site plays a part in experiments: then a run may name public data of which the site takes
         its share, and may read the model that it has learnt. No site with rows of its own should.
@@ -61,10 +58,12 @@ class SiteSettings:
 
     name: str = ""
     data: str | None = None
-    target: str | None = None
-    task: Task | None = None
     experiment: bool = False
     unlock: str | None = None
+
+    def __post_init__(self) -> None:
+        check_address(self.data or "")
+        self.kinds()
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,8 @@ class Sites:
         self._holdings, self._assemble, self._seed, self._cold = holdings, assemble, seed, cold
         self._index = {name: index for index, name in enumerate(holdings.names)}
         self._roster = tuple(holdings.names if roster is None else roster)
-        self._settings = {"keep_reply": keep_replies, "limit": limit}
+        self.errors: list[Exception] = []  # the last that a step raised, with its traceback
+        self._settings = {"keep_reply": keep_replies, "limit": limit, "caught": self._keep_error}
         self._cache: dict[Any, Any] = {}
         self._parties: dict[str, Party] = {}
         self._performed = 0
@@ -92,6 +93,9 @@ class Sites:
         if self._performed % TRIM_EVERY == 0:
             _give_back_memory()
         return raw
+
+    def _keep_error(self, error: Exception) -> None:
+        self.errors[:] = [error]
 
 
 def perform_in_time(

@@ -17,6 +17,7 @@ from array import array
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tacit.core.display import Shown
 from tacit.core.errors import ConfigError
 from tacit.core.events import BudgetSpent, Event, Refused, Relayed, Replied, WaveEnded, WaveStarted
 
@@ -59,7 +60,7 @@ class _Clients:
         self.cpu_s[place] += reply.cpu_s
 
 
-class CostLedger:
+class CostLedger(Shown):
     """Adds up what a run cost; subscribe it to the run's events.
 
     Memory grows with parties, waves and failures, never with the number of replies.
@@ -113,6 +114,14 @@ class CostLedger:
             case BudgetSpent():
                 spent = {"epsilon": event.epsilon, "delta": event.delta, "budget": event.budget}
                 self._privacy = {**spent, "sums_left": event.left}
+
+    def facts(self) -> dict[str, Any]:
+        """Return the sums that people look at first."""
+        cost = self.summary()
+        names = {"messages": "messages", "bytes up": "bytes_up", "bytes down": "bytes_down"}
+        names |= {"CPU seconds": "sum_cpu_s", "Wh": "wh"}
+        epsilon = (cost["privacy"] or {}).get("epsilon")
+        return {word: cost[name] for word, name in names.items()} | {"epsilon": epsilon}
 
     def _wave(self, number: int) -> _Wave:
         return self._waves.setdefault(number, _Wave(number))

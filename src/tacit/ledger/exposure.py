@@ -16,8 +16,10 @@ Rows are ordered worst first. What the words mean, and what they leave out, is i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from typing import Any, NamedTuple
 
+from tacit.core.display import Shown, html_table
 from tacit.core.events import Event, Received, Relayed, Replied, RunStarted, TotalOpened, WaveStarted
 from tacit.core.exposure import (
     ALL,
@@ -67,7 +69,7 @@ class _Count:
         self.bytes += size
 
 
-class ExposureLedger:
+class ExposureLedger(Shown):
     """Collects who saw what; subscribe it to the run's events.
 
     Memory grows with the kinds of things that were seen, not with clients or waves.
@@ -187,6 +189,18 @@ class ExposureLedger:
             }
             for kind, count in ordered
         ]
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the coordinator saw, in one line."""
+        from tacit.ledger.sentences import saw
+
+        return {"the coordinator saw": saw(self.summary())}
+
+    def _repr_html_(self) -> str:
+        rows = self.summary()
+        names = ("who", "what", "about", "class", "over", "times")
+        told = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences())
+        return told + html_table([[row[name] for name in names] for row in rows], names)
 
     def sentences(self) -> list[str]:
         """Say the same to people, worst first."""

@@ -8,6 +8,11 @@ from typing import Any
 Row = Mapping[str, Any]
 
 INTRODUCTION = "introduction: "
+STEPS = {  # what parties are asked for, where its name does not say it
+    **{"show_model": "read the model", "restore": "go on from before", "deal": "share mask seeds"},
+    **{"serve_key": "make keys", "offer": "exchange keys", "unmask": "take off masks"},
+    **{"hold": "add up shares", "reveal": "draw the committee"},
+}
 HIDDEN = {"cipher": "ciphertexts", "masked": "masked vectors", "share": "single shares"}
 
 
@@ -27,6 +32,16 @@ def sentences(rows: Iterable[Row]) -> list[str]:
         groups.setdefault((*key, row["what"].startswith(INTRODUCTION)), []).append(row)
     told = [_sentence(subject, kind, group) for (subject, kind, *_), group in groups.items()]
     return [text for text in told if text]
+
+
+def step_words(step: object) -> str:
+    """Return a step's name as people read it.
+
+    >>> step_words("protection.unmask"), step_words("method.draw_trees")
+    ('take off masks', 'draw trees')
+    """
+    name = str(step).rpartition(".")[2]
+    return STEPS.get(name) or name.replace("_", " ")
 
 
 def exposes_one(row: Row) -> bool:

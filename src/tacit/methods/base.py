@@ -33,7 +33,10 @@ class Model(Protocol):
         """Return all scores on a table."""
 
     def save(self, path: Any) -> Any:
-        """Write in a standard format."""
+        """Write as safetensors."""
+
+    def to_bytes(self, kind: str) -> bytes:
+        """Return the model as a file of a standard format."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the model as plain values."""

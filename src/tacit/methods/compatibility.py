@@ -11,12 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from tacit.core.errors import ConfigError
+from tacit.core.manifest import MIN_COUNT
 from tacit.core.method import Method
 from tacit.core.protection import Protection
 from tacit.crypto.fixedpoint import FixedPoint
 
 MIN_CLIENTS = 3  # contributions in a total that hides them, unless agreed otherwise
-MIN_COUNT = 5  # rows of a class or category whose total hides them, unless agreed otherwise
 MODEL_SENT = (
     "the coordinator sends the model: one that does not follow the protocol can craft weights by which one "
     "total shows rows of clients, whatever hides the contributions. Where clients open totals they compute "

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,7 @@ from tacit.data.table import Table
 from tacit.methods.base import Method
 from tacit.methods.fedheonn import INTERMEDIATE, FedHEONN
 from tacit.methods.heonn import patches
-from tacit.methods.heonn.exchange import Rows, Units, invert_targets, stack
+from tacit.methods.heonn.exchange import Rows, Units, heaviest_row, invert_targets, stack
 from tacit.methods.heonn.patches import draw_rows, stack_fields, unstack_fields
 from tacit.models.activations import ActivationName
 from tacit.models.ensemble import Ensemble, Vote
@@ -68,12 +68,12 @@ class FedHEONNEnsemble(Method):
         Draw features with replacement (β_f).
     draw : int
         Which draw of features, 0 for the first: few networks depend on it, so it may be worth tuning.
-    vote : {"majority", "mean"}
-        How a class is chosen; targets of a regression are always the mean.
+    vote : {"mean", "majority"}
+        Whether probabilities are the networks' mean, or shares of their votes, as in the paper.
     lam : float
         Ridge penalty λ, at least 0.
-    activation : {"logistic", "softplus", "linear"}
-        Activation of the outputs.
+    activation : {"logistic", "softplus", "linear"}, optional
+        Activation of the outputs; by default logistic, of a regression linear.
     mode : {"sealed", "paper", "robust"}
         What travels: sums only, factors in the clear, or triangles in the clear.
     rank : int, optional
@@ -93,6 +93,7 @@ class FedHEONNEnsemble(Method):
     """
 
     name = "fedheonn-ensemble"
+    weighs_classes: ClassVar[bool] = True
     default_protection = FedHEONN.default_protection
     paper = (
         "Pampín-Rodríguez, Fontenla-Romero, Hernández-Pereira and Guijarro-Berdiñas, Efficient and Secure "
@@ -105,9 +106,9 @@ class FedHEONNEnsemble(Method):
     replace_samples: bool = False
     replace_features: bool = False
     draw: int = 0
-    vote: Vote = "majority"
+    vote: Vote = "mean"
     lam: float = 1e-3
-    activation: ActivationName = "logistic"
+    activation: ActivationName | None = None
     mode: Literal["sealed", "paper", "robust"] = "sealed"
     rank: int | None = None
     max_memory: int | None = None
@@ -129,7 +130,7 @@ class FedHEONNEnsemble(Method):
     @property
     def network(self) -> FedHEONN:
         """The base model."""
-        return FedHEONN(self.lam, self.activation, self.mode, self.rank)
+        return FedHEONN(self.lam, self.activation, self.mode, self.rank, class_weight=self.class_weight)
 
     def check(self, schema: Schema) -> None:
         """Refuse a task that cannot be learnt, and a memory that does not hold a row."""
@@ -159,8 +160,7 @@ class FedHEONNEnsemble(Method):
             rng = generator(rng.bytes(32), "draw", self.draw)
         settings = schema.features, self.features, self.replace_features
         drawn = [patches.draw_features(rng, *settings) for _ in range(self.estimators)]
-        columns, factors = zip(*drawn, strict=True)
-        return {"columns": np.stack(columns), "factors": np.stack(factors)}
+        return dict(zip(("columns", "factors"), map(np.stack, zip(*drawn, strict=True)), strict=True))
 
     def train(self, coordinator: Coordinator) -> None:
         """Form one sum, of every client's terms for all estimators, and solve for each."""
@@ -183,6 +183,7 @@ class FedHEONNEnsemble(Method):
         exchange, grams = self.network.exchange, self.network.count_grams(shared.schema)
         whole = self._prepare(table, shared) if self.max_memory is None else None
         limit = self.max_memory and self.max_memory // shared.schema.features
+        weights = self.weigh_rows(table, shared)
         samples = [
             draw_rows(party.rng("rows", estimator), table.rows, self.samples, self.replace_samples)
             for estimator in range(self.estimators)
@@ -193,6 +194,7 @@ class FedHEONNEnsemble(Method):
             for members in patches.split_batches(samples[estimator], limit):
                 rows = whole or self._prepare(table.take(members), shared)
                 chosen = patches.take_patch(rows, members if whole else slice(None), *drawn)
+                chosen = chosen.weighted(None if weights is None else weights[members])
                 found.append(exchange.terms(chosen, units, grams))
             return found[0] if len(found) == 1 else exchange.combine(found)
 
@@ -200,7 +202,7 @@ class FedHEONNEnsemble(Method):
         return patches.join_columns(found, self._patch_layout(shared.schema))
 
     def _prepare(self, table: Table, shared: Shared) -> Rows:
-        targets = invert_targets(self.activation, table, shared.schema)
+        targets = invert_targets(self.network.function(shared.schema), table, shared.schema)
         return Rows([Inputs.of(shared).matrix(table)], *targets)
 
     def _size(self, schema: Schema) -> int:
@@ -211,8 +213,8 @@ class FedHEONNEnsemble(Method):
 
     def _units(self, shared: Shared, estimator: int) -> Units:
         norms, (columns, factors) = shared["norms"], self._drawn(shared, estimator)
-        squares = norms[1:][columns] * factors**2
-        return Units.of(self.activation, shared.schema, np.append(norms[0], squares))
+        squares = np.append(norms[0], norms[1:][columns] * factors**2) * heaviest_row(shared)
+        return Units.of(self.network.function(shared.schema), shared.schema, squares)
 
     # -- whoever opens the total -------------------------------------------------------------------
 
@@ -224,8 +226,7 @@ class FedHEONNEnsemble(Method):
     def fold(self, name: str, pieces: Sequence[Any]) -> Any:
         """Merge many clients' factors or triangles, estimator by estimator (algorithm 3)."""
         fold = self.network.fold
-        merged = each(lambda t: fold(name, [piece[t] for piece in pieces]), self.estimators, self.processes)
-        return stack(merged)
+        return stack(each(lambda t: fold(name, [one[t] for one in pieces]), self.estimators, self.processes))
 
     def operator(self, clear: Mapping[str, Any]) -> Any:
         """Return, in mode "paper", the matrices by which the coordinator multiplies m, unopened."""
@@ -288,11 +289,10 @@ class FedHEONNEnsemble(Method):
 
     def model(self, shared: Shared) -> Ensemble:
         """Return the voters: each network that learnt something, its weights at their features' places."""
-        features = shared.schema.features
-        full = patches.place_weights(shared["weights"], shared["columns"], shared["factors"], features)
-        if "empty" in shared:
-            full = full[~shared["empty"]]
-        return Ensemble(full, self.activation, Inputs.of(shared), self.vote)
+        placed = shared["weights"], shared["columns"], shared["factors"]
+        full = patches.place_weights(*placed, shared.schema.features)
+        full = full[~shared["empty"]] if "empty" in shared else full
+        return Ensemble(full, self.network.function(shared.schema), Inputs.of(shared), self.vote)
 
     @classmethod
     def tiny(cls) -> FedHEONNEnsemble:

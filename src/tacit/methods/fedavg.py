@@ -11,11 +11,9 @@ Networks from Decentralized Data", AISTATS 2017. With the paper's symbols:
 
 Each client of the round starts from w_t, takes E epochs of steps and has w_t^k; then
 w_{t+1} = Σ n_k w_t^k / Σ n_k (algorithm 1). With E = 1 and B = ∞ this is FedSGD.
-
 What is summed here is the change, w_{t+1} = w_t + Σ u_k Δ_k / Σ u_k with Δ_k = w_t^k - w_t: the same model,
 but a change has a bound (``limit``), so that fixed-point sums are short and precise. For the same reason
 the weight is u_k = n_k/c ≤ 1, with c² = Σ n_k² ≥ max n_k² from a first protected sum: nobody's n_k is told.
-
 The parts are in :mod:`tacit.methods.averaging`; other papers replace one of them.
 """
 
@@ -29,7 +27,6 @@ import numpy as np
 
 from tacit.core.client import strip_prefix
 from tacit.core.coordinator import Coordinator
-from tacit.core.errors import ConfigError
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
@@ -39,14 +36,15 @@ from tacit.core.shared import Shared, Total
 from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
 from tacit.methods.averaging import rounds
-from tacit.methods.averaging.aggregation import Change, Labels, ServerStep, Weighting
+from tacit.methods.averaging.aggregation import Change, ServerStep, Weighting
 from tacit.methods.averaging.architecture import Architecture
 from tacit.methods.averaging.example_privacy import ExamplePrivacy
 from tacit.methods.averaging.local_training import Correction, LocalTraining
 from tacit.methods.averaging.rounds import HoldOutMonitor, Stopping
+from tacit.methods.averaging.targets import read_targets, scale_targets, target_moments
 from tacit.methods.base import Method
-from tacit.models.network import Matrix, Network, Vector
-from tacit.models.neural import PREFIX, Neural
+from tacit.models.network import Matrix, Targets, Vector
+from tacit.models.neural import PREFIX, TARGET_CENTRE, Neural
 
 NOBODY = 1e-9  # sum of weights below which nobody has contributed
 
@@ -86,8 +84,8 @@ class FedAvg(Method):
     """
 
     name = "fedavg"
-    tasks = ("classification",)
     needs_norms = False
+    weighs_classes: ClassVar[bool] = True
     learns_from_models: ClassVar[bool] = True
     default_protection: ClassVar[str] = "masked"
     paper = (
@@ -106,16 +104,16 @@ class FedAvg(Method):
     server: ServerStep = field(default_factory=ServerStep)
 
     def __post_init__(self) -> None:
-        rules = (
-            ("rounds", self.rounds >= 1, "give a whole number of at least 1"),
-            ("fraction", 0 < self.fraction <= 1, "give a share of the clients, above 0 up to 1"),
-        )
-        check_rules(self, rules)
-        if self.privacy.noise and self.weighting.from_labels:
-            raise ConfigError(
-                f"{self.name} sums class counts and weights that follow from labels, which example_epsilon "
-                "would not cover: use fedavg"
-            )
+        share = "give a share of the clients, above 0 up to 1"
+        whole = ("rounds", self.rounds >= 1, "give a whole number of at least 1")
+        check_rules(self, (whole, ("fraction", 0 < self.fraction <= 1, share)))
+        if self.counts_classes:
+            self.privacy.check_sums("labels")
+
+    @property
+    def counts_classes(self) -> bool:
+        """Whether class counts are summed."""
+        return super().counts_classes or self.weighting.from_labels
 
     # -- the coordinator ---------------------------------------------------------------------------
 
@@ -127,9 +125,8 @@ class FedAvg(Method):
         scores = self.hold_out, self.consent, self.take_back
         monitor = HoldOutMonitor(self.stopping, coordinator, *scores, remaining.start)
         for number in remaining:
-            if not rounds.has_sums_left(coordinator, self.round_sums):
-                break
-            if not self.privacy.allows_round(coordinator, number, self.rounds, self.local.epochs):
+            left = rounds.has_sums_left(coordinator, self.round_sums)
+            if not (left and self.privacy.allows_round(coordinator, number, self.rounds, self.local.epochs)):
                 break
             rounds.admit_late_clients(coordinator, number)
             cohort = rounds.draw_cohort(coordinator, self.fraction, number)
@@ -160,8 +157,8 @@ class FedAvg(Method):
     @contribution(lambda method, schema: Layout(Field("square", ())), family=None)
     def squares(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return the square of this client's weight."""
-        labels = shared.schema.labels(party.data)
-        chosen = labels[self.weighting.choose_rows(party, shared, labels)]
+        targets = read_targets(party.data, shared)
+        chosen = targets[self.weighting.choose_rows(party, shared, targets)]
         return {"square": self.weighting.weigh(chosen, shared) ** 2}
 
     def _update_layout(self, schema: Schema) -> Layout:
@@ -171,21 +168,22 @@ class FedAvg(Method):
     def update(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return u_k Δ_k and u_k after local training (ClientUpdate of algorithm 1)."""
         network, number = self.architecture.build(shared.schema), int(shared["round"])
-        X, labels = self.read_rows(party, shared)
+        X, targets, row_weights = self.read_rows(party, shared)
         coins = self.privacy.begin_round(party, number, self.rounds, self.local.epochs)
         start = self.architecture.flatten_weights(party, shared)
         rng, correct = party.rng("descent", number), self.make_correction(start, party, shared)
         with np.errstate(all="ignore"):  # what overflows is refused when it is packed
-            delta = self.local.train(network, start, X, labels, rng, self.privacy, correct, coins) - start
-        share = self.weighting.share(labels, shared)
+            more = self.privacy, correct, coins, row_weights
+            delta = self.local.train(network, start, X, targets, rng, *more) - start
+        share = self.weighting.share(targets, shared)
         weight = {} if self.weighting.equal else {"weight": np.array(share)}
         return {**self.change.pack(delta, share, network, party), **weight}
 
-    def read_rows(self, party: Party, shared: Shared) -> tuple[Matrix, Labels]:
-        """Return the prepared rows of a client that take part in a round, and their labels."""
-        X, labels = Inputs.of(shared).matrix(party.data), shared.schema.labels(party.data)
-        chosen = self.weighting.choose_rows(party, shared, labels)
-        return X[chosen], labels[chosen]
+    def read_rows(self, party: Party, shared: Shared) -> tuple[Matrix, Targets, Vector | None]:
+        """Return the prepared rows of a client that take part in a round, their targets and weights."""
+        X, targets = Inputs.of(shared).matrix(party.data), read_targets(party.data, shared)
+        chosen = self.weighting.choose_rows(party, shared, targets)
+        return X[chosen], targets[chosen], self.weigh_rows(party.data.take(chosen), shared)
 
     def make_correction(self, start: Vector, party: Party, shared: Shared) -> Correction | None:
         """Return what is made of a local gradient before it is followed; None for nothing, as here."""
@@ -208,17 +206,11 @@ class FedAvg(Method):
         network = self.architecture.build(shared.schema)
         mean = self.change.average(total, weight, network)
         before = self.stopping.remember(shared, (PREFIX, *self.server.state))
-        return shared | {**before, **self.move(mean, shared, network), **number}
-
-    def move(self, mean: Mapping[str, Any], shared: Shared, network: Network) -> dict[str, Any]:
-        """Return what the mean change of a round makes of the weights, and of the server's own state."""
-        return self.server.move(mean, shared, network)
+        return shared | {**before, **self.server.move(mean, shared, network), **number}
 
     def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
         """Refuse a visible change that is larger than a client may make."""
         return self.change.find_flaw(name, piece, self.architecture.build(schema))
-
-    # -- hold-outs ---------------------------------------------------------------------------------
 
     @contribution(lambda method, schema: rounds.SCORES, family="scores", revealed=True)
     def hold_out(self, party: Party, shared: Shared) -> dict[str, Any]:
@@ -247,10 +239,23 @@ class FedAvg(Method):
         super().check(schema)
         self.architecture.build(schema).chosen(self.change.protect_layers)
         self.privacy.check_budget(self.local.epochs)
+        self.privacy.check_sums("targets" if schema.task == "regression" else None)
+        self.stopping.check_task(schema.task)
+
+    target_moments, scale_targets = target_moments, scale_targets
+
+    def agreements(self, schema: Schema, protection: Protection) -> dict[str, tuple[Any, Any]]:
+        """Return the sums of class counts and of targets, which the preparation scales under noise."""
+        scaled = schema.task == "classification" or protection.adds_noise
+        own = {} if scaled else {TARGET_CENTRE: (self.target_moments, self.scale_targets)}
+        return super().agreements(schema, protection) | own
 
     def incompatibility(self, protection: Protection) -> str | None:
         """Return why weights cannot have noise, if the protection adds any."""
-        return self.weighting.explain_noise_conflict() if protection.adds_noise else None
+        if not protection.adds_noise:
+            return None
+        text = "noise would spoil the counts that class_weight needs: leave it out, or use fedheonn"
+        return text if self.class_weight else self.weighting.explain_noise_conflict()
 
     def warnings_for(self, scaled: bool) -> Sequence[str]:
         """Warn of sums that the budget for rows leaves out."""

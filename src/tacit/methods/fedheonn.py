@@ -64,8 +64,9 @@ class FedHEONN(Settings):
     ----------
     lam : float
         Ridge penalty λ of eq. 1, at least 0.
-    activation : {"logistic", "softplus", "linear"}
-        Activation f of the outputs; softplus is the smooth form of what the paper calls relu.
+    activation : {"logistic", "softplus", "linear"}, optional
+        Activation f of the outputs; by default logistic, of a regression linear. Softplus is the smooth form
+        of what the paper calls relu.
     mode : {"sealed", "paper", "robust"}
         What travels: sums only, factors in the clear, or triangles in the clear.
     rank : int, optional
@@ -110,8 +111,9 @@ class FedHEONN(Settings):
 
     def finds_scale_itself(self, coordinator: Coordinator) -> bool:
         """Return whether one sum serves preparation and training (:mod:`tacit.methods.heonn.unscaled`)."""
-        simple = self.mode == "sealed" and not self.hidden and not self.selection.folds
-        constant = has_constant_slope(self.activation, coordinator.schema)
+        chosen = self.hidden or self.selection.folds or self.class_weight
+        simple = self.mode == "sealed" and not chosen
+        constant = has_constant_slope(self.function(coordinator.schema), coordinator.schema)
         return simple and constant and unscaled.can_serve(coordinator.components)
 
     def train(self, coordinator: Coordinator) -> None:
@@ -133,7 +135,7 @@ class FedHEONN(Settings):
 
     def continue_from(self, shared: Shared) -> Shared:
         """Keep which finalist was chosen, not all that were compared."""
-        if "chosen" not in shared:
+        if "chosen" not in super().continue_from(shared):
             return shared
         return Shared(shared.schema, {name: shared[name] for name in shared if name not in COMPARED})
 
@@ -147,26 +149,27 @@ class FedHEONN(Settings):
         """Return what this client's rows bring to the closed form."""
         X = Inputs.of(shared).matrix(party.data, bias=not self.hidden)
         designs = [with_bias(layer(X)) if layer else X for layer in self.layers(shared)]
-        targets = invert_targets(self.activation, party.data, shared.schema)
+        targets = invert_targets(self.function(shared.schema), party.data, shared.schema)
         rows = Rows(designs, *targets, self.selection.split_rows(party))
+        rows = rows.weighted(self.weigh_rows(party.data, shared))
         return self.exchange.terms(rows, self.units(shared), self.count_grams(shared.schema))
 
     @contribution(lambda self, schema: unscaled.layout(schema))
     def raw_terms(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return the same of rows that are not scaled: the scale is found in their sum."""
-        d_bar, _ = invert_targets(self.activation, party.data, shared.schema)
+        d_bar, _ = invert_targets(self.function(shared.schema), party.data, shared.schema)
         return unscaled.terms(Inputs.of(shared).matrix(party.data, bias=True), d_bar)
 
     def _noisy_layout(self, schema: Schema) -> Layout:
-        return self.noisy_sums.layout(schema, self.size(schema) - 1, self.count_grams(schema))
+        return self.noisy_sums(schema).layout(schema, self.size(schema) - 1, self.count_noisy_grams(schema))
 
     @contribution(_noisy_layout)
     def noisy_terms(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return the sums to which noise can be added: what each row brings is bounded."""
         with np.errstate(all="ignore"):  # whoever sends the scale may have sent one that overflows
             X, layer = Inputs.of(shared).matrix(party.data), self.layers(shared)[0]
-            groups = group_rows(party.data, shared)
-            return self.noisy_sums.terms(layer(X) if layer else X, groups, self.count_grams(shared.schema))
+            groups, grams = group_rows(party.data, shared), self.count_noisy_grams(shared.schema)
+            return self.noisy_sums(shared.schema).terms(layer(X) if layer else X, groups, grams)
 
     @contribution(lambda self, schema: self.selection.trial_layout(schema))
     def trial(self, party: Party, shared: Shared) -> dict[str, Any]:
@@ -199,13 +202,13 @@ class FedHEONN(Settings):
     @apply
     def solve_raw(self, total: Total, shared: Shared) -> Shared:
         """Return scale and weights; nothing if digits are lacking, so that a scale is agreed first."""
-        return unscaled.solve(total, shared, self.activation, self.exchange)
+        return unscaled.solve(total, shared, self.function(shared.schema), self.exchange)
 
     @apply
     def solve_noisy(self, total: Total, shared: Shared) -> Shared:
         """Return the weights from sums with noise; rows that are predicted for are shortened as well."""
         longest = {} if self.hidden else {"longest": np.array([self.row_norm])}
-        return shared | self.noisy_sums.solve(total, shared) | longest
+        return shared | self.noisy_sums(shared.schema).solve(total, shared) | longest
 
     @apply
     def choose(self, total: Total, shared: Shared) -> Shared:
@@ -223,4 +226,5 @@ class FedHEONN(Settings):
     def build(self, shared: Shared, weights: Matrix, chosen: Sequence[float]) -> OneLayer:
         """Return a network with these weights and the scale and width that were chosen."""
         layer = self.layers(shared)[int(chosen[0])]
-        return OneLayer(weights, self.activation, Inputs.of(shared), layer and layer.first(int(chosen[1])))
+        narrow = layer and layer.first(int(chosen[1]))
+        return OneLayer(weights, self.function(shared.schema), Inputs.of(shared), narrow)

@@ -9,6 +9,10 @@ Federated Optimization", ICLR 2021, algorithm 2. With Δ the mean change of a ro
     v ← v - (1 - β₂) Δ² sign(v - Δ²)        FedYogi
     w ← w + η m / (√v + τ)
 
+The rates here are neither the paper's, which are tuned for every data set, nor Flower's, with which a large
+network does not learn: (1 - β₁) η/τ is about 1, so that in the first round small changes are taken as they
+are, as in FedAvg, and only larger ones are damped (docs/averaging.md).
+
 The paper begins with v = τ², Flower with 0: ``v0`` is that choice. The paper's FedAdam has no correction of
 the bias of m and v, Flower's has: with ``bias_correction``, η is multiplied by √(1 - β₂^(t+1)) / (1 -
 β₁^(t+1)) in round t = 1, 2, …, which is Flower's count; Kingma and Ba have t for t + 1.
@@ -19,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,10 +63,10 @@ class AdaptiveStep(ServerStep):
 
     state: ClassVar[tuple[str, ...]] = ("m/", "v/")
 
-    eta: float = 0.1
-    beta1: float = 0.9
+    eta: float = 0.2
+    beta1: float = 0.5
     beta2: float = 0.99
-    tau: float = 1e-3
+    tau: float = 0.1
     v0: float = 0.0
     bias_correction: bool = False
 
@@ -99,7 +103,9 @@ class AdaptiveStep(ServerStep):
 class AdagradStep(AdaptiveStep):
     """Adagrad: v adds up all squares."""
 
+    eta: float = 0.3
     beta1: float = 0.0
+    v0: float = 1.0
 
     def _next_v(self, v: Array, square: Array) -> Array:
         return v + square
@@ -116,8 +122,6 @@ class AdamStep(AdaptiveStep):
 @dataclass(frozen=True)
 class YogiStep(AdaptiveStep):
     """Yogi: v grows and shrinks by at most (1 - β₂) Δ², whatever it is."""
-
-    eta: float = 0.01
 
     def _next_v(self, v: Array, square: Array) -> Array:
         return v - (1 - self.beta2) * square * np.sign(v - square)
@@ -151,8 +155,3 @@ class FedYogi(FedAvg):
     paper = PAPER
 
     server: YogiStep = field(default_factory=YogiStep)
-
-    @classmethod
-    def tiny(cls) -> Self:
-        """Return FedAvg's, with steps that are felt in a few rounds."""
-        return cls.from_config({**super().tiny().config(), "eta": 0.1})

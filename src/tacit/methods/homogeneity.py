@@ -26,13 +26,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.coordinator import Coordinator
-from tacit.core.layout import Field, Layout
-from tacit.core.marks import apply, contribution
+from tacit.core.layout import Field
+from tacit.core.marks import apply
 from tacit.core.party import Party
 from tacit.core.settings_group import Rule
 from tacit.core.shared import Shared, Total
-from tacit.methods.averaging.aggregation import Labels, Weighting
+from tacit.methods.averaging.aggregation import Weighting
 from tacit.methods.fedavg import FedAvg
+from tacit.models.network import Targets
 
 Vector = NDArray[np.float64]
 PAPER = (
@@ -41,7 +42,7 @@ PAPER = (
 )
 
 
-def class_counts(labels: Labels, classes: int) -> Vector:
+def class_counts(labels: Targets, classes: int) -> Vector:
     """Return N_ij: rows of each class."""
     return np.bincount(labels, minlength=classes).astype(np.float64)
 
@@ -95,12 +96,12 @@ class HomogeneityWeighting(Weighting):
         """Return N_i/s_i, or without the size 1/s_i."""
         return 1.0 / concentration * rows if self.by_size else 1.0 / concentration
 
-    def weigh(self, labels: Labels, shared: Shared) -> float:
+    def weigh(self, labels: Targets, shared: Shared) -> float:
         """Return W_i, up to the sums that cancel; 0 for a client that is left out."""
         s, largest = self._concentrations(labels, shared)
         return 0.0 if self.heterogeneous == "exclude" and s > largest else self.prefer(s, len(labels))
 
-    def choose_rows(self, party: Party, shared: Shared, labels: Labels) -> Any:
+    def choose_rows(self, party: Party, shared: Shared, labels: Targets) -> Any:
         """Return the rows of a heterogeneous client that take part, where only a subset does."""
         s, largest = self._concentrations(labels, shared)
         if self.heterogeneous != "subsample" or s <= largest:
@@ -118,7 +119,7 @@ class HomogeneityWeighting(Weighting):
         """Return why noise on sums makes no sense: weights are the whole point here."""
         return "its weights and class counts are sums that noise and clipping would spoil: use fedavg"
 
-    def _concentrations(self, labels: Labels, shared: Shared) -> tuple[float, float]:
+    def _concentrations(self, labels: Targets, shared: Shared) -> tuple[float, float]:
         """Return s_i, and the largest of a client that is not heterogeneous."""
         shares: Vector = shared["class_shares"]
         s = concentration(class_counts(labels, shared.schema.outputs), shares)
@@ -148,21 +149,15 @@ class HWFedAvg(FedAvg):
     """
 
     name = "hwfedavg"
+    tasks = ("classification",)
     paper = PAPER
 
     weighting: HomogeneityWeighting = field(default_factory=HomogeneityWeighting)
 
     def agree(self, coordinator: Coordinator) -> None:
-        """Find P_j, then the norm of the weights."""
-        coordinator.round(self.classes, self.share)
+        """Find P_j, from all N_ij, then the norm of the weights."""
+        coordinator.round(self.class_counts, self.share)
         super().agree(coordinator)
-
-    # Any FedAvg will do as self: NWFedAvg has the same two functions.
-
-    @contribution(lambda method, schema: Layout(Field("counts", (schema.outputs,))))
-    def classes(self: FedAvg, party: Party, shared: Shared) -> dict[str, Any]:
-        """Return N_ij of this client."""
-        return {"counts": class_counts(shared.schema.labels(party.data), shared.schema.outputs)}
 
     @apply
     def share(self: FedAvg, total: Total, shared: Shared) -> Shared:
@@ -176,13 +171,14 @@ class NWFedAvg(FedAvg):
     """FedAvg that counts clients with homogeneous classes less (Santos et al., 2023)."""
 
     name = "nwfedavg"
+    tasks = ("classification",)
     paper = PAPER
 
     weighting: InverseHomogeneityWeighting = field(default_factory=InverseHomogeneityWeighting)
 
-    classes, share = HWFedAvg.classes, HWFedAvg.share  # the same sum
+    share = HWFedAvg.share
 
     def agree(self, coordinator: Coordinator) -> None:
         """Find P_j, then the norm of the weights."""
-        coordinator.round(self.classes, self.share)
+        coordinator.round(self.class_counts, self.share)
         super().agree(coordinator)

@@ -34,17 +34,17 @@ from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, OpeningError
 from tacit.core.events import Noted
 from tacit.core.layout import Field, Layout
-from tacit.core.marks import contribution
+from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
 from tacit.core.protection import Protection
 from tacit.core.settings_group import Rule
-from tacit.core.shared import Shared
-from tacit.methods.averaging.aggregation import Change, Labels, ServerStep, Weighting
+from tacit.core.shared import Shared, Total
+from tacit.methods.averaging.aggregation import Change, ServerStep, Weighting
 from tacit.methods.averaging.architecture import Architecture
 from tacit.methods.averaging.example_privacy import ExamplePrivacy
 from tacit.methods.averaging.local_training import BETA1, BETA2, TINY, Correction, LocalTraining
 from tacit.methods.fedavg import FedAvg
-from tacit.models.network import Matrix, Network, Vector
+from tacit.models.network import Matrix, Network, Targets, Vector
 from tacit.models.neural import PREFIX
 
 
@@ -80,26 +80,34 @@ class CommonStep(LocalTraining):
         network: Network,
         start: Vector,
         X: Matrix,
-        labels: Labels,
+        targets: Targets,
         rng: np.random.Generator,
         privacy: ExamplePrivacy | None = None,
         correct: Correction | None = None,
         coins: np.random.Generator | None = None,
+        row_weights: Vector | None = None,
     ) -> Vector:
         """Return the weights less the gradient of the rows: what is summed is then -∇F_i."""
         weights = start.copy()
-        weights[: network.trained] -= self.compute_gradient(network, weights, X, labels, rng)
+        weights[: network.trained] -= self.compute_gradient(network, weights, X, targets, rng, row_weights)
         return weights
 
     def compute_gradient(
-        self, network: Network, weights: Vector, X: Matrix, labels: Labels, rng: np.random.Generator
+        self,
+        network: Network,
+        weights: Vector,
+        X: Matrix,
+        targets: Targets,
+        rng: np.random.Generator,
+        row_weights: Vector | None,
     ) -> Vector:
         """Return the gradient of the rows, or of so many of them as a batch has; may move the state."""
         network.reseed(rng)
         rows: Any = slice(None)
-        if 0 < self.batch < len(labels):
-            rows = rng.choice(len(labels), self.batch, replace=False)
-        return network.gradient(weights, X[rows], labels[rows])
+        if 0 < self.batch < len(targets):
+            rows = rng.choice(len(targets), self.batch, replace=False)
+        counted = None if row_weights is None else row_weights[rows]
+        return network.gradient(weights, X[rows], targets[rows], counted)
 
     def follow(self, mean: Mapping[str, Any], shared: Shared, network: Network) -> dict[str, Any]:
         """Return the weights after the step, and the optimiser's memory; ``mean`` is -∇F."""
@@ -148,6 +156,7 @@ class RingMLP(FedAvg):
     """
 
     name = "ring-mlp"
+    tasks = ("classification",)
     default_protection: ClassVar[str] = "ring"
     paper = (
         "Angulo, Márquez and Villanueva-Polanco, Training of Classification Models via Federated Learning "
@@ -170,9 +179,12 @@ class RingMLP(FedAvg):
                 "use fedavg, or protect with noised"
             )
 
-    def move(self, mean: Mapping[str, Any], shared: Shared, network: Network) -> dict[str, Any]:
+    @apply
+    def step(self, total: Total, shared: Shared) -> Shared:
         """Take the common step; state that is not trained is averaged plainly."""
-        return super().move(mean, shared, network) | self.local.follow(mean, shared, network)
+        network, moved = self.architecture.build(shared.schema), super().step(total, shared)
+        mean = {name: moved[PREFIX + name] - shared[PREFIX + name] for name in network.parameters}
+        return moved | self.local.follow(mean, shared, network)
 
     # -- the leak of section 5.2.2 -----------------------------------------------------------------
 
@@ -197,10 +209,10 @@ class RingMLP(FedAvg):
         if not self.watch:
             raise OpeningError(f"{party.id} counts no gradients: watch is off, as agreed")
         network = self.architecture.build(shared.schema)
-        X, labels = self.read_rows(party, shared)
+        rows = self.read_rows(party, shared)
         weights = self.architecture.flatten_weights(party, shared).copy()
         rng = party.rng("descent", int(shared["round"]))  # the rows of the round's own gradient
-        return {"active": self.local.compute_gradient(network, weights, X, labels, rng) != 0.0}
+        return {"active": self.local.compute_gradient(network, weights, *rows[:2], rng, rows[2]) != 0.0}
 
     def incompatibility(self, protection: Protection) -> str | None:
         """Return why counts cannot have noise, if they are to be watched."""

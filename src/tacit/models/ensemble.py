@@ -28,13 +28,13 @@ class Ensemble(Predictor):
     inputs : Inputs
         Schema and scale that the federation agreed on.
     vote : {"majority", "mean"}
-        Whether a class is chosen by most estimators (of equals the first class), or by their mean evidence.
-        Targets of a regression are always the mean.
+        Whether a class is chosen by most estimators (of equals the first class), or by their mean
+        probability. Targets of a regression are always the mean.
     """
 
     FORMAT = "tacit-ensemble-1"
 
-    def __init__(self, weights: Matrix, activation: str, inputs: Inputs, vote: Vote = "majority") -> None:
+    def __init__(self, weights: Matrix, activation: str, inputs: Inputs, vote: Vote = "mean") -> None:
         super().__init__(activation, inputs)
         self.weights = np.asarray(weights)
         self.vote = vote
@@ -60,10 +60,8 @@ class Ensemble(Predictor):
             votes[np.arange(len(X)), evidence(outputs, self.activation).argmax(axis=1)] += 1
         return votes
 
-    def save(self, path: Path) -> Path:
-        """Write as safetensors: weights and scale as tensors, the schema as metadata."""
-        described = {"activation": self.activation, "vote": self.vote}
-        return self._write(path, {"weights": self.weights}, described)
+    def _content(self) -> tuple[dict[str, Any], dict[str, str]]:
+        return {"weights": self.weights}, {"activation": self.activation, "vote": self.vote}
 
     @classmethod
     def load(cls, path: Path) -> Ensemble:

@@ -14,8 +14,9 @@ KINDS: tuple[type[OneLayer] | type[Ensemble] | type[Neural], ...] = (OneLayer, E
 FORMATS = {kind.FORMAT: kind for kind in KINDS}
 
 
-def load_model(path: Path) -> OneLayer | Ensemble | Neural:
-    """Read a model that a run wrote, whatever its method."""
+def load_model(path: Path | str) -> OneLayer | Ensemble | Neural:
+    """Read a model that a run wrote, or its own ``save``, whatever its method."""
+    path = Path(path)
     kind = read_any(path)[0].get("format", "")
     if kind not in FORMATS:
         raise DataError(f"{path.name}: model format {kind!r}, this Tacit reads {', '.join(FORMATS)}")

@@ -2,7 +2,8 @@
 
 With a₀ = X, a_k = f(a_{k-1} W_k + b_k) and the softmax of the last outputs, the gradient of the mean
 cross-entropy by a layer's outputs starts as δ = (p - onehot)/n and goes back by δ_{k-1} = (δ_k W_kᵀ) f'; then
-∂W_k = a_{k-1}ᵀ δ_k and ∂b_k = Σ δ_k. f' is a function of a for all three activations.
+∂W_k = a_{k-1}ᵀ δ_k and ∂b_k = Σ δ_k. f' is a function of a for all three activations. A regression has no
+softmax, and δ = (outputs - targets)/n, the gradient of half the squared error.
 
 The gradient of a single row is the outer product of its a_{k-1} and δ_k, so its squared norm is
 Σ_k (‖a_{k-1}‖² + 1) ‖δ_k‖²: clipping row by row needs no gradient of any single row.
@@ -15,11 +16,10 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError
 from tacit.models.activations import logistic
-from tacit.models.network import Matrix, Network, Vector, softmax
+from tacit.models.network import Matrix, Network, Targets, Vector, softmax
 
 Function = Callable[[Matrix], Any]
 HiddenActivation = Literal["relu", "tanh", "sigmoid"]
@@ -34,7 +34,7 @@ LARGEST = 100_000_000  # parameters: a typing error in a layer's size would fill
 
 
 class MLP(Network):
-    """Fully connected layers with a softmax at the end.
+    """Fully connected layers, with a softmax at the end of a classifier.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class MLP(Network):
         return weights
 
     def outputs(self, weights: Vector, X: Matrix) -> Matrix:
-        """Return the outputs before the softmax."""
+        """Return the outputs, of a classifier before the softmax."""
         return self._forward(weights, X)[1]
 
     def _layers(self, vector: Vector) -> list[tuple[Matrix, Vector]]:
@@ -107,25 +107,32 @@ class MLP(Network):
         return values, values[-1] @ W + b
 
     def _backward(
-        self, weights: Vector, X: Matrix, labels: NDArray[np.int64]
+        self, weights: Vector, X: Matrix, targets: Targets, row_weights: Vector | None = None
     ) -> tuple[list[Matrix], list[Matrix]]:
         """Return every layer's inputs, and the gradients of each row's own loss by every layer's outputs."""
         values, outputs = self._forward(weights, X)
-        delta = softmax(outputs)
-        delta[np.arange(len(labels)), labels] -= 1.0
+        if targets.ndim == 2:
+            delta: Matrix = outputs - targets
+        else:
+            delta = softmax(outputs)
+            delta[np.arange(len(targets)), targets] -= 1.0
+        if row_weights is not None:
+            delta *= row_weights[:, None]
         layers, deltas = self._layers(weights), [delta]
         for (W, _), value in zip(layers[:0:-1], values[:0:-1], strict=True):
             deltas.append((deltas[-1] @ W.T) * self._slope(value))
         return values, deltas[::-1]
 
-    def gradient(self, weights: Vector, X: Matrix, labels: NDArray[np.int64]) -> Vector:
-        """Return the gradient of the mean cross-entropy."""
-        values, deltas = self._backward(weights, X, labels)
-        return self._summed(values, deltas, 1.0 / len(labels))
+    def gradient(
+        self, weights: Vector, X: Matrix, targets: Targets, row_weights: Vector | None = None
+    ) -> Vector:
+        """Return the gradient of the mean loss."""
+        values, deltas = self._backward(weights, X, targets, row_weights)
+        return self._summed(values, deltas, 1.0 / len(targets))
 
-    def clipped_gradients(self, weights: Vector, X: Matrix, labels: NDArray[np.int64], clip: float) -> Vector:
+    def clipped_gradients(self, weights: Vector, X: Matrix, targets: Targets, clip: float) -> Vector:
         """Return the sum of the rows' own gradients, each shortened to an L2 norm of at most ``clip``."""
-        values, deltas = self._backward(weights, X, labels)
+        values, deltas = self._backward(weights, X, targets)
         squares = sum(
             (np.einsum("ij,ij->i", a, a) + 1.0) * np.einsum("ij,ij->i", d, d)
             for a, d in zip(values, deltas, strict=True)

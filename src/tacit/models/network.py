@@ -23,6 +23,7 @@ from tacit.core.errors import ConfigError, nearest
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
+Targets = NDArray[np.int64] | NDArray[np.float64]  # labels, or a row of numbers for each row
 
 
 class Network:
@@ -48,14 +49,19 @@ class Network:
         raise NotImplementedError
 
     def outputs(self, weights: Vector, X: Matrix) -> Matrix:
-        """Return the outputs before the softmax."""
+        """Return the outputs, of a classifier before the softmax."""
         raise NotImplementedError
 
-    def gradient(self, weights: Vector, X: Matrix, labels: NDArray[np.int64]) -> Vector:
-        """Return the gradient of the mean cross-entropy; may move the state in ``weights``."""
+    def gradient(
+        self, weights: Vector, X: Matrix, targets: Targets, row_weights: Vector | None = None
+    ) -> Vector:
+        """Return the gradient of the mean loss; may move the state in ``weights``.
+
+        The loss of a label is the cross-entropy, that of numbers half the squared error.
+        """
         raise NotImplementedError
 
-    def clipped_gradients(self, weights: Vector, X: Matrix, labels: NDArray[np.int64], clip: float) -> Vector:
+    def clipped_gradients(self, weights: Vector, X: Matrix, targets: Targets, clip: float) -> Vector:
         """Return the sum of the rows' own gradients, each shortened to an L2 norm of at most ``clip``.
 
         The gradient of a row that overflows counts as zero: nothing about one row may show in the sum.

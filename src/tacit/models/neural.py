@@ -1,4 +1,4 @@
-"""A trained network with its preparation: takes raw rows, gives class probabilities."""
+"""A trained network with its preparation: takes raw rows, gives class probabilities or targets."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from tacit.models.predictor import Predictor, read, reading
 from tacit.models.zoo import network_of
 
 PREFIX = "weights/"  # of its arrays, wherever they travel or are written
+TARGET_CENTRE, TARGET_SPREAD = "target_centre", "target_spread"  # in which a regression learnt its targets
 
 
 class Neural(Predictor):
-    """A network with a softmax at the end.
+    """A network; that of a classifier has a softmax at the end.
 
     Parameters
     ----------
     arrays : mapping
-        The network's arrays by name.
+        The network's arrays by name; beside them mean and spread of the targets, if it learnt them scaled.
     settings : mapping
         ``network``, ``hidden``, ``activation`` and ``initialisation``, as :func:`network_of` takes them.
     inputs : Inputs
@@ -44,20 +45,21 @@ class Neural(Predictor):
         return network_of(features=self.schema.features, outputs=self.schema.outputs, **self.settings)
 
     def _outputs(self, X: Matrix) -> Matrix:
-        """Return the outputs before the softmax."""
+        """Return the outputs, of a classifier before the softmax."""
         network = self.network
-        return network.outputs(network.flat(self.arrays), X)
+        outputs = network.outputs(network.flat(self.arrays), X)
+        if TARGET_SPREAD not in self.arrays:
+            return outputs
+        return np.asarray(outputs * self.arrays[TARGET_SPREAD] + self.arrays[TARGET_CENTRE])
 
-    def predict_proba(self, rows: Any) -> Matrix:
-        """Return class probabilities for raw rows or a table."""
-        return softmax(self.outputs(rows))
+    def _probabilities(self, X: Matrix) -> Matrix:
+        return softmax(self._outputs(X))
 
     # -- the way out -------------------------------------------------------------------------------
 
-    def save(self, path: Path) -> Path:
-        """Write as safetensors: arrays and scale as tensors, settings and schema as metadata."""
+    def _content(self) -> tuple[dict[str, Any], dict[str, str]]:
         tensors = {PREFIX + name: array for name, array in self.arrays.items()}
-        return self._write(path, tensors, {"network": msgspec.json.encode(self._named()).decode()})
+        return tensors, {"network": msgspec.json.encode(self._named()).decode()}
 
     def _named(self) -> dict[str, Any]:
         return {**self.settings, "network": name_of(self.settings["network"])}

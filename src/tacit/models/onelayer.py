@@ -44,11 +44,9 @@ class OneLayer(Predictor):
             X = self.layer(X)
         return ACTIVATIONS[self.activation].function(X @ self.weights[1:] + self.weights[0])
 
-    def save(self, path: Path) -> Path:
-        """Write as safetensors: weights and scale as tensors, the schema as metadata."""
-        kind = {"layer": self.layer.kind} if self.layer else {}
-        tensors = {"weights": self.weights, **self._hidden()}
-        return self._write(path, tensors, {"activation": self.activation, **kind})
+    def _content(self) -> tuple[dict[str, Any], dict[str, str]]:
+        kind: dict[str, str] = {"layer": self.layer.kind} if self.layer else {}
+        return {"weights": self.weights, **self._hidden()}, {"activation": self.activation, **kind}
 
     @classmethod
     def load(cls, path: Path) -> OneLayer:

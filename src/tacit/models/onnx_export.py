@@ -1,9 +1,9 @@
 """Models as ONNX graphs that take raw rows: preparation, network and probabilities in one file.
 
-The input ``rows`` has one column for each column of the agreed schema, as 64-bit floats: a number as it is, a
-category as its place in the schema's list (NaN if it is missing, -1 if it is not in the list). The outputs
-are ``probabilities`` and ``label``, the place of the likeliest class, or ``targets``; classes and columns
-stand in the file's metadata.
+Each column of the agreed schema is an input of its own name and of shape (rows, 1): a number as a 64-bit
+float (NaN if it is missing), a category as a string ("" if it is missing). The outputs are ``label``, as the
+data had it, ``probabilities``, and ``classes`` in the order of the probabilities; or ``targets``. An output
+whose name is that of a column has an underscore behind it.
 """
 
 from __future__ import annotations
@@ -16,36 +16,46 @@ import numpy as np
 
 from tacit.core.errors import ConfigError, UnavailableError
 from tacit.data.recoding import Recoding
-from tacit.data.schema import ABSENT
+from tacit.data.schema import ABSENT, OTHER, Schema
+from tacit.data.table import Column
 from tacit.models.activations import HIGH, LOW
+from tacit.models.ensemble import Ensemble
 from tacit.models.mlp import MLP
-from tacit.models.neural import Neural
+from tacit.models.neural import TARGET_CENTRE, TARGET_SPREAD, Neural
 from tacit.models.onelayer import OneLayer
 from tacit.models.predictor import Predictor
 
-OPSET, IR = 18, 10
+OPSET, IR = 19, 10  # the first that compares strings
 DOUBLE = 11  # ONNX's number of the type
-WORDS = {"logistic": "Sigmoid", "softplus": "Softplus", "relu": "Relu", "tanh": "Tanh"}
+WORDS = {"logistic": "Sigmoid", "relu": "Relu", "tanh": "Tanh"}
 WORDS |= {"sigmoid": "Sigmoid", "fourier": "Cos"}
 
 
 class _Graph:
     """A graph that grows node by node."""
 
-    def __init__(self, onnx: Any) -> None:
+    def __init__(self, onnx: Any, schema: Schema) -> None:
         self._onnx = onnx
+        self._columns = {column.name for column in schema.columns}
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
     def constant(self, values: Any) -> str:
-        name = f"constant{len(self.constants)}"
+        name = f"tacit/constant{len(self.constants)}"
         self.constants.append(self._onnx.numpy_helper.from_array(np.asarray(values), name))
         return name
 
     def node(self, kind: str, *inputs: str, output: str = "", **attributes: Any) -> str:
-        name = output or f"value{len(self.nodes)}"
+        name = self.free(output) if output else f"tacit/value{len(self.nodes)}"
         self.nodes.append(self._onnx.helper.make_node(kind, list(inputs), [name], **attributes))
         return name
+
+    def free(self, name: str) -> str:
+        """Return the name under which an output stands beside the columns."""
+        return self.free(f"{name}_") if name in self._columns else name
+
+    def total(self, X: str, axis: int) -> str:
+        return self.node("ReduceSum", X, self.constant(np.array([axis])), keepdims=1)
 
 
 def to_onnx(model: Predictor) -> bytes:
@@ -54,20 +64,26 @@ def to_onnx(model: Predictor) -> bytes:
         import onnx
     except ImportError:
         raise UnavailableError("onnx is not installed: pip install 'tacit-fl[onnx]'") from None
-    graph = _Graph(onnx)
+    graph = _Graph(onnx, model.schema)
     X = _prepared(graph, model)
-    if isinstance(model, OneLayer):
-        _one_layer(graph, model, X)
-        whole = _assembled(onnx, graph, model)
-    elif isinstance(model, Neural) and isinstance(model.network, MLP):
-        outputs = _perceptron(graph, model, model.network, X)
-        graph.node("Softmax", outputs, output="probabilities", axis=1)
-        whole = _assembled(onnx, graph, model)
-    elif isinstance(model, Neural):
-        graph.node("Cast", X, output="features", to=onnx.TensorProto.FLOAT)
-        whole = _with_module(onnx, _assembled(onnx, graph, model), model)
+    network = model.network if isinstance(model, Neural) else None
+    if isinstance(model, Neural) and not isinstance(network, MLP):
+        graph.node("Cast", X, output="tacit/features", to=onnx.TensorProto.FLOAT)
+        whole = _with_module(onnx, _assembled(onnx, graph, model, "tacit/features"), model)
     else:
-        raise ConfigError(f"a {type(model).__name__} has no ONNX form: export it as safetensors or json")
+        if isinstance(model, Neural) and isinstance(network, MLP):
+            outputs = _perceptron(graph, model, network, X)
+        elif isinstance(model, OneLayer | Ensemble):
+            outputs = _evidence(graph, model, X)
+        else:
+            raise ConfigError(f"a {type(model).__name__} has no ONNX form: export it as safetensors or json")
+        if model.schema.task == "regression":
+            graph.node("Identity", _rescaled(graph, model, outputs), output="targets")
+        elif isinstance(model, Neural):
+            graph.node("Softmax", outputs, output="probabilities", axis=1)
+        else:
+            graph.node("Identity", _shares(graph, outputs), output="probabilities")
+        whole = _assembled(onnx, graph, model)
     onnx.checker.check_model(whole)
     raw: bytes = whole.SerializeToString()
     return raw
@@ -77,15 +93,13 @@ def _prepared(graph: _Graph, model: Predictor) -> str:
     """Add nodes that encode, fill and scale raw rows, as :class:`tacit.data.inputs.Inputs` does."""
     schema, values = model.schema, model.inputs.values
     known = Recoding(schema, values.get("cells"))
-    X = "rows"
-    if not schema.numeric:
-        pieces = []
-        for index, column in enumerate(schema.columns):
-            own = graph.node("Gather", "rows", graph.constant(np.array([index])), axis=1)
-            if column.kind != "number":
-                own = _one_hot(graph, own, len(column.categories), known.unseen[index], known.gaps[index])
-            pieces.append(own)
-        X = graph.node("Concat", *pieces, axis=1)
+    pieces = [
+        column.name
+        if column.kind == "number"
+        else _one_hot(graph, column, known.unseen[index], known.gaps[index])
+        for index, column in enumerate(schema.columns)
+    ]
+    X = graph.node("Concat", *pieces, axis=1)
     if len(known.moved):
         # Left out first, since a missing number times 0 is still missing.
         kept = graph.constant(known.features[None] != ABSENT)
@@ -98,22 +112,23 @@ def _prepared(graph: _Graph, model: Predictor) -> str:
         X = graph.node("Div", X, graph.constant(values["spread"][None]))
         X = graph.node("Mul", X, graph.constant(np.where(values["constant"], 0.0, 1.0)[None]))
     if "longest" in values:
-        squares = graph.node("ReduceSum", graph.node("Mul", X, X), graph.constant(np.array([1])), keepdims=1)
+        squares = graph.total(graph.node("Mul", X, X), 1)
         lengths = graph.node("Div", graph.node("Sqrt", squares), graph.constant(values["longest"][None]))
         X = graph.node("Div", X, graph.node("Max", lengths, graph.constant(np.ones((1, 1)))))
     return X
 
 
-def _one_hot(graph: _Graph, codes: str, categories: int, unseen: int, gap: int) -> str:
-    """Nodes that encode a column's codes; one that is missing or not in the list may count as "other"."""
-    places = graph.constant(np.arange(categories, dtype=np.float64)[None])
-    encoded = graph.node("Cast", graph.node("Equal", codes, places), to=DOUBLE)
+def _one_hot(graph: _Graph, column: Column, unseen: int, gap: int) -> str:
+    """Nodes that encode a column's words; one that is missing or not in the list may count as "other"."""
+    categories = len(column.categories)
+    unseen = column.categories.index(OTHER) if OTHER in column.categories else unseen
+    words = graph.constant(np.array([column.categories], dtype=object).reshape(1, -1))
+    encoded = graph.node("Cast", graph.node("Equal", column.name, words), to=DOUBLE)
     if unseen == ABSENT and gap == ABSENT:
         return encoded
-    missing = graph.node("Cast", graph.node("IsNaN", codes), to=DOUBLE)
-    found = graph.node(
-        "Add", missing, graph.node("ReduceSum", encoded, graph.constant(np.array([1])), keepdims=1)
-    )
+    empty = graph.constant(np.array([["" if "" not in column.categories else "\0"]], dtype=object))
+    missing = graph.node("Cast", graph.node("Equal", column.name, empty), to=DOUBLE)
+    found = graph.node("Add", missing, graph.total(encoded, 1))
     unknown = graph.node("Sub", graph.constant(np.ones((1, 1))), found)
     for which, place in ((missing, gap), (unknown, unseen)):
         if place != ABSENT:
@@ -122,26 +137,39 @@ def _one_hot(graph: _Graph, codes: str, categories: int, unseen: int, gap: int) 
     return encoded
 
 
-def _layer(graph: _Graph, X: str, weights: Any, bias: Any, activation: str, output: str = "") -> str:
-    product = graph.node("MatMul", X, graph.constant(weights))
-    named = output if activation not in WORDS else ""
-    X = graph.node("Add", product, graph.constant(bias), output=named)
-    return graph.node(WORDS[activation], X, output=output) if activation in WORDS else X
+def _layer(graph: _Graph, X: str, weights: Any, bias: Any, activation: str) -> str:
+    X = graph.node("Add", graph.node("MatMul", X, graph.constant(weights)), graph.constant(bias))
+    if activation == "softplus":  # which onnxruntime does not compute of 64-bit floats
+        small = graph.node("Exp", graph.node("Neg", graph.node("Abs", X)))
+        log = graph.node("Log", graph.node("Add", small, graph.constant(np.array(1.0))))
+        return graph.node("Add", log, graph.node("Max", X, graph.constant(np.array(0.0))))
+    return graph.node(WORDS[activation], X) if activation in WORDS else X
 
 
-def _one_layer(graph: _Graph, model: OneLayer, X: str) -> None:
-    if model.layer is not None:
+def _evidence(graph: _Graph, model: OneLayer | Ensemble, X: str) -> str:
+    """Nodes for what speaks for each class, or for the targets; of several networks what they vote."""
+    if isinstance(model, OneLayer) and model.layer is not None:
         X = _layer(graph, X, model.layer.weights, model.layer.bias, model.layer.kind)
-    if model.schema.task == "regression":
-        _layer(graph, X, model.weights[1:], model.weights[0], model.activation, "targets")
-        return
-    outputs = _layer(graph, X, model.weights[1:], model.weights[0], model.activation)
-    if model.activation == "softplus":  # the output nearest to the target speaks loudest
-        distance = graph.node("Abs", graph.node("Sub", outputs, graph.constant(np.array([[HIGH]]))))
-        outputs = graph.node("Reciprocal", graph.node("Add", distance, graph.constant(np.array([[LOW]]))))
-    clipped = graph.node("Max", outputs, graph.constant(np.array([[1e-12]])))
-    total = graph.node("ReduceSum", clipped, graph.constant(np.array([1])), keepdims=1)
-    graph.node("Div", clipped, total, output="probabilities")
+    many = isinstance(model, Ensemble) and len(model.weights) > 1
+    weights = model.weights if many else model.weights.reshape(model.weights.shape[-2:])
+    outputs = _layer(graph, X, weights[..., 1:, :], weights[..., :1, :], model.activation)
+    if model.schema.task == "classification":
+        if model.activation == "softplus":  # the output nearest to the target speaks loudest
+            distance = graph.node("Abs", graph.node("Sub", outputs, graph.constant(np.array(HIGH))))
+            outputs = graph.node("Reciprocal", graph.node("Add", distance, graph.constant(np.array(LOW))))
+        if isinstance(model, Ensemble) and many and model.vote == "majority":
+            chosen = graph.node("ArgMax", outputs, axis=2, keepdims=1)
+            places = graph.constant(np.arange(model.schema.outputs))
+            outputs = graph.node("Cast", graph.node("Equal", chosen, places), to=DOUBLE)
+        elif many:
+            outputs = _shares(graph, outputs)
+    return graph.node("ReduceMean", outputs, graph.constant(np.array([0])), keepdims=0) if many else outputs
+
+
+def _shares(graph: _Graph, found: str) -> str:
+    """Nodes that turn evidence into probabilities, as :func:`tacit.models.predictor.shares` does."""
+    clipped = graph.node("Max", found, graph.constant(np.array(1e-12)))
+    return graph.node("Div", clipped, graph.total(clipped, -1))
 
 
 def _perceptron(graph: _Graph, model: Neural, network: MLP, X: str) -> str:
@@ -152,21 +180,28 @@ def _perceptron(graph: _Graph, model: Neural, network: MLP, X: str) -> str:
     return X
 
 
-def _assembled(onnx: Any, graph: _Graph, model: Predictor) -> Any:
-    helper, types = onnx.helper, onnx.TensorProto
-    schema = model.schema
-    rows = helper.make_tensor_value_info("rows", types.DOUBLE, ["n", len(schema.columns)])
-    if any("features" in node.output for node in graph.nodes):
-        outputs = [helper.make_tensor_value_info("features", types.FLOAT, ["n", schema.features])]
-    elif schema.task == "regression":
-        outputs = [helper.make_tensor_value_info("targets", types.DOUBLE, ["n", schema.outputs])]
+def _rescaled(graph: _Graph, model: Predictor, outputs: str) -> str:
+    """Nodes that give targets back in their own units, if a network learnt them scaled."""
+    if isinstance(model, Neural) and TARGET_SPREAD in model.arrays:
+        outputs = graph.node("Mul", outputs, graph.constant(model.arrays[TARGET_SPREAD][None]))
+        outputs = graph.node("Add", outputs, graph.constant(model.arrays[TARGET_CENTRE][None]))
+    return outputs
+
+
+def _assembled(onnx: Any, graph: _Graph, model: Predictor, features: str = "") -> Any:
+    """Return the whole graph, or the part that ends with the features of a module."""
+    helper, types, schema = onnx.helper, onnx.TensorProto, model.schema
+    rows = [
+        helper.make_tensor_value_info(
+            column.name, types.DOUBLE if column.kind == "number" else types.STRING, ["n", 1]
+        )
+        for column in schema.columns
+    ]
+    if features:
+        outputs = [helper.make_tensor_value_info(features, types.FLOAT, ["n", schema.features])]
     else:
-        graph.node("ArgMax", "probabilities", output="label", axis=1, keepdims=0)
-        outputs = [
-            helper.make_tensor_value_info("probabilities", types.DOUBLE, ["n", schema.outputs]),
-            helper.make_tensor_value_info("label", types.INT64, ["n"]),
-        ]
-    made = helper.make_graph(graph.nodes, "tacit", [rows], outputs, graph.constants)
+        outputs = _given_out(onnx, graph, schema)
+    made = helper.make_graph(graph.nodes, "tacit", rows, outputs, graph.constants)
     whole = helper.make_model(
         made, producer_name="tacit", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR
     )
@@ -176,21 +211,38 @@ def _assembled(onnx: Any, graph: _Graph, model: Predictor) -> Any:
     return whole
 
 
+def _given_out(onnx: Any, graph: _Graph, schema: Schema) -> list[Any]:
+    """Return what is given out: targets; or probabilities, with nodes that name the classes."""
+    if schema.task == "regression":
+        return [onnx.helper.make_tensor_value_info(graph.free("targets"), DOUBLE, ["n", schema.outputs])]
+    mixed = len({type(label) for label in schema.classes}) > 1 or isinstance(schema.classes[0], str)
+    names = np.array([str(label) for label in schema.classes], object) if mixed else np.array(schema.classes)
+    classes = graph.node("Identity", graph.constant(names), output="classes")
+    likeliest = graph.node("ArgMax", graph.free("probabilities"), axis=1, keepdims=0)
+    label = graph.node("Gather", classes, likeliest, output="label")
+    kind = onnx.helper.np_dtype_to_tensor_dtype(names.dtype)
+    return [
+        onnx.helper.make_tensor_value_info(label, kind, ["n"]),
+        onnx.helper.make_tensor_value_info(graph.free("probabilities"), DOUBLE, ["n", len(names)]),
+        onnx.helper.make_tensor_value_info(classes, kind, [len(names)]),
+    ]
+
+
 def _with_module(onnx: Any, prepared: Any, model: Neural) -> Any:
     """Put torch's own graph of a module behind the preparation, and a softmax behind that."""
     from tacit.models.torch_network import TorchNetwork, torch_library
 
-    network = model.network
+    network, regression = model.network, model.schema.task == "regression"
     assert isinstance(network, TorchNetwork)
     torch = torch_library()
     module = network.load(network.flat(model.arrays)).eval()
     example = torch.zeros((2, model.schema.features), dtype=torch.float32)
     rows = {0: torch.export.Dim("n")}
     program = torch.onnx.export(
-        torch.nn.Sequential(module, torch.nn.Softmax(1)).eval(),
+        module if regression else torch.nn.Sequential(module, torch.nn.Softmax(1)).eval(),
         (example,),
         input_names=["module_features"],
-        output_names=["probabilities"],
+        output_names=["module_outputs"],
         dynamic_shapes=({**rows},),
         opset_version=OPSET,
         dynamo=True,
@@ -203,9 +255,13 @@ def _with_module(onnx: Any, prepared: Any, model: Neural) -> Any:
     whole = onnx.compose.merge_models(
         onnx.compose.add_prefix(prepared, "prepare/", rename_inputs=False, rename_outputs=False),
         onnx.compose.add_prefix(theirs, "network/", rename_inputs=False, rename_outputs=False),
-        io_map=[("features", "module_features")],
+        io_map=[("tacit/features", "module_features")],
     )
-    label = onnx.helper.make_node("ArgMax", ["probabilities"], ["label"], axis=1, keepdims=0)
-    whole.graph.node.append(label)
-    whole.graph.output.append(onnx.helper.make_tensor_value_info("label", onnx.TensorProto.INT64, ["n"]))
+    graph = _Graph(onnx, model.schema)
+    outputs = _rescaled(graph, model, graph.node("Cast", "module_outputs", to=DOUBLE))
+    graph.node("Identity", outputs, output="targets" if regression else "probabilities")
+    whole.graph.ClearField("output")
+    whole.graph.output.extend(_given_out(onnx, graph, model.schema))
+    whole.graph.node.extend(graph.nodes)
+    whole.graph.initializer.extend(graph.constants)
     return whole

@@ -12,26 +12,23 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.errors import DataError
+from tacit.core.display import Shown
+from tacit.core.errors import ConfigError, DataError, nearest
+from tacit.data.frames import to_arrow
 from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
 from tacit.data.table import Table
 from tacit.models.activations import HIGH, LOW
-from tacit.models.scores import (
-    classification_counts,
-    classification_scores,
-    exact_macro_auc,
-    regression_counts,
-    regression_scores,
-)
+from tacit.models.scores import classification_counts, regression_counts, regression_scores, score_classes
 
 Matrix = NDArray[np.float64]
 
 DIGEST = "digest"
+EXPORTS = ("safetensors", "onnx", "json")
 WORDS = frozenset({"format", "schema", "activation", "layer", "vote", "network", DIGEST})  # of all formats
 
 
-class Predictor:
+class Predictor(Shown):
     """A model with its own preparation (the schema and scale agreed on), so that it takes raw rows."""
 
     FORMAT: ClassVar[str]  # of its files
@@ -50,6 +47,12 @@ class Predictor:
         """The agreed classes, in the order of the outputs."""
         return np.array(self.schema.classes)
 
+    def facts(self) -> dict[str, Any]:
+        """Return what it predicts, from which columns."""
+        schema = self.schema
+        predicts = {"predicts": schema.target_names, "classes": schema.classes or None}
+        return {**predicts, "from": tuple(column.name for column in schema.columns)}
+
     def _outputs(self, X: Matrix) -> Matrix:
         raise TypeError(f"{type(self).__name__} must say what it computes")
 
@@ -65,16 +68,20 @@ class Predictor:
         """Return the outputs for raw rows or a table."""
         return self._outputs(self._matrix(rows))
 
+    def _probabilities(self, X: Matrix) -> Matrix:
+        """Return what speaks for each class, scaled to sum to one."""
+        return shares(self._evidence(X))
+
     def predict_proba(self, rows: Any) -> Matrix:
-        """Return the probabilities of the classes: what speaks for each, scaled to sum to one."""
+        """Return the probabilities of the classes for raw rows or a table."""
         if self.schema.task != "classification":
             raise DataError("a regression model has no probabilities: call predict")
-        return shares(self._evidence(self._matrix(rows)))
+        return self._probabilities(self._matrix(rows))
 
     def predict(self, rows: Any) -> NDArray[Any]:
-        """Return the most likely class, or the predicted targets."""
+        """Return the most probable class, or the predicted targets."""
         if self.schema.task == "classification":
-            return np.asarray(self.classes_[self._evidence(self._matrix(rows)).argmax(axis=1)])
+            return np.asarray(self.classes_[self.predict_proba(rows).argmax(axis=1)])
         outputs = self.outputs(rows)
         return outputs[:, 0] if outputs.shape[1] == 1 else outputs
 
@@ -95,12 +102,32 @@ class Predictor:
         return regression_counts(table.target, self.outputs(table), centre)
 
     def scores(self, table: Table) -> dict[str, Any]:
-        """Return all scores on a table."""
+        """Return all scores on a table, as scikit-learn defines them."""
         if self.schema.task == "regression":
             return regression_scores(regression_counts(table.target, self.outputs(table)))
-        counts = self.counts(table)
-        auc = exact_macro_auc(self.schema.labels(table), self._evidence(self._matrix(table)))
-        return classification_scores(counts, self.schema.classes, auc)
+        return score_classes(self.schema.labels(table), self.predict_proba(table), self.schema.classes)
+
+    def predictions(self, rows: Any) -> Any:
+        """Return an Arrow table of what is predicted for a DataFrame, with probabilities by class.
+
+        Columns that the model does not know, such as identifiers, stand before it as they are.
+        """
+        data = to_arrow(rows, "rows")
+        known = {column.name for column in self.schema.columns}
+        found = data.drop_columns([name for name in data.column_names if name in known])
+        table = self.inputs.table_of(data.select([name for name in data.column_names if name in known]))
+        predicted, targets = self.predict(table), self.schema.target_names
+        columns = {"prediction": predicted}
+        if self.schema.task == "classification":
+            shares_of = zip(self.classes_.tolist(), self.predict_proba(table).T, strict=True)
+            columns |= {f"probability of {label}": share for label, share in shares_of}
+        elif len(targets) > 1:
+            columns = {f"prediction of {name}": one for name, one in zip(targets, predicted.T, strict=True)}
+        for name, values in columns.items():
+            if name in found.column_names:
+                raise DataError(f"rows have a column '{name}', which is the name of a result: rename it")
+            found = found.append_column(name, [values])
+        return found
 
     # -- the way out -------------------------------------------------------------------------------
 
@@ -119,16 +146,62 @@ class Predictor:
         """Return what :meth:`as_dict` says of this kind of model."""
         raise NotImplementedError
 
-    def _write(self, path: Path, tensors: Mapping[str, Any], described: Mapping[str, str]) -> Path:
-        """Write as safetensors: arrays and scale as tensors, the schema as metadata."""
-        from safetensors.numpy import save_file
+    def _content(self) -> tuple[Mapping[str, Any], Mapping[str, str]]:
+        """Return the arrays and the words of a file of this kind of model, beside scale and schema."""
+        raise NotImplementedError
 
+    def _as_safetensors(self) -> bytes:
+        """Return arrays and scale as tensors, the schema as metadata."""
+        from safetensors.numpy import save
+
+        tensors, described = self._content()
         plain = {name: np.ascontiguousarray(v) for name, v in {**tensors, **self.inputs.values}.items()}
         words = {"format": self.FORMAT, **described, "schema": msgspec.json.encode(self.schema).decode()}
         words[DIGEST] = _digest(words, plain)
         # One entry only: safetensors writes several in any order, and the same model must be the same bytes.
-        save_file(plain, path, {"tacit": msgspec.json.encode(words).decode()})
-        return path
+        return save(plain, {"tacit": msgspec.json.encode(words).decode()})
+
+    def to_bytes(self, kind: str) -> bytes:
+        """Return the model as a file of one of the kinds in ``EXPORTS``."""
+        from tacit.models.onnx_export import to_onnx
+
+        if kind == "onnx":
+            return to_onnx(self)
+        return msgspec.json.encode(self.as_dict()) if kind == "json" else self._as_safetensors()
+
+    def save(self, path: Path | str) -> Path:
+        """Write as safetensors, for :func:`tacit.load_model`."""
+        place = Path(path)
+        place.write_bytes(self._as_safetensors())
+        return place
+
+    def export(self, path: Path | str, kind: str | None = None) -> Path:
+        """Write as safetensors, ONNX or JSON: by the ending of the file, or as ``kind`` says."""
+        place = Path(path)
+        place.write_bytes(self.to_bytes(kind_of(place, kind)))
+        return place
+
+    def to_sklearn(self) -> Any:
+        """Return a fitted scikit-learn estimator that predicts as this model does."""
+        from tacit.models.scikit import fitted
+
+        return fitted(self)
+
+
+def kind_of(path: Path, kind: str | None = None) -> str:
+    """Return the kind of file that a model is written as: that of its ending, unless one is given.
+
+    >>> kind_of(Path("model.onnx")), kind_of(Path("model"), "json")
+    ('onnx', 'json')
+    """
+    ending = path.suffix.lower().removeprefix(".")
+    if kind is not None and kind not in EXPORTS:
+        raise ConfigError(f"unknown format '{kind}': {nearest(kind, EXPORTS)}")
+    if kind is None and ending not in EXPORTS:
+        raise ConfigError(f"{path.name}: models are written as {', '.join(EXPORTS)}: end its name so")
+    if kind is not None and ending in EXPORTS and ending != kind:
+        raise ConfigError(f"{path.name} would hold {kind}: end its name so, or choose format {ending}")
+    return kind or ending
 
 
 def evidence(outputs: Matrix, activation: str) -> Matrix:

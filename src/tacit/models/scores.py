@@ -1,13 +1,17 @@
-"""Scores from counts: the same formulas for a central hold-out and for protected sums over clients.
+"""Scores as scikit-learn defines them, from a central hold-out and from protected sums over clients.
 
-A client's share of an evaluation is a confusion matrix, a sum of losses and a histogram of scores per
-class; added over the clients, they give every score here. ROC-AUC from histograms of 1,000 bins is
-within 1e-3 of the exact one; on a central hold-out it is computed exactly.
+All scores of a classifier are those of its probabilities, the class being the most probable one. A client's
+share of an evaluation is a confusion matrix, sums of losses and a histogram of probabilities per class; added
+over the clients, they give every score here. Two probabilities share one of the 1,000 bins only if they
+differ by less than 0.002, and their log-odds by less than 0.12. How far that may have moved an area stands
+beside it (``auc_error``, ``pr_auc_error``). On a central hold-out nothing is put into bins.
+
+Of two classes, areas are those of the second; of more, the mean over classes, one against the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,33 +19,58 @@ from numpy.typing import NDArray
 
 from tacit.core.method import BINS
 
-TINY = 1e-15
+CLASS_SCORES = (
+    "accuracy",
+    "balanced_accuracy",
+    "precision",
+    "recall",
+    "f1",
+    "auc",
+    "pr_auc",
+    "loss",
+    "brier",
+)
+TARGET_SCORES = ("mse", "rmse", "mae", "r2")
+TINY = float(np.finfo(np.float64).eps)  # scikit-learn's least probability in a log loss
+LEAST = 1e-12  # probability whose log-odds are the first bin's
+ONE_SIDED = 0.9  # share of one class from which on accuracy says little
 
 Matrix = NDArray[np.float64]
+# How many rows of other classes, and of the class, have each score, rising.
+Levels = tuple[Matrix, Matrix]
 
 
 def classification_counts(truth: NDArray[np.int64], probabilities: Matrix) -> dict[str, Any]:
-    """Return the confusion matrix (rows are the truth), sum of log losses and score histograms."""
+    """Return the confusion matrix (rows are the truth), sums of losses and histograms of probabilities."""
     rows, classes = probabilities.shape
     confusion = np.zeros((classes, classes))
     np.add.at(confusion, (truth, probabilities.argmax(axis=1)), 1.0)
     chosen = probabilities[np.arange(rows), truth]
-    histogram = np.zeros((2, classes, BINS))
-    bins = np.minimum((probabilities * BINS).astype(np.int64), BINS - 1)
     positive = (truth[:, None] == np.arange(classes)).astype(np.int64)
-    np.add.at(histogram, (positive, np.arange(classes)[None, :], bins), 1.0)
+    histogram = np.zeros((2, classes, BINS))
+    np.add.at(histogram, (positive, np.arange(classes)[None, :], bins_of(probabilities)), 1.0)
     return {
         "confusion": confusion,
-        "loss": -np.log(np.clip(chosen, TINY, None)).sum(),
+        "loss": -np.log(np.clip(chosen, TINY, 1 - TINY)).sum(),
+        "brier": ((probabilities - positive) ** 2).sum() * (0.5 if classes == 2 else 1.0),
         "histogram": histogram,
     }
+
+
+def bins_of(probabilities: Matrix) -> NDArray[np.int64]:
+    """Return the bin of each probability."""
+    clipped = np.clip(probabilities, LEAST, 1 - LEAST)
+    odds = np.log(clipped / (1 - clipped)) / np.log(1 / LEAST - 1)  # from -1 to 1
+    found = np.minimum((probabilities + (odds + 1) / 2) * (BINS / 2), BINS - 1)
+    return np.asarray(found, dtype=np.int64)
 
 
 def regression_counts(truth: Matrix, predicted: Matrix, centre: Matrix | None = None) -> dict[str, Any]:
     """Return count, squared and absolute errors, Σ(y - c) and Σ(y - c)² of every target.
 
     Components of a sum need one centre c that all of them know. It makes no difference to the scores but for
-    rounding: the nearer it is to the mean, the fewer digits are lost. By default it is the mean itself.
+    rounding: the nearer it is to the mean, the fewer digits are lost. By default it is the mean itself, and
+    Σ|y - c| is counted, too.
     """
     error = predicted - truth
     around = truth - (mean_of(truth) if centre is None else centre)
@@ -51,7 +80,7 @@ def regression_counts(truth: Matrix, predicted: Matrix, centre: Matrix | None = 
         "absolute": np.abs(error).sum(axis=0),
         "sum": around.sum(axis=0),
         "square": (around**2).sum(axis=0),
-    }
+    } | ({"deviation": np.abs(around).sum(axis=0)} if centre is None else {})
 
 
 def mean_of(truth: Matrix) -> Matrix:
@@ -65,10 +94,16 @@ def mean_of(truth: Matrix) -> Matrix:
     return found
 
 
+def score_classes(truth: NDArray[np.int64], probabilities: Matrix, labels: Sequence[Any]) -> dict[str, Any]:
+    """Return all scores of probabilities on rows that are at hand: areas are exact."""
+    counts = classification_counts(truth, probabilities)
+    return classification_scores(counts, labels, _exact_levels(truth, probabilities))
+
+
 def classification_scores(
-    counts: Mapping[str, Any], labels: Sequence[Any], auc: float | None = None
+    counts: Mapping[str, Any], labels: Sequence[Any], levels: Iterable[Levels] | None = None
 ) -> dict[str, Any]:
-    """Return accuracy, macro precision, recall and F1, log loss, ROC-AUC, confusion and scores per class.
+    """Return all scores, the confusion matrix, scores per class and the ``baseline``; macro means.
 
     Examples
     --------
@@ -81,19 +116,26 @@ def classification_scores(
     hits, support, called = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
     total = confusion.sum()
     if not total:
-        return {"accuracy": None, "precision": None, "recall": None, "f1": None, "auc": None, "loss": None}
+        return dict.fromkeys(CLASS_SCORES)
     precision = np.divide(hits, called, out=np.zeros_like(hits), where=called > 0)
     recall = np.divide(hits, support, out=np.zeros_like(hits), where=support > 0)
     both = precision + recall
     f1 = np.divide(2 * precision * recall, both, out=np.zeros_like(hits), where=both > 0)
     seen = (support > 0) | (called > 0)
+    histogram = np.asarray(counts["histogram"], dtype=np.float64)
+    auc, pr_auc, *errors = areas(zip(*histogram, strict=True) if levels is None else levels)
     return {
         "accuracy": float(hits.sum() / total),
+        "balanced_accuracy": float(recall[support > 0].mean()),
         "precision": float(precision[seen].mean()),
         "recall": float(recall[seen].mean()),
         "f1": float(f1[seen].mean()),
-        "auc": macro_auc(counts["histogram"]) if auc is None else auc,
+        "auc": auc,
+        "pr_auc": pr_auc,
         "loss": float(counts["loss"] / total),
+        "brier": float(counts["brier"] / total),
+        **(dict(zip(("auc_error", "pr_auc_error"), errors, strict=True)) if levels is None else {}),
+        "baseline": _majority(support / total, labels),
         "per_class": [
             {"label": label, "precision": float(p), "recall": float(r), "f1": float(f), "support": int(n)}
             for label, p, r, f, n in zip(labels, precision, recall, f1, support, strict=True)
@@ -102,41 +144,73 @@ def classification_scores(
     }
 
 
+def _majority(shares: Matrix, labels: Sequence[Any]) -> dict[str, Any]:
+    """Return the scores of always saying the most frequent class, the classes' shares as probabilities."""
+    top, there = float(shares.max()), shares[shares > 0]
+    rank, binary = 1.0 / len(there), len(shares) == 2
+    area = (0.5, float(shares[1] if binary else there.mean())) if len(there) > 1 else (None, None)
+    losses = float(-(there * np.log(there)).sum()), float(1 - (shares**2).sum()) * (0.5 if binary else 1.0)
+    values = (top, rank, top * rank, rank, 2 * top / (1 + top) * rank, *area, *losses)
+    return {"label": labels[int(shares.argmax())], **dict(zip(CLASS_SCORES, values, strict=True))}
+
+
+def warn_of_balance(scores: Mapping[str, Any]) -> str | None:
+    """Return what to know of an accuracy that a constant answer reaches as well, or None."""
+    baseline: Mapping[str, Any] = scores.get("baseline") or {}
+    share = baseline.get("accuracy") or 0.0
+    if share < ONE_SIDED:
+        return None
+    return (
+        f"{share:.1%} of the rows that were scored are '{baseline['label']}', so that accuracy says little: "
+        "whoever always says so has as much. Look at balanced accuracy and PR-AUC; class_weight = 'balanced' "
+        "lets all classes weigh the same"
+    )
+
+
 def regression_scores(counts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return mean squared error, its root, mean absolute error and R², averaged over the targets."""
+    """Return all scores, averaged over the targets, and the ``baseline``: those of the targets' mean."""
     rows = float(counts["count"])
     if not rows:
-        return {"mse": None, "rmse": None, "mae": None, "r2": None}
-    variation = np.asarray(counts["square"]) - np.asarray(counts["sum"]) ** 2 / rows
+        return dict.fromkeys(TARGET_SCORES)
+    variation = np.maximum(np.asarray(counts["square"]) - np.asarray(counts["sum"]) ** 2 / rows, 0.0)
     residual = np.asarray(counts["squared"])
-    r2 = np.where(variation > 0, 1.0 - residual / np.where(variation > 0, variation, 1.0), 0.0)
-    mse = float(residual.mean() / rows)
-    return {
-        "mse": mse,
-        "rmse": mse**0.5,
-        "mae": float(np.asarray(counts["absolute"]).mean() / rows),
-        "r2": float(r2.mean()),
-    }
+    r2 = np.where(variation > 0, 1.0 - residual / np.where(variation > 0, variation, 1.0), residual == 0)
+
+    def scores(squares: Matrix, absolute: Any, r2: Matrix) -> dict[str, Any]:
+        mae = None if absolute is None else float(np.mean(absolute) / rows)
+        root = float(np.sqrt(np.maximum(squares, 0.0) / rows).mean())  # noise may leave a sum below 0
+        return {"mse": float(squares.mean() / rows), "rmse": root, "mae": mae, "r2": float(r2.mean())}
+
+    mean = scores(variation, counts.get("deviation"), (variation == 0).astype(np.float64))
+    return scores(residual, counts["absolute"], r2) | {"baseline": mean}
 
 
-def macro_auc(histogram: Matrix) -> float | None:
-    """Return the one-versus-rest ROC-AUC from score histograms, over the classes that can be told apart."""
-    negative, positive = np.asarray(histogram, dtype=np.float64)
-    below = np.cumsum(negative, axis=1) - negative
-    wins = (positive * (below + 0.5 * negative)).sum(axis=1)
-    pairs = positive.sum(axis=1) * negative.sum(axis=1)
-    return float((wins[pairs > 0] / pairs[pairs > 0]).mean()) if (pairs > 0).any() else None
+def areas(levels: Iterable[Levels]) -> list[float | None]:
+    """Return ROC-AUC and average precision, and by how much binned scores may have moved each.
+
+    Means over the classes that can be told apart; of two classes, those of the second. Rows of one bin may
+    have stood in any order: half of their pairs are in doubt, and the precision at each hit lies between that
+    with all other classes' rows of the bin before it and that with none.
+    """
+    found, classes = [], list(levels)
+    for negative, positive in classes[1:] if len(classes) == 2 else classes:
+        misses, hits = negative.sum(), positive.sum()
+        if hits <= 0 or misses <= 0:
+            continue
+        below = np.cumsum(negative) - negative / 2  # ties count half
+        right, called = (np.cumsum(part[::-1])[::-1] for part in (positive, positive + negative))
+        wrong, first = called - right, right - positive + 1
+        least, precision, most = (
+            np.divide(a, a + b, out=np.zeros_like(a), where=(positive > 0) & (a + b > 0))
+            for a, b in ((first, wrong), (right, wrong), (right, wrong - negative))
+        )
+        ranked = np.array([positive @ below, positive @ negative / 2]) / misses
+        found.append(np.array([ranked[0], positive @ precision, ranked[1], positive @ (most - least)]) / hits)
+    return list(np.mean(found, axis=0).tolist()) if found else [None] * 4
 
 
-def exact_macro_auc(truth: NDArray[np.int64], scores: Matrix) -> float | None:
-    """Return the one-versus-rest ROC-AUC by ranks (ties count half), over classes that can be told apart."""
-    values = []
-    for code in range(scores.shape[1]):
-        positive = truth == code
-        hits = int(positive.sum())
-        misses = len(truth) - hits
-        if hits and misses:
-            _, inverse, counts = np.unique(scores[:, code], return_inverse=True, return_counts=True)
-            ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
-            values.append((ranks[positive].sum() - hits * (hits + 1) / 2) / (hits * misses))
-    return float(np.mean(values)) if values else None
+def _exact_levels(truth: NDArray[np.int64], probabilities: Matrix) -> Iterator[Levels]:
+    for code, scores in enumerate(probabilities.T):
+        _, places = np.unique(scores, return_inverse=True)
+        positive = np.bincount(places, truth == code).astype(np.float64)
+        yield np.bincount(places) - positive, positive

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError, DataError, UnavailableError
-from tacit.models.network import Matrix, Network, Vector
+from tacit.models.network import Matrix, Network, Targets, Vector
 
 Factory = Callable[[int, int], Any]  # features, outputs -> torch.nn.Module
 
@@ -85,24 +84,39 @@ class TorchNetwork(Network):
                 tensor.copy_(self._torch.from_numpy(np.ascontiguousarray(arrays[name])))
         return self.module
 
-    def _rows(self, X: Matrix) -> Any:
+    def _rows(self, X: Matrix | Targets) -> Any:
         kind = next(self.module.parameters()).dtype
         return self._torch.from_numpy(np.ascontiguousarray(X)).to(kind)
 
+    def _targets(self, targets: Targets) -> Any:
+        return self._torch.from_numpy(targets) if targets.ndim == 1 else self._rows(targets)
+
     def outputs(self, weights: Vector, X: Matrix) -> Matrix:
-        """Return the outputs before the softmax."""
+        """Return the outputs, of a classifier before the softmax."""
         module = self.load(weights).eval()
         with self._torch.no_grad():
             outputs: Matrix = module(self._rows(X)).double().numpy()
         return outputs
 
-    def gradient(self, weights: Vector, X: Matrix, labels: NDArray[np.int64]) -> Vector:
-        """Return the gradient of the mean cross-entropy; running means and the like move in ``weights``."""
+    def _losses(self, outputs: Any, targets: Any) -> Any:
+        """Return the loss of each row: of a label the cross-entropy, of numbers half the squared error."""
+        if targets.dim() == 1:
+            return self._torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+        if outputs.shape != targets.shape:
+            found, wanted = tuple(outputs.shape[1:]), tuple(targets.shape[1:])
+            raise ConfigError(f"the model gives {found} numbers for a row, and there are {wanted} targets")
+        return ((outputs - targets) ** 2).sum(1) / 2
+
+    def gradient(
+        self, weights: Vector, X: Matrix, targets: Targets, row_weights: Vector | None = None
+    ) -> Vector:
+        """Return the gradient of the mean loss; running means and the like move in ``weights``."""
         torch = self._torch
-        if self.state and len(labels) < 2:
+        if self.state and len(targets) < 2:
             raise DataError("a network with batch normalisation needs two rows of a client at least")
         module = self.load(weights).train()
-        loss = torch.nn.functional.cross_entropy(module(self._rows(X)), torch.from_numpy(labels))
+        losses = self._losses(module(self._rows(X)), self._targets(targets))
+        loss = (losses if row_weights is None else losses * self._rows(row_weights)).mean()
         # An unused parameter does not move; that is no error.
         tensors = self._tensors(self.parameters)
         found = torch.autograd.grad(loss, tensors, allow_unused=True, materialize_grads=True)
@@ -111,7 +125,7 @@ class TorchNetwork(Network):
             weights[self.trained :] = torch.cat(states).numpy()
         return self._joined(found)
 
-    def clipped_gradients(self, weights: Vector, X: Matrix, labels: NDArray[np.int64], clip: float) -> Vector:
+    def clipped_gradients(self, weights: Vector, X: Matrix, targets: Targets, clip: float) -> Vector:
         """Return the sum of the rows' own gradients, each shortened; refuse layers that mix rows."""
         if self.state:
             raise ConfigError(
@@ -119,18 +133,18 @@ class TorchNetwork(Network):
                 "has a gradient of its own then; use group or layer normalisation for privacy of examples"
             )
         torch = self._torch
-        if not len(labels):
+        if not len(targets):
             return np.zeros(self.trained)
         self.load(weights).train()
         names = dict(zip(self.parameters, self._tensors(self.parameters), strict=True))
 
-        def loss(parameters: Any, row: Any, label: Any) -> Any:
+        def loss(parameters: Any, row: Any, target: Any) -> Any:
             outputs = torch.func.functional_call(self.module, parameters, (row[None],))
-            return torch.nn.functional.cross_entropy(outputs, label[None])
+            return self._losses(outputs, target[None])[0]
 
         each = torch.func.vmap(torch.func.grad(loss), (None, 0, 0), randomness="different")
-        found = each(names, self._rows(X), torch.from_numpy(labels))
-        squares = sum((g.double() ** 2).reshape(len(labels), -1).sum(1) for g in found.values())
+        found = each(names, self._rows(X), self._targets(targets))
+        squares = sum((g.double() ** 2).reshape(len(targets), -1).sum(1) for g in found.values())
         finite = torch.isfinite(squares)
         shrink = torch.where(finite, clip / torch.clamp(torch.sqrt(squares), min=clip), 0.0)
         whole = [torch.where(finite.reshape(-1, *[1] * (g.dim() - 1)), g, 0.0) for g in found.values()]

@@ -33,7 +33,12 @@ DEEP = "437,312"
 LOCAL: Mapping[str, Any] = {"optimiser": "adam", "rate": 0.001, "batch": 32, "epochs": 1}
 FEW = 1600
 GOOD, MOST_ROUNDS = 0.95, 30
-# Rates of the server at which these learn here; their own are those of Flower.
+# Flower's own settings of the server, and rates at which these learn here.
+FLOWER: Mapping[str, Mapping[str, float]] = {
+    "fedyogi": {"eta": 0.01, "beta1": 0.9, "tau": 1e-3},
+    "fedadam": {"eta": 0.1, "beta1": 0.9, "tau": 1e-3},
+    "fedadagrad": {"eta": 0.1, "tau": 1e-3, "v0": 0.0},
+}
 TUNED = {"fedadam": 0.01, "fedadagrad": 0.003}
 
 Round = Mapping[str, Any]
@@ -69,7 +74,8 @@ def course(
     eta: float | None = None,
 ) -> tuple[Round, ...]:
     """Return the scores after each round."""
-    settings = {**LOCAL, "hidden": hidden, "rounds": rounds, "protect_layers": layers}
+    settings = {**LOCAL, **FLOWER.get(strategy, {}), "hidden": hidden, "rounds": rounds}
+    settings["protect_layers"] = layers
     method = METHODS.build(strategy, settings if eta is None else {**settings, "eta": eta})
     chosen, scores = federation(partition, rows, seed), []
 

@@ -7,11 +7,10 @@ import numpy as np
 from tacit.core.errors import ConfigError, DataError, nearest
 from tacit.data.agreement import check_rows
 from tacit.data.files import load
+from tacit.data.findings import check_words
 from tacit.data.table import Label, Table
 from tacit.federation import Federation
 from tacit.runs.settings import Settings
-
-MOST_WORDS = 2_000  # classes, or categories of a column: beyond, it is a number or an id, and memory runs out
 
 
 def build_federation(settings: Settings) -> Federation:
@@ -21,11 +20,9 @@ def build_federation(settings: Settings) -> Federation:
     anything runs; across institutions each client refuses for itself.
     """
     data, run = settings.data, settings.run
-    table = load(
-        data.name, target=data.target, task=data.task, repeat=data.repeat, rows=data.rows, seed=run.seed
-    )
+    table = load(data.name, repeat=data.repeat, rows=data.rows, seed=run.seed, **data.choices())
     check_rows(table, table.name, settings.build_preparation().missing)
-    _check_words(table)
+    check_words(table)
     kinds = set(table.groups["split"].astype(str)) if "split" in table.groups else set()
     if data.test == "split" and not {"train", "test"} <= kinds:
         raise ConfigError(
@@ -50,21 +47,6 @@ def build_federation(settings: Settings) -> Federation:
         _check_classes(table, federation)
     settings.check_compatibility(federation.clients, table.task)
     return federation
-
-
-def _check_words(table: Table) -> None:
-    """Refuse a target or a column that is surely not meant as a class or a category."""
-    if len(table.classes) > MOST_WORDS:
-        raise DataError(
-            f"the target of {table.name} has {len(table.classes):,} classes, at most {MOST_WORDS:,} are "
-            "learnt: name another target, or use task = 'regression' if it is a quantity"
-        )
-    for column in table.columns:
-        if len(column.categories) > MOST_WORDS:
-            raise DataError(
-                f"column '{column.name}' of {table.name} has {len(column.categories):,} different texts, at "
-                f"most {MOST_WORDS:,} are used as categories: leave it out, or turn it into a number"
-            )
 
 
 def _declared(table: Table, classes: tuple[Label, ...]) -> list[Label]:

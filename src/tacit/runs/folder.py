@@ -93,10 +93,13 @@ class RunFolder:
 
     def unfinished(self) -> str:
         """Say that the run has no result, and what can be done."""
-        text = f"run {self.path.name} was stopped without a result, or is not done yet"
+        return f"run {self.path.name} was stopped without a result, or is not done yet; {self.way_on()}"
+
+    def way_on(self) -> str:
+        """Say how a run that was stopped goes on."""
         if (self.path / CHECKPOINT).is_file():
-            return f"{text}: `tacit resume {quote(str(self.path))}` goes on from its checkpoint"
-        return f"{text}; it has no checkpoint to go on from: start it again with `tacit run`"
+            return f"`tacit resume {quote(str(self.path))}` goes on from its checkpoint"
+        return "it has no checkpoint to go on from: start it again with `tacit run`"
 
     def age(self, name: str) -> tuple[str, int]:
         """Return the key by which runs are ordered; those of one second are told apart by their files."""

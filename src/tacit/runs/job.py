@@ -15,21 +15,27 @@ from tacit.core.errors import TacitError, UnavailableError
 from tacit.core.events import Evaluated, Event, Events, Noted, Subscriber
 from tacit.core.exposure import INTRODUCTION
 from tacit.core.manifest import new_run
+from tacit.data.schema import vocabulary
 from tacit.data.skew import skew
 from tacit.federation import Federation
 from tacit.ledger.exposure import ExposureLedger
 from tacit.ledger.sentences import exposes_one, sentences
 from tacit.methods.base import Model
 from tacit.methods.compatibility import warnings_for_pair
+from tacit.models.scores import CLASS_SCORES, TARGET_SCORES, warn_of_balance
+from tacit.runs.analysis import analyse
 from tacit.runs.checkpoint import Checkpoint, CheckpointWriter, read_checkpoint
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import EventFile, RunFolder
+from tacit.runs.page.context import flat_settings
 from tacit.runs.repeat import command
 from tacit.runs.report import render
-from tacit.runs.settings import Settings
+from tacit.runs.settings import OWN_FILE, Settings, usual_partition
+from tacit.runs.sinks import Sinks, check_sinks
 from tacit.runs.transcript import TranscriptFolder
 from tacit.training import Training
 
+OTHER_DIVISION = "give a file for each site, or --partition by-column --column NAME"
 LOCAL_MODELS = 100  # clients trained alone for the comparison, evenly chosen if there are more
 
 
@@ -57,6 +63,7 @@ def execute(
     goes on from there, in its own folder. ``launch`` stands in the result, for whoever waits for it.
     """
     settings.check()
+    check_sinks(settings.run.sinks)
     run = resume.run if resume else run or new_run()
     federation = federation or build_federation(settings)
     folder = resume.folder if resume else RunFolder.create(settings.run.out, run)
@@ -86,20 +93,20 @@ def _execute(
             notes.append({"about": event.about, "text": event.text, "level": event.level})
 
     try:
-        with closing(EventFile(folder, append=resume is not None)) as file:
-            events = Events(file, note, exposure, *subscribers)
+        told = dict(flat_settings(settings.as_tables()))
+        with (
+            closing(EventFile(folder, append=resume is not None)) as file,
+            Sinks(settings.run.sinks, folder.path, told) as sinks,
+        ):
+            events = Events(file, note, exposure, sinks, *subscribers)
             writer = CheckpointWriter(
                 settings, folder, federation.test, events, resume.rounds if resume else []
             )
             for warning in _warnings(settings, federation):
                 events.emit(warning)
             training = federation.train(
-                settings.build_method(),
-                protect=settings.build_protection(),
-                preparation=settings.build_preparation(),
+                **settings.training(),
                 events=events,
-                min_clients=settings.run.min_clients,
-                min_count=settings.run.min_count,
                 run=run,
                 transcript=TranscriptFolder(folder.path / "transcript") if settings.run.transcript else None,
                 keep=writer,
@@ -121,6 +128,8 @@ def _execute(
         result |= {"error": facts(error), "exposure": exposure.summary(), "notes": notes}
         with suppress(UnavailableError):
             folder.write_json("result.json", result)
+        if isinstance(error, KeyboardInterrupt):
+            error.add_note(folder.way_on())
         raise
     return Finished(result, folder, training.trained)
 
@@ -128,6 +137,10 @@ def _execute(
 def _warnings(settings: Settings, federation: Federation) -> Iterator[Noted]:
     """Yield warnings of what is better known before it happens."""
     method, protection = settings.build_method(), settings.build_protection()
+    for text in federation.holdings.table.notes if federation.experiment else ():
+        yield Noted("data", text)
+    if settings.partition == OWN_FILE == usual_partition({"data": {"name": settings.data.name}}):
+        yield Noted("data", f"rows go to {federation.clients} clients at random: {OTHER_DIVISION}")
     if settings.run.transcript:
         plain = "the clients' contributions in the clear"
         held = plain if protection.shows_contributions else "all that travelled"
@@ -156,17 +169,20 @@ def facts(error: BaseException) -> dict[str, Any]:
 
 
 def _header(settings: Settings, run: str, folder: RunFolder) -> dict[str, Any]:
+    tables = settings.as_tables()
+    if settings.brings_own_rows:
+        del tables["partition"]  # nobody divides rows that lie at their sites
     return {
         "run": run,
         "folder": str(folder.path),
         "version": tacit.__version__,
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "method": settings.method["name"],
-        "data": settings.data.name,
-        "partition": settings.partition["name"],
+        "data": settings.data.title,
+        "partition": None if settings.brings_own_rows else settings.partition["name"],
         "protect": settings.protect["name"],
         "seed": settings.run.seed,
-        "settings": settings.as_tables(),
+        "settings": tables,
         "command": command(settings),
     }
 
@@ -181,25 +197,29 @@ def _measured(
         if settings.run.baselines:
             scores |= _baselines(settings, federation, training, events)
         for model, found in scores.items():
-            brief = {key: value for key, value in found.items() if not isinstance(value, list)}
+            brief = {key: value for key, value in found.items() if not isinstance(value, list | dict)}
             events.emit(Evaluated(model, "test", brief))
     if training.holdout is not None:
         scores["clients' own hold-outs"] = training.holdout
     main = scores.get("federated") or training.holdout or {}
+    if text := warn_of_balance(main):
+        events.emit(Noted("scores", text, "warning"))
     ledger = training.ledger.summary(watts=settings.run.watts)
-    names = ("accuracy", "precision", "recall", "f1", "auc", "loss", "mse", "rmse", "mae", "r2")
     costs = ("bytes_up", "bytes_down", "messages", "cpu_s", "training_s", "wh", "privacy", "failures")
     return {
         "clients": federation.clients,
         "rows": federation.holdings.table.rows if federation.experiment else None,
         "features": training.schema.features,
         "classes": list(training.schema.classes),
-        **{name: main.get(name) for name in names},
+        "told": {"columns": [c.name for c in training.schema.columns], **vocabulary(training.schema)},
+        **{name: main.get(name) for name in (*CLASS_SCORES, *TARGET_SCORES)},
         **{name: ledger[name] for name in costs},
         "model": training.outcome.digest,
         "engine": federation.engine_facts,
         "scores": scores,
+        **analyse(settings, training, federation.test, main),
         "ledger": ledger,
+        "sites": _sites(settings, federation),
         "skew": _skew(federation, training),
         "promises": {"name": settings.protect["name"], **settings.build_protection().promises.as_dict()},
     }
@@ -213,7 +233,10 @@ def _baselines(
     assert test is not None
 
     def scores_of(part: Federation, min_count: int) -> dict[str, Any]:
-        trained = part.train(method, preparation=preparation, protect="plain", min_count=min_count)
+        events = Events()  # the run has told what its rows look like
+        trained = part.train(
+            method, preparation=preparation, protect="plain", min_count=min_count, events=events
+        )
         return trained.model.scores(test)
 
     # On pooled rows the same small cells are put together; a client alone shows nobody any.
@@ -233,6 +256,13 @@ def _baselines(
             for name in names
         }
     return found
+
+
+def _sites(settings: Settings, federation: Federation) -> dict[str, int] | None:
+    """Return the rows of each client, where a file is a client and has given it its name."""
+    sizes = np.diff(federation.holdings.offsets).tolist()
+    named = federation.experiment and settings.partition["name"] == "by-file"
+    return dict(zip(federation.holdings.names, sizes, strict=True)) if named else None
 
 
 def _skew(federation: Federation, training: Training) -> dict[str, Any] | None:

@@ -74,7 +74,7 @@ def list_keys(base: Mapping[str, Mapping[str, Any]] | None = None) -> list[Key]:
     for each in list_options(Settings):
         table = each.name
         if table in TABLES:
-            options = list_options(TABLES[table])
+            options = sorted(list_options(TABLES[table]), key=lambda option: option.name != "name")
         else:
             options = [
                 Option("name", f"Literal{list(NAMES[table])}", getattr(default, table)["name"], each.doc)
@@ -117,7 +117,8 @@ def template() -> str:
     """Return a commented file of settings, in which every key has its default."""
     blocks = [HEAD]
     for table in dict.fromkeys(key.table for key in list_keys()):
-        lines = [f"[{table}]", *(_entry(key.option) for key in list_keys() if key.table == table)]
+        known = table != "partition"  # whose default depends on the data
+        lines = [f"[{table}]", *(_entry(k.option, active=known) for k in list_keys() if k.table == table)]
         if table == "method":
             lines += [_entry(option) for option in options_in(table, METHOD)]
         elif table in NAMES:

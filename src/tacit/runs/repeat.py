@@ -11,18 +11,26 @@ import msgspec
 
 from tacit.runs.settings import Settings
 
+NAMED = ("method", "partition", "protect")
+
 
 def command(settings: Settings) -> str:
     """Write the command that repeats a run: what differs from the defaults, and what was chosen by name."""
     words, tables, defaults = ["tacit", "run"], settings.as_tables(), Settings().as_tables()
     for section in ("data", "run", "flower", "method", "partition", "protect", "prepare"):
+        if section == "partition" and settings.brings_own_rows:
+            continue
         for key, value in tables[section].items():
             known = section in ("data", "run", "flower") and key not in ("name", "seed")
             if value is None or (known and value == defaults[section][key]):
                 continue
             flag = (section if key == "name" else key).replace("_", "-")
+            if section in NAMED and key in tables["data"] and key != "name":
+                flag = f"{section}.{flag}"  # --features are columns, unless the method's are meant
             if section == "run" and isinstance(value, bool):
                 words.append(f"--{flag}" if value else f"--no-{flag}")
+            elif key == "name" and isinstance(value, tuple | list):
+                words += [f"--{flag}", *value]
             else:
                 words += [f"--{flag}", _text(value)]
     return shlex.join(words)

@@ -6,13 +6,16 @@ any run. Components for which the result holds nothing are left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from string import Template
 from typing import Any
 
-from tacit.runs.page import context, costs, exposure, rounds, scores
+import tacit
+from tacit.runs.page import context, costs, evidence, exposure, rounds, scores
 from tacit.runs.page.units import escape
+
+UNITS = "Bytes are decimal (1 kB is 1,000 bytes); times are CPU time unless they say wall clock."
 
 
 def render(result: Mapping[str, Any]) -> str:
@@ -28,8 +31,12 @@ def render(result: Mapping[str, Any]) -> str:
     """
     sections = [
         scores.score_section(result),
+        evidence.site_section(result),
         rounds.rounds_section(result),
         scores.class_section(result),
+        evidence.curve_section(result),
+        evidence.residual_section(result),
+        evidence.feature_section(result),
         costs.partition_section(result),
         costs.traffic_section(result),
         costs.time_section(result),
@@ -37,12 +44,15 @@ def render(result: Mapping[str, Any]) -> str:
         context.notes_section(result),
         context.settings_section(result),
     ]
-    made_by = f" {escape(result['version'])}" if result.get("version") else ""
+    return fill(context.headline(result)[0], context.header(result), sections, result.get("version"))
+
+
+def fill(title: str, header: str, sections: Iterable[str], version: object = None) -> str:
+    """Put finished parts into the page; the title is text, the others are HTML."""
     template = Template(files("tacit.runs.page").joinpath("template.html").read_text(encoding="utf-8"))
     return template.substitute(
-        title=escape(" · ".join(["Tacit", context.headline(result)[0]])),
-        header=context.header(result),
+        title=escape(f"Tacit · {title}"),
+        header=header,
         main="\n".join(part for part in sections if part),
-        footer=f"Made by Tacit{made_by}. Bytes are decimal (1 kB is 1,000 bytes); times are CPU time unless "
-        "they say wall clock.",
+        footer=f"Made by Tacit {escape(version or tacit.__version__)}. {UNITS}",
     )

@@ -16,9 +16,10 @@ from tacit.core.component import from_plain
 from tacit.core.errors import ConfigError, nearest
 from tacit.core.manifest import MOST_COUNT
 from tacit.core.protection import Protection
-from tacit.data.files import is_data
-from tacit.data.partition import CLIENTS, options_of
+from tacit.data.files import is_path, list_parts
+from tacit.data.partition import BY_VALUE, CLIENTS, options_of
 from tacit.data.preparation import Preparation
+from tacit.data.sources import is_data
 from tacit.methods import METHODS
 from tacit.methods.base import Method
 from tacit.methods.compatibility import check_compatibility, check_summands, min_count_of
@@ -29,6 +30,7 @@ SHARE = "give a share from 0 up to, but below, 1"
 SECONDS = "give the seconds a client may take, above 0, or leave it out"
 METHOD = "fedheonn"  # unless another is named
 OWN_ROWS = "sites"  # as the data's name: every site brings its own rows
+OWN_FILE = {"name": "iid", "clients": 10}  # how the rows of an own file are divided
 WORKERS = 64  # starting one costs a second of CPU: more help nobody, and a typing error hangs the machine
 
 
@@ -40,7 +42,8 @@ class Settings:
     ----------
     data : DataSettings
     partition : mapping
-        How rows are divided among clients.
+        How rows are divided among clients. Left out, several files are a client each, and the rows of an own
+        file are divided among 10 clients at random.
     method : mapping
         What is learnt.
     protect : mapping
@@ -75,9 +78,7 @@ class Settings:
                 raise ConfigError(f"there is no table [{name}]: {nearest(name, known)}")
             table_of(tables, name)
         default = cls()
-        partition = {**default.partition, **tables.get("partition", {})}
-        if partition["name"] == "by-column" and "clients" not in tables.get("partition", {}):
-            del partition["clients"]  # as many as the column has values
+        partition = usual_partition(tables) | tables.get("partition", {})
         settings = cls(
             from_plain(DataSettings, tables.get("data", {}), "[data]"),
             partition,
@@ -107,6 +108,7 @@ class Settings:
             ("run", "quorum", run.quorum, 0 < run.quorum <= 1, "give a share above 0, at most 1"),
             ("run", "watts", run.watts, 0 < run.watts < inf, "give a CPU's nominal power, such as 65"),
             ("run", "timeout", run.timeout, run.timeout is None or 0 < run.timeout < inf, SECONDS),
+            ("run", "repeats", run.repeats, run.repeats > 0, "give a whole number of at least 1"),
             ("flower", "wait", self.flower.wait, 0 <= self.flower.wait < inf, "give seconds, 0 or more"),
             ("run", "min_clients", fewest, fewest is None or fewest > 0, "give at least 1"),
             ("run", "min_count", rows, rows is None or 1 <= rows <= MOST_COUNT, f"give 1 to {MOST_COUNT}"),
@@ -120,6 +122,11 @@ class Settings:
                 raise ConfigError(
                     f"[data] classes are {', '.join(names) or 'none'}: declare at least two, each once"
                 )
+        if run.repeats > 1 and (run.engine != "embedded" or not (data.test or data.holdout)):
+            raise ConfigError(
+                f"[run] repeats is {run.repeats}, for runs on this machine that score rows: on Flower, or "
+                "without test and holdout, leave it at 1"
+            )
         check_summands(self.build_protection(), clients)
         min_count_of(self.build_protection(), rows)
         self.check_compatibility()
@@ -142,6 +149,12 @@ class Settings:
         """Build the preparation."""
         return Preparation.from_config(self.prepare)
 
+    def training(self) -> dict[str, Any]:
+        """Return what ``Federation.train`` takes of the settings."""
+        built = {"method": self.build_method(), "protect": self.build_protection()}
+        least = {"min_clients": self.run.min_clients, "min_count": self.run.min_count}
+        return {**built, "preparation": self.build_preparation(), **least}
+
     def partition_options(self) -> dict[str, Any]:
         """Return the options of the partition, checked by name."""
         name, options = _named("partition", self.partition)
@@ -151,10 +164,30 @@ class Settings:
                 raise ConfigError(f"partition {name} has no option '{key}': {nearest(key, valid)}")
         return options
 
+    @property
+    def brings_own_rows(self) -> bool:
+        """Whether every site brings its own rows, so that none are divided."""
+        return self.data.name == OWN_ROWS
+
     def as_tables(self) -> dict[str, Any]:
         """Return the settings as nested tables of plain values."""
         tables: dict[str, Any] = msgspec.to_builtins(self)
         return tables
+
+
+def usual_partition(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how rows are divided if it is not said: own files as real data are, named sets for a hard task.
+
+    >>> usual_partition({"data": {"name": ["north.csv", "south.csv"]}})
+    {'name': 'by-file'}
+    """
+    given = table_of(tables, "data").get("name", DataSettings.name)
+    data = from_plain(DataSettings, {"name": given}, "[data]").name
+    own = not isinstance(data, str) or is_path(data)
+    usual = "by-file" if list_parts(data) is not None else "iid" if own else "label-sorted"
+    clients = OWN_FILE["clients"] if own else CLIENTS.default
+    named = table_of(tables, "partition").get("name", usual)
+    return {"name": usual} | ({} if named in BY_VALUE else {"clients": clients})
 
 
 def usual_protection(method: Mapping[str, Any], protect: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -196,7 +229,7 @@ def merged(tables: Mapping[str, Any], over: Mapping[str, Mapping[str, Any]]) -> 
     for name, table in over.items():
         below = table_of(result, name)
         if "name" in table and name != "data" and table["name"] != below.get("name"):
-            kept = () if table["name"] == "by-column" else ("clients",)
+            kept = () if table["name"] in BY_VALUE else ("clients",)
             below = {key: value for key, value in below.items() if key in kept}
         result[name] = {**below, **table}
     return result
@@ -209,6 +242,7 @@ def chosen_components(tables: Mapping[str, Any]) -> dict[str, str]:
     {'method': 'fedavg', 'protect': 'masked', 'partition': 'label-sorted'}
     """
     defaults = vars(Settings()) | {"protect": usual_protection(table_of(tables, "method"))}
+    defaults["partition"] = usual_partition(tables)
     found = {
         name: {**defaults[name], **table_of(tables, name)} for name in ("method", "protect", "partition")
     }

@@ -5,22 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tacit.data.table import Task
+from tacit.data.database import check_address
+from tacit.data.reading import Reading
 
 
 @dataclass(frozen=True)
-class DataSettings:
+class DataSettings(Reading):
     """Which rows.
 
     Parameters
     ----------
-    name : str
-        A data set of ``tacit data``, or the path of a CSV, TSV or parquet file; on Flower also ``sites``:
-        each site brings its own rows.
-    target : str, optional
-        Column to predict in an own file, by default ``target``; several as ``a,b`` for regression.
-    task : str, optional
-        ``classification`` or ``regression``, where it cannot be guessed.
+    name : str or list
+        A data set of ``tacit data``, the path of a CSV, TSV, Excel or parquet file, or a database; several
+        files, or a folder of them: each is a client. On Flower also ``sites``: each site brings its own rows.
     repeat : int
         Use all rows this many times.
     rows : int, optional
@@ -34,14 +31,22 @@ class DataSettings:
         The classes, declared beforehand: a list, or separated by commas; else clients tell which they hold.
     """
 
-    name: str = "digits"
-    target: str | None = None
-    task: Task | None = None
+    name: str | tuple[str, ...] = "digits"
     repeat: int = 1
     rows: int | None = None
     test: float | str = 0.3
     holdout: float = 0.0
     classes: tuple[str | int | float | bool, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for source in (self.name,) if isinstance(self.name, str) else self.name:
+            check_address(source)
+        self.kinds()
+
+    @property
+    def title(self) -> str:
+        """What was named, in one line."""
+        return self.name if isinstance(self.name, str) else ", ".join(self.name)
 
 
 @dataclass(frozen=True)
@@ -69,8 +74,13 @@ class RunSettings:
         Nominal power of a device's CPU, for the energy account.
     baselines : bool
         Also train centrally and at (up to 100) clients alone, for comparison.
+    repeats : int
+        Train so many times, from this seed on, for the confidence intervals of the scores; each has its own
+        test rows and division. With 1 they are found by bootstrap.
     transcript : bool
         Keep every byte that each party received, in the run folder.
+    sinks : list
+        Where else scores and costs go: mlflow, tensorboard or wandb, each an extra of that name.
     out : str
         Folder for run folders.
     engine : {"embedded", "flower"}
@@ -85,7 +95,9 @@ class RunSettings:
     min_count: int | None = None
     watts: float = 65.0
     baselines: bool = True
+    repeats: int = 1
     transcript: bool = False
+    sinks: tuple[str, ...] = ()
     out: str = "runs"
     engine: Literal["embedded", "flower"] = "embedded"
 

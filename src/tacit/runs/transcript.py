@@ -10,6 +10,7 @@ A transcript holds whatever the protection let through: under ``plain``, the cli
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,7 +55,7 @@ class TranscriptFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            path.mkdir()
+            path.mkdir(mode=0o700)
         except OSError as error:
             raise cannot_write(path, error) from None
 
@@ -68,7 +69,7 @@ class TranscriptFolder:
         path = self.file(receiver)
         try:
             # Opened for each frame: 20,000 parties are more than a process may keep open.
-            with path.open("ab") as file:
+            with open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
                 if not file.tell():
                     file.write(MAGIC)
                 file.write(b"".join([_LENGTHS.pack(*map(len, names), len(raw)), *names, raw]))

@@ -156,7 +156,7 @@ def tune(
     result = {
         "folder": str(folder.path),
         "method": settings.method["name"],
-        "data": settings.data.name,
+        "data": settings.data.title,
         "protect": settings.protect["name"],
         "search": search,
         "objective": objective.measure,

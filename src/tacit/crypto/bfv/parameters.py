@@ -1,6 +1,6 @@
 """Rings of BFV, chosen by what is to be summed, and the proof that their noise cannot reach a total.
 
-A fresh ciphertext hides m, modulo t, as ⌈q m / t⌋ + e with noise |e| ≤ 21 (SEAL's centred binomial
+A fresh ciphertext hides m, modulo t, as ⌈q m / t⌋ + e with noise e from -21 to 21 (SEAL's centred binomial
 distribution; its alternative is cut at 19.2). The sum of k ciphertexts decrypts to the sum of their m exactly
 as long as all noise and rounding together, k (21 + ½) at the worst, stays below q / 2t. That is what
 :meth:`Parameters.check` asks, with 22 in place of 21½ for SEAL's own rounding when it decrypts: a bound on

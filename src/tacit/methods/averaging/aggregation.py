@@ -8,20 +8,17 @@ from math import inf
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.errors import DataError
 from tacit.core.layout import Field
 from tacit.core.party import Party
 from tacit.core.settings_group import Rule, SettingsGroup
 from tacit.core.shared import Shared
-from tacit.models.network import Network, Vector
+from tacit.models.network import Network, Targets, Vector
 from tacit.models.neural import PREFIX
 
 DELTA = "delta/"  # prefix of the arrays of a change, in contributions and totals
 ABSURD = 1e3  # times the limit: such a change is no learning, and is refused
-
-Labels = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -49,18 +46,18 @@ class Weighting(SettingsGroup):
         """Return how many sums it takes to agree on the weights."""
         return 0 if self.equal else 1
 
-    def choose_rows(self, party: Party, shared: Shared, labels: Labels) -> Any:
+    def choose_rows(self, party: Party, shared: Shared, targets: Targets) -> Any:
         """Return an index of those rows of a client that take part in a round."""
         return slice(None)
 
-    def weigh(self, labels: Labels, shared: Shared) -> float:
-        """Return n_k: how much a client counts, from the labels of the rows that take part."""
-        return float(len(labels))
+    def weigh(self, targets: Targets, shared: Shared) -> float:
+        """Return n_k: how much a client counts, from the targets of the rows that take part."""
+        return float(len(targets))
 
-    def share(self, labels: Labels, shared: Shared) -> float:
+    def share(self, targets: Targets, shared: Shared) -> float:
         """Return u_k = n_k/c, between 0 and 1; 1 if all count the same."""
         # Noise on the norm, or a client that joined late, may leave it smaller than a weight.
-        return 1.0 if self.equal else min(1.0, self.weigh(labels, shared) / float(shared["scale"]))
+        return 1.0 if self.equal else min(1.0, self.weigh(targets, shared) / float(shared["scale"]))
 
     def fields(self) -> list[Field]:
         """Return the fields of a contribution that carry the weight."""

@@ -16,7 +16,7 @@ from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
 from tacit.models.mlp import HiddenActivation, Initialisation
 from tacit.models.network import Network, Vector
-from tacit.models.neural import PREFIX, Neural, name_of
+from tacit.models.neural import PREFIX, TARGET_CENTRE, TARGET_SPREAD, Neural, name_of
 from tacit.models.zoo import Sizes, network_of, sizes_of
 
 
@@ -75,4 +75,5 @@ class Architecture(SettingsGroup):
 
     def make_model(self, shared: Shared) -> Neural:
         """Return the model that has the shared weights."""
-        return Neural(strip_prefix(PREFIX, shared), super().config(), Inputs.of(shared))
+        scale = {name: shared[name] for name in (TARGET_CENTRE, TARGET_SPREAD) if name in shared}
+        return Neural(strip_prefix(PREFIX, shared) | scale, super().config(), Inputs.of(shared))

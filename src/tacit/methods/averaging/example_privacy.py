@@ -21,7 +21,6 @@ from math import inf
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.charge import Charge
 from tacit.core.client import manifest_of
@@ -32,7 +31,7 @@ from tacit.core.party import Party
 from tacit.core.settings_group import Rule, SettingsGroup
 from tacit.crypto.accounting import Accountant, Release
 from tacit.crypto.noise import add_noise, flip_coins
-from tacit.models.network import Matrix, Network, Vector
+from tacit.models.network import Matrix, Network, Targets, Vector
 
 ROUNDS = "example_rounds"  # in a client's state: rounds that it has computed with noise
 MOST_NOISE = 1e4
@@ -81,7 +80,7 @@ class ExamplePrivacy(SettingsGroup):
         network: Network,
         weights: Vector,
         X: Matrix,
-        labels: NDArray[np.int64],
+        targets: Targets,
         epochs: int,
         coins: np.random.Generator | None,
     ) -> Iterator[Vector]:
@@ -90,9 +89,9 @@ class ExamplePrivacy(SettingsGroup):
         Without a generator the coins that draw rows come from the operating system, as the noise always does.
         """
         for _ in range(self.count_steps(epochs)):
-            rows = np.flatnonzero(flip_coins(self.sampling, len(labels), coins))
-            total = network.clipped_gradients(weights, X[rows], labels[rows], self.clip)
-            yield add_noise(total, self.clip, self.noise) / (self.sampling * len(labels))
+            rows = np.flatnonzero(flip_coins(self.sampling, len(targets), coins))
+            total = network.clipped_gradients(weights, X[rows], targets[rows], self.clip)
+            yield add_noise(total, self.clip, self.noise) / (self.sampling * len(targets))
 
     def count_steps(self, epochs: int) -> int:
         """Return how many steps look at as many rows as so many epochs."""
@@ -147,6 +146,14 @@ class ExamplePrivacy(SettingsGroup):
             raise ConfigError(
                 f"one round costs epsilon {cost:.3g}, the budget is {self.epsilon:g}: "
                 "raise example_noise, lower example_sampling or epochs, or raise example_epsilon"
+            )
+
+    def check_sums(self, of: str | None) -> None:
+        """Refuse sums of what rows hold beside features, of labels or targets, that the budget leaves out."""
+        if self.noise and of:
+            raise ConfigError(
+                f"{of} are summed without noise here, which example_epsilon would not cover: use fedavg for "
+                "classes, without class_weight"
             )
 
     def allows_round(self, coordinator: Coordinator, number: int, rounds: int, epochs: int) -> bool:

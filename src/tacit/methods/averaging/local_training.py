@@ -9,15 +9,14 @@ from math import inf
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.settings_group import Rule, SettingsGroup
 from tacit.methods.averaging.example_privacy import ExamplePrivacy
-from tacit.models.network import Matrix, Network, Vector
+from tacit.models.network import Matrix, Network, Targets, Vector
 
 BETA1, BETA2, TINY = 0.9, 0.999, 1e-8  # Adam, as everybody has them
+LONGEST = 2.0  # norm of a gradient of a regression, in units of the targets' spread
 
-Labels = NDArray[np.int64]
 Optimiser = Literal["sgd", "adam"]
 Correction = Callable[[Vector, Vector], Vector]  # from a gradient and the weights there, what a step follows
 
@@ -60,16 +59,18 @@ class LocalTraining(SettingsGroup):
         network: Network,
         start: Vector,
         X: Matrix,
-        labels: Labels,
+        targets: Targets,
         rng: np.random.Generator,
         privacy: ExamplePrivacy | None = None,
         correct: Correction | None = None,
         coins: np.random.Generator | None = None,
+        row_weights: Vector | None = None,
     ) -> Vector:
         """Return the weights after local training; ``start`` is left as it was.
 
         With ``privacy`` that adds noise, its steps take the place of shuffled batches, and ``coins`` draw
-        their rows; ``correct`` is what a method makes of a gradient before it is followed.
+        their rows; ``correct`` is what a method makes of a gradient before it is followed. The losses of rows
+        count by ``row_weights``, if there are any.
 
         >>> from tacit.models.mlp import MLP
         >>> network = MLP((1, 2), initialisation="zeros")
@@ -83,26 +84,35 @@ class LocalTraining(SettingsGroup):
         trained = weights[: network.trained]
         step = self._sgd() if self.optimiser == "sgd" else self._adam()
         if privacy is not None and privacy.noise:
-            gradients = privacy.noisy_gradients(network, weights, X, labels, self.epochs, coins)
+            gradients = privacy.noisy_gradients(network, weights, X, targets, self.epochs, coins)
         else:
-            gradients = self._batch_gradients(network, weights, X, labels, rng)
+            gradients = self._batch_gradients(network, weights, X, targets, rng, row_weights)
         for gradient in gradients:
+            if targets.ndim == 2:  # a squared error has any slope: one far value would throw training off
+                gradient *= 1 / max(1.0, float(np.linalg.norm(gradient)) / LONGEST)
             step(trained, gradient if correct is None else correct(gradient, trained))
         return weights
 
     def _batch_gradients(
-        self, network: Network, weights: Vector, X: Matrix, labels: Labels, rng: np.random.Generator
+        self,
+        network: Network,
+        weights: Vector,
+        X: Matrix,
+        targets: Targets,
+        rng: np.random.Generator,
+        row_weights: Vector | None,
     ) -> Iterator[Vector]:
         """Yield the gradient of each batch, at the weights of that moment."""
-        size = self.batch or len(labels)
+        size, number = self.batch or len(targets), len(targets)
         for _ in range(self.epochs):
-            order = rng.permutation(len(labels))
-            ends = [*range(size, len(labels), size), len(labels)]
+            order = rng.permutation(number)
+            ends = [*range(size, number, size), number]
             if network.state and len(ends) > 1 and ends[-1] - ends[-2] == 1:
                 del ends[-2]  # statistics over a single row mean nothing: it joins the batch before
             for first, end in pairwise([0, *ends]):
                 rows = order[first:end]
-                yield network.gradient(weights, X[rows], labels[rows])
+                counted = None if row_weights is None else row_weights[rows]
+                yield network.gradient(weights, X[rows], targets[rows], counted)
 
     def _sgd(self) -> Callable[[Vector, Vector], None]:
         velocity: Vector | None = None

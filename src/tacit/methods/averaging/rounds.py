@@ -23,7 +23,7 @@ from tacit.core.settings_group import Rule, SettingsGroup
 from tacit.core.shared import Shared
 from tacit.data.schema import vocabulary
 from tacit.data.table import Table
-from tacit.models.neural import Neural
+from tacit.models.neural import TARGET_SPREAD, Neural
 
 PREVIOUS = "previous/"  # of shared values as they were before the last round
 SCORES = Layout(Field("hits", ()), Field("loss", ()), Field("rows", ()))
@@ -58,6 +58,11 @@ class Stopping(SettingsGroup):
         """Return whether hold-outs are looked at after each round."""
         return bool(self.patience or self.collapse)
 
+    def check_task(self, task: str) -> None:
+        """Refuse to look for a fall of accuracy where there is none."""
+        if self.collapse and task == "regression":
+            raise ConfigError(f"collapse is {self.collapse}: no regression has an accuracy, set patience")
+
     def remember(self, shared: Shared, prefixes: tuple[str, ...]) -> dict[str, Any]:
         """Return the values that a round may have to be taken back to, under other names."""
         changing = {name: value for name, value in shared.items() if name.startswith(prefixes)}
@@ -65,10 +70,13 @@ class Stopping(SettingsGroup):
 
 
 def score_hold_out(model: Neural, holdout: Table) -> dict[str, Any]:
-    """Return hits, loss and rows of a client's hold-out."""
+    """Return hits, loss and rows of a client's hold-out; a regression has squared errors, and no hits."""
     if not holdout.rows:
         return {"hits": 0.0, "loss": 0.0, "rows": 0.0}
     counts = model.counts(holdout)
+    if "confusion" not in counts:
+        squares = counts["squared"] / model.arrays.get(TARGET_SPREAD, 1.0) ** 2
+        return {"hits": 0.0, "loss": squares.mean(), "rows": counts["count"]}
     confusion = counts["confusion"]
     return {"hits": np.trace(confusion), "loss": counts["loss"], "rows": confusion.sum()}
 
@@ -143,7 +151,8 @@ class HoldOutMonitor:
             way_out = "set holdout, say to 0.2"
             raise ConfigError(f"patience and collapse need rows that clients keep aside: {way_out}")
         accuracy, loss = (float(counts[name] / counts["rows"]) for name in ("hits", "loss"))
-        scores = {"accuracy": accuracy, "loss": loss}
+        regression = self.coordinator.schema.task == "regression"
+        scores = {"loss": loss} | ({} if regression else {"accuracy": accuracy})
         self.coordinator.events.emit(Evaluated(f"round {number + 1}", "clients", scores))
         return accuracy, loss
 

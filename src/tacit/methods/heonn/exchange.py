@@ -12,10 +12,11 @@ import numpy as np
 
 from tacit.core.errors import DataError
 from tacit.core.layout import Layout
+from tacit.core.method import CLASS_WEIGHTS
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
 from tacit.data.table import Table
-from tacit.models.activations import ACTIVATIONS, HIGH, LOW
+from tacit.models.activations import ACTIVATIONS, HIGH, LOW, ActivationName
 from tacit.models.leastsquares import Matrix
 
 MAX_ENTRY = 1e150  # of a factor or triangle
@@ -26,6 +27,11 @@ MAX_SLOPE = {"linear": 1.0, "logistic": 0.25, "softplus": 1.0}
 def has_constant_slope(activation: str, schema: Schema) -> bool:
     """Return whether F is a number times I, so that one factor or Gram matrix serves all outputs."""
     return activation == "linear" or (activation == "logistic" and schema.task == "classification")
+
+
+def choose_activation(chosen: ActivationName | None, schema: Schema) -> ActivationName:
+    """Return the activation of the outputs: if none is chosen, linear for a regression, else logistic."""
+    return chosen or ("linear" if schema.task == "regression" else "logistic")
 
 
 def invert_targets(activation: str, table: Table, schema: Schema) -> tuple[Matrix, Matrix]:
@@ -66,6 +72,13 @@ class Rows:
     d_bar: Matrix
     slope: Matrix
     folds: Sequence[Any] = (slice(None),)  # which rows belong to which fold
+
+    def weighted(self, weights: Matrix | None) -> Rows:
+        """Return rows whose squared errors count by these weights, as if they were there so many times."""
+        if weights is None:
+            return self
+        roots = np.sqrt(weights)[:, None]
+        return replace(self, designs=[X * roots for X in self.designs], d_bar=self.d_bar * roots)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +138,11 @@ def _units_of(activation: str, classification: bool, constant: bool, squares: by
     largest = max(abs(slope * inverse) for slope, inverse in zip(slopes, inverses, strict=True))
     target_length = largest * float(np.sqrt(HEADROOM * max(float(norms[0]), 1.0)))
     return Units(lengths, max(slopes), target_length, constant)
+
+
+def heaviest_row(shared: Shared) -> float:
+    """Return the largest weight of a row: columns of weighted rows are at most √ of it longer."""
+    return float(np.max(shared.get(CLASS_WEIGHTS, 1.0)))
 
 
 def find_absurd(piece: Matrix) -> str | None:

@@ -48,11 +48,15 @@ CERTAIN = 3.0  # standard deviations of the noise that the number of rows must e
 
 @dataclass(frozen=True)
 class NoisySums:
-    """The closed form with noise, for one activation and penalty, and rows of at most a certain length."""
+    """The closed form with noise, for one activation and penalty, and rows of at most a certain length.
+
+    ``balanced``: all classes weigh the same, by the counts in the sums, which then have xxᵀ of each class.
+    """
 
     lam: float
     activation: str
     row_norm: float
+    balanced: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.row_norm < inf:
@@ -106,6 +110,9 @@ class NoisySums:
         gram = np.stack([symmetric(part, features) for part in total["gram"] / _stretch(features) / PRODUCTS])
         squares, targets = self._coefficients(shared.schema)
         sums, counts = total["sums"] / SUMS, total["counts"] / COUNTS
+        if self.balanced:  # a class in which nothing but noise is seen counts as one of so many rows
+            seen = np.maximum(counts, max(1.0, CERTAIN * total.noise / COUNTS))
+            squares, targets = (part * (seen.mean() / seen) for part in (squares, targets))
         noise, weights = total.noise / PRODUCTS, []
         for square, target in zip(squares, targets, strict=True):
             share = square if len(gram) > 1 else np.ones(1)

@@ -21,6 +21,7 @@ import numpy as np
 
 from tacit.core.errors import DataError
 from tacit.core.layout import Field, Layout
+from tacit.core.method import CLASS_WEIGHTS
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
@@ -85,7 +86,8 @@ class Selection:
             model = build(shared, weights[: int(chosen[1]) + 1], chosen)
             counts = model.counts(table) if table.rows else {}
             if "confusion" in counts:
-                right[index] = np.trace(counts["confusion"])
+                hits = np.diag(counts["confusion"])
+                right[index] = (hits * shared.get(CLASS_WEIGHTS, 1.0)).sum()
             elif counts:
                 right[index] = -counts["squared"]
         return right
@@ -113,7 +115,8 @@ class Selection:
     def choose_finalist(self, right: Matrix, shared: Shared) -> dict[str, Any]:
         """Return the finalist that was right most often, or whose errors of all targets are least."""
         right = right[: len(shared["finalists"])]
-        scores = np.rint(right) if right.ndim == 1 else -_relative_errors(-right)
+        whole = right.ndim == 1 and CLASS_WEIGHTS not in shared  # then they are counts
+        scores = np.rint(right) if whole else right if right.ndim == 1 else -_relative_errors(-right)
         best = int(np.argmax(scores))  # of equals the one that cross-validation preferred
         chosen = shared["finalists"][best]
         scale, width = int(chosen[0]), int(chosen[1])

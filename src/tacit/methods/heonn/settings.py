@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf, sqrt
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from tacit.core.protection import Protection
 from tacit.core.shared import Shared
 from tacit.data.schema import Schema
 from tacit.methods.base import Method
-from tacit.methods.heonn.exchange import Exchange, Units, has_constant_slope
+from tacit.methods.heonn.exchange import Exchange, Units, choose_activation, has_constant_slope, heaviest_row
 from tacit.methods.heonn.noisy import PARTS, NoisySums
 from tacit.methods.heonn.paper import Paper
 from tacit.methods.heonn.robust import Robust
@@ -30,8 +30,10 @@ SCALES = (1.0, 4.0)  # a Gram matrix each: further ones cost more than they gain
 class Settings(Method):
     """Base of :class:`tacit.FedHEONN`, where the settings are described."""
 
+    weighs_classes: ClassVar[bool] = True
+
     lam: float = 1e-3
-    activation: ActivationName = "logistic"
+    activation: ActivationName | None = None
     mode: Literal["sealed", "paper", "robust"] = "sealed"
     rank: int | None = None
     hidden: int = 0
@@ -62,7 +64,7 @@ class Settings(Method):
             raise ConfigError("lams are to be chosen from by cross-validation: set folds to 3, say")
         if self.finalists < 0 or (self.finalists and not self.selection.folds):
             raise ConfigError(f"finalists is {self.finalists}: they come out of cross-validation, set folds")
-        NoisySums(self.lam, self.activation, self.row_norm)  # refuses a norm that is none
+        NoisySums(self.lam, "linear", self.row_norm)  # refuses a norm that is none
 
     @property
     def exchange(self) -> Exchange:
@@ -73,14 +75,22 @@ class Settings(Method):
             return Robust(self.lam)
         return Sealed(self.lam, self._tried_scales, self.selection)
 
-    @property
-    def noisy_sums(self) -> NoisySums:
-        """What travels where noise is added, and how it is solved; a random layer's values are at most 1."""
-        return NoisySums(self.lam, self.activation, sqrt(self.hidden) if self.hidden else self.row_norm)
+    def noisy_sums(self, schema: Schema) -> NoisySums:
+        """Return what travels under noise, and how it is solved; a random layer's values are at most 1."""
+        longest = sqrt(self.hidden) if self.hidden else self.row_norm
+        return NoisySums(self.lam, self.function(schema), longest, self.class_weight is not None)
+
+    def function(self, schema: Schema) -> ActivationName:
+        """Return the activation of the outputs."""
+        return choose_activation(self.activation, schema)
+
+    def agreements(self, schema: Schema, protection: Protection) -> dict[str, tuple[Any, Any]]:
+        """Return the sum of class counts, where weights are asked for; sums with noise hold the counts."""
+        return {} if protection.adds_noise else super().agreements(schema, protection)
 
     def find_hopeless(self, schema: Schema, clients: float, noise: float) -> str | None:
         """Refuse a regression that is not linear, and to hide one of few clients."""
-        return self.noisy_sums.find_hopeless(schema, clients, noise)
+        return self.noisy_sums(schema).find_hopeless(schema, clients, noise)
 
     @property
     def budget_parts(self) -> int:
@@ -110,8 +120,9 @@ class Settings(Method):
 
     @property
     def standing(self) -> tuple[str, str] | None:
-        """Sums add and subtract; factors and triangles only merge."""
-        return None if self.exchange.clear_fields or self.finalists else ("terms", "solve")
+        """Sums add and subtract; factors and triangles only merge, and weights of classes would change."""
+        changes = self.exchange.clear_fields or self.finalists or self.class_weight
+        return None if changes else ("terms", "solve")
 
     def incompatibility(self, protection: Protection) -> str | None:
         """Refuse protections where triangles travel in the clear, and noise on all but one set of sums."""
@@ -135,14 +146,18 @@ class Settings(Method):
 
     def count_grams(self, schema: Schema) -> int:
         """Return the number of Gram matrices, factors or triangles: one for all outputs, or one for each."""
-        return 1 if has_constant_slope(self.activation, schema) else schema.outputs
+        return 1 if has_constant_slope(self.function(schema), schema) else schema.outputs
+
+    def count_noisy_grams(self, schema: Schema) -> int:
+        """Return the same under noise: one for each class where these are weighed afterwards."""
+        return schema.outputs if self.class_weight else self.count_grams(schema)
 
     def units(self, shared: Shared) -> Units:
         """Return the units in which the entries of the sums lie in [-1, 1]."""
         norms = shared["norms"]
         # A random layer's values are at most 1, so no column is longer than that of the ones.
         squares = np.full(self.hidden + 1, norms[0]) if self.hidden else norms
-        return Units.of(self.activation, shared.schema, squares)
+        return Units.of(self.function(shared.schema), shared.schema, squares * heaviest_row(shared))
 
     def layers(self, shared: Shared) -> list[RandomLayer | None]:
         """Return the random layer at each scale that is tried; one None if there is no layer."""

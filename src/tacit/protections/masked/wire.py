@@ -150,7 +150,7 @@ def read_blob(reply: Message, name: str, kind: str) -> bytes:
     """Return the bytes of a blob that was agreed, or refuse the reply."""
     blob = reply.get(name)
     if not isinstance(blob, Blob) or blob.kind != kind:
-        raise ProtectionError(f"no {name} where they were agreed")
+        raise ProtectionError(f"no {name} of that kind where one was agreed")
     return blob.data
 
 

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tacit.ledger.sentences import step_words
+from tacit.models.scores import warn_of_balance
 from tacit.runs.page.markup import definitions, mapping, section, sentence, sequence, table
-from tacit.runs.page.scores import AGAINST, SAME, difference, scores_of, write
+from tacit.runs.page.scores import AGAINST, BEST, SAME, difference, scores_of, write
 from tacit.runs.page.units import count, escape, number
 
 LOUD = {"warning", "unsafe", "error", "critical"}
 SHOWN = 40
-BEST = {"accuracy": "accuracy", "r2": "R²", "f1": "macro F1", "auc": "ROC-AUC"}  # the first that there is
-BEST["rmse"] = "root mean squared error"
 FACTS = {word.capitalize(): word for word in ("method", "data", "clients", "partition")}
 FACTS |= {"Protection": "protect", "Seed": "seed"}
 
@@ -25,9 +25,14 @@ def headline(result: Mapping[str, Any]) -> tuple[str, str]:
     ('fedheonn learnt dry_bean from 100 clients: accuracy 90.40\\xa0%', '')
     """
     method, data = result.get("method") or "A method", result.get("data") or "the data"
+    if result.get("partition", "") is None:
+        data = "the sites' own rows"
     clients = number(result.get("clients"))
     among = "" if clients is None else f" from {count(clients)} client{'' if clients == 1 else 's'}"
-    ours = scores_of(result, "federated")
+    ours, found = scores_of(result, "federated"), mapping(mapping(result.get("scores")).get("federated"))
+    if warn_of_balance(found):
+        score = f"balanced accuracy {write('balanced_accuracy', found['balanced_accuracy'])}"
+        return f"{method} learnt {data}{among}: {score}", "Accuracy says little here: see the warnings."
     best = next((name for name in BEST if name in ours), None)
     if best is None:
         return f"{method} on {data}{among}: no scores", ""
@@ -101,7 +106,12 @@ def _failures(result: Mapping[str, Any]) -> str:
         return ""
     largest = sorted(groups.items(), key=lambda item: -len(item[1]))
     rows = [
-        [step, reason, ", ".join(parties[:4]) + (", …" if len(parties) > 4 else ""), count(len(parties))]
+        [
+            step_words(step),
+            reason,
+            ", ".join(parties[:4]) + (", …" if len(parties) > 4 else ""),
+            count(len(parties)),
+        ]
         for (step, reason), parties in largest[:SHOWN]
     ]
     rest = len(groups) - len(rows)
@@ -114,15 +124,16 @@ def settings_section(result: Mapping[str, Any]) -> str:
     command = result.get("command")
     words = " ".join(map(str, sequence(command))) or command
     repeat = f"<h3>To repeat this run</h3><pre><code>{escape(words)}</code></pre>" if words else ""
-    flat = list(_flat(mapping(result.get("settings"))))
+    flat = list(flat_settings(mapping(result.get("settings"))))
     told = table(["setting", "value"], flat, words=2) if flat else ""
     return section("Settings", told, repeat)
 
 
-def _flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+def flat_settings(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """Yield settings with the name of their table before a dot, and their values as text."""
     for key, value in settings.items():
         if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{before}{key}.")
+            yield from flat_settings(value, f"{before}{key}.")
         else:
             yield f"{before}{key}", _plain(value)
 

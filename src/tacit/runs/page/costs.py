@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.ledger.sentences import step_words
 from tacit.runs.page import figures
 from tacit.runs.page.division import COLUMNS, columns_of, division
 from tacit.runs.page.markup import Card, cards, figure, grid, mapping, section, sentence, sequence, table
@@ -35,7 +36,9 @@ def partition_section(result: Mapping[str, Any]) -> str:
         "even), and the smaller is the entropy (0 for a single class)."
     )
     told = sentence(words) if any(spreads) else ""
-    return section("How the data lie", picture, told, grid("three", *spreads))
+    sites = [[str(name), count(rows)] for name, rows in mapping(result.get("sites")).items()]
+    named = table(["client", "rows"], sites, words=1) if sites else ""
+    return section("How the data lie", picture, named, told, grid("three", *spreads))
 
 
 def _counts(rows: object) -> NDArray[np.float64] | None:
@@ -122,7 +125,7 @@ def _waves(result: Mapping[str, Any], waves: list[Mapping[str, Any]]) -> str:
     if not waves:
         return ""
     svg = figures.wave_traffic(
-        [f"{wave.get('wave', i)}  {wave.get('step', '')}" for i, wave in enumerate(waves)],
+        [f"{wave.get('wave', i)}  {step_words(wave.get('step', ''))}" for i, wave in enumerate(waves)],
         *([number(wave.get(key)) or 0.0 for wave in waves] for key in ("bytes_up", "bytes_down")),
     )
     spread = "in each wave of asks and replies" if len(waves) <= figures.FEW else "added up over the waves"
@@ -173,7 +176,7 @@ def _wave_row(wave: Mapping[str, Any]) -> list[str]:
     times = ("cpu_clients_s", "cpu_coordinator_s", "wall_s")
     return [
         str(wave.get("wave", "")),
-        str(wave.get("step", "")),
+        step_words(wave.get("step", "")),
         count(value.get("parties")),
         count(value.get("failures")),
         size_text(value.get("bytes_up")),

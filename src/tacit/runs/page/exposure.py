@@ -11,6 +11,7 @@ from tacit.runs.page.units import count, escape, number, significant, size_text
 
 WORDS = ("who", "what", "about", "class")
 KEYS = (*WORDS, "over", "times", "bytes", "openable")
+MOST_WORDS = 200  # of a kind that the page shows
 HEADS = ["who", "what", "about", "class", "can read it", "over", "times", "bytes"]
 
 
@@ -34,8 +35,22 @@ def exposure_section(result: Mapping[str, Any]) -> str:
         "Who saw what",
         f'<ul class="plain">{told}</ul>' if told else "",
         table(HEADS, lines, words=5) if lines else "",
+        _told(mapping(result.get("told"))),
         _promises(mapping(result.get("promises"))),
     )
+
+
+def _told(told: Mapping[str, Any]) -> str:
+    """Set every word that left a site: names of columns, labels and categories."""
+    words = {"columns": told.get("columns"), "labels": told.get("classes")}
+    words |= {f"categories of {name}": known for name, known in mapping(told.get("categories")).items()}
+    pairs = []
+    for title, known in words.items():
+        shown = [str(word) for word in sequence(known)]
+        more = f", and {len(shown) - MOST_WORDS:,} more in result.json" if len(shown) > MOST_WORDS else ""
+        pairs.append((title, ", ".join(shown[:MOST_WORDS]) + more or None))
+    listed = definitions(pairs, "words") if told else ""
+    return f"<h3>Words that left a site</h3>{listed}" if listed else ""
 
 
 def _is_sound(row: Mapping[str, Any]) -> bool:

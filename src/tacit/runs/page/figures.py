@@ -22,6 +22,7 @@ _SERIES: dict[str, tuple[str, dict[str, Any]]] = {
     "federated": ("federated", {"marker": "o", "facecolor": FEDERATED, "edgecolor": FEDERATED, "s": 26}),
     "centralised": ("pooled data", {"marker": "D", "facecolor": PAPER, "edgecolor": POOLED, "s": 95}),
     "local": ("clients alone, mean", {"marker": "^", "facecolor": PAPER, "edgecolor": LOCAL, "s": 60}),
+    "baseline": ("always the same answer", {"marker": "s", "facecolor": LINE, "edgecolor": LINE, "s": 14}),
 }
 
 
@@ -53,7 +54,7 @@ def comparison(rows: Sequence[tuple[str, Mapping[str, float]]]) -> str:
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.set_xlim(lowest - room, highest + room / 2)
         axes.set_xticks([tick for tick in axes.get_xticks() if lowest - room <= tick <= highest + 1e-9])
-        legend_above(axes, ncols=3, handletextpad=0.2)
+        legend_above(axes, ncols=4, handletextpad=0.2)
     return drawing.svg
 
 
@@ -171,6 +172,50 @@ def shares_bar(first: tuple[str, float, str], second: tuple[str, float, str]) ->
         axes.set_xlim(0, 1)
         axes.set_ylim(-0.5, 0.5)
         axes.axis("off")
+    return drawing.svg
+
+
+Series = tuple[str, Sequence[Sequence[float]], str, Sequence[float]]
+
+
+def lines(
+    series: Sequence[Series],
+    label: str,
+    across: str,
+    up: str = "",
+    *,
+    width: float = THIRD,
+    unit: bool = False,
+    diagonal: Sequence[tuple[float, float]] | None = None,
+    levels: Mapping[str, float] | None = None,
+) -> str:
+    """Draw lines through points, each with name, colour and dashes; ``levels`` are thin, from side to side.
+
+    >>> "recall" in lines([("yes", [(0, 0), (1, 1)], FEDERATED, ())], "ROC", "false positives", "recall")
+    True
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    columns = 2 if width < HALF else 4
+    above = 0.08 + 0.16 * -(-len(series) // columns)
+    with sheet(width, 1.65 + above, label) as drawing:
+        axes = drawing.axes(0.5, 0.38, 0.12, above)
+        for name, points, colour, dashes in series:
+            style: dict[str, Any] = {"dashes": dashes} if dashes else {}
+            text = drawing.text(name, 14 if width < HALF else 28)
+            axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.4, label=text, **style)
+            if levels and name in levels:
+                axes.axhline(levels[name], color=colour, linewidth=1.0, dashes=(1, 2))
+        if diagonal:
+            axes.plot(*zip(*diagonal, strict=True), color=LINE, linewidth=0.6)
+        if unit:
+            axes.set_xlim(-0.01, 1.01)
+            axes.set_ylim(-0.01, 1.01)
+        axes.set_xlabel(across, fontsize=7.5, labelpad=1)
+        axes.set_ylabel(up, fontsize=7.5)
+        axes.xaxis.set_major_locator(MaxNLocator(6 if width > HALF else 4, integer=across == "round"))
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        legend_above(axes, ncols=columns, fontsize=7)
     return drawing.svg
 
 

@@ -13,16 +13,21 @@ from tacit.runs.page.confusion import confusion, confusion_height
 from tacit.runs.page.markup import Card, cards, figure, grid, mapping, section, sentence, sequence, table
 from tacit.runs.page.units import MINUS, count, decimal, number, percent, significant
 
-SHARES = {"accuracy": "Accuracy", "f1": "Macro F1", "auc": "ROC-AUC", "r2": "R²"}
+SHARES = {"accuracy": "Accuracy", "f1": "Macro F1", "auc": "ROC-AUC", "r2": "R²", "pr_auc": "PR-AUC"}
 OTHERS = {
+    "balanced_accuracy": "Balanced accuracy",
     "precision": "Precision",
     "recall": "Recall",
     "loss": "Loss",
+    "brier": "Brier score",
     "mse": "Mean squared error",
     "rmse": "Root mean squared error",
     "mae": "Mean absolute error",
 }
 WAYS = {"federated": "federated", "centralised": "pooled data", "local": "clients alone, mean"}
+WAYS["baseline"] = "always the same answer"
+BEST = {"accuracy": "accuracy", "r2": "R²", "f1": "macro F1", "auc": "ROC-AUC"}  # the first that there is
+BEST["rmse"] = "root mean squared error"
 CLASSES_SHOWN = 30
 SAME, AGAINST = "same as pooled data", " against pooled data"
 
@@ -30,6 +35,8 @@ SAME, AGAINST = "same as pooled data", " against pooled data"
 def scores_of(result: Mapping[str, Any], way: str) -> dict[str, float]:
     """Return the finite scores of one way of training; the run's own stand in for missing federated ones."""
     found = dict(mapping(mapping(result.get("scores")).get(way)))
+    if way == "baseline":
+        found = dict(mapping(mapping(mapping(result.get("scores")).get("federated")).get("baseline")))
     if way == "federated":
         found = {name: result.get(name) for name in SHARES | OTHERS} | found
     values = {name: number(found.get(name)) for name in SHARES | OTHERS}
@@ -72,7 +79,7 @@ def score_section(result: Mapping[str, Any]) -> str:
     heads = SHARES | OTHERS
     shown = [name for name in (*SHARES, "rmse", "mae", "mse", "loss") if name in ours]
     top = cards(
-        Card(heads[name], write(name, ours[name]), difference(name, ours[name], pooled.get(name)))
+        Card(heads[name], write(name, ours[name]), _remark(result, name, ours[name], pooled.get(name)))
         for name in shown[:4]
     )
     rows = [
@@ -92,6 +99,17 @@ def score_section(result: Mapping[str, Any]) -> str:
         values = [[heads[name], *(write(name, one.get(name)) for one in ways.values())] for name in names]
         exact = table(["", *(WAYS[way] for way in ways)], values)
     return section("How well it does", top, plot, exact)
+
+
+def _remark(result: Mapping[str, Any], name: str, ours: float, pooled: float | None) -> str:
+    """Say in which interval a score lies, and how it compares with pooled data."""
+    found, how = mapping(result.get("intervals")), ""
+    if len(ends := [number(end) for end in sequence(found.get(name))]) == 2:
+        mean = number(mapping(found.get("means")).get(name))
+        about = f"mean {write(name, mean)}, " if mean is not None else ""
+        between = " to ".join(write(name, end) for end in ends)
+        how = f"{about}{between} ({percent(number(found.get('level')), 0)} interval, {found.get('how')})"
+    return "; ".join(part for part in (difference(name, ours, pooled), how) if part)
 
 
 def class_section(result: Mapping[str, Any]) -> str:

@@ -1,0 +1,115 @@
+"""Commands about models: export one, and predict with it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tacit.cli.common import Json, Out, RunName, complete_run
+from tacit.cli.flags import GIVEN
+from tacit.cli.output import exit_with_error_code, say, say_json
+from tacit.cli.past import find_run
+from tacit.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tacit.methods.base import Model
+    from tacit.runs.folder import RunFolder
+
+Kind = Annotated[
+    str | None,
+    typer.Option("--format", help="safetensors, onnx or json; else as the file's name ends."),
+]
+
+
+@exit_with_error_code
+def export(
+    name: RunName = "latest",
+    to: Annotated[Path | None, typer.Option("--to", help="File to write.")] = None,
+    kind: Kind = None,
+    out: Out = "runs",
+    as_json: Json = False,
+) -> None:
+    """Export a run's model in a standard format."""
+    from tacit.models.files import load_model
+
+    folder = find_run(name, out)
+    path = to or Path(f"{folder.path.name}.{kind or 'safetensors'}")
+    facts = write_model(load_model(_file_of(folder)), path, kind)
+    say(as_json, {"run": folder.path.name, **facts}, f"{path}: {facts['bytes']:,} bytes")
+
+
+@exit_with_error_code
+def predict(
+    context: typer.Context,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|MODEL",
+            help="Id or folder of a run, 'latest', or a model's file.",
+            autocompletion=complete_run,
+        ),
+    ],
+    data: Annotated[Path, typer.Argument(help="File with rows: the model's columns, in any order.")],
+    to: Annotated[
+        Path | None, typer.Option("--to", help="File to write, .csv or .parquet; without it CSV on stdout.")
+    ] = None,
+    out: Out = "runs",
+    as_json: Json = False,
+) -> None:
+    """Predict for the rows of a file: labels by name, with the probability of each, or quantities.
+
+    Columns that the model does not know, such as identifiers, are copied. Say of dates and the like what was
+    said when the model was trained.
+    """
+    from tacit.data.files import read_rows
+    from tacit.models.files import load_model
+    from tacit.runs.folder import RunFolder
+
+    if to is not None and to.exists():
+        raise ConfigError(f"{to} is there already: choose another file with --to")
+    if to is not None and to.suffix.lower() not in (".csv", ".parquet"):
+        raise ConfigError(f"{to.name}: predictions are written as .csv or .parquet: end it so")
+    model = load_model(Path(name) if Path(name).is_file() else _file_of(find_run(name, out)))
+    found = model.predictions(read_rows(data, **context.meta[GIVEN].get("data", {})))
+    if to is not None:
+        RunFolder(to.parent).write(to.name, _table_bytes(found, to.suffix.lower()))
+        facts = {"path": str(to), "rows": found.num_rows, "columns": found.column_names}
+        say(as_json, facts, f"{to}: {found.num_rows:,} rows")
+    elif as_json:
+        say_json({"rows": found.num_rows, "columns": found.column_names, "predictions": found.to_pylist()})
+    else:
+        sys.stdout.buffer.write(_table_bytes(found, ".csv"))
+
+
+def write_model(model: Model, path: Path, kind: str | None = None) -> dict[str, Any]:
+    """Write a model as its file's name ends, or as ``kind`` says; return what was written."""
+    from tacit.models.predictor import kind_of
+    from tacit.runs.folder import RunFolder
+
+    kind = kind_of(path, kind)
+    if path.exists():
+        raise ConfigError(f"{path} is there already: choose another file with --to")
+    content = model.to_bytes(kind)
+    RunFolder(path.parent).write(path.name, content)
+    return {"format": kind, "path": str(path), "bytes": len(content)}
+
+
+def _file_of(folder: RunFolder) -> Path:
+    path = folder.path / "model.safetensors"
+    if not path.is_file():
+        raise ConfigError(f"{folder.path} holds no model: the run did not finish, or sites keep it")
+    return path
+
+
+def _table_bytes(table: Any, ending: str) -> bytes:
+    """Return a table as a file of that ending."""
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    sink = pa.BufferOutputStream()
+    (parquet.write_table if ending == ".parquet" else csv.write_csv)(table, sink)
+    raw: bytes = sink.getvalue().to_pybytes()
+    return raw

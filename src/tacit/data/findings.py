@@ -1,0 +1,285 @@
+"""Findings: all that looks wrong with a table, at once, each with how grave it is and the way out.
+
+An ``error`` is what a run refuses. A ``warning`` is what a run would learn from though it is probably not
+meant so, such as -999 for a missing value. ``info`` is what one should know. No text holds a value of a row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import DataError
+from tacit.data.schema import Schema
+from tacit.data.table import Label, Table
+
+Severity = Literal["error", "warning", "info"]
+Said = Iterator[tuple[Severity, str, str]]  # severity, kind and text of findings in one column
+
+MOST_WORDS = 2_000  # classes, or categories of a column: beyond, it is a number or an id, and memory runs out
+MANY_WORDS = 20  # categories of one column: beyond, they must recur
+FEW_NUMBERS = 10  # words that are numbers: beyond, and with few others, the column is meant as numbers
+MOST_CELLS, LEAST_ROWS = 1_000_000, 2_000  # numbers that are looked at, and so many rows at least
+SENTINELS = (-99999, -9999, -999, -99, -9, -1, 99, 999, 9999, 99999)  # that many files write for "missing"
+MISSING_WORDS = {"?", "-", "--", ".", "n/a", "na", "nan", "none", "null", "unknown", "missing", "#n/a"}
+WILD = 1_000  # times the width of the middle half that a value lies from the median
+UNEVEN = 0.9  # share of one class from which accuracy says little
+IDENTIFIER = re.compile(
+    r"(^|[^a-z])(ids?|mrn|ssn|uuid|guid|(sur|last|first)?name|e?mail|phone|address|patient|iban)($|[^a-z])"
+)
+PLAIN = re.compile(r"\s*[-+]?\d+(\.\d+)?(e[-+]?\d+)?\s*$", re.IGNORECASE)
+COMMA = re.compile(r"\s*[-+]?(\d{1,3}([. ]\d{3})+|\d+),\d+\s*$")
+SIGNED = re.compile(r"\s*[<>≤≥~]=?\s*\d+([.,]\d+)?\s*$|\s*[-+]?\d+([.,]\d+)?\s*(%|[a-zA-Zµ/]{1,6})\s*$")
+DATE = re.compile(r"\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ].*)?$")
+CODINGS = ({"0", "1"}, {"no", "yes"}, {"false", "true"}, {"n", "y"}, {"neg", "pos"}, {"negative", "positive"})
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about a table: how grave it is, what kind of thing, in which column, and what to do."""
+
+    severity: Severity
+    kind: str
+    column: str
+    text: str
+
+    @property
+    def sentence(self) -> str:
+        """The finding in one sentence."""
+        return f"column '{self.column}' {self.text}" if self.column else self.text
+
+
+def look(table: Table, *, missing: str = "refuse") -> list[Finding]:
+    """Return all findings on a table, errors first.
+
+    ``missing`` is how the run treats missing numbers.
+
+    >>> table = Table.of([[1.0, 5.0], [2.0, 5.0], [-999.0, 5.0], [-999.0, 5.0]], ["no", "no", "yes", "yes"])
+    >>> [(found.severity, found.kind, found.column) for found in look(table)]
+    [('warning', 'sentinel', 'x0'), ('info', 'constant', 'x1'), ('info', 'task', 'target')]
+    """
+    found = [Finding(*said[:2], column, said[2]) for column, said in _all(table, missing)]
+    return sorted(found, key=lambda finding: ("error", "warning", "info").index(finding.severity))
+
+
+def check_words(table: Table, declared: Collection[str] = (), *, labels: bool = True) -> None:
+    """Refuse labels and words that must not leave a site, but for those of columns that are declared."""
+    for index, column in enumerate(table.columns):
+        if column.kind == "category" and column.name not in (*table.chosen, *declared):
+            for _, _, text in _in_words(column.name, *used_words(table, index)):
+                raise DataError(f"column '{column.name}' {text}")
+    for _, _, text in _in_labels(table) if labels and table.task == "classification" else ():
+        raise DataError(f"target '{table.target_names[0]}' {text}")
+
+
+def look_at_schema(schema: Schema) -> list[Finding]:
+    """Return findings on categories that clients agreed on, and may write in more than one way."""
+    said = (
+        (column.name, found) for column in schema.columns for found in _in_spelling(column.categories, ())
+    )
+    return [Finding(*found[:2], name, found[2]) for name, found in said]
+
+
+def used_words(table: Table, index: int) -> tuple[tuple[str, ...], int]:
+    """Return the categories that occur in a column, and how many rows have one."""
+    codes = np.asarray(table.values[:, index], dtype=np.float64)
+    codes = codes[np.isfinite(codes)].astype(np.int64)
+    words = table.columns[index].categories
+    return tuple(words[code] for code in np.flatnonzero(np.bincount(codes, minlength=len(words)))), len(codes)
+
+
+def _all(table: Table, missing: str) -> Iterator[tuple[str, tuple[Severity, str, str]]]:
+    yield from (("", ("info", "reading", note)) for note in table.notes)
+    gaps, infinite = count_by_column(table.values, np.isnan), count_by_column(table.values, np.isinf)
+    step = max(1, table.rows // max(LEAST_ROWS, MOST_CELLS // max(1, len(table.columns))))
+    alike: dict[bytes, str] = {}
+    for index, column in enumerate(table.columns):
+        name, values = column.name, np.asarray(table.values[::step, index], dtype=np.float64)
+        if count := gaps[index]:
+            needed = column.kind == "number" and missing == "refuse"
+            way_out = ": have them imputed (--missing mean), or leave the column or these rows out"
+            text = f"has {count:,} missing of {table.rows:,} values" + way_out * needed
+            yield name, ("error" if needed else "info", "missing", text)
+        if count := infinite[index]:
+            yield name, ("error", "infinite", f"has {count:,} infinite values: replace them in the file")
+        if _is_constant(values) and _is_constant(table.values[:, index]):
+            yield name, ("info", "constant", "never changes and teaches nothing: drop it")
+        elif (twin := alike.setdefault(np.nan_to_num(values, nan=np.inf).tobytes(), name)) != name:
+            yield name, ("warning", "duplicate", f"is the same as '{twin}': drop one of them")
+        if column.kind == "number":
+            found = _in_numbers(name, values)
+        else:
+            used, rows = used_words(table, index)
+            found = _in_spelling(used, () if name in table.chosen else _in_words(name, used, rows))
+        yield from ((name, said) for said in found)
+    for place, name in enumerate(table.target_names if table.task == "regression" else ()):
+        yield name, ("info", "task", "is taken for a quantity: the task is a regression")
+        yield from ((name, said) for said in _in_numbers("", table.target[:, place]))
+    if table.task == "classification":
+        counts = zip(table.classes, np.bincount(table.target, minlength=len(table.classes)), strict=True)
+        for said in (*_in_labels(table), *look_at_balance(dict(counts))):
+            yield table.target_names[0], said
+
+
+def _in_words(name: str, words: tuple[str, ...], rows: int) -> Said:
+    """Yield why words are no categories, if so: numbers, dates, identifiers, free text.
+
+    All of them would be told to other parties, and be in the model.
+    """
+    way_out = f"drop it (--drop {name}), correct it, or declare its categories"
+    if found := _misread(words):
+        yield "error", found[0], f"{found[1]}, or choose it with --categorical {name}"
+    elif len(words) <= MANY_WORDS:
+        return
+    elif np.mean([word.strip().count(" ") for word in words]) >= 3:
+        yield (
+            "error",
+            "free text",
+            f"holds free text, and {len(words):,} texts would leave the site: {way_out}",
+        )
+    elif len(words) > MOST_WORDS:
+        text = f"has {len(words):,} different texts, at most {MOST_WORDS:,} are used as categories"
+        yield "error", "vocabulary", f"{text}: {way_out}"
+    else:
+        numbered = np.mean([any(map(str.isdigit, word)) for word in words]) >= 0.9
+        often = 5 if numbered or IDENTIFIER.search(name.lower()) else 2
+        if len(words) * often > rows:
+            text = f"holds {len(words):,} different texts in {rows:,} rows, as identifiers and names do, and "
+            yield "error", "identifier", f"{text}all of them would leave the site: {way_out}"
+
+
+def _misread(words: tuple[str, ...]) -> tuple[str, str] | None:
+    """Return the kind and text of a finding if words are numbers or dates that were not read as such."""
+    plain, commas, signed, dates = (
+        sum(pattern.match(word) is not None for word in words) for pattern in (PLAIN, COMMA, SIGNED, DATE)
+    )
+    if 2 * dates > len(words) > FEW_NUMBERS:
+        return "date", "holds dates, and each would be a category: read it with --date, or drop it"
+    if not plain + commas + signed > max(FEW_NUMBERS, len(words) / 2):
+        return None
+    if commas:
+        return "decimal comma", "holds numbers with decimal commas, read as text: read it with --decimal ,"
+    if plain == len(words):
+        return "text", "holds numbers, written as text: read them as such with --numeric"
+    text = f"holds numbers, and {len(words) - plain:,} stray words such as n/a or > 40 that make text of them"
+    return "stray word", f"{text}: leave those cells empty, or write numbers"
+
+
+def _in_spelling(words: tuple[str, ...], first: Any) -> Said:
+    """Yield findings on categories that may be meant alike, after what was found first."""
+    yield from first
+    if count := sum(word.strip().casefold() in MISSING_WORDS for word in words):
+        text = (
+            f"has {count} words for missing values, such as ? or n/a, as categories: leave those cells empty"
+        )
+        yield "warning", "missing", text
+    if twins := len(words) - len(set(map(_folded, words))):
+        yield (
+            "warning",
+            "spelling",
+            f"has {twins} categories that differ in spaces or capitals only: unite them",
+        )
+
+
+def _in_numbers(name: str, values: NDArray[Any]) -> Said:
+    there = np.sort(values[np.isfinite(values)])
+    if len(there) < 3 or there[0] == there[-1]:
+        return
+    for sentinel in SENTINELS:
+        low, high = np.searchsorted(there, [sentinel, np.nextafter(sentinel, np.inf)])
+        if high - low < 2 or high - low == len(there) or (low and high < len(there)):
+            continue  # hardly there, or among the others
+        rest = np.concatenate([there[:low], there[high:]])
+        apart, width = np.abs(rest - sentinel).min(), rest[-1] - rest[0]
+        if apart > width if abs(sentinel) >= 99 else sentinel < 0 <= rest[0] and width > MANY_WORDS:
+            text = f"holds {sentinel} in {high - low:,} of {len(values):,} rows, far from others, as is done"
+            yield (
+                "warning",
+                "sentinel",
+                f"{text} for missing values: leave those cells empty",
+            )
+            there = rest
+            break
+    quarter, middle, three = np.quantile(there, [0.25, 0.5, 0.75])
+    if three > quarter and max(there[-1] - middle, middle - there[0]) > WILD * (three - quarter):
+        text = f"holds values {WILD:,} times as far from the median as most are"
+        yield "warning", "range", f"{text}: correct them, or drop those rows"
+    distinct = 1 + np.count_nonzero(np.diff(there))
+    counted = there[-1] - there[0] < 2 * distinct or IDENTIFIER.search(name.lower())
+    if distinct == len(values) > MANY_WORDS and counted and (there == np.trunc(there)).all():
+        yield "warning", "identifier", f"numbers the rows, as identifiers do: drop it (--drop {name})"
+
+
+def _in_labels(table: Table) -> Said:
+    """Yield why labels are no classes, if so."""
+    labels = table.classes
+    words = tuple(label for label in labels if isinstance(label, str))
+    if found := _misread(words):
+        yield "error", found[0], found[1]
+    elif len(labels) > MOST_WORDS or (len(labels) > MANY_WORDS and 2 * len(labels) > table.rows):
+        text = (
+            f"has {len(labels):,} classes in {table.rows:,} rows, and at most {MOST_WORDS:,} that recur are"
+        )
+        yield "error", "target", f"{text} learnt: name another, or use task = 'regression' for a quantity"
+    elif conflict := label_conflict(labels):
+        yield "error", "labels", conflict
+
+
+def look_at_balance(counts: Mapping[Label, int]) -> Said:
+    """Yield findings on how many rows have which label."""
+    labels = tuple(counts)
+    yield "info", "task", f"is taken for one of {len(labels):,} classes: the task is a classification"
+    if len(labels) > MANY_WORDS and not isinstance(labels[0], str):
+        yield "warning", "task", "has many whole numbers as classes: use task = 'regression' for a quantity"
+    if len(labels) < 2:
+        yield (
+            "error",
+            "balance",
+            f"has the one class '{labels[0]}': a classifier needs two, so add other rows",
+        )
+        return
+    most = max(labels, key=counts.__getitem__)
+    if (share := counts[most] / sum(counts.values())) >= UNEVEN:
+        text = f"is '{most}' in {share:.2%} of the rows: always saying so is as"
+        yield "warning", "balance", f"{text} accurate, so look at balanced accuracy, F1 or AUC"
+
+
+def label_conflict(labels: Collection[Label]) -> str | None:
+    """Return what is wrong if labels are written in more than one way: 0 and 1 here, no and yes there.
+
+    >>> label_conflict([0, 1, "no", "yes"])
+    'is written in more than one way, 0/1 and no/yes, so there are more classes than meant: agree on one'
+    >>> label_conflict(["low", "high"]) is None
+    True
+    """
+    words = {_folded(str(label)) for label in labels}
+    ways = ["/".join(sorted(coding)) for coding in CODINGS if coding & words]
+    if len(words) < len(labels):
+        ways = ["with and without capitals or spaces"]
+    elif len(ways) < 2 or not words <= set().union(*CODINGS):
+        ways = ["numbers", "words"] if len({isinstance(label, str) for label in labels}) > 1 else []
+    told = f"is written in more than one way, {' and '.join(ways)}, so there are more classes than meant"
+    return f"{told}: agree on one" if ways else None
+
+
+def _is_constant(values: NDArray[Any]) -> bool:
+    least = np.fmin.reduce(values)  # passes NaN over
+    return bool(np.isnan(least) or least == np.fmax.reduce(values))
+
+
+def _folded(word: str) -> str:
+    return " ".join(word.split()).casefold()
+
+
+def count_by_column(values: NDArray[Any], test: Any, block: int = 65_536) -> NDArray[np.int64]:
+    """Return, by column, how many values pass a test, without a whole second matrix in memory."""
+    total = np.zeros(values.shape[1], dtype=np.int64)
+    if np.issubdtype(values.dtype, np.floating):
+        for start in range(0, len(values), block):
+            total += test(values[start : start + block]).sum(axis=0)
+    return total

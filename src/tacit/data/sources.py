@@ -1,0 +1,185 @@
+"""Files and databases as Arrow tables: CSV in the dialects that people write, Excel, parquet, SQL."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+from urllib.parse import urlsplit
+
+from tacit.core.errors import ConfigError, DataError, UnavailableError, nearest
+from tacit.data.database import is_database, read_query
+from tacit.data.reading import THOUSANDS, Reading
+
+ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".xlsx", ".parquet")
+ONE_OF = "a .csv, .tsv, .csv.gz, .xlsx or .parquet file"
+_MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null"]
+_SAMPLE = 1 << 18  # bytes from which the dialect of a CSV file is guessed
+_COMMA, _POINT = r"[+-]?\d+,\d+([eE][+-]?\d+)?", r"[+-]?\d*\.\d+([eE][+-]?\d+)?"
+
+
+def is_data(source: str | Path) -> bool:
+    """Return whether this ends as files of data do.
+
+    >>> is_data("mine.csv"), is_data("mine.csv.gz"), is_data("federation.toml")
+    (True, True, False)
+    """
+    return str(source).lower().endswith(ENDINGS)
+
+
+def stem_of(source: str | Path) -> str:
+    """Return the name of a file without its ending, or of a database.
+
+    >>> stem_of("wards/north.csv.gz"), stem_of("postgresql://host/north?sslmode=require")
+    ('north', 'north')
+    """
+    name = Path(urlsplit(str(source)).path if is_database(source) else source).name
+    ending = next((end for end in (*ENDINGS, ".db", ".duckdb") if name.lower().endswith(end)), "")
+    return name[: len(name) - len(ending)]
+
+
+def read_source(source: str | Path, reading: Reading) -> tuple[Any, list[str]]:
+    """Read a file or a query, and return also what of its dialect was guessed and is not the usual."""
+    if is_database(source):
+        return read_query(str(source), reading.query), []
+    path, ending = Path(source), Path(source).suffix.lower()
+    if reading.query is not None or (reading.sheet is not None and ending != ".xlsx"):
+        raise ConfigError(f"{path.name}: a query is for a database, a sheet for an .xlsx file: leave it out")
+    if ending == ".parquet":
+        return read_parquet(path), []
+    return _read_excel(path, reading.sheet) if ending == ".xlsx" else _read_csv(path, reading)
+
+
+def read_parquet(path: Path) -> Any:
+    """Read a parquet file whole."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path, memory_map=True) as file:
+            return file.read()
+    except (pa.ArrowException, OSError) as error:
+        text = f"{path.name} cannot be read as parquet: write it again, or give a CSV"
+        raise DataError(text, private=str(error)) from error
+
+
+def read_sheet(file: IO[bytes], name: str, sheet: str | None = None) -> tuple[list[list[Any]], str]:
+    """Return the cells of a sheet of an Excel file, row by row, and a note if it is one of several."""
+    try:
+        from python_calamine import CalamineError, CalamineWorkbook
+    except ImportError:
+        raise UnavailableError(f"reading {name} needs pip install 'tacit-fl[excel]'") from None
+    try:
+        book = CalamineWorkbook.from_filelike(io.BytesIO(file.read()))
+        sheets = book.sheet_names
+        if sheet is not None and sheet not in sheets:
+            raise ConfigError(f"{name} has no sheet '{sheet}': {nearest(sheet, sheets)}")
+        rows: list[list[Any]] = book.get_sheet_by_name(sheet or sheets[0]).to_python()
+    except (CalamineError, OSError) as error:
+        raise DataError(f"{name} cannot be read as an Excel file: save it again, or as CSV") from error
+    several = sheet is None and len(sheets) > 1
+    return rows or [[]], f"{name}: sheet '{sheets[0]}', the first of {len(sheets)}" if several else ""
+
+
+def _read_excel(path: Path, sheet: str | None) -> tuple[Any, list[str]]:
+    """Read a sheet whose first row has the names of the columns; a column of mixed kinds becomes text."""
+    import pyarrow as pa
+
+    with path.open("rb") as file:
+        (header, *rows), note = read_sheet(file, path.name, sheet)
+    columns = []
+    for index in range(len(header)):
+        cells = [None if row[index] in _MISSING else row[index] for row in rows]
+        kinds = {type(cell) for cell in cells if cell is not None}
+        if len(kinds) > 1 and not kinds <= {int, float}:
+            whole = [int(c) if isinstance(c, float) and c.is_integer() else c for c in cells]
+            cells = [None if cell is None else str(cell) for cell in whole]
+        columns.append(pa.array(cells))
+    return pa.Table.from_arrays(columns, names=[str(word) for word in header]), [note] if note else []
+
+
+class Dialect(NamedTuple):
+    """How a CSV file is written."""
+
+    separator: str = ","
+    decimal: str = "."
+    encoding: str = "utf-8"
+
+
+def _read_csv(path: Path, reading: Reading) -> tuple[Any, list[str]]:
+    """Read a CSV file with a header line.
+
+    Empty cells and the words NA, N/A, NaN and NULL are missing, unless they stand in quotes.
+    """
+    import pyarrow as pa
+
+    try:
+        with pa.input_stream(str(path), compression="detect") as file:
+            dialect = detect(file.read(_SAMPLE), reading, tabs=".tsv" in path.suffixes)
+        data = _parse(path, dialect, reading)
+        if reading.encoding is None and any(map(pa.types.is_binary, data.schema.types)):
+            dialect = dialect._replace(encoding="cp1252")  # further down than the sample it is not UTF-8
+            data = _parse(path, dialect, reading)
+    except (UnicodeError, LookupError) as error:
+        text = f"{path.name} is not written in {reading.encoding or 'UTF-8, UTF-16 or Windows-1252'}"
+        raise DataError(f"{text}: name its encoding (--encoding), or save it as UTF-8") from error
+    except (pa.ArrowException, OSError) as error:
+        # It may quote a row: only where that stands, and how it differs, is passed on.
+        told = ", ".join(re.findall(r"Row #\d+|Expected \d+ columns, got \d+|column #\d+", str(error)))
+        raise DataError(f"{path.name} cannot be read as CSV: correct the file", private=told) from None
+    found = zip(Dialect._fields, dialect, Dialect(), strict=True)
+    odd = [f"{key} {value!r}" for key, value, usual in found if value != usual and not getattr(reading, key)]
+    return data, [f"{path.name}: read with {', '.join(odd)}"] if odd else []
+
+
+def _parse(path: Path, dialect: Dialect, reading: Reading) -> Any:
+    from pyarrow import csv as arrow_csv
+
+    return arrow_csv.read_csv(
+        path,
+        read_options=arrow_csv.ReadOptions(encoding=dialect.encoding),
+        parse_options=arrow_csv.ParseOptions(delimiter=dialect.separator),
+        convert_options=arrow_csv.ConvertOptions(
+            null_values=[*_MISSING, *(reading.na_values or ())],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            decimal_point=dialect.decimal,
+        ),
+    )
+
+
+def detect(sample: bytes, reading: Reading, *, tabs: bool = False) -> Dialect:
+    """Guess how a CSV file is written from its first bytes; what the user says is not guessed.
+
+    >>> detect(b"age;bmi\\n31;22,5\\n47;30,1\\n", Reading())
+    Dialect(separator=';', decimal=',', encoding='utf-8')
+    """
+    encoding = reading.encoding or _encoding(sample)
+    text = codecs.getincrementaldecoder(encoding)().decode(sample).removeprefix("\ufeff")
+    separator = "\t" if reading.separator == "tab" else reading.separator or ("\t" if tabs else None)
+    if separator is not None and len(separator) != 1:
+        raise ConfigError(f"separator is {separator!r}: give one character, or tab")
+    rows = {one: list(csv.reader(io.StringIO(text), delimiter=one)) for one in separator or "\t;|,"}
+    chosen = max(rows, key=lambda one: _fit([len(row) for row in rows[one] if row]))
+    cells = [cell.strip() for row in rows[chosen][1:] for cell in row]
+    commas = [cell for cell in cells if re.fullmatch(_COMMA, cell)]
+    unclear = any(re.fullmatch(_POINT, cell) for cell in cells) or all(re.match(THOUSANDS, c) for c in commas)
+    return Dialect(chosen, reading.decimal or ("." if unclear else ","), encoding)
+
+
+def _encoding(sample: bytes) -> str:
+    if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(sample)
+    except UnicodeDecodeError:
+        return "cp1252"
+    return "utf-8"
+
+
+def _fit(widths: list[int]) -> tuple[float, int]:
+    """Return how well a separator fits: the share of rows as wide as the header, then that width."""
+    return (widths.count(widths[0]) / len(widths), widths[0]) if widths and widths[0] > 1 else (0.0, 1)

@@ -1,0 +1,191 @@
+"""How clients agree on labels and categories without telling who holds which.
+
+In a run of its own, under masked sums, each client counts its rows of every word (of a column, or a label) in
+the bucket that the word's hash names. Words of buckets with fewer rows than ``min_count`` are told to nobody:
+they become "other". Of the others each client adds the letters, as numbers, in their bucket's place; the
+total over so many holders, divided by their number, spells the word. Two words in one bucket fail its
+checksum, and are counted and spelt again under another hash.
+
+Who opens the totals learns how many rows (up to ``min_count`` from each client) have a hash, and of frequent
+words how many clients hold them; not which. Hashes are public, so a word that one can guess can be looked up
+in the counts. A coordinator that lies about the counts is told rare words, too, and not by whom.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.client import manifest_of
+from tacit.core.coordinator import Coordinator
+from tacit.core.errors import DataError, OpeningError, SchemaError
+from tacit.core.layout import Field, Layout
+from tacit.core.marks import apply, contribution
+from tacit.core.party import Party
+from tacit.core.shared import Shared, Total
+from tacit.data.agreement import SOUGHT, order_labels
+from tacit.data.schema import OTHER, Schema
+
+BUCKETS = 4096
+CELLS = 64  # words that one sum spells
+LETTERS, CHECK = 64, 4  # bytes of a word with its column and checksum
+ATTEMPTS = 8  # with hashes that differ
+LABEL = -1  # column of a word that is a label
+
+
+class WordSums:
+    """The sums by which a preparation agrees on words."""
+
+    @contribution(lambda self, schema: Layout(Field("counts", (BUCKETS,), bound=1.0)), family="cells")
+    def word_counts(self, party: Party, shared: Shared) -> dict[str, Any]:
+        """How many of this party's rows have words in each bucket, as shares of the least count."""
+        counts, least = np.zeros(BUCKETS), _least(party)
+        for word, rows in _unknown_words(party, shared):
+            counts[_bucket(word, shared)] += rows
+        return {"counts": np.minimum(counts, least) / least}
+
+    @apply
+    def keep_frequent(self, total: Total, shared: Shared) -> Shared:
+        """Note which buckets have enough rows."""
+        return shared | {"sought": np.flatnonzero(total["counts"] > 0.9995), "spelt": 0, "unread": 0}
+
+    @contribution(
+        lambda self, schema: Layout(
+            Field("holders", (CELLS,), bound=1.0),
+            Field("letters", (CELLS, LETTERS), bound=1.0),
+            Field("others", (len(schema.columns) + 1,), bound=1.0),
+        ),
+        family="cells",
+    )
+    def word_letters(self, party: Party, shared: Shared) -> dict[str, Any]:
+        """Spell this party's words of frequent buckets; say in which columns it has others."""
+        least, places = _least(party), {bucket: place for place, bucket in enumerate(_present(shared))}
+        holders, letters = np.zeros(CELLS), np.zeros((CELLS, LETTERS))
+        others = np.zeros(len(shared.schema.columns) + 1)
+        for word, rows in _unknown_words(party, shared):
+            bucket = _bucket(word, shared)
+            if bucket in places:
+                holders[places[bucket]] += 1
+                letters[places[bucket]] += _spell(word) / 255
+            elif bucket not in shared["sought"]:
+                others[msgspec.json.decode(word)[0]] += rows
+        letters /= np.maximum(holders, 1)[:, None]  # of two own words the mean, which spells nothing
+        return {"holders": holders > 0, "letters": letters, "others": np.minimum(others, least) / least}
+
+    @apply
+    def read_letters(self, total: Total, shared: Shared) -> Shared:
+        """Read the words of these buckets; those that cannot be read are counted."""
+        holders = np.rint(total["holders"])
+        raw = np.rint(255 * total["letters"] / np.maximum(holders, 1)[:, None]).clip(0, 255).astype(np.uint8)
+        read = [_read(row.tobytes()) for row in raw[holders > 0]]
+        words = [*_known(shared), *(word for word in read if word is not None)]
+        return shared | {
+            "words": np.frombuffer(msgspec.json.encode([word.decode() for word in words]), dtype=np.uint8),
+            "spelt": shared["spelt"] + CELLS,
+            "unread": shared["unread"] + read.count(None),
+            "others": total["others"] > 1e-4,
+        }
+
+
+def agree_on_words(coordinator: Coordinator) -> dict[str, Any]:
+    """Return the labels and categories that enough rows of the clients have, as a manifest declares them."""
+    preparation: Any = coordinator.components.preparation
+    coordinator.enrol()
+    schema: Schema = coordinator.schema
+    if schema.task == "regression" and schema.numeric:
+        return {}
+    coordinator.protection.prepare(2)
+    for attempt in range(ATTEMPTS):
+        assert coordinator.shared is not None
+        coordinator.shared = coordinator.shared | {"attempt": attempt}
+        coordinator.parties = coordinator.round(preparation.word_counts, preparation.keep_frequent)
+        while coordinator.shared["spelt"] == 0 or len(_present(coordinator.shared)):
+            coordinator.parties = coordinator.round(preparation.word_letters, preparation.read_letters)
+        if not coordinator.shared["unread"]:
+            return _vocabulary(schema, coordinator.shared, coordinator.manifest.min_count)
+    raise SchemaError(f"words of the clients cannot be told apart in {ATTEMPTS} attempts: declare them")
+
+
+def _vocabulary(schema: Schema, shared: Shared, least: int) -> dict[str, Any]:
+    """Sort what was read by column; who has rare words has the category "other" as well."""
+    found: dict[int, list[Any]] = {}
+    for index, word in map(msgspec.json.decode, _known(shared)):
+        found.setdefault(index, []).append(word)
+    if shared["others"][LABEL]:
+        raise DataError(
+            f"a class occurs in fewer than min_count = {least} rows of all clients together, and what is "
+            "learnt of it would show them: put it together with another class, leave its rows out, or "
+            "declare the classes; `tacit data check` finds it at the site that has it"
+        )
+    categories = {
+        column.name: [*sorted(found.get(index, ())), *([OTHER] if shared["others"][index] else ())]
+        for index, column in enumerate(schema.columns)
+        if column.kind == "category"
+    }
+    classes = {"classes": list(order_labels(found[LABEL]))} if LABEL in found else {}
+    return {**classes, "categories": categories}
+
+
+def _unknown_words(party: Party, shared: Shared) -> Iterator[tuple[bytes, int]]:
+    """Yield a party's words that are not agreed on yet, with their column, and how many rows have each."""
+    table, known, declared = party.data, set(_known(shared)), manifest_of(party).declared
+    columns: list[tuple[int, tuple[Any, ...], NDArray[Any]]] = [
+        (index, column.categories, table.values[:, index])
+        for index, column in enumerate(table.columns)
+        if column.kind == "category" and column.name not in declared.get("categories", {})
+    ]
+    if table.task == "classification" and "classes" not in declared:
+        columns.append((LABEL, table.classes, table.target))
+    for index, words, codes in columns:
+        where = "the target" if index == LABEL else f"column '{table.columns[index].name}'"
+        there = codes[np.isfinite(codes)].astype(np.int64)
+        for code, rows in enumerate(np.bincount(there, minlength=len(words))):
+            word = msgspec.json.encode((index, words[code]))
+            if len(word) > LETTERS - CHECK:
+                raise DataError(
+                    f"a word of {len(word)} bytes in {where}: at most {LETTERS - CHECK} are agreed on "
+                    "unless they are declared. Shorten it, or declare the categories"
+                )
+            if rows and word not in known:
+                yield word, int(rows)
+
+
+def _least(party: Party) -> int:
+    """Return the least count, if this is a run that agrees on words; in others nobody tells any."""
+    if not manifest_of(party).declared.get(SOUGHT):
+        raise OpeningError(f"{party.id} agreed to no run that seeks words: it contributes none")
+    return manifest_of(party).min_count
+
+
+def _bucket(word: bytes, shared: Shared) -> int:
+    salt = int(shared["attempt"]).to_bytes(8, "little")
+    return int.from_bytes(hashlib.blake2b(word, digest_size=8, salt=salt).digest(), "little") % BUCKETS
+
+
+def _present(shared: Shared) -> list[int]:
+    """Return the buckets whose words the present sum spells."""
+    buckets: list[int] = shared["sought"][shared["spelt"] : shared["spelt"] + CELLS].tolist()
+    return buckets
+
+
+def _known(shared: Shared) -> list[bytes]:
+    """Return the words that were read so far, each with its column."""
+    if "words" not in shared:
+        return []
+    return [word.encode() for word in msgspec.json.decode(shared["words"].tobytes(), type=list[str])]
+
+
+def _spell(word: bytes) -> NDArray[np.uint8]:
+    check = hashlib.blake2b(word, digest_size=CHECK).digest()
+    return np.frombuffer(word.ljust(LETTERS - CHECK, b"\0") + check, dtype=np.uint8)
+
+
+def _read(letters: bytes) -> bytes | None:
+    """Return the word that these letters spell; None if they are those of several."""
+    word = letters[:-CHECK].rstrip(b"\0")
+    return word if hashlib.blake2b(word, digest_size=CHECK).digest() == letters[-CHECK:] else None

@@ -1,0 +1,63 @@
+"""Trained models as scikit-learn estimators: fitted already, for whatever takes an estimator.
+
+They take DataFrames by column name, or arrays in the order of ``feature_names_in_``. ``fit`` leaves them as
+they are, like scikit-learn's ``FrozenEstimator``: one party's rows cannot teach what all have.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+
+from tacit.models.predictor import Predictor
+
+
+class _Fitted(BaseEstimator):  # type: ignore[misc]
+    def __init__(self, model: Predictor) -> None:
+        self.model = model
+
+    @property
+    def feature_names_in_(self) -> NDArray[Any]:
+        """The columns, in the order in which arrays have them."""
+        return np.array([column.name for column in self.model.schema.columns], dtype=object)
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of columns."""
+        return len(self.model.schema.columns)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def fit(self, X: Any = None, y: Any = None) -> Self:
+        """Return the estimator as it is."""
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the most likely class, or the predicted targets."""
+        return self.model.predict(X)
+
+
+class FittedClassifier(ClassifierMixin, _Fitted):  # type: ignore[misc]
+    """A trained model as a classifier."""
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The agreed classes, in the order of the probabilities."""
+        return self.model.classes_
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return the probabilities of the classes."""
+        return self.model.predict_proba(X)
+
+
+class FittedRegressor(RegressorMixin, _Fitted):  # type: ignore[misc]
+    """A trained model as a regressor."""
+
+
+def fitted(model: Predictor) -> FittedClassifier | FittedRegressor:
+    """Return a trained model as the estimator of its task."""
+    return FittedClassifier(model) if model.schema.task == "classification" else FittedRegressor(model)

@@ -1,0 +1,139 @@
+"""What a report shows beside the scores: confidence intervals, curves, what a model looks at, its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.random import generator
+from tacit.data.table import Table
+from tacit.methods.base import Model
+from tacit.models.curves import curves_of
+from tacit.models.onelayer import OneLayer
+from tacit.models.scores import classification_scores, regression_counts, regression_scores
+from tacit.runs.experiment import build_federation
+from tacit.runs.settings import Settings
+from tacit.training import Training
+
+RESAMPLES = 200
+LEVEL = 0.95
+MOST_ROWS, MOST_COLUMNS = 500, 200  # of a permutation importance
+CELLS = 24  # along each side of the picture of predicted against true targets
+
+Matrix = NDArray[np.float64]
+Intervals = dict[str, Any]
+Scores = Mapping[str, Any]
+
+
+def analyse(settings: Settings, training: Training, test: Table | None, scores: Scores) -> dict[str, Any]:
+    """Return what is known of a model beside its ``scores``, as plain values; most from a central test."""
+    rng = generator(b"public", settings.run.seed, "analysis")
+    found: dict[str, Any] = {"weights": linear_weights(training.trained)}
+    if test is not None:
+        found |= _tested(training.model, test, rng)
+    elif training.holdout:
+        held = training.holdout
+        found |= {"curves": held.get("curves"), "intervals": resample_confusion(held.get("confusion"), rng)}
+    if settings.run.repeats > 1:
+        found["intervals"] = repeat_over_seeds(settings, scores)
+    return found
+
+
+def _tested(model: Model, test: Table, rng: np.random.Generator) -> dict[str, Any]:
+    found: dict[str, Any] = {"importance": importance(model, test, rng)}
+    if test.task == "classification":
+        counts = model.counts(test)
+        curves = curves_of(counts["histogram"], model.classes_.tolist())
+        return found | {"curves": curves, "intervals": resample_confusion(counts["confusion"], rng)}
+    predicted = np.asarray(model.predict(test)).reshape(test.target.shape)
+    found["residuals"] = residuals(test.target[:, 0], predicted[:, 0])
+    return found | {"intervals": resample_targets(test.target, predicted, rng)}
+
+
+def resample_confusion(confusion: Any, rng: np.random.Generator) -> Intervals:
+    """Return intervals by bootstrap: to draw rows anew is to draw cells of their confusion matrix."""
+    matrix = np.clip(np.asarray(0.0 if confusion is None else confusion, dtype=np.float64), 0, None)
+    rows = int(matrix.sum())
+    if not rows:
+        return {}
+    drawn = rng.multinomial(rows, matrix.reshape(-1) / rows, size=RESAMPLES).reshape(-1, *matrix.shape) * 1.0
+    none = {"loss": 0.0, "brier": 0.0, "histogram": np.zeros((2, len(matrix), 1))}
+    scores = [classification_scores({"confusion": one, **none}, range(len(matrix))) for one in drawn]
+    names = ("accuracy", "balanced_accuracy", "precision", "recall", "f1")
+    return _quantiles(scores, names, f"bootstrap of {rows:,} rows")
+
+
+def resample_targets(truth: Matrix, predicted: Matrix, rng: np.random.Generator) -> Intervals:
+    """Return intervals of a regression's scores by bootstrap."""
+    chosen = (rng.integers(len(truth), size=len(truth)) for _ in range(RESAMPLES))
+    scores = [regression_scores(regression_counts(truth[i], predicted[i])) for i in chosen]
+    return _quantiles(scores, ("r2", "rmse", "mae", "mse"), f"bootstrap of {len(truth):,} rows")
+
+
+def _quantiles(scores: Sequence[Mapping[str, Any]], names: Sequence[str], how: str) -> Intervals:
+    ends = (1 - LEVEL) / 2, (1 + LEVEL) / 2
+    limits = {name: np.quantile([one[name] for one in scores], ends).tolist() for name in names}
+    return {"how": how, "level": LEVEL, **limits}
+
+
+def repeat_over_seeds(settings: Settings, first: Scores) -> Intervals:
+    """Return intervals of the mean score over seeds, each with its own test rows, division and start."""
+    from scipy.special import stdtrit
+
+    seeds = range(settings.run.seed, settings.run.seed + settings.run.repeats)
+    every = [
+        first,
+        *(_scores_of(replace(settings, run=replace(settings.run, seed=seed))) for seed in seeds[1:]),
+    ]
+    wide = float(stdtrit(len(seeds) - 1, (1 + LEVEL) / 2)) / len(seeds) ** 0.5
+    found: Intervals = {"how": f"{len(seeds)} seeds", "level": LEVEL, "seeds": [*seeds], "means": {}}
+    for name in (name for name, value in first.items() if isinstance(value, float)):
+        values = [one[name] for one in every if one[name] is not None]
+        mean, margin = float(np.mean(values)), wide * float(np.std(values, ddof=1))
+        found |= {name: [mean - margin, mean + margin], "means": {**found["means"], name: mean}}
+    return found
+
+
+def _scores_of(settings: Settings) -> Scores:
+    federation = build_federation(settings)
+    training = federation.train(**settings.training())
+    return training.holdout or {} if federation.test is None else training.model.scores(federation.test)
+
+
+def importance(model: Model, test: Table, rng: np.random.Generator) -> dict[str, float] | None:
+    """Return by how much accuracy or R² falls if a column is shuffled, for every column, largest first."""
+    if len(test.columns) > MOST_COLUMNS or not test.rows:
+        return None
+    rows = test.take(np.sort(rng.permutation(test.rows)[:MOST_ROWS]))
+    truth = np.array(rows.classes)[rows.target] if rows.classes else rows.target
+    before, falls = model.score(rows, truth), {}
+    for place, column in enumerate(rows.columns):
+        values = rows.values.copy()
+        values[:, place] = values[rng.permutation(rows.rows), place]
+        falls[column.name] = before - model.score(replace(rows, values=values), truth)
+    return dict(sorted(falls.items(), key=lambda item: -item[1]))
+
+
+def linear_weights(model: Model | None) -> dict[str, Any] | None:
+    """Return the weights of a model without hidden layers, by feature, those that weigh most first."""
+    if not isinstance(model, OneLayer) or model.layer is not None:
+        return None
+    weights = model.weights[1:]
+    order = np.argsort(-np.abs(weights).max(axis=1), kind="stable")
+    outputs = [str(name) for name in model.schema.classes or model.schema.target_names]
+    features = {model.schema.feature_names[i]: weights[i].tolist() for i in order}
+    return {"outputs": outputs, "features": features}
+
+
+def residuals(truth: Matrix, predicted: Matrix) -> dict[str, Any]:
+    """Return counts of predicted against true targets, and of errors: no single row is kept."""
+    low, high = float(min(truth.min(), predicted.min())), float(max(truth.max(), predicted.max()))
+    limits = (low, high) if high > low else (low - 0.5, low + 0.5)
+    counts, edges, _ = np.histogram2d(truth, predicted, bins=CELLS, range=(limits, limits))
+    errors, places = np.histogram(predicted - truth, bins=CELLS)
+    found = {"edges": edges, "counts": counts.astype(int), "error_edges": places, "error_counts": errors}
+    return {name: value.tolist() for name, value in found.items()}

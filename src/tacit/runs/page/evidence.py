@@ -1,0 +1,101 @@
+"""Sections by which a model is judged: curves, how sites differ, what it looks at, errors of a regression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tacit.runs.page.drawing import FEDERATED, LINE, LOCAL, PIXEL, POOLED, sheet
+from tacit.runs.page.figures import HALF, histogram, lines
+from tacit.runs.page.markup import figure, grid, mapping, section, sentence, sequence, table
+from tacit.runs.page.units import count, decimal, number, numbers, significant
+
+STYLES = [(colour, dashes) for dashes in ((), (4, 2)) for colour in (FEDERATED, POOLED, LOCAL)]
+CURVES = {
+    "roc": (
+        "ROC: rows of the class that are found, for rows of others that are",
+        "false positives",
+        "recall",
+    ),
+    "pr": ("Precision and recall", "recall", "precision"),
+    "calibration": ("Calibration: on the diagonal, probabilities are what they say", "probability", "share"),
+}
+SHOWN = 12  # features
+HOLDOUTS = "clients' own hold-outs"
+
+
+def curve_section(result: Mapping[str, Any]) -> str:
+    """Set ROC, precision-recall and calibration curves, one line for each class."""
+    classes = [mapping(each) for each in sequence(result.get("curves"))][: len(STYLES)]
+    drawn = []
+    for key, (caption, *axes) in CURVES.items():
+        series = [
+            (str(each.get("label")), [point[:2] for point in sequence(each.get(key))], *style)
+            for each, style in zip(classes, STYLES, strict=False)
+        ]
+        series = [one for one in series if len(one[1]) > 1]
+        if series:
+            diagonal = None if key == "pr" else ((0, 0), (1, 1))
+            drawn.append(figure(lines(series, caption, *axes, unit=True, diagonal=diagonal), f"{caption}."))
+    few = f"Curves of the {len(classes)} classes with the most rows." if len(classes) == len(STYLES) else ""
+    return section("How sure it is", grid("three", *drawn), sentence(few) if drawn else "")
+
+
+def site_section(result: Mapping[str, Any]) -> str:
+    """Set how the scores of single sites spread; whose they are is not known."""
+    found = mapping(mapping(mapping(result.get("scores")).get(HOLDOUTS)).get("sites"))
+    counts = numbers(found.get("counts"))
+    if not len(counts):
+        return ""
+    name = "R²" if result.get("accuracy") is None else "accuracy"
+    lows = np.repeat(np.arange(len(counts)) / len(counts), counts.astype(int))
+    ends = ((key, numbers(found.get(key))) for key in ("worst", "median", "best"))
+    told = ", ".join(f"{key} {' to '.join(decimal(end, 2) for end in pair)}" for key, pair in ends)
+    left = (number(result.get("clients")) or 0) - len(lows)
+    words = f" {count(left)} with fewer than 10 rows kept aside are not counted." if left > 0 else ""
+    svg = histogram(lows, f"{name} on a site's own rows", lambda value: f"{value:.2f}", width=HALF)
+    caption = f"Sites by {name} on rows that each keeps aside: {told}.{words}"
+    unnamed = "From one protected sum of counts: which site is which is known only of sites that say so."
+    return section("Site by site", grid("two", figure(svg, caption), sentence(unnamed)))
+
+
+def feature_section(result: Mapping[str, Any]) -> str:
+    """Set what the model looks at: how much shuffling a column costs, and the weights of a linear model."""
+    falls = list(mapping(result.get("importance")).items())[:SHOWN]
+    name = "R²" if result.get("accuracy") is None else "accuracy"
+    rows = [[column, significant(number(fall))] for column, fall in falls]
+    told = table(["column", f"{name} lost if it is shuffled"], rows) if rows else ""
+    weights = mapping(result.get("weights"))
+    outputs, features = sequence(weights.get("outputs")), mapping(weights.get("features"))
+    linear = ""
+    if features and len(outputs) <= SHOWN:
+        values = [[key, *map(significant, numbers(row))] for key, row in list(features.items())[:SHOWN]]
+        linear = table(["weight of the scaled feature", *outputs], values)
+    return section("What it looks at", told, linear)
+
+
+def residual_section(result: Mapping[str, Any]) -> str:
+    """Set predicted against true targets, and how errors are spread."""
+    found = mapping(result.get("residuals"))
+    edges, places, errors = (numbers(found.get(key)) for key in ("edges", "error_edges", "error_counts"))
+    if not len(edges) or len(places) != len(errors) + 1:
+        return ""
+    counts = np.array([numbers(row) for row in sequence(found.get("counts"))])
+    with sheet(HALF, 2.6, "Predicted against true targets") as drawing:
+        axes = drawing.axes(0.55, 0.4, 0.1, 0.1)
+        pixels = np.empty((*counts.shape, 4))
+        pixels[..., :3], pixels[..., 3] = PIXEL, 0.95 * np.sqrt(counts.T / max(counts.max(), 1))
+        ends = (edges[0], edges[-1])
+        axes.imshow(pixels, aspect="auto", interpolation="none", origin="lower", extent=(*ends, *ends))
+        axes.plot(ends, ends, color=LINE, linewidth=0.8)
+        axes.set_xlabel("true", fontsize=7.5, labelpad=1)
+        axes.set_ylabel("predicted", fontsize=7.5)
+    with sheet(HALF, 2.6, "Errors") as spread:
+        axes = spread.axes(0.55, 0.4, 0.1, 0.1)
+        axes.stairs(errors, places, fill=True, color=FEDERATED, alpha=0.75)
+        axes.set_xlabel("predicted less true", fontsize=7.5, labelpad=1)
+        axes.set_ylabel("rows", fontsize=7.5)
+    first = figure(drawing.svg, "Predicted against true targets: on the line, a prediction is right.")
+    return section("Where it errs", grid("two", first, figure(spread.svg, "How errors are spread.")))
