@@ -55,11 +55,8 @@ def test_protected_equals_plain_after_five_rounds(name, any_protection, digits, 
     # server's optimisers divide by √v + τ, and a network carries what it got wrong from round to round.
     # A gradient's error, of its own limit, moves each of three local steps.
     gradient = 3 * method.local.rate * method.gradients.limit if name in ("scaffold", "mime") else 0.0
-    gain = (
-        1.0 + gradient
-        if name in ("fedavg", "fedprox", "hwfedavg", "nwfedavg", "scaffold", "mime")
-        else method.server.eta / method.server.tau
-    )
+    adaptive = hasattr(method.server, "eta")
+    gain = method.server.eta / method.server.tau if adaptive else 1.0 + gradient
     promised = any_protection.promises.precision * CLIENTS * method.change.limit
     tolerance = 5 * ROUNDS * gain * promised + 1e-12
     assert training.model.arrays.keys() == plain(name).keys()

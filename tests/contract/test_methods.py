@@ -61,8 +61,9 @@ def assert_close(one, other):
 
 
 @pytest.mark.parametrize("name", list(METHODS))
-def test_it_keeps_what_every_method_has_to_keep(name):
-    check_method(METHODS.get(name).tiny())
+def test_it_keeps_what_every_method_has_to_keep(name, keys_once):
+    with keys_once():
+        check_method(METHODS.get(name).tiny())
 
 
 @every_closed_form
@@ -153,9 +154,10 @@ def test_a_task_that_it_cannot_learn_is_refused_before_anything_is_summed(name, 
 
 
 @pytest.mark.parametrize("name", list(METHODS))
-def test_it_is_protected_unless_told_otherwise(name, table_of):
+def test_it_is_protected_unless_told_otherwise(name, table_of, keys_once):
     method = METHODS.get(name).tiny()
-    training = Federation(spread(table_of(method.tasks[0])), seed=3).train(method)
+    with keys_once():
+        training = Federation(spread(table_of(method.tasks[0])), seed=3).train(method)
     assert training.manifest.components["protection"]["name"] == method.default_protection != "plain"
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from tacit.core.errors import ConfigError, UnavailableError
-from tacit.reproduce import harness, noise
+from tacit.data.files import load
+from tacit.reproduce import harness, noise, ring_mlp, two_phase
 from tacit.reproduce.fedheonn import experiments
 from tacit.reproduce.fedheonn_runs import Data, formula_rounds, measured_rounds, quasi_newton, trained
 from tacit.reproduce.harness import Cell, Experiment, papers, reproduce_papers
@@ -219,3 +220,39 @@ class TestNoise:
         assert found["dry_bean", 2.0].expected is None
         assert all(cell.slow for cell in clients.cells)
         assert noise.accuracy("digits", 4, "row", 1e6, 0) > noise.accuracy("digits", 4, "row", None, 0) - 3.0
+
+
+class TestRing:
+    def test_the_scenarios_are_those_of_table_2(self) -> None:
+        for number, (_, clients, parameters) in ring_mlp.SCENARIOS.items():
+            _, features = load("digits").values.shape
+            schema = SimpleNamespace(features=features, outputs=10)
+            assert ring_mlp._method(number).architecture.build(schema).size == parameters  # type: ignore[arg-type]
+            assert len(ring_mlp.PUBLISHED[number, "local"]) == len(ring_mlp.MEASURES) + clients
+
+    def test_equation_3_is_fitted_to_what_was_measured(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def epoch(number: int, key_bits: int, seed: int) -> float:
+            _, clients, parameters = ring_mlp.SCENARIOS[number]
+            return parameters * (0.002 * clients + 0.0005 * (clients - 1))
+
+        monkeypatch.setattr(ring_mlp, "epoch", epoch)
+        for number in ring_mlp.SCENARIOS:
+            assert ring_mlp.fitted(number, 2048, 0) == pytest.approx(epoch(number, 2048, 0))
+
+    def test_all_clients_of_the_protocol_have_one_model_and_local_ones_differ(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(ring_mlp, "ROUNDS", 20)
+        common = [ring_mlp.of_client(1, "tuned", client, 90) for client in range(5)]
+        local = [ring_mlp.of_client(1, "local", client, 90) for client in range(5)]
+        assert len(set(common)) == 1 < len(set(local))
+        assert ring_mlp.mean(1, "tuned", "accuracy", 90) == common[0] > max(local)
+        wrong = np.mean([ring_mlp.failures(1, "tuned", label, 90) for label in range(10)])
+        assert wrong == pytest.approx(1 - ring_mlp.mean(1, "tuned", "recall", 90))
+
+
+def test_messages_of_peer_to_peer_and_two_phase_are_those_that_were_sent() -> None:
+    assert two_phase.figure("messages", "p2p-mpc", 8, 0) == 15 * 2 * 8 * 7 == two_phase.survey("p2p-mpc", 8)
+    assert two_phase.figure("messages", "two-phase-mpc", 8, 0) == 15 * 2 * 3 * 7 + 2 * 8
+    assert two_phase.figure("messages", "published", 16, 0) == 1470
+    assert two_phase.figure("messages", "published", 128, 0) == 40_222

@@ -11,11 +11,9 @@ Networks from Decentralized Data", AISTATS 2017. With the paper's symbols:
 
 Each client of the round starts from w_t, takes E epochs of steps and has w_t^k; then
 w_{t+1} = Σ n_k w_t^k / Σ n_k (algorithm 1). With E = 1 and B = ∞ this is FedSGD.
-
 What is summed here is the change, w_{t+1} = w_t + Σ u_k Δ_k / Σ u_k with Δ_k = w_t^k - w_t: the same model,
 but a change has a bound (``limit``), so that fixed-point sums are short and precise. For the same reason
 the weight is u_k = n_k/c ≤ 1, with c² = Σ n_k² ≥ max n_k² from a first protected sum: nobody's n_k is told.
-
 The parts are in :mod:`tacit.methods.averaging`; other papers replace one of them.
 """
 
@@ -128,9 +126,8 @@ class FedAvg(Method):
         scores = self.hold_out, self.consent, self.take_back
         monitor = HoldOutMonitor(self.stopping, coordinator, *scores, remaining.start)
         for number in remaining:
-            if not rounds.has_sums_left(coordinator, self.round_sums):
-                break
-            if not self.privacy.allows_round(coordinator, number, self.rounds, self.local.epochs):
+            left = rounds.has_sums_left(coordinator, self.round_sums)
+            if not (left and self.privacy.allows_round(coordinator, number, self.rounds, self.local.epochs)):
                 break
             rounds.admit_late_clients(coordinator, number)
             cohort = rounds.draw_cohort(coordinator, self.fraction, number)
@@ -246,9 +243,8 @@ class FedAvg(Method):
     def agreements(self, schema: Schema, protection: Protection) -> dict[str, tuple[Any, Any]]:
         """Return the sums of class counts and of targets, which the preparation scales under noise."""
         scaled = schema.task == "classification" or protection.adds_noise
-        return super().agreements(schema, protection) | (
-            {} if scaled else {TARGET_CENTRE: (self.target_moments, self.scale_targets)}
-        )
+        own = {} if scaled else {TARGET_CENTRE: (self.target_moments, self.scale_targets)}
+        return super().agreements(schema, protection) | own
 
     def incompatibility(self, protection: Protection) -> str | None:
         """Return why weights cannot have noise, if the protection adds any."""

@@ -25,6 +25,8 @@ PAPERS = {
     "fedheonn-hidden": "tacit.reproduce.hidden",
     "fedheonn-higgs": "tacit.reproduce.higgs",
     "fedheonn-noise": "tacit.reproduce.noise",
+    "ring-mlp": "tacit.reproduce.ring_mlp",
+    "two-phase": "tacit.reproduce.two_phase",
 }
 
 

@@ -83,7 +83,7 @@ class Settings:
             from_plain(DataSettings, tables.get("data", {}), "[data]"),
             partition,
             {**default.method, **tables.get("method", {})},
-            {**usual_protection(tables.get("method", {})), **tables.get("protect", {})},
+            usual_protection(tables.get("method", {}), tables.get("protect", {})),
             dict(tables.get("prepare", {})),
             from_plain(RunSettings, tables.get("run", {}), "[run]"),
             from_plain(FlowerSettings, tables.get("flower", {}), "[flower]"),
@@ -190,13 +190,15 @@ def usual_partition(tables: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": usual} | ({} if named in BY_VALUE else {"clients": clients})
 
 
-def usual_protection(method: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the protection that a method takes if none is named.
+def usual_protection(method: Mapping[str, Any], protect: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return a table of a protection, filled up with what a method takes if it names none.
 
-    >>> usual_protection({"name": "fedheonn"})
-    {'name': 'bfv'}
+    >>> usual_protection({"name": "fedheonn"}), usual_protection({"name": "pfmlp"}, {"bits": 24})
+    ({'name': 'bfv'}, {'name': 'paillier', 'holder': 'in-turn', 'bits': 24})
     """
-    return {"name": METHODS.get(str(method.get("name", METHOD))).default_protection}
+    chosen, given = METHODS.get(str(method.get("name", METHOD))), protect or {}
+    settings = {} if "name" in given else chosen.default_settings
+    return {"name": chosen.default_protection, **settings, **given}
 
 
 def read_toml(path: Path) -> dict[str, Any]:
