@@ -6,53 +6,18 @@ the server opens the total and averages. Computing the gradients is the same for
 
 from __future__ import annotations
 
-import os
-import warnings
 from collections.abc import Callable
 
 import numpy as np
 
 from tacit.bench import Row, cpu
-from tacit.core.layout import Field, Layout
-from tacit.core.secret import Secret
-from tacit.crypto.channel import seal, unseal
-from tacit.crypto.fixedpoint import FixedPoint
-from tacit.crypto.paillier import Packing, add_blobs, blind, make_keys, unblind
+from tacit.reproduce.ring_mlp import protected_epoch
 
-CLIENTS, PARAMETERS, LIMIT, BITS = 5, 650, 16.0, 32
+CLIENTS, PARAMETERS = 5, 650
 PHE_CIPHERTEXT = 256  # bytes of a ciphertext at 1024 bits; phe sends one for each parameter, and an exponent
 
-Epoch = Callable[[], np.ndarray]
 
-
-def ours(bits: int, gradients: np.ndarray, hops: list[int]) -> Epoch:
-    """An epoch as the protection `ring` does it; the size of each hop goes into ``hops``."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # 1024 bits are for this comparison only
-        key = make_keys(bits, allow_short=bits < 2048)
-    key.public.prepare()
-    code = FixedPoint.of(Layout(Field("gradients", (PARAMETERS,), bound=LIMIT)), BITS, CLIENTS)
-    packing = Packing(BITS, code.guard_bits)
-    channels = [Secret(os.urandom(32)) for _ in range(CLIENTS)]
-
-    def epoch() -> np.ndarray:
-        hops.clear()
-        sealed = b""
-        for client, own in enumerate(gradients):
-            running = key.public.encrypt(code.encode(own), packing)
-            if client:
-                running = add_blobs(key.public, unseal(channels[client - 1], sealed, b"hop"), running)
-            else:
-                running, blinding = blind(key.public, running)
-            sealed = seal(channels[client], running, b"hop")
-            hops.append(len(sealed))
-        total = unblind(key.public, unseal(channels[-1], sealed, b"hop"), blinding)
-        return code.decode(key.decrypt(total)) / CLIENTS
-
-    return epoch
-
-
-def theirs(gradients: np.ndarray) -> Epoch | None:
+def theirs(gradients: np.ndarray) -> Callable[[], np.ndarray] | None:
     """The same epoch on `phe` with gmpy2 at 1024 bits, as published; None where it is not installed."""
     try:
         from phe import paillier
@@ -73,41 +38,25 @@ def theirs(gradients: np.ndarray) -> Epoch | None:
 
 def rows() -> list[Row]:
     gradients = np.random.default_rng(0).normal(scale=0.05, size=(CLIENTS, PARAMETERS))
-    short_hops, long_hops = list[int](), list[int]()
-    short, long = ours(1024, gradients, short_hops), ours(3072, gradients, long_hops)
+    short, long = protected_epoch(1024, gradients), protected_epoch(3072, gradients)
     baseline = theirs(gradients)
-    for epoch in filter(None, (short, long, baseline)):
-        assert np.abs(epoch() - gradients.mean(axis=0)).max() < 1e-7, "another mean than that of plain sums"
+    (short_mean, short_hops), (long_mean, long_hops) = short(), long()
+    for mean in (short_mean, long_mean, *([baseline()] if baseline else [])):
+        assert np.abs(mean - gradients.mean(axis=0)).max() < 1e-7, "another mean than that of plain sums"
     times = cpu(short, long, repeats=5)
     before = cpu(baseline, repeats=2)[0] if baseline else None
     note = f"{CLIENTS} clients, {PARAMETERS} parameters; " + (
         "baseline phe with gmpy2 at 1024 bits" if baseline else "phe, the baseline, is not installed"
     )
     once = "; filling the table of a key's powers once is left out"
+    epochs = [
+        Row(name, ours, "CPU s", baseline=before, target=target if baseline else None, note=note + once)
+        for name, ours, target in (("epoch-1024", times[0], 15.0), ("epoch-3072", times[1], 1.0))
+    ]
+    theirs_bytes = PHE_CIPHERTEXT * PARAMETERS
+    text = "sealed; baseline: one ciphertext a parameter, without its exponent"
     return [
-        Row(
-            "epoch-1024",
-            times[0],
-            "CPU s",
-            baseline=before,
-            target=15.0 if baseline else None,
-            note=note + once,
-        ),
-        Row(
-            "epoch-3072",
-            times[1],
-            "CPU s",
-            baseline=before,
-            target=1.0 if baseline else None,
-            note=note + once,
-        ),
-        Row(
-            "bytes-1024",
-            max(short_hops),
-            "bytes/hop",
-            baseline=PHE_CIPHERTEXT * PARAMETERS,
-            target=20.0,
-            note="sealed; baseline: one ciphertext a parameter, without its exponent",
-        ),
+        *epochs,
+        Row("bytes-1024", max(short_hops), "bytes/hop", baseline=theirs_bytes, target=20.0, note=text),
         Row("bytes-3072", max(long_hops), "bytes/hop", note="sealed"),
     ]

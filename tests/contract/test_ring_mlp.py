@@ -1,25 +1,31 @@
 """The ring protocol as written is gradient descent on the pooled rows; what it leaves open is counted."""
 
+import secrets
+from contextlib import contextmanager
 from unittest import mock
 
 import numpy as np
 import pytest
 
 from tacit.core.client import strip_prefix
-from tacit.core.errors import ConfigError, OpeningError
-from tacit.core.events import Events, Noted, Replied, WaveStarted
+from tacit.core.errors import ConfigError, OpeningError, ProtectionError, QuorumError
+from tacit.core.events import Events, Noted, Replied, TotalOpened, WaveStarted
+from tacit.core.random import generator
+from tacit.crypto.paillier import Packing
 from tacit.data.files import load
 from tacit.data.preparation import Preparation
 from tacit.data.table import Table
 from tacit.engines.holdings import Holdings
+from tacit.engines.sites import site_secret
 from tacit.federation import Federation
 from tacit.methods.fedavg import FedAvg
-from tacit.methods.pfmlp import PFMLP
+from tacit.methods.presets import PFMLP, TwoPhaseMPC
 from tacit.methods.ring_mlp import RingMLP, count_alone
 from tacit.models.mlp import MLP
 from tacit.models.neural import PREFIX
 from tacit.protections import PROTECTIONS
 from tacit.runs.settings import usual_protection
+from tests.conftest import Tap
 
 ROUNDS, SIZES = 4, (60, 90, 50)
 BITS = 32
@@ -128,14 +134,18 @@ def test_without_more_settings_it_is_fedsgd(digits):
 
 
 def test_a_batch_is_drawn_anew_in_each_round(digits):
-    method = ring(1, batch=20)
-    network, rows = MLP((64, 6, 10), "tanh"), (digits.values, digits.target)
-    start = network.initial(np.random.default_rng(0))
-    one, other = (method.local.train(network, start, *rows, np.random.default_rng(seed)) for seed in (0, 1))
-    drawn = np.random.default_rng(0).choice(len(digits.target), 20, replace=False)
-    expected = start - network.gradient(start, rows[0][drawn], rows[1][drawn])
-    assert np.array_equal(one, expected)
-    assert not np.allclose(one, other)
+    held, network, drawn = divided(digits), MLP((64, 6, 10), "tanh"), []
+    trainings = [learnt(ring(rounds, batch=20), held, "plain") for rounds in (1, 2)]
+    first, second = (flat(ring(), training) for training in trainings)
+    for number, (at, then) in enumerate([(first_weights(ring(), trainings[0]), first), (first, second)]):
+        gradients = []
+        for index, name in enumerate(held.names):
+            rng, rows = generator(site_secret(1, name).reveal(), "descent", number), held.rows(index)
+            chosen = rng.choice(rows.rows, 20, replace=False)
+            drawn.append(tuple(chosen))
+            gradients.append(network.gradient(at, rows.values[chosen], rows.target[chosen]))
+        assert np.abs(then - (at - 0.5 * np.mean(gradients, axis=0))).max() < 1e-12
+    assert len(set(drawn)) == 6
 
 
 def test_memory_of_the_optimiser_survives_the_end_of_a_process(digits):
@@ -147,6 +157,98 @@ def test_memory_of_the_optimiser_survives_the_end_of_a_process(digits):
         method, protect="plain", preparation=Preparation(scale="none"), min_count=1, resume=kept[1]
     )
     assert np.array_equal(flat(method, again), flat(method, whole))
+
+
+@pytest.fixture
+def tapped(monkeypatch):
+    """Train where asks for some steps never reach their party; gives the training and all that was told."""
+    whole = Federation._engine
+
+    def run(method, held, protection, lose):
+        seen = []
+
+        @contextmanager
+        def engine(self, manifest, components):
+            with whole(self, manifest, components) as inner:
+                tap = Tap(inner)
+                tap.lose = lose
+                yield tap
+
+        monkeypatch.setattr(Federation, "_engine", engine)
+        federation = Federation(held, seed=1, quorum=0.5, declared={"classes": list(held.table.classes)})
+        told = Events(lambda number, event: seen.append(event))
+        prepared = Preparation(scale="none")
+        training = federation.train(
+            method, protect=protection, preparation=prepared, min_count=1, events=told
+        )
+        return training, [event for event in seen if isinstance(event, TotalOpened)]
+
+    return run
+
+
+class TestVanishing:
+    """What the protections state under "if a client vanishes", seen in a training."""
+
+    sizes = (50, 60, 40, 50)
+
+    def test_a_hop_of_the_ring_is_left_out_of_that_round_alone(self, digits, tapped, keys_once):
+        turns = []
+
+        def lose(step, party):
+            turns.extend([party] if (step, party) == ("client.contribute", "client-2") else [])
+            return step == "client.contribute" and party == "client-2" and len(turns) == 2
+
+        method = ring(3)
+        with keys_once():
+            training, opened = tapped(method, divided(digits, self.sizes), EXACT[0], lose)
+        assert [event.contributors for event in opened] == [4, 3, 4]
+        at = first_weights(method, training)
+        there = np.r_[:50, 110:200]
+        for rows, sizes in (
+            (np.arange(200), self.sizes),
+            (there, (50, 40, 50)),
+            (np.arange(200), self.sizes),
+        ):
+            (at,) = Central(method, digits.take(rows), sizes).descend(at, 1)
+        assert np.abs(flat(method, training) - at).max() < 1e-7
+
+    def test_without_the_client_that_began_the_ring_the_sum_stops(self, digits, tapped, keys_once):
+        with (
+            keys_once(),
+            pytest.raises(QuorumError, match="client-1 began the ring and did not hand over its total"),
+        ):
+            tapped(ring(2), divided(digits, self.sizes), EXACT[0], lambda step, party: "hand_over" in step)
+
+    @pytest.mark.parametrize(("vanish", "left"), [(1, 5), (2, 3)])
+    def test_a_committee_goes_on_without_a_member_and_is_drawn_anew_without_two(
+        self, digits, tapped, vanish, left
+    ):
+        gone, draws = [], []
+
+        def lose(step, party):
+            draws.extend([party] if step.endswith("reveal") else [])
+            if not step.endswith("hold") or party in gone or len(gone) == vanish:
+                return False
+            gone.append(party)
+            return True
+
+        method = TwoPhaseMPC.from_config({"hidden": 6, "rounds": 2, "batch": 0, "weighting": "equal"})
+        _, opened = tapped(method, divided(digits, (40,) * 5), PROTECTIONS.build("committee"), lose)
+        assert [event.contributors for event in opened] == [left, left]
+        assert len(draws) == (5 if left == 5 else 5 + 3)
+
+    def test_garbage_in_the_ring_is_found_out_when_the_total_opens(self, digits, monkeypatch, keys_once):
+        honest, packed = Packing.pack, []
+
+        def pack(self, values, modulus_bits):
+            packed.append(honest(self, values, modulus_bits))
+            lies = [secrets.randbits(modulus_bits - 2) for _ in packed[-1]]
+            return lies if len(packed) == 2 else packed[-1]  # the second client's
+
+        monkeypatch.setattr(Packing, "pack", pack)
+        with keys_once(), pytest.raises(ProtectionError, match="out of range, and its neighbours cannot be"):
+            learnt(ring(1), divided(digits), EXACT[0])
+        assert len(packed) == 3
 
 
 class TestLeak:
@@ -201,7 +303,10 @@ class TestLeak:
     [
         ({"epochs": 2}, "epochs is 2: a round is one step: set rounds instead"),
         ({"l2": -1.0}, "l2 is -1.0: give a number of at least 0"),
-        ({"example_noise": 1.0}, "example_noise is 1.0, but a step of ring-mlp is common to all clients"),
+        (
+            {"example_noise": 1.0},
+            "example_noise is 1.0: a step is common to all clients: use fedavg, or protect with noised",
+        ),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, text):

@@ -731,10 +731,16 @@ class TestGoingOn:
             execute(settings, federation=federation, resume=point)
 
 
-@pytest.mark.parametrize("protect", ["masked", "ckks"])
-def test_a_site_that_connects_later_joins(sites, job, protect):
+LATE = [("fedavg", "masked"), ("fedavg", "ckks"), ("scaffold", "masked"), ("mime", "masked")]
+LATE += [("ring-mlp", "bfv"), ("p2p-mpc", "shares"), ("two-phase-mpc", "committee"), ("pfmlp", "masked")]
+
+
+@pytest.mark.parametrize(
+    ("method", "protect"), [*LATE[:2], *(pytest.param(*each, marks=pytest.mark.slow) for each in LATE[2:])]
+)
+def test_a_site_that_connects_later_joins(sites, job, method, protect):
     settings = job(
-        method={"name": "fedavg", "rounds": 4, "hidden": 4},
+        method={"name": method, "rounds": 4, "hidden": 4},
         protect={"name": protect},
         run={"quorum": 0.6, "min_clients": 2},
     )

@@ -138,15 +138,15 @@ class TestFedHEONN:
     def test_measured_rounds_are_bytes_over_bytes(self) -> None:
         iris = Data("iris")
         run = trained(iris, 6, "iid", "plain", 0, "paper")
-        assert run.weights > 5 * 3 * 8 and run.upload > (5 * 5 + 5 * 3) * 8
+        assert run["weights"] > 5 * 3 * 8 and run["upload"] > (5 * 5 + 5 * 3) * 8
         once = measured_rounds(iris, 6, "paper", "plain", 1.0, 0)
-        assert once == pytest.approx(run.upload / run.weights)
+        assert once == pytest.approx(run["upload"] / run["weights"])
         assert measured_rounds(iris, 6, "paper", "plain", 0.25, 0) == pytest.approx(4 * once)
 
     def test_cost_follows_the_ledger(self) -> None:
         run = trained(Data("iris"), 6, "iid", "plain", 0)
-        assert 0 < run.training_s < run.sum_cpu_s
-        assert run.wh == pytest.approx(65 * run.sum_cpu_s / 3600)
+        assert 0 < run["training_s"] < run["sum_cpu_s"]
+        assert run["wh"] == pytest.approx(65 * run["sum_cpu_s"] / 3600)
 
     def test_a_quasi_newton_network_learns_the_same_rows(self) -> None:
         assert quasi_newton(Data("iris"), 0) > 90
@@ -161,7 +161,7 @@ def test_lines_are_drawn_from_measured_rows_only() -> None:
     assert svg.startswith("<svg") and "a&lt;b" in svg
 
 
-@pytest.mark.parametrize("name", ["aggregation", "fedavg"])
+@pytest.mark.parametrize("name", ["aggregation", "drift", "fedavg", "ring-mlp", "two-phase"])
 def test_tables_have_names_of_their_own_and_rows_that_differ(name: str) -> None:
     tables = harness.experiments_of(name)
     assert len({table.name for table in tables}) == len(tables) >= 4
@@ -227,7 +227,7 @@ class TestRing:
         for number, (_, clients, parameters) in ring_mlp.SCENARIOS.items():
             _, features = load("digits").values.shape
             schema = SimpleNamespace(features=features, outputs=10)
-            assert ring_mlp._method(number).architecture.build(schema).size == parameters  # type: ignore[arg-type]
+            assert ring_mlp.build(number).architecture.build(schema).size == parameters  # type: ignore[arg-type]
             assert len(ring_mlp.PUBLISHED[number, "local"]) == len(ring_mlp.MEASURES) + clients
 
     def test_equation_3_is_fitted_to_what_was_measured(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,8 +243,8 @@ class TestRing:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(ring_mlp, "ROUNDS", 20)
-        common = [ring_mlp.of_client(1, "tuned", client, 90) for client in range(5)]
-        local = [ring_mlp.of_client(1, "local", client, 90) for client in range(5)]
+        common = [ring_mlp.of_client(1, "tuned", client, 90) for client in range(1, 6)]
+        local = [ring_mlp.of_client(1, "local", client, 90) for client in range(1, 6)]
         assert len(set(common)) == 1 < len(set(local))
         assert ring_mlp.mean(1, "tuned", "accuracy", 90) == common[0] > max(local)
         wrong = np.mean([ring_mlp.failures(1, "tuned", label, 90) for label in range(10)])
@@ -254,5 +254,5 @@ class TestRing:
 def test_messages_of_peer_to_peer_and_two_phase_are_those_that_were_sent() -> None:
     assert two_phase.figure("messages", "p2p-mpc", 8, 0) == 15 * 2 * 8 * 7 == two_phase.survey("p2p-mpc", 8)
     assert two_phase.figure("messages", "two-phase-mpc", 8, 0) == 15 * 2 * 3 * 7 + 2 * 8
-    assert two_phase.figure("messages", "published", 16, 0) == 1470
-    assert two_phase.figure("messages", "published", 128, 0) == 40_222
+    assert two_phase.figure("messages", two_phase.PUBLISHED, 16, 0) == 1470
+    assert two_phase.figure("messages", two_phase.PUBLISHED, 128, 0) == 40_222

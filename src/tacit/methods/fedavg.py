@@ -166,10 +166,11 @@ class FedAvg(Method):
         chosen = targets[self.weighting.choose_rows(party, shared, targets)]
         return {"square": self.weighting.weigh(chosen, shared) ** 2}
 
-    def _update_layout(self, schema: Schema) -> Layout:
+    def update_layout(self, schema: Schema) -> Layout:
+        """Return the layout of a change and its weight."""
         return Layout(*self.change.fields(self.architecture.build(schema)), *self.weighting.fields())
 
-    @contribution(_update_layout, family=None)
+    @contribution(update_layout, family=None)
     def update(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return u_k Δ_k and u_k after local training (ClientUpdate of algorithm 1)."""
         correct = self.make_correction(self.architecture.flatten_weights(party, shared), party, shared)

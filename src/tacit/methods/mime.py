@@ -35,7 +35,7 @@ from tacit.core.settings_group import Rule, check_rules
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
 from tacit.methods.averaging.aggregation import Gradients, ServerStep, Weighting
-from tacit.methods.averaging.client_update import train_client
+from tacit.methods.averaging.client_update import compute_gradient, train_client
 from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor
 from tacit.methods.fedavg import FedAvg
 from tacit.models.network import Vector
@@ -128,12 +128,8 @@ class Mime(FedAvg):
     @contribution(_gradient_layout, family=None)
     def gradient(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return u_i ∇f_i(x) over all rows, and u_i."""
-        start = self.architecture.flatten_weights(party, shared).copy()
-        X, targets, row_weights = self.read_rows(party, shared)
-        with np.errstate(all="ignore"):  # what overflows is refused when it is packed
-            found = self.architecture.build(shared.schema).gradient(start, X, targets, row_weights)
-        share = self.weighting.share(targets, shared)
-        weight = {} if self.weighting.equal else {"weight": np.array(share)}
+        found, _, targets = compute_gradient(self, party, shared)
+        share, weight = self.weighting.contribute(targets, shared)
         return {"gradient": share * self.gradients.confine(found, party), **weight}
 
     def _layout(self, schema: Schema) -> Layout:

@@ -23,29 +23,32 @@ If n - 1 of n clients have a gradient of exactly zero for a parameter, the total
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tacit.core.errors import ConfigError, OpeningError
+from tacit.core.client import add_prefix, strip_prefix
+from tacit.core.errors import OpeningError
 from tacit.core.events import Noted
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
 from tacit.core.protection import Protection
-from tacit.core.settings_group import Rule
+from tacit.core.settings_group import Rule, check_rules
 from tacit.core.shared import Shared, Total
 from tacit.methods.averaging.aggregation import Change, ServerStep, Weighting
 from tacit.methods.averaging.architecture import Architecture
-from tacit.methods.averaging.example_privacy import ExamplePrivacy
-from tacit.methods.averaging.local_training import BETA1, BETA2, TINY, Correction, LocalTraining
+from tacit.methods.averaging.client_update import compute_gradient
+from tacit.methods.averaging.local_training import LocalTraining
 from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor
 from tacit.methods.fedavg import FedAvg
-from tacit.models.network import Matrix, Network, Targets, Vector
+from tacit.models.network import Vector
 from tacit.models.neural import PREFIX
+
+MEMORY = "memory/"  # of shared values: what the optimiser remembers
 
 
 @dataclass(frozen=True)
@@ -75,64 +78,12 @@ class CommonStep(LocalTraining):
         own = ("epochs", self.epochs == 1, "a round is one step: set rounds instead")
         return (*super().rules(), own, ("l2", 0 <= self.l2 < inf, "give a number of at least 0"))
 
-    def train(
-        self,
-        network: Network,
-        start: Vector,
-        X: Matrix,
-        targets: Targets,
-        rng: np.random.Generator,
-        privacy: ExamplePrivacy | None = None,
-        correct: Correction | None = None,
-        coins: np.random.Generator | None = None,
-        row_weights: Vector | None = None,
-        anchored: bool = False,
-    ) -> Vector:
-        """Return the weights less the gradient of the rows: what is summed is then -∇F_i."""
-        weights = start.copy()
-        weights[: network.trained] -= self.compute_gradient(network, weights, X, targets, rng, row_weights)
-        return weights
-
-    def compute_gradient(
-        self,
-        network: Network,
-        weights: Vector,
-        X: Matrix,
-        targets: Targets,
-        rng: np.random.Generator,
-        row_weights: Vector | None,
-    ) -> Vector:
-        """Return the gradient of the rows, or of so many of them as a batch has; may move the state."""
-        network.reseed(rng)
-        rows: Any = slice(None)
-        if 0 < self.batch < len(targets):
-            rows = rng.choice(len(targets), self.batch, replace=False)
-        counted = None if row_weights is None else row_weights[rows]
-        return network.gradient(weights, X[rows], targets[rows], counted)
-
-    def follow(self, mean: Mapping[str, Any], shared: Shared, network: Network) -> dict[str, Any]:
-        """Return the weights after the step, and the optimiser's memory; ``mean`` is -∇F."""
-        result, steps = dict[str, Any](), int(shared["round"]) + 1
-        for name in network.parameters:
-            weights = shared[PREFIX + name]
-            gradient = self.l2 * weights - mean[name]
-            if self.optimiser == "adam":
-                m = BETA1 * shared.get(f"m/{name}", 0.0) + (1 - BETA1) * gradient
-                v = BETA2 * shared.get(f"v/{name}", 0.0) + (1 - BETA2) * gradient**2
-                result |= {f"m/{name}": m, f"v/{name}": v}
-                gradient = m / (1 - BETA1**steps) / (np.sqrt(v / (1 - BETA2**steps)) + TINY)
-            elif self.momentum:
-                gradient = gradient + self.momentum * shared.get(f"m/{name}", 0.0)
-                result[f"m/{name}"] = gradient
-            result[PREFIX + name] = weights - self.rate * gradient
-        return result
-
 
 @dataclass(frozen=True)
 class CommonMemory(ServerStep):
     """The memory of the optimiser, which stays where totals open."""
 
-    state: ClassVar[tuple[str, ...]] = ("m/", "v/")
+    state: ClassVar[tuple[str, ...]] = (MEMORY,)
 
 
 @dataclass(frozen=True)
@@ -174,18 +125,30 @@ class RingMLP(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.privacy.noise:
-            raise ConfigError(
-                f"example_noise is {self.privacy.noise}, but a step of {self.name} is common to all clients: "
-                "use fedavg, or protect with noised"
-            )
+        common = "a step is common to all clients: use fedavg, or protect with noised"
+        check_rules(self.privacy, [("noise", not self.privacy.noise, common)], self.privacy.prefix)
+
+    @contribution(lambda self, schema: self.update_layout(schema), family=None)
+    def update(self, party: Party, shared: Shared) -> dict[str, Any]:
+        """Return -u_i ∇F_i and u_i: it travels as a change does."""
+        network = self.architecture.build(shared.schema)
+        gradient, moved, targets = compute_gradient(self, party, shared, self.local.batch)
+        delta = moved - self.architecture.flatten_weights(party, shared)
+        delta[: network.trained] = -gradient
+        share, weight = self.weighting.contribute(targets, shared)
+        return {**self.change.pack(delta, share, network, party), **weight}
 
     @apply
     def step(self, total: Total, shared: Shared) -> Shared:
         """Take the common step; state that is not trained is averaged plainly."""
         network, moved = self.architecture.build(shared.schema), super().step(total, shared)
-        mean = {name: moved[PREFIX + name] - shared[PREFIX + name] for name in network.parameters}
-        return moved | self.local.follow(mean, shared, network)
+        before, after = (network.flat(strip_prefix(PREFIX, values)) for values in (shared, moved))
+        start = before[: network.trained]
+        gradient = start - after[: network.trained] + self.local.l2 * start
+        steps = int(shared["round"]) + 1
+        change, memory = self.local.follow(gradient, strip_prefix(MEMORY, shared), steps)
+        after[: network.trained] = start - change
+        return moved | add_prefix(PREFIX, network.named(after)) | add_prefix(MEMORY, memory)
 
     # -- the leak of section 5.2.2 -----------------------------------------------------------------
 
@@ -211,11 +174,7 @@ class RingMLP(FedAvg):
         """Return a one for every parameter that has a gradient here in this round, if that was agreed."""
         if not self.watch:
             raise OpeningError(f"{party.id} counts no gradients: watch is off, as agreed")
-        network = self.architecture.build(shared.schema)
-        rows = self.read_rows(party, shared)
-        weights = self.architecture.flatten_weights(party, shared).copy()
-        rng = party.rng("descent", int(shared["round"]))  # the rows of the round's own gradient
-        return {"active": self.local.compute_gradient(network, weights, *rows[:2], rng, rows[2]) != 0.0}
+        return {"active": compute_gradient(self, party, shared, self.local.batch)[0] != 0.0}
 
     def incompatibility(self, protection: Protection) -> str | None:
         """Return why counts cannot have noise, if they are to be watched."""

@@ -7,100 +7,72 @@ data are others here, and so are the numbers: what is repeated is the order of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from typing import Any
 
-import numpy as np
-
-from tacit.core.random import generator
-from tacit.core.snapshot import Snapshot
-from tacit.data.files import load
-from tacit.data.split import split
-from tacit.federation import Federation
 from tacit.methods import METHODS
 from tacit.methods.scaffold import Scaffold
-from tacit.reproduce.harness import Cell, Experiment
-from tacit.reproduce.lines import lines, series
+from tacit.reproduce import trainings
+from tacit.reproduce.harness import Experiment, grid
+from tacit.reproduce.lines import plot
 
-METHODS_HERE: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+WAYS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "FedAvg": ("fedavg", {}),
     "FedProx": ("fedprox", {"mu": 0.1}),
     "SCAFFOLD": ("scaffold", {}),
     "MIME": ("mime", {}),
     "MimeLite": ("mime", {"lite": True}),
 }
-COMMON = {"weighting": "equal", "limit": 10.0, "hidden": 32, "batch": 32}
-# Data: clients, rows, local epochs, rounds at the most, accuracy, rates, rounds of the curves.
-DIGITS = ("digits", 10, 1257, 5, 40, 0.93, (0.1, 0.3, 1.0), (1, 2, 3, 5, 8, 12, 20, 30, 40))
-HAR = ("har_recomputed", 6, 2000, 2, 40, 0.85, (0.03, 0.1), (1, 2, 3, 5, 8, 12, 20, 30, 40))
+ROUNDS = 40
+COMMON = {"weighting": "equal", "limit": 10.0, "hidden": 32, "batch": 32, "rounds": ROUNDS}
+SHOWN = (1, 2, 3, 5, 8, 12, 20, 30, 40)  # rounds of the curves
+# Clients, rows, test, local epochs, accuracy, rates.
+DATA: Mapping[str, tuple[int, int, float | str, int, float, tuple[float, ...]]] = {
+    "digits": (10, 1257, 0.3, 5, 0.93, (0.1, 0.3, 1.0)),
+    "har_recomputed": (6, 2000, "split", 2, 0.85, (0.03, 0.1)),
+}
 
 
 @cache
-def course(way: str, rate: float, data: str, seed: int) -> tuple[float, ...]:
+def course(data: str, way: str, rate: float, seed: int) -> tuple[float, ...]:
     """Return the accuracy on the test after each round."""
-    _, clients, rows, epochs, rounds, *_ = DIGITS if data == "digits" else HAR
-    training, test = split(load(data), 0.3 if data == "digits" else "split", seed)
-    drawn = generator(b"public", seed, "rows").choice(training.rows, rows, replace=False)
-    federation = Federation.embedded(
-        training.take(np.sort(drawn)), test=None, clients=clients, partition="label-sorted", seed=seed
-    )
-    name, options = METHODS_HERE[way]
-    method = METHODS.build(name, {**COMMON, "epochs": epochs, "rounds": rounds, "rate": rate, **options})
-    found: list[float] = []
-
-    def keep(kept: Snapshot) -> None:
-        assert test is not None and kept.shared is not None
-        found.append(method.model(kept.shared).scores(test)["accuracy"])
-
-    federation.train(method, protect="plain", keep=keep)
-    return tuple(found)
+    clients, rows, test, epochs, *_ = DATA[data]
+    federation = trainings.divide(data, rows, test, seed, clients=clients, partition="label-sorted")
+    name, options = WAYS[way]
+    method = METHODS.build(name, {**COMMON, "epochs": epochs, "rate": rate, **options})
+    return tuple(scores["accuracy"] for scores in trainings.score_rounds(federation, method))
 
 
-def count_rounds(way: str, rate: float, data: str, accuracy: float, seed: int) -> float:
-    """Return how many rounds it takes to an accuracy; one more than all if it is never reached."""
-    found = course(way, rate, data, seed)
-    return float(next((n for n, one in enumerate(found, 1) if one >= accuracy), len(found) + 1))
+def count_rounds(data: str, way: str, rate: float, seed: int) -> float:
+    """Return how many rounds it takes to the accuracy."""
+    return trainings.count_rounds(course(data, way, rate, seed), DATA[data][4])
 
 
-def read_accuracy(way: str, rate: float, data: str, number: int, seed: int) -> float:
+def read_accuracy(data: str, way: str, rate: float, number: int, seed: int) -> float:
     """Return the accuracy after so many rounds."""
-    return course(way, rate, data, seed)[number - 1]
-
-
-def _drawn(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    return {"test accuracy by round": lines(series(rows, "round", "method", "rate"), "round", "accuracy")}
+    return course(data, way, rate, seed)[number - 1]
 
 
 def experiments() -> Iterator[Experiment]:
     """Yield the rounds to an accuracy and the curves, for digits and activities."""
-    for data, clients, rows, epochs, rounds, accuracy, rates, marks in (DIGITS, HAR):
-        settings = {**COMMON, "clients": clients, "rows": rows, "epochs": epochs, "rounds": rounds}
-        more: dict[str, Any] = {"paper": Scaffold.paper, "settings": {**settings, "data": data}, "seeds": 5}
-        pairs, slow = [(way, rate) for rate in rates for way in METHODS_HERE], data != "digits"
-        remarks = f"Rows are sorted by label among the clients. {rounds + 1} stands for never."
-        yield Experiment(
-            name=f"drift-{data.partition('_')[0]}-rounds",
+    for data, (clients, rows, _, epochs, accuracy, rates) in DATA.items():
+        settings = {**COMMON, "clients": clients, "rows": rows, "epochs": epochs, "data": data}
+        table = partial(Experiment, paper=Scaffold.paper, settings=settings, seeds=5)
+        cells = partial(grid, slow=data != "digits")
+        name = data.partition("_")[0]
+        yield table(
+            name=f"drift-{name}-rounds",
             title=f"Label-skewed {data}: rounds to an accuracy of {accuracy:g}",
             quantity=f"rounds to an accuracy of {accuracy:g}",
-            cells=[
-                Cell({"method": w, "rate": r}, partial(count_rounds, w, r, data, accuracy), slow=slow)
-                for w, r in pairs
-            ],
-            remarks=remarks,
-            **more,
+            cells=cells(partial(count_rounds, data), {"method": WAYS, "rate": rates}),
+            remarks=f"Rows are sorted by label among the clients. {ROUNDS + 1} stands for never.",
+            drawings=plot("rounds by rate", "rounds", "rate", "method", log="x"),
         )
-        best = rates[-1]
-        yield Experiment(
-            name=f"drift-{data.partition('_')[0]}-curves",
-            title=f"Label-skewed {data}: accuracy after each round, at a rate of {best:g}",
+        yield table(
+            name=f"drift-{name}-curves",
+            title=f"Label-skewed {data}: accuracy after each round, at a rate of {rates[-1]:g}",
             quantity="test accuracy",
-            cells=[
-                Cell({"method": w, "rate": r, "round": n}, partial(read_accuracy, w, r, data, n), slow=slow)
-                for w, r in pairs
-                if r == best
-                for n in marks
-            ],
-            drawings=_drawn,
-            **more,
+            cells=cells(partial(read_accuracy, data), {"method": WAYS, "rate": rates[-1:], "round": SHOWN}),
+            drawings=plot("test accuracy by round", "accuracy", "round", "method", "rate"),
         )

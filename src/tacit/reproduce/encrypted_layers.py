@@ -6,15 +6,16 @@ second case, and could not encrypt whole models for lack of memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from tacit.methods.homogeneity import HWFedAvg
-from tacit.reproduce.aggregation import CLIENTS, DATA, DEEP, FEW, LOCAL, Round, course, points
+from tacit.reproduce.aggregation import CLIENTS, DATA, DEEP, FEW, LOCAL, course
 from tacit.reproduce.harness import Cell, Experiment
-from tacit.reproduce.lines import lines, series
+from tacit.reproduce.lines import Rows, lines, plot
+from tacit.reproduce.trainings import Scores, points
 
 SHALLOW = "432"
 LAYERS: dict[str, tuple[int | str, ...]] = {SHALLOW: (1, "all"), DEEP: (1, 2, "all")}
@@ -33,16 +34,16 @@ def extra_cpu(hidden: str, protect: str, layers: int | str, seed: int) -> float:
     return float(one["cpu_s"]) - float(other["cpu_s"])
 
 
-def _both(hidden: str, protect: str, layers: int | str, seed: int, rounds: int) -> tuple[Round, Round]:
+def _both(hidden: str, protect: str, layers: int | str, seed: int, rounds: int) -> tuple[Scores, Scores]:
     encrypted = _run("hwfedavg", hidden, seed, rounds, protect=protect, layers=layers)
     return encrypted[-1], _run("hwfedavg", hidden, seed, rounds)[-1]
 
 
-def _run(strategy: str, hidden: str, seed: int, rounds: int, **protection: Any) -> tuple[Round, ...]:
+def _run(strategy: str, hidden: str, seed: int, rounds: int, **protection: Any) -> tuple[Scores, ...]:
     return course(strategy, "majority-even", FEW, seed, hidden=hidden, rounds=rounds, **protection)
 
 
-def _drawn(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _drawn(rows: Rows) -> dict[str, str]:
     """Draw figure 4, from the runs of the table."""
     named = {
         "fedavg": _run("fedavg", DEEP, 0, 3),
@@ -51,15 +52,6 @@ def _drawn(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     }
     curves = {name: points(scores["f1"] for scores in found) for name, found in named.items()}
     return {f"Macro F1 by round, {FEW:,} training rows (figure 4)": lines(curves, "round", "macro F1")}
-
-
-def _costs_drawn(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    named = series(rows, "share", "protect", "network")
-    return {
-        "What encryption costs against the share of the weights that is encrypted": lines(
-            named, "share of the weights", "CPU seconds over plain sums", log="xy"
-        )
-    }
 
 
 def share(sizes: Sequence[int], layers: int | str) -> float:
@@ -100,5 +92,12 @@ def encrypted() -> Iterator[Experiment]:
         title="What encrypting a share of the model costs",
         quantity="CPU seconds of all parties in a run of one round, over plain sums; keys and scale included",
         cells=[Cell(named(*each), partial(extra_cpu, *each), slow=True) for each in ENCRYPTED],
-        drawings=_costs_drawn,
+        drawings=plot(
+            "What encryption costs against the share of the weights that is encrypted",
+            "CPU seconds over plain sums",
+            "share",
+            "protect",
+            "network",
+            log="xy",
+        ),
     )

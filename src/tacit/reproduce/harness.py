@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ PAPERS = {
     "fedheonn-hidden": "tacit.reproduce.hidden",
     "fedheonn-higgs": "tacit.reproduce.higgs",
     "fedheonn-noise": "tacit.reproduce.noise",
+    "pfmlp": "tacit.reproduce.pfmlp",
     "ring-mlp": "tacit.reproduce.ring_mlp",
     "two-phase": "tacit.reproduce.two_phase",
 }
@@ -43,6 +46,24 @@ class Cell:
     paper: float | None = None
     expected: tuple[float, float] | None = None
     slow: bool = False
+
+
+def grid(measure: Callable[..., float], axes: Mapping[str, Iterable[Any]], **fields: Any) -> list[Cell]:
+    """Return a cell for every combination of settings, with which ``measure`` is called before the seed.
+
+    Other fields of a cell are the same for all, or functions of the settings.
+
+    >>> [cell.measure(1) for cell in grid(lambda a, b, seed: a + b + seed, {"a": (1, 2), "b": (10,)})]
+    [12, 13]
+    """
+    return [
+        Cell(
+            dict(zip(axes, values, strict=True)),
+            partial(measure, *values),
+            **{name: given(*values) if callable(given) else given for name, given in fields.items()},
+        )
+        for values in product(*axes.values())
+    ]
 
 
 @dataclass(frozen=True)

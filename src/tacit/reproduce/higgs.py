@@ -57,10 +57,8 @@ def experiments() -> Iterator[Experiment]:
         settings={"data": DATA, "rows": 44_000_000, "lam": LAM, "test": 0.3, "partition": "iid"},
         seeds=1,
         cells=[
-            Cell(
-                {"clients": clients, "protect": protect}, partial(seconds, clients, protect), paper, slow=True
-            )
-            for clients, protect, paper in RUNS
+            Cell({"clients": n, "protect": protect}, partial(seconds, n, protect), paper, slow=True)
+            for n, protect, paper in RUNS
         ],
         remarks=(
             "Made-up rows of HIGGS' shape, repeated four times as in the paper. Its seconds are from another "

@@ -59,6 +59,11 @@ class Weighting(SettingsGroup):
         # Noise on the norm, or a client that joined late, may leave it smaller than a weight.
         return 1.0 if self.equal else min(1.0, self.weigh(targets, shared) / float(shared["scale"]))
 
+    def contribute(self, targets: Targets, shared: Shared) -> tuple[float, dict[str, Any]]:
+        """Return u_k, and the field that carries it, if any."""
+        share = self.share(targets, shared)
+        return share, {} if self.equal else {"weight": np.array(share)}
+
     def fields(self) -> list[Field]:
         """Return the fields of a contribution that carry the weight."""
         return [] if self.equal else [Field("weight", (), bound=1.0)]

@@ -1,4 +1,4 @@
-"""A client's part of a round: local training, and what it contributes of its change."""
+"""A client's part of a round: local training or one gradient, and what it contributes of it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from tacit.core.party import Party
 from tacit.core.shared import Shared
 from tacit.methods.averaging.local_training import Correction
+from tacit.models.network import Targets, Vector
 
 if TYPE_CHECKING:
     from tacit.methods.fedavg import FedAvg
@@ -25,6 +26,21 @@ def train_client(
     with np.errstate(all="ignore"):  # what overflows is refused when it is packed
         more = method.privacy, correct, coins, row_weights, anchored
         delta = method.local.train(network, start, X, targets, rng, *more) - start
-    share = method.weighting.share(targets, shared)
-    weight = {} if method.weighting.equal else {"weight": np.array(share)}
+    share, weight = method.weighting.contribute(targets, shared)
     return {**method.change.pack(delta, share, network, party), **weight}
+
+
+def compute_gradient(
+    method: FedAvg, party: Party, shared: Shared, batch: int = 0
+) -> tuple[Vector, Vector, Targets]:
+    """Return ∇F_k at w_t over all rows, or a batch; the weights, whose state may have moved; all targets."""
+    network, rng = method.architecture.build(shared.schema), party.rng("descent", int(shared["round"]))
+    X, targets, row_weights = method.read_rows(party, shared)
+    network.reseed(rng)
+    rows: Any = slice(None)
+    if 0 < batch < len(targets):
+        rows = rng.choice(len(targets), batch, replace=False)
+    weights = method.architecture.flatten_weights(party, shared).copy()
+    counted = None if row_weights is None else row_weights[rows]
+    with np.errstate(all="ignore"):  # what overflows is refused when it is packed
+        return network.gradient(weights, X[rows], targets[rows], counted), weights, targets
