@@ -95,7 +95,7 @@ def test_who_comes_late_takes_part_from_then_on(digits, learnt, protect, first, 
 AVERAGING = [name for name in METHODS if issubclass(METHODS.get(name), FedAvg)]
 
 
-@pytest.mark.parametrize("name", AVERAGING)
+@pytest.mark.parametrize("name", representatives(AVERAGING, "mime", "ring-mlp", "scaffold", "two-phase-mpc"))
 def test_every_averaging_method_takes_who_comes_late_and_goes_on(digits, learnt, name):
     method, kept = METHODS.build(name, {"rounds": 4, "hidden": 4}), []
     whole, seen = learnt(

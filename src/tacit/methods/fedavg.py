@@ -40,9 +40,9 @@ from tacit.methods.averaging.aggregation import Change, ServerStep, Weighting
 from tacit.methods.averaging.architecture import Architecture
 from tacit.methods.averaging.client_update import train_client
 from tacit.methods.averaging.example_privacy import ExamplePrivacy
-from tacit.methods.averaging.local_training import Correction, LocalTraining
+from tacit.methods.averaging.local_training import LocalTraining
 from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor, Stopping
-from tacit.methods.averaging.targets import read_targets, scale_targets, target_moments
+from tacit.methods.averaging.targets import read_targets, scale_targets, share, target_moments
 from tacit.methods.base import Method
 from tacit.models.network import Matrix, Targets, Vector
 from tacit.models.neural import PREFIX, TARGET_CENTRE, Neural
@@ -139,7 +139,9 @@ class FedAvg(Method):
                 break
 
     def agree(self, coordinator: Coordinator) -> None:
-        """Find the norm of all weights, by which each becomes a number up to 1."""
+        """Find the norm of all weights, by which each becomes a number up to 1; shares of classes first."""
+        if self.weighting.from_labels:
+            coordinator.round(self.class_counts, self.share)
         if not self.weighting.equal:
             coordinator.round(self.squares, self.norm)
 
@@ -173,18 +175,13 @@ class FedAvg(Method):
     @contribution(update_layout, family=None)
     def update(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return u_k Δ_k and u_k after local training (ClientUpdate of algorithm 1)."""
-        correct = self.make_correction(self.architecture.flatten_weights(party, shared), party, shared)
-        return train_client(self, party, shared, correct)
+        return train_client(self, party, shared)
 
     def read_rows(self, party: Party, shared: Shared) -> tuple[Matrix, Targets, Vector | None]:
         """Return the prepared rows of a client that take part in a round, their targets and weights."""
         X, targets = Inputs.of(shared).matrix(party.data), read_targets(party.data, shared)
         chosen = self.weighting.choose_rows(party, shared, targets)
         return X[chosen], targets[chosen], self.weigh_rows(party.data.take(chosen), shared)
-
-    def make_correction(self, start: Vector, party: Party, shared: Shared) -> Correction | None:
-        """Return what is made of a local gradient before it is followed; None for nothing, as here."""
-        return None
 
     # -- whoever opens the total -------------------------------------------------------------------
 
@@ -239,7 +236,7 @@ class FedAvg(Method):
         self.privacy.check_sums("targets" if schema.task == "regression" else None)
         self.stopping.check_task(schema.task)
 
-    target_moments, scale_targets = target_moments, scale_targets
+    target_moments, scale_targets, share = target_moments, scale_targets, share
 
     def agreements(self, schema: Schema, protection: Protection) -> dict[str, tuple[Any, Any]]:
         """Return the sums of class counts and of targets, which the preparation scales under noise."""

@@ -1,8 +1,5 @@
 """Aggregation strategies on smartphone activities: figures 1 to 4 of the paper, and its slides.
 
-B. Santos, J. Templeton, R. Chemli, E. Cerasti, F. Pugliese, M. Bruno, M. De Cubellis, M. Jug, "Exploring
-Aggregation Strategies for Federated Learning in National Statistics", IFC-Bank of Italy workshop, 2023.
-
 The paper gives networks, partitions and numbers of rows; not its optimiser, batches or rates. Ours: one
 local epoch of Adam at 0.001 in batches of 32, as a Keras user gets them, and Flower's own defaults at the
 server. The test is the data set's own division by subjects, so nobody whose rows are trained on is tested.
@@ -18,7 +15,7 @@ from tacit.federation import Federation
 from tacit.methods import METHODS
 from tacit.methods.homogeneity import HWFedAvg
 from tacit.reproduce.harness import Cell, Experiment, grid
-from tacit.reproduce.lines import lines
+from tacit.reproduce.lines import Rows, lines, plot
 from tacit.reproduce.trainings import Scores, count_rounds, divide, points, score_rounds
 
 DATA, CLIENTS, ROUNDS = "har_recomputed", 8, 8
@@ -68,7 +65,8 @@ def course(
 
 def f1(partition: str, rows: int | str, after: int, strategy: str, seed: int) -> float:
     """Return the macro F1 on the test after a round."""
-    return float(course(strategy, partition, _size(rows), seed)[after - 1]["f1"])
+    size = None if isinstance(rows, str) else rows
+    return float(course(strategy, partition, size, seed)[after - 1]["f1"])
 
 
 def rounds_to(strategy: str, eta: float | None, seed: int) -> float:
@@ -82,24 +80,10 @@ def subjects(seed: int) -> float:
     return float(course("fedavg", "by-column", None, seed, rounds=20)[-1]["f1"])
 
 
-def _size(rows: int | str) -> int | None:
-    return None if isinstance(rows, str) else rows
-
-
-def _drawn(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _drawn(rows: Rows) -> dict[str, str]:
     """Draw F1 by round for every strategy, and of each class for FedAvg, of the first seed."""
-    drawn = {}
-    measured = {(row["strategy"], row["rows"]) for row in rows if row["ours"] is not None}
-    for name in SIZES:
-        named = {
-            strategy: points(scores["f1"] for scores in course(strategy, "majority-even", _size(name), 0))
-            for strategy in STRATEGIES
-            if (strategy, name) in measured
-        }
-        if named:
-            caption = f"Macro F1 by round, majority-even, {name} training rows (figure 3)"
-            drawn[caption] = lines(named, "round", "macro F1")
-    if ("fedavg", FEW) in measured:
+    drawn = plot("macro F1, majority-even (figure 3)", "macro F1", "round", "strategy", each="rows")(rows)
+    if any((row["strategy"], row["rows"]) == ("fedavg", FEW) and row["ours"] is not None for row in rows):
         run = course("fedavg", "majority-even", FEW, 0)
         by_class = {
             str(entry["label"]): points(scores["per_class"][place]["f1"] for scores in run)
@@ -125,9 +109,9 @@ def experiments() -> Iterator[Experiment]:
     yield client_weights()
     yield table(
         name="aggregation-rounds",
-        title="Six strategies, majority-even: macro F1 after rounds 1, 2 and 8",
+        title="Six strategies, majority-even: macro F1 after each round",
         seeds=5,
-        cells=cells(["majority-even"], (1, 2, ROUNDS)),
+        cells=cells(["majority-even"], range(1, ROUNDS + 1)),
         remarks=(
             "The paper has curves and no numbers: in round 1 HWFedAvg is best and NWFedAvg worst, on all "
             "rows and on 1,600; all are high after two rounds on all rows; FedAvg and FedYogi are above "

@@ -1,8 +1,7 @@
 """Rounds to an accuracy where each client has few classes: FedAvg, FedProx, SCAFFOLD, MIME and MimeLite.
 
-S. P. Karimireddy, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh, "SCAFFOLD: Stochastic Controlled
-Averaging for Federated Learning", ICML 2020, table 3: rounds to an accuracy on labels that are sorted. The
-data are others here, and so are the numbers: what is repeated is the order of the methods.
+After table 3 of SCAFFOLD's paper, rounds to an accuracy on labels that are sorted. The data are others here,
+and so are the numbers: what is repeated is the order of the methods.
 """
 
 from __future__ import annotations

@@ -22,21 +22,10 @@ LAYERS: dict[str, tuple[int | str, ...]] = {SHALLOW: (1, "all"), DEEP: (1, 2, "a
 ENCRYPTED = [(h, p, k) for h in LAYERS for p in ("paillier", "bfv") for k in LAYERS[h]]
 
 
-def lost(hidden: str, protect: str, layers: int | str, seed: int) -> float:
-    """Return by how much macro F1 of HWFedAvg differs after three rounds from that under plain sums."""
-    one, other = _both(hidden, protect, layers, seed, rounds=3)
-    return abs(float(one["f1"]) - float(other["f1"]))
-
-
-def extra_cpu(hidden: str, protect: str, layers: int | str, seed: int) -> float:
-    """Return the CPU seconds of all parties that a run of one round costs more than under plain sums."""
-    one, other = _both(hidden, protect, layers, seed, rounds=1)
-    return float(one["cpu_s"]) - float(other["cpu_s"])
-
-
-def _both(hidden: str, protect: str, layers: int | str, seed: int, rounds: int) -> tuple[Scores, Scores]:
+def changed(score: str, rounds: int, hidden: str, protect: str, layers: int | str, seed: int) -> float:
+    """Return by how much HWFedAvg differs from that under plain sums after so many rounds."""
     encrypted = _run("hwfedavg", hidden, seed, rounds, protect=protect, layers=layers)
-    return encrypted[-1], _run("hwfedavg", hidden, seed, rounds)[-1]
+    return abs(float(encrypted[-1][score]) - float(_run("hwfedavg", hidden, seed, rounds)[-1][score]))
 
 
 def _run(strategy: str, hidden: str, seed: int, rounds: int, **protection: Any) -> tuple[Scores, ...]:
@@ -80,7 +69,10 @@ def encrypted() -> Iterator[Experiment]:
         name="aggregation-encrypted",
         title="HWFedAvg under encryption: what macro F1 loses against plain sums (figure 4)",
         quantity="absolute difference of macro F1 after 3 rounds",
-        cells=[Cell(named(*each), partial(lost, *each), None, (0.0, 0.002), True) for each in ENCRYPTED],
+        cells=[
+            Cell(named(*each), partial(changed, "f1", 3, *each), None, (0.0, 0.002), slow=True)
+            for each in ENCRYPTED
+        ],
         remarks=(
             "The paper sees a drop with two layers under Paillier and blames noise. Paillier has none: its "
             "sums are exact, so the drop must come from how numbers were encoded."
@@ -91,7 +83,7 @@ def encrypted() -> Iterator[Experiment]:
         name="aggregation-encrypted-cost",
         title="What encrypting a share of the model costs",
         quantity="CPU seconds of all parties in a run of one round, over plain sums; keys and scale included",
-        cells=[Cell(named(*each), partial(extra_cpu, *each), slow=True) for each in ENCRYPTED],
+        cells=[Cell(named(*each), partial(changed, "cpu_s", 1, *each), slow=True) for each in ENCRYPTED],
         drawings=plot(
             "What encryption costs against the share of the weights that is encrypted",
             "CPU seconds over plain sums",

@@ -1,8 +1,4 @@
-"""The ensemble of one-layer networks: table II (accuracy) and figure 2 (time) of its paper.
-
-A. Pampín-Rodríguez, O. Fontenla-Romero, E. Hernández-Pereira, B. Guijarro-Berdiñas, "Efficient and Secure
-Federated Learning with Ensemble of One-Layer Neural Networks", 2025.
-"""
+"""The ensemble of one-layer networks: table II (accuracy) and figure 2 (time) of its paper."""
 
 from __future__ import annotations
 
@@ -174,15 +170,10 @@ def experiments() -> Iterator[Experiment]:
         ],
         remarks=(
             "The paper chose its hyper-parameters on the folds that it reports; ours are the paper's, and "
-            "seeds draw folds and patches anew. With the two networks of Dry Bean much depends on which "
-            f"features they drew: 'best of {DRAWS} draws' takes the draw that is best on rows which the "
-            "clients keep aside of the nine folds they learn from, as `tacit tune --try draw=…` does. Its "
-            "table calls the digits ORHD with 5,620 rows; its code "
-            "loads the 1,797 rows that scikit-learn brings, so the paper's figures belong to 'digits', and "
-            "on all 5,620 ('optdigits') a tenth of the rows is too much for patches to differ. Its code "
-            "encodes categories one-hot; as numbers they do as well. The paper says that the largest output "
-            "wins; its code takes the output nearest to 0.95, which under softplus decides between 39 and "
-            "74 per cent, and Tacit does the same there. MiniBooNE is not at hand."
+            f"seeds draw folds and patches anew. 'best of {DRAWS} draws' takes the features that are best on "
+            "rows which the clients keep aside, as `tacit tune --try draw=…` does. The paper's ORHD are the "
+            "1,797 'digits' that its code loads, not the 5,620 'optdigits' of its table (docs/ensemble.md). "
+            "MiniBooNE is not at hand."
         ),
     )
     yield table(
@@ -202,8 +193,8 @@ def experiments() -> Iterator[Experiment]:
             slow=lambda data, features, samples: samples > 0.1,
         ),
         remarks=(
-            "Which digits the paper's ORHD are: its table says 5,620 rows, its code loads 1,797. Both sets "
-            "reach 93.4 or more without an ensemble; with one, only the 1,797 come near the paper's 94.51."
+            "Both sets reach 93.4 or more without an ensemble; with one, only the 1,797 come near the "
+            "paper's 94.51."
         ),
         drawings=plot("Accuracy by size of the patch", "per cent", "samples", "data", "features", log="x"),
     )
@@ -225,8 +216,7 @@ def experiments() -> Iterator[Experiment]:
         ),
         remarks=(
             "The paper shows curves without numbers: with a process for each core, fit and aggregation "
-            "gained and the solution did not. Encryption is left out here: in the paper's mode only m is "
-            "encrypted, as one vector for all estimators. A second process takes 5 ms or so to start. "
+            "gained and the solution did not. Encryption is left out: it is one vector for all estimators. "
             "Wall-clock time on a busy machine says little."
         ),
     )

@@ -1,8 +1,5 @@
 """FedAvg beside FedHEONN on the same one-layer network: section 4.3, figures 5 and 6 of FedHEONN's paper.
 
-O. Fontenla-Romero, B. Guijarro-Berdiñas, E. Hernández-Pereira, B. Pérez-Sánchez, "FedHEONN: Federated and
-homomorphically encrypted learning method for one-layer neural networks", 2023.
-
 FedAvg takes 100 rounds with a tenth, three tenths or half of 5 to 50 clients; FedHEONN takes one. The paper
 has curves and says that accuracy is alike, and that FedHEONN needs much less time and energy, encrypted or
 not. Its SUSY data are represented by a sample of 11,000 rows here.

@@ -1,8 +1,5 @@
 """FedHEONN's figures 2 to 4 and 7 and its tables 3 and 4, ours beside the paper's.
 
-O. Fontenla-Romero, B. Guijarro-Berdiñas, E. Hernández-Pereira, B. Pérez-Sánchez, "FedHEONN: Federated
-and homomorphically encrypted learning method for one-layer neural networks", 2023.
-
 Its MiniBooNE, SUSY, HEPMASS and HIGGS are too large to come along. Where the user has a file, accuracy is
 measured on it; time and traffic are measured on synthetic rows of the same shape, which say so by name.
 """

@@ -42,8 +42,7 @@ def experiments() -> Iterator[Experiment]:
         ),
         remarks=(
             "The layer is not in the paper; its column shows the ensemble of Pampín-Rodríguez et al. (2025), "
-            "ten-fold. Penalty, width and scale are chosen by cross-validation from the sums that the "
-            "clients send once. The test set chooses nothing within a run; the default scales and folds "
-            "have seen those of the first three data sets."
+            "ten-fold. Penalty, width and scale are chosen by cross-validation from the same sums; the "
+            "default scales and folds have seen the tests of the first three data sets."
         ),
     )

@@ -1,8 +1,6 @@
 """FedHEONN's largest experiment, HIGGS taken four times, in full: 44 million rows at 10,000 clients.
 
-O. Fontenla-Romero, B. Guijarro-Berdiñas, E. Hernández-Pereira, B. Pérez-Sánchez, "FedHEONN: Federated
-and homomorphically encrypted learning method for one-layer neural networks", 2023. The rows are synthetic,
-of HIGGS' shape; all of them are there, so that each client has as many as in the paper.
+The rows are synthetic, of HIGGS' shape; all are there, so that each client has as many as in the paper.
 """
 
 from __future__ import annotations

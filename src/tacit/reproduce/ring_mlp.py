@@ -1,8 +1,5 @@
 """The ring protocol's three scenarios on handwritten digits: tables 3 to 5, times, and the grid of 4.1.3.
 
-E. Angulo, J. Márquez, R. Villanueva-Polanco, "Training of Classification Models via Federated Learning and
-Homomorphic Encryption", Sensors 23, 2023.
-
 The published figures cannot come from the protocol as written: with a common start and a common step all
 clients have one model, and the tables show one for each. So there are two of ours: the protocol as written,
 and the same with a rate of 0.5 instead of 0.01.

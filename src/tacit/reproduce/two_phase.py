@@ -1,7 +1,6 @@
 """Peer-to-peer and Two-Phase MPC: messages, bytes and time for 15 rounds, by the number of clients.
 
-R. Kanagavelu et al., "Two-Phase Multi-Party Computation Enabled Privacy-Preserving Federated Learning",
-CCGRID 2020, and section 4.5 of a survey of frameworks that counts its messages.
+The published messages are those that section 4.5 of a survey of frameworks counts.
 """
 
 from __future__ import annotations

@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
 
 def train_client(
-    method: FedAvg, party: Party, shared: Shared, correct: Correction | None, anchored: bool = False
+    method: FedAvg, party: Party, shared: Shared, correct: Correction | None = None, anchored: bool = False
 ) -> dict[str, Any]:
-    """Return u_k Δ_k and u_k; if ``anchored``, steps follow what differs from gradients at w_t."""
+    """Return u_k Δ_k and u_k after local training, whose steps follow what ``correct`` makes of a gradient.
+
+    If ``anchored``, the gradient of the same rows at w_t is taken off before.
+    """
     network, number = method.architecture.build(shared.schema), int(shared["round"])
     X, targets, row_weights = method.read_rows(party, shared)
     coins = method.privacy.begin_round(party, number, method.rounds, method.local.epochs)
