@@ -9,7 +9,7 @@ import pytest
 
 from tacit import Architecture, Change, ExamplePrivacy, LocalTraining, Stopping, Weighting
 from tacit.core.errors import ConfigError, DataError, QuorumError
-from tacit.core.events import BudgetSpent, Evaluated, Events, Noted
+from tacit.core.events import BudgetSpent, Evaluated, Events, Noted, RoundEnded
 from tacit.core.shared import Shared, Total
 from tacit.data.files import load
 from tacit.data.preparation import Preparation
@@ -769,6 +769,10 @@ class TestGoingOn:
         learnt(method, held, keep=kept.append)
         with pytest.raises(ConfigError, match="opened its totals at the clients"):
             learnt(method, held, resume=replace(kept[0], shared=None))
+
+    def test_every_round_that_ends_is_told_once(self, digits):
+        _, seen = learnt(FedAvg(rounds=3, architecture=SMALL), split(digits, (100, 100, 100)))
+        assert [event.round for event in seen if isinstance(event, RoundEnded)] == [1, 2, 3]
 
     def test_other_columns_do_not_go_on(self, digits):
         kept = []

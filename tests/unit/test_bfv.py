@@ -18,6 +18,7 @@ from tacit.crypto.bfv.parameters import MOST_PLAIN_BITS, NOISE, PRIMES, ring_of
 from tacit.crypto.seal.blob import CHECKSUM_BYTES, Header, checksum, ciphertexts_of, set_of, write
 from tacit.crypto.seal.residues import from_seal
 from tacit.protections.bfv import BFV
+from tacit.protections.encrypted.slots import largest_total
 from tests.attacks.lattice import negacyclic
 
 HEADER = 96
@@ -329,10 +330,19 @@ class TestSlots:
         slots, name = self.ring(Layout(Field("w", (5000,), bound=2.0)), 8)
         assert (slots.count, slots.unit, name) == (5000, 2.0**-31, "4096-48-36")
 
+    def test_more_values_than_a_ring_holds_take_several_ciphertexts(self):
+        ring = Parameters.holding(5000, 20, 3)
+        assert [ring.chunks(values) for values in (1, 4096, 4097, 8193)] == [1, 1, 2, 3]
+
     def test_fine_values_take_one_slot_where_their_total_is_known(self):
         gram = Layout(Field("gram", (2795,), bound=1.0, total=1.0, fine=True))
         slots, name = self.ring(gram, 100)
         assert (slots.count, slots.unit, name) == (2795, 2.0**-45, "4096-60-47")
+
+    def test_fine_values_take_the_bits_of_ordinary_ones_beside_them(self):
+        fields = Field("w", (5000,), bound=1.0), Field("gram", (100,), bound=1.0, fine=True)
+        slots, _ = self.ring(Layout(*fields, Field("free", (3,))), 8, bits=44)
+        assert (slots.cut.any(), slots.unit) == (False, 2.0**-43)
 
     @pytest.mark.parametrize("summands", [1, 3, 8, 12, 100, 200, 2_000, 20_000, 1 << 24])
     @pytest.mark.parametrize("values", [272, 2795])
@@ -380,3 +390,8 @@ class TestSlots:
     def test_bits_that_fixed_point_does_not_have(self, bits):
         with pytest.raises(ConfigError, match=f"bits is {bits}: fixed point works with 8 to 50"):
             BFV(bits=bits)
+
+
+def test_a_slot_has_room_for_what_clients_round_up() -> None:
+    """Five of them, of whom each rounds 0.6 to 1: their total may be 5, where all bounds reach 3."""
+    assert largest_total(True, False, reach=3.0, unit_bits=0, digit_bits=0, summands=5) >= 5

@@ -88,7 +88,7 @@ class TestClaims:
         for odd in (entry_of(bits, 4), entry_of(bits, 2), entry_of(bits, 3, number=1.0), entry_of(b"", 3)):
             with pytest.raises(OpeningError, match="names"):
                 read_claim(roll.write(), odd, {})
-        for unknown in (b"\x0f", bits + b"\x01"):
+        for unknown in (b"\x0f", bits + b"\x01", bits + b"\x00"):
             with pytest.raises(OpeningError, match="only 3 are known by name"):
                 read_claim(roll.write(), entry_of(unknown, 4), {})
 

@@ -361,6 +361,13 @@ class TestElection:
         with pytest.raises(QuorumError, match="committed to no number"):
             scene_of(ALL[0], rows_of(3)).begin()
 
+    def test_a_commitment_that_its_owner_did_not_sign_is_refused(self, scene_of):
+        scene = scene_of(ALL[0], rows_of(3)).begin()
+        kept = election_of(scene).commitments
+        for wrong in (kept["client-2"], kept["client-1"][:-1] + b"!"):
+            with pytest.raises(ProtectionError, match="the commitment key of client-1 is not signed"):
+                election_of(scene).welcome("client-1", {"commitment": wrong})
+
 
 class TestSteering:
     def test_three_of_sixteen_take_all_seats_as_often_as_is_fair(self):
@@ -531,6 +538,9 @@ class TestSettings:
     def test_impossible_ones_are_refused(self, settings, word):
         with pytest.raises(ConfigError, match=word):
             Committee(**settings)
+
+    def test_two_members_are_enough(self):
+        assert "2 of 2" in Committee(members=2, threshold=2).promises.collusion
 
     def test_messages_beside_the_survey(self):
         small, large = message_counts(16, 3, 15), message_counts(128, 3, 15)

@@ -11,7 +11,7 @@ import pytest
 from tacit import Federation, FedHEONN, Table
 from tacit.core.charge import Charge
 from tacit.core.errors import ConfigError, DataError, ProtectionError
-from tacit.core.events import BudgetSpent, Events, TotalOpened
+from tacit.core.events import BudgetSpent, Event, Events, Noted, TotalOpened
 from tacit.core.layout import Field, Layout
 from tacit.core.party import Party
 from tacit.core.secret import Secret
@@ -215,16 +215,19 @@ class TestScale:
 class TestBudget:
     @pytest.mark.parametrize("where", ["central", "distributed"])
     def test_epsilon_is_the_figure_of_dp_accounting(self, many: Federation, where: str) -> None:
-        told: list[BudgetSpent | TotalOpened] = []
-        events = Events(
-            lambda number, event: told.append(event) if isinstance(event, BudgetSpent | TotalOpened) else None
-        )
+        told: list[Event] = []
+        events = Events(lambda number, event: told.append(event))
         protection = Noised(epsilon=2.0, unit="row", where=where)
         many.train(FedHEONN(), protect=protection, min_clients=10, events=events)
         opened = [event.contribution for event in told if isinstance(event, TotalOpened)]
         assert opened == ["magnitudes", "noisy_moments", "noisy_terms"]  # nothing else opens
         delta = 1e-5 * (1 if where == "central" else 1 - TAIL_SHARE)
         noise = sigma_for(2.0, delta, 2 + PARTS)
+        (said,) = [event.text for event in told if isinstance(event, Noted) and "noise of" in event.text]
+        assert said.startswith(
+            f"noise of {noise:.3g} times what a row brings, over √k in a sum that takes k of {2 + PARTS} "
+            "parts of the budget, for epsilon 2 in all for any row"
+        )
         theirs = dp_accounting.rdp.RdpAccountant(ORDERS + LARGE_ORDERS)
         spent = [event.epsilon for event in told if isinstance(event, BudgetSpent)]
         for epsilon, parts in zip(spent, (1, 1, PARTS), strict=True):

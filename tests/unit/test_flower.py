@@ -6,15 +6,18 @@ process. The real thing is in tests/contract/test_flower.py.
 
 import json
 import socket
+import sqlite3
 import ssl
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 pytest.importorskip("flwr")
@@ -541,10 +544,11 @@ class TestBadInput:
             on_grid(sites, job(protect={"name": "paillier"}))
 
 
-def own(site, path):
+def own(site, source, query=""):
     """Let a site bring rows of its own, and take part in no experiments."""
     text = (site / "site.toml").read_text().replace("experiment = true", "experiment = false")
-    (site / "site.toml").write_text(f'data = "{path}"\ntarget = "target"\n' + text)
+    asked = f'query = "{query}"\n' * bool(query)
+    (site / "site.toml").write_text(f'data = "{source}"\ntarget = "target"\n{asked}{text}')
 
 
 class TestOwnRows:
@@ -567,6 +571,17 @@ class TestOwnRows:
         page = (finished.folder.path / "report.html").read_text()
         assert "learnt the sites&#x27; own rows from 3 clients" in page
         assert "label-sorted" not in page
+
+    def test_rows_may_be_the_answer_to_a_query_of_a_site_s_own_database(self, sites, chosen, tmp_path):
+        site, table = sites[CLIENTS[0]] / "site.toml", pd.read_csv(tmp_path / f"{CLIENTS[0]}.csv")
+        with closing(sqlite3.connect(tmp_path / "ward.db")) as ward:
+            table.to_sql("visits", ward, index=False)
+        site.write_text(site.read_text().partition("\n")[2].partition("\n")[2])
+        own(site.parent, f"sqlite:///{tmp_path}/ward.db", "SELECT * FROM visits")
+        (tmp_path / f"{CLIENTS[0]}.csv").unlink()
+        result = on_grid(sites, chosen(protect={"name": "plain"})).result
+        assert result["clients"] == 3
+        assert result["accuracy"] > 0.42
 
     def test_a_site_is_named_with_its_score_only_if_it_agrees(self, sites, chosen):
         policy = sites[CLIENTS[1]] / "site.toml"

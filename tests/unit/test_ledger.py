@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import time
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 
 from tacit.core.errors import ConfigError
 from tacit.core.events import Event, Events, Noted, Relayed, Replied, WaveEnded, WaveStarted
+from tacit.federation import Federation
 from tacit.ledger.cost import CostLedger
+from tacit.methods.fedheonn import FedHEONN
 
 SECONDS = st.floats(min_value=0, max_value=1e4)
 BYTES = st.integers(min_value=0, max_value=2**40)
@@ -171,3 +174,10 @@ def test_memory_is_bounded_by_parties_not_by_replies() -> None:
             ledger(0, Replied(0, party, 1, 1, 0.1))
     assert size() == before
     assert len(ledger.summary()["waves"]) == 1
+
+
+def test_no_more_is_charged_than_was_computed() -> None:
+    federation = Federation.embedded("synthetic-miniboone", clients=3, rows=90)
+    started = time.thread_time()
+    cost = federation.train(FedHEONN(), protect="plain").ledger.summary()
+    assert 0 < cost["cpu_s"]["coordinator"] < cost["sum_cpu_s"] <= time.thread_time() - started

@@ -133,3 +133,7 @@ def test_a_tag_of_residues_has_numbers_modulo_each_prime():
         read_tag({"tag": Blob("public", (largest + 1).tobytes())}, moduli)
     with pytest.raises(ProtectionError, match="no tag of the contribution"):
         read_tag(parts[0])
+
+
+def test_a_prime_of_42_bits_takes_one_tag_and_a_smaller_one_two():
+    assert (copies((1 << 42) - 11), copies((1 << 41) - 21)) == (1, 2)

@@ -9,6 +9,7 @@ import pytest
 from tacit.core.differencing import OpenedTotals
 from tacit.core.errors import ConfigError, OpeningError, ProtectionError, QuorumError
 from tacit.core.events import Events, Noted, Relayed, WaveStarted
+from tacit.core.layout import Field, Layout
 from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.secret import Secret
@@ -16,6 +17,7 @@ from tacit.core.values import Blob
 from tacit.crypto.channel import SIGNATURE, new_exchange, sign_key, unseal
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks, bind_seeds, sign_for
+from tacit.crypto.neighbours import neighbours_for
 from tacit.crypto.sharing import Share
 from tacit.federation import Federation
 from tacit.protections.masked import Masked, dealing
@@ -23,7 +25,7 @@ from tacit.protections.masked import keys as masked_keys
 from tacit.protections.masked.client import MaskedClient
 from tacit.protections.masked.coordinator import MaskedSum
 from tacit.protections.masked.dealing import Dealer
-from tacit.protections.masked.neighbours import assign_holders, is_plausible_draw
+from tacit.protections.masked.neighbours import assign_holders, is_plausible_draw, proof_length
 from tacit.protections.masked.wire import (
     OFFERED,
     SIGNED_OFFER,
@@ -98,6 +100,10 @@ class TestTotals:
         rows = {name: row * 1e9 for name, row in rows_of(5).items()}
         scene = scene_of(Masked(bits=bits), rows, bound=None).begin()
         np.testing.assert_allclose(scene.total()["vector"], scene.expected(), rtol=1e-15)
+
+    def test_fine_values_shorten_no_word(self):
+        layout = Layout(Field("x", (2,), bound=1.0, fine=True))
+        assert [Masked(bits=bits).encoding(layout, 3).code.bits for bits in (32, 47, 50)] == [47, 47, 50]
 
     def test_more_sums_than_prepared_are_prepared_when_they_come(self, scene_of):
         scene = scene_of(Masked(), rows_of(4)).begin()
@@ -197,6 +203,13 @@ class TestDropouts:
         with pytest.raises(OpeningError, match="1 contributions"):
             scene.total(some(1, 2, 3))
         assert UNMASK not in steps(scene)
+
+    def test_when_masks_are_agreed_on_the_quorum_is_named(self, scene_of):
+        scene = scene_of(Masked(), rows_of(4), quorum=0.5).begin()
+        reveal(scene)
+        scene.tap.lose = lambda name, party: name == OFFER and party in some(1, 2, 3)
+        with pytest.raises(QuorumError, match="0 of 4"):
+            reveal(scene)
 
     def test_below_the_threshold_after_the_upload_opens_nothing(self, scene_of):
         """What the others gave cannot even be read; and coordinator's keys open nothing either."""
@@ -439,6 +452,14 @@ class TestRefusals:
         with pytest.raises(QuorumError, match="7 contributions, agreed were at least 8"):
             list(scene.coordinator.ask(MaskedClient.unmask, common | {"survivors": 7}, jobs))
 
+    def test_of_uploads_of_another_kind(self):
+        encoding = Masked().encoding(Layout(Field("x", (2,), bound=1.0)), 3)
+        upload = encoding.write(np.arange(3, dtype=encoding.kind), "00" * 32, 1, bytes(32))
+        assert encoding.read(Blob("masked", upload), "00" * 32, 1)[0].tolist() == [0, 1, 2]
+        for wrong in (Blob("sealed", upload), upload, Blob("masked", upload[:20])):
+            with pytest.raises(ProtectionError, match="no masked vector where one was agreed"):
+                encoding.read(wrong, "00" * 32, 1)
+
     def test_of_numbers_that_are_none(self, scene_of):
         scene = self.begun(scene_of)
         common, jobs = unmask_ask(scene, 1, "client-1")
@@ -647,6 +668,12 @@ class TestDraw:
         with pytest.raises(QuorumError, match="further away than chance explains"):
             scene.coordinator.protection.prepare(1)
 
+    def test_a_commitment_serves_for_nothing_else_and_nobody_else(self):
+        own, number = ("draw", "run", "ann", 0), bytes(range(32))
+        others = [("key", "run", "ann", 0), ("draw", "other", "ann", 0), ("draw", "run", "bob", 0)]
+        others += [("draw", "run", "ann", 1), ("drawr", "un", "ann", 0)]
+        assert len({commit(*terms, number) for terms in [own, *others]} | {commit(*own, bytes(32))}) == 7
+
     def test_a_number_that_was_not_committed_to_is_refused(self, scene_of):
         scene = scene_of(Masked(neighbours=4), rows_of(20), quorum=0.5)
         scene.coordinator.enrol()
@@ -687,6 +714,13 @@ class TestThresholds:
         count, t, m, c = rules.neighbours, rules.threshold, rules.partners, rules.colluders
         assert 2 * t > count + 1 + c >= count + 1 + np.ceil(0.05 * (count + 1)) - (clients == 2)
         assert rules.fewest_honest == (t - c if rules.complete else t - c + m - count - 1) >= 2
+
+    def test_many_that_may_vanish_take_more_than_half_of_the_clients_as_neighbours(self):
+        assert neighbours_for(100, 0.05, 0.3).neighbours == 58
+        assert neighbours_for(100, 0.05, 0.1).neighbours == 20
+
+    def test_a_proof_is_as_long_as_its_tree_is_deep(self):
+        assert [proof_length(size) for size in (1, 2, 8, 9)] == [4 + 32 * depth for depth in (0, 1, 3, 4)]
 
     def test_the_documentation_has_the_thresholds(self):
         text = (Path(__file__).parents[2] / "docs" / "protections.md").read_text()

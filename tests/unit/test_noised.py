@@ -427,3 +427,9 @@ class TestWrapping:
     def test_promised_precision_is_about_the_noise_of_one_sum(self, epsilon):
         noise = sigma_for(epsilon, 1e-5, 1)
         assert 0.65 < noise / Noised(epsilon=epsilon).promises.precision < 1.1
+
+
+def test_totals_around_ckks_are_proved_since_none_is_multiplied_unopened():
+    layout = Layout(Field("gram", (4, 4), 1.0, columns=2))
+    inside = Noised(inner="ckks", epsilon=1.0, clip=1.0, where="distributed")
+    assert (inside.proves(layout), inside.inner_protection.proves(layout)) == (True, False)

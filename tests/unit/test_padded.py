@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.layout import Field, Layout
 from tacit.crypto.pads import PadKey
 from tacit.federation import Federation
 from tacit.methods.fedavg import FedAvg
 from tacit.protections.masked import Masked
+from tacit.protections.masked.rules import Rules
 from tacit.protections.noised import Noised
 from tests.helpers.masked_sums import assert_exact, rows_of, some
 
@@ -58,6 +59,19 @@ class TestTotals:
         assert len({place for place, _ in places}) == 2
         scene.total()
         assert len({place for place, _ in places}) == 3
+
+    def test_the_clients_key_travels_once(self, scene_of):
+        scene = scene_of(PADDED, rows_of(4)).begin()
+        scene.total()
+        key = scene.coordinator.protection.relay.current_key
+        assert (key.wraps, sorted(key.holders)) == ({}, sorted(scene.rows))
+
+    def test_say_whose_contributions_they_are_of(self, scene_of):
+        scene = scene_of(PADDED, rows_of(3)).begin()
+        scene.total()
+        half = PADDED.at_client(scene.site("client-1"))
+        with pytest.raises(ProtectionError, match="does not say whose contributions it is the sum of"):
+            half.open({"summands": 3}, Layout(Field("vector", (3,), 1.0)))
 
     def test_on_a_sparse_graph_each_client_carries_pads_of_its_own_choice(self, scene_of, places):
         scene = scene_of(Masked(opens="clients", neighbours=4), rows_of(66)).begin()
@@ -120,6 +134,26 @@ class TestSettings:
     def test_that_leave_no_room_are_refused(self):
         with pytest.raises(ConfigError, match="bits is 48: pads and 20,000 summands leave 46 of a word"):
             Masked(opens="clients", bits=48).encoding(Layout(Field("vector", (3,), 1.0)), 20_000)
+
+    def test_a_total_that_no_pads_leave_is_refused(self):
+        encoding = Masked(opens="clients").encoding(Layout(Field("vector", (2,), 1.0)), 10)
+        words = np.array([3, -5]).astype(np.uint64) << np.uint64(encoding.shift)
+        assert (encoding.shift, encoding.read_integers(words, 10).tolist()) == (3, [3, -5])
+        for changed in (words + np.uint64(1), words + (np.uint64(10) << np.uint64(34))):
+            with pytest.raises(ProtectionError, match="a total that 10 contributions cannot have"):
+                encoding.read_integers(changed, 10)
+
+    def test_of_how_many_totals_a_liar_can_have(self):
+        """Ahead of a client, no further than a tenth or twentieth of the circle, sit 3 more of its set."""
+        rules = Rules(neighbours=26, threshold=20, partners=24, complete=False)
+        assert [rules.most_totals(100, arc) for arc in (0.1, 0.05)] == [100 // (4 * 5), 100 // (4 * 10)]
+
+    @pytest.mark.parametrize(("opens", "clients"), [("clients", 50), ("coordinator", 250)])
+    def test_promised_bytes_are_those_of_so_many_clients(self, opens, clients):
+        layout = Layout(Field("vector", (3,), 1.0))
+        for bits in range(16, 40):
+            masked = Masked(bits=bits, opens=opens)
+            assert masked.encoding(layout, clients).size == masked.promises.bytes_per_value
 
     def test_promises_say_who_reads_what(self):
         promises = PADDED.promises

@@ -197,6 +197,13 @@ def test_encryption_is_randomised(any_key):
         np.testing.assert_array_equal(any_key.decrypt(other), values)
 
 
+def test_every_ciphertext_of_a_vector_has_a_randomiser_of_its_own(any_key):
+    """Of two that share one, the quotient is an encryption of their difference that anybody reads."""
+    for encrypt in (any_key.encrypt, any_key.public.encrypt):
+        numbers = read_ciphertexts(any_key.public, encrypt(np.zeros(200, int), PACKING))
+        assert len({*numbers}) == len(numbers) > 2
+
+
 def test_a_multiple_of_one_prime_is_not_decrypted(key):
     with pytest.raises(MessageError, match="not one that this key's public half makes"):
         key.decrypt(forged(key, [mpz(key._primes[0])] * 2, count=50))

@@ -4,8 +4,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tacit.core import client
 from tacit.core.errors import DataError, StepError
 from tacit.core.manifest import Components, Manifest
 from tacit.core.message import Message
@@ -42,3 +44,23 @@ def test_a_client_goes_on_only_from_what_it_learnt_under_the_same_schema(
         restore_replica(
             party_of(earlier), Message({f"{EARLIER}attempt": 0}), COMPONENTS, Shared("schema", {})
         )
+
+
+def test_a_replica_goes_back_behind_the_last_totals_also_if_they_were_told_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A coordinator that was stopped before it wrote a checkpoint knows fewer totals than its clients."""
+    monkeypatch.setattr(client, "_applied", lambda party, components, shared, entry: shared | dict(entry))
+    values = {"position": 1, "shared/round": 1}
+    ann: Any = SimpleNamespace(id="ann", persistent=True, cache={}, state=dict(values))
+    entry = Message({"round": 2}).encode()
+    log = Message({"log/first": 2, "log/lengths": np.array([len(entry)]), "log/entries": entry})
+    for _ in range(2):
+        assert client.open_log(ann, COMPONENTS, None, log)["round"] == 2
+    assert client.replica_at(ann, COMPONENTS, None, Message({}), 1)["round"] == 1
+
+
+def test_what_a_client_cannot_take_back_is_refused() -> None:
+    ann: Any = SimpleNamespace(id="ann", cache={}, state={"position": 3, "before/position": 2})
+    with pytest.raises(StepError, match="ann has opened more than the 1 totals"):
+        client.replica_at(ann, COMPONENTS, None, Message({}), 1)
