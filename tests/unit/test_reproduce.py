@@ -13,7 +13,7 @@ import pytest
 
 from tacit.core.errors import ConfigError, UnavailableError
 from tacit.data.files import load
-from tacit.reproduce import harness, noise, ring_mlp, two_phase
+from tacit.reproduce import harness, noise, pfmlp, ring_mlp, two_phase
 from tacit.reproduce.fedheonn import experiments
 from tacit.reproduce.fedheonn_runs import Data, formula_rounds, measured_rounds, quasi_newton, trained
 from tacit.reproduce.harness import Cell, Experiment, papers, reproduce_papers
@@ -249,6 +249,13 @@ class TestRing:
         assert ring_mlp.mean(1, "tuned", "accuracy", 90) == common[0] > max(local)
         wrong = np.mean([ring_mlp.failures(1, "tuned", label, 90) for label in range(10)])
         assert wrong == pytest.approx(1 - ring_mlp.mean(1, "tuned", "recall", 90))
+
+
+def test_packed_values_take_a_fraction_of_stock_paillier() -> None:
+    ours, improved, stock = (pfmlp.spent(name, 1024, 0) for name in ("ours", "improved", "stock"))
+    assert 10 * ours < improved < stock  # measured: 22, 349 and 2,655 µs
+    names = [table.name for table in pfmlp.experiments()]
+    assert names == ["pfmlp-accuracy", "pfmlp-time"]
 
 
 def test_messages_of_peer_to_peer_and_two_phase_are_those_that_were_sent() -> None:

@@ -54,15 +54,13 @@ class Weighting(SettingsGroup):
         """Return n_k: how much a client counts, from the targets of the rows that take part."""
         return float(len(targets))
 
-    def share(self, targets: Targets, shared: Shared) -> float:
-        """Return u_k = n_k/c, between 0 and 1; 1 if all count the same."""
-        # Noise on the norm, or a client that joined late, may leave it smaller than a weight.
-        return 1.0 if self.equal else min(1.0, self.weigh(targets, shared) / float(shared["scale"]))
-
     def contribute(self, targets: Targets, shared: Shared) -> tuple[float, dict[str, Any]]:
-        """Return u_k, and the field that carries it, if any."""
-        share = self.share(targets, shared)
-        return share, {} if self.equal else {"weight": np.array(share)}
+        """Return u_k = n_k/c, between 0 and 1, and the field that carries it; 1 and none if all are equal."""
+        if self.equal:
+            return 1.0, {}
+        # Noise on the norm, or a client that joined late, may leave it smaller than a weight.
+        share = min(1.0, self.weigh(targets, shared) / float(shared["scale"]))
+        return share, {"weight": np.array(share)}
 
     def fields(self) -> list[Field]:
         """Return the fields of a contribution that carry the weight."""
