@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from tacit.core.errors import ConfigError, UnavailableError
-from tacit.data.files import load
 from tacit.reproduce import harness, noise, pfmlp, ring_mlp, two_phase
 from tacit.reproduce.fedheonn import experiments
 from tacit.reproduce.fedheonn_runs import Data, formula_rounds, measured_rounds, quasi_newton, trained
@@ -223,11 +222,11 @@ class TestNoise:
 
 
 class TestRing:
-    def test_the_scenarios_are_those_of_table_2(self) -> None:
-        for number, (_, clients, parameters) in ring_mlp.SCENARIOS.items():
-            _, features = load("digits").values.shape
-            schema = SimpleNamespace(features=features, outputs=10)
-            assert ring_mlp.build(number).architecture.build(schema).size == parameters  # type: ignore[arg-type]
+    def test_rows_and_parameters_are_those_of_tables_1_and_2(self) -> None:
+        table = next(iter(ring_mlp.experiments()))
+        assert [cell.measure(0) for cell in table.cells] == [cell.paper for cell in table.cells]
+        assert len(table.cells) == 10 + 3
+        for number, (_, clients, _) in ring_mlp.SCENARIOS.items():
             assert len(ring_mlp.PUBLISHED[number, "local"]) == len(ring_mlp.MEASURES) + clients
 
     def test_equation_3_is_fitted_to_what_was_measured(self, monkeypatch: pytest.MonkeyPatch) -> None:
