@@ -206,7 +206,7 @@ def vectors_method(rows: Mapping[str, Any], bound: float | Mapping[str, float | 
 
 @cache
 def _paillier_key(bits: int, randomness: Any) -> Any:
-    from tacit.crypto.paillier.making import make_keys
+    from tacit.crypto.paillier.private import make_keys
 
     return make_keys(bits, randomness=randomness)
 

@@ -24,7 +24,7 @@ from tacit.ledger.exposure import ExposureLedger
 from tacit.ledger.history import History
 from tacit.methods.base import Method, Model
 from tacit.models.curves import curves_of, spread_of
-from tacit.models.scores import classification_scores, regression_scores
+from tacit.models.scores import check_counts, classification_scores, regression_scores
 
 MOST_FINDINGS = 5  # that a run tells of, beside how many more there are
 MOST_NOTES = 200
@@ -173,11 +173,13 @@ def form_agreements(coordinator: Coordinator, agreed: Mapping[str, tuple[Any, An
 def federated_scores(coordinator: Coordinator) -> dict[str, Any] | None:
     """Return the scores on the rows that clients keep aside, from a protected sum of counts.
 
-    None if the total must not open: a model is worth more than its scores.
+    None if the total must not open, or no rows can have it: a model is worth more than its scores.
     """
+    noisy = coordinator.components.protection.adds_noise
     try:
         counts = coordinator.reveal(coordinator.components.method.evaluation)
-    except DifferencingError as error:
+        check_counts(counts, noisy)
+    except (DataError, DifferencingError) as error:
         coordinator.events.emit(Noted("hold-out", f"no federated evaluation: {error}", "warning"))
         return None
     if coordinator.schema.task == "classification":
@@ -187,7 +189,7 @@ def federated_scores(coordinator: Coordinator) -> dict[str, Any] | None:
     coordinator.events.emit(Evaluated("federated", "clients", dict(scores)))
     if coordinator.schema.task == "classification":
         scores["curves"] = curves_of(counts["histogram"], coordinator.schema.classes)
-    if not coordinator.components.protection.adds_noise:  # on which noise may be a site
+    if not noisy:  # on which noise may be a site
         scores["sites"] = spread_of(counts)
     return scores
 

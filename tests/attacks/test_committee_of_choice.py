@@ -11,11 +11,11 @@ import pytest
 
 from tacit.core.errors import OpeningError
 from tacit.core.pending_sum import PendingSum
-from tacit.crypto.channel import unseal
+from tacit.crypto.channel import sign_key, unseal
 from tacit.crypto.field import from_field
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.sharing import Share, recover_vector
-from tacit.protections.keys.authenticated import sealing_key
+from tacit.protections.keys.authenticated import manifest_digest_of, sealing_key
 from tacit.protections.secret_sharing import election
 from tacit.protections.secret_sharing.committee import Committee
 from tacit.protections.secret_sharing.election import Voter, choose_voters
@@ -132,3 +132,25 @@ def test_a_draw_that_is_no_number(scene_of, draw):
     ballot = ballot_of(scene, CLIENTS, draw)
     list(scene.coordinator.link.ask(Voter.reveal, ballot, parties=[VICTIM], failures=failures))
     assert re.match(r"MessageError: (field )?'draw' is", failures[VICTIM])
+
+
+MALLORY = "client-05"
+
+
+@pytest.mark.parametrize("draw", [0, 1])
+def test_a_commitment_of_another_length_leaves_its_client_out(scene_of, monkeypatch, draw):
+    """They travel as rows of a table, also the one of the next draw, which comes with the number."""
+    with pytest.raises(ValueError, match="cannot reshape array"):  # the control
+        stack_rows({"ann": bytes(96), "bob": bytes(97)}, ["ann", "bob"])
+    proper = Voter.commit
+
+    def commit(self):
+        party, run = self._party, manifest_digest_of(self._party)
+        if party.id == MALLORY and (draw == 0 or "nonce" in party.vault):
+            return sign_key(party.identity, "commitment", party.id, run, bytes(33))
+        return proper(self)
+
+    monkeypatch.setattr(Voter, "commit", commit)
+    scene = scene_of(Committee(opens="coordinator"), ROWS, quorum=0.5).begin()
+    assert MALLORY not in scene.coordinator.parties and len(scene.coordinator.parties) == 15
+    assert scene.coordinator.protection.election.draw == 1 + draw

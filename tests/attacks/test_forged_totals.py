@@ -13,7 +13,7 @@ import pytest
 from tacit.core.values import Blob
 from tacit.crypto.bfv import INTEGERS, Parameters
 from tacit.crypto.bfv.parameters import ring_of
-from tacit.crypto.seal.blob import Header, ciphertexts_of, read, set_of, write
+from tacit.crypto.seal.blob import Header, all_residues, ciphertexts_of, read, set_of, write
 from tacit.crypto.seal.residues import from_seal
 from tacit.protections.bfv import BFV
 from tacit.protections.ckks import CKKS
@@ -44,7 +44,7 @@ def opened_by(secret, blob):
     parameters = Parameters.named(set_of(blob))
     ring = ring_of(parameters)
     header = read(ring, blob[40:56], blob, INTEGERS)
-    (ciphertext,) = ciphertexts_of(ring, header, blob)
+    (ciphertext,) = ciphertexts_of(ring, header, all_residues(ring, header, blob))
     first, second = from_seal(ring, 1, ciphertext)[0][:, 0]
     (prime,) = ring.primes
     total = first.astype(object) + negacyclic(second, secret, prime)

@@ -6,6 +6,7 @@ refused, it stands in ``failures``, and the run goes on without it.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from tacit.core.errors import QuorumError, SchemaError
 from tacit.core.message import Message
 from tacit.data import agreement
 from tacit.data.agreement import Agreement, introduce
-from tacit.data.schema import Schema
+from tacit.data.schema import Schema, vocabulary
 from tacit.data.table import Column, Table
 
 MALLORY = "client-3"
@@ -135,3 +136,27 @@ def test_a_refused_client_still_counts_for_the_quorum(coordinator_of):
     coordinator = poisoned(coordinator_of(clients=4), vocabulary=b"\xff")
     with pytest.raises(QuorumError, match="client-3: SchemaError: client-3: an introduction that cannot be"):
         coordinator.enrol()
+
+
+def test_thousands_of_long_names_are_not_all_compared_with_the_column_that_is_missing():
+    """Comparing 4,000 names of 1,000 letters took a coordinator 23 seconds."""
+    name, taken = "ab" * 495, Agreement({})
+    for party in ("ann", "bob"):
+        taken.add(party, {"signature": signature((name, "number")), "vocabulary": b'{"classes": [0, 1]}'})
+    odd = [(f"{'ba' * 490}{index}", "number") for index in range(4000)]
+    taken.add("mallory", {"signature": signature(*odd), "vocabulary": b'{"classes": [0, 1]}'})
+    started = time.process_time()
+    assert taken.outvoted().keys() == {"mallory"}
+    assert time.process_time() - started < 5
+
+
+def test_classes_of_a_regression_keep_nobody_else_from_joining_late():
+    columns = signature(*NUMBERS, task="regression")
+    first = Agreement({})
+    first.add("ann", {"signature": columns, "vocabulary": b"{}"})
+    late = Agreement(vocabulary(first.make_schema()))
+    late.hold(first.make_schema())
+    late.add("bob", {"signature": columns, "vocabulary": b"{}"})
+    with pytest.raises(SchemaError, match="mallory: classes of a regression, which has none"):
+        late.add("mallory", {"signature": columns, "vocabulary": b'{"classes": [1, 2]}'})
+    assert late.make_schema() == first.make_schema()

@@ -18,13 +18,14 @@ import pytest
 from tacit.core.values import Blob
 from tacit.crypto.bfv import INTEGERS, Parameters
 from tacit.crypto.bfv.parameters import ring_of
-from tacit.crypto.ckks import forms
+from tacit.crypto.ckks import packing
 from tacit.crypto.ckks.parameters import ring_of as ckks_ring_of
 from tacit.crypto.field import PRIME
-from tacit.crypto.seal.adder import Adder
-from tacit.crypto.seal.blob import read, residues_of, set_of, write
+from tacit.crypto.seal.blob import all_residues, read, residues_of, set_of, write
 from tacit.protections.bfv import BFV
 from tacit.protections.ckks import CKKS
+from tacit.protections.encrypted import client, coordinator
+from tacit.protections.keys.proved_totals import add_tags
 from tests.attacks.conftest import CLIENTS
 from tests.attacks.malicious import REFUSED, unchecked
 from tests.attacks.test_forged_totals import key_stretches
@@ -37,22 +38,28 @@ SEARCH = 10  # bits
 @contextmanager
 def plaintexts_tagged(protection):
     """Let tags cover what is decrypted, and not the ciphertext."""
-    scheme, made = type(protection.scheme), []
-    honest = scheme.cipher
+    scheme, made, asked = type(protection.scheme), [], []
+    honest, honest_ring, decrypt = scheme.cipher, scheme.ring, scheme.decrypt
 
     def cipher(self, secret):
         made.append(honest(self, secret))
         return made[-1]
 
-    def opened(self, slots, header, blob):
-        return {PRIME: self.decrypt(made[-1], slots, blob)}
+    def ring(self, slots):
+        asked.append(slots)
+        return honest_ring(self, slots)
+
+    def opened(used, header, blob):
+        residues = all_residues(used, header, blob)
+        return {PRIME: decrypt(protection.scheme, made[-1], asked[-1], header, residues)}
 
     with ExitStack() as stack:
         for owner, name, new in (
             (scheme, "cipher", cipher),
-            (scheme, "residues", opened),
-            (scheme, "moduli", lambda *_: (PRIME,)),
-            (Adder, "primes", (PRIME,)),
+            (scheme, "ring", ring),
+            (scheme, "decrypt", lambda self, cipher, slots, header, found: found[PRIME]),
+            (client, "all_residues", opened),
+            (coordinator, "add_tags", lambda *parts, moduli: add_tags(*parts)),
         ):
             stack.enter_context(mock.patch.object(owner, name, new))
         yield
@@ -87,7 +94,7 @@ def coefficients(attack, entry):
 def value_at_a_root(attack, entry, parameters):
     """The value of CKKS' key at a root, in the first slot; and the true one, by a total without proof."""
     ring, blob = ckks_ring_of(parameters), entry["total/cipher"].data
-    header = read(ring, attack.coordinator.protection.key_id, blob, forms.SUM)
+    header = read(ring, attack.coordinator.protection.key_id, blob, packing.SUM)
     power = parameters.amplification(header.bound, header.summands)
     step = parameters.rounding_unit(header.bound, header.summands)
     unit = round(np.ldexp(step, power + parameters.scale_bits))
@@ -142,9 +149,9 @@ def test_a_tag_of_the_ciphertext_is_checked_before_anything_is_decrypted(malicio
     scheme, decrypted = type(protection.scheme), []
     honest = scheme.decrypt
 
-    def decrypt(self, cipher, slots, blob):
-        decrypted.append(blob)
-        return honest(self, cipher, slots, blob)
+    def decrypt(self, cipher, slots, header, residues):
+        decrypted.append(write(self.ring(slots), header, list(residues.values())))
+        return honest(self, cipher, slots, header, residues)
 
     with mock.patch.object(scheme, "decrypt", decrypt):
         if protection == BFV():

@@ -3,6 +3,7 @@
 Each kind of limit is overstepped by a little; the control is the same run at a site whose policy allows it.
 """
 
+import importlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -117,6 +118,41 @@ def test_what_the_owner_does_not_accept_is_refused(sites, policy, parts, reason)
     with pytest.raises(QuorumError, match=reason) as refusal:
         enrol(sites, policy, parts)
     assert "12" not in str(refusal.value)  # how many rows it has is not told
+
+
+WEAK = {
+    "neighbours": Masked(neighbours=2),
+    "active": Masked(active=False),
+    "corrupt_share": Masked(corrupt_share=0.0),
+    "inside noise": Noised(inner="masked", inner_options={"neighbours": 2}),
+}
+
+
+def test_control_with_two_neighbours_a_lying_coordinator_has_totals_over_three_of_twelve():
+    rules = Masked(neighbours=2).rules(12)
+    assert rules.most_totals(12, 1.0) == 4 and Masked().rules(12).most_totals(12, 1.0) == 1
+
+
+@pytest.mark.parametrize("protection", WEAK.values(), ids=WEAK)
+def test_a_protection_is_not_made_weaker_by_its_settings(sites, protection):
+    with pytest.raises(QuorumError, match=r"does not accept .*: a coordinator that lies could open totals"):
+        enrol(sites, WIDE, PARTS._replace(protection=protection))
+
+
+class Unnamed(FedHEONN):
+    """A method that a manifest names by its module and class."""
+
+
+def test_what_is_not_accepted_by_name_is_not_even_imported(sites, monkeypatch):
+    imported = []
+    known = importlib.import_module
+    monkeypatch.setattr(importlib, "import_module", lambda name: imported.append(name) or known(name))
+    parts, name = PARTS._replace(method=Unnamed()), f"{__name__}:Unnamed"
+    with pytest.raises(QuorumError, match=f"does not accept methods = {name}, but fedadagrad"):
+        enrol(sites, Policy(), parts)
+    assert __name__ not in imported
+    enrol(sites, Policy(methods=(name,)), parts)
+    assert __name__ in imported
 
 
 def test_a_least_count_is_held_to(sites):

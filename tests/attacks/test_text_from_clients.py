@@ -6,21 +6,28 @@ report.
 
 from __future__ import annotations
 
+import csv
 import io
 import json
+import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 from rich.errors import MarkupError
 from rich.text import Text
 
 from tacit.cli import output
+from tacit.cli.app import app
 from tacit.cli.output import SafeConsole, say_json
 from tacit.cli.progress import ProgressBars
 from tacit.cli.tables import listing, run_table
 from tacit.core.errors import QuorumError
 from tacit.core.events import Noted
 from tacit.core.message import Message
+from tacit.data.table import Table
+from tacit.federation import Federation
 from tacit.ledger.cost import CostLedger
 from tacit.runs.page.units import escape
 
@@ -141,3 +148,47 @@ def test_a_failure_that_is_quoted_in_an_error_is_clean(coordinator_of):
     with pytest.raises(QuorumError) as caught:
         coordinator.enrol()
     assert SCREEN not in str(caught.value) and "\n" not in str(caught.value)
+
+
+class Screen(io.TextIOWrapper):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+FORMULA = '=HYPERLINK("http://elsewhere/","yes")'
+
+
+def predicted(tmp_path: Path, label: str, *words: str) -> None:
+    """Predict, by a model of which one client has named a class, for rows of one's own."""
+    x = np.arange(40.0)[:, None]
+    held = {
+        name: Table.of(x + index, np.where(x[:, 0] > 20, label, "no")) for index, name in enumerate("abc")
+    }
+    Federation.of(held).train("fedheonn", protect="plain").model.save(tmp_path / "model.safetensors")
+    (tmp_path / "rows.csv").write_text("x0\n1\n39\n")
+    with pytest.raises(SystemExit) as ended:
+        app(["predict", str(tmp_path / "model.safetensors"), str(tmp_path / "rows.csv"), *words])
+    assert ended.value.code == 0
+
+
+def test_a_label_that_is_a_formula_is_not_carried_out_by_spreadsheets(tmp_path):
+    predicted(tmp_path, FORMULA, "--to", str(tmp_path / "told.csv"))
+    cells = [row[0] for row in csv.reader((tmp_path / "told.csv").read_text().splitlines())]
+    assert cells == ["prediction", "no", f"'{FORMULA}"]
+
+
+def test_control_other_signs_in_labels_stay(tmp_path):
+    predicted(tmp_path, "+", "--to", str(tmp_path / "told.csv"))
+    assert '\n"+",' in (tmp_path / "told.csv").read_text()
+
+
+@pytest.mark.parametrize("kind", [io.TextIOWrapper, Screen])
+def test_predictions_on_a_terminal_hold_no_commands(tmp_path, monkeypatch, kind):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", kind(raw))
+    predicted(tmp_path, f"yes{SCREEN}")
+    told = raw.getvalue().decode()
+    assert ("\x1b" in told) == (kind is not Screen)  # a program that reads it gets it as it is
+    assert told.count("\n") == 3

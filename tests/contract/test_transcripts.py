@@ -33,7 +33,7 @@ from tacit.core.values import Blob
 from tacit.crypto import bfv
 from tacit.crypto.bfv.parameters import ring_of as bfv_ring
 from tacit.crypto.channel import SIGNATURE, bound, pair_key, place, unseal
-from tacit.crypto.ckks.forms import SUM
+from tacit.crypto.ckks.packing import SUM
 from tacit.crypto.ckks.parameters import ring_of as ckks_ring
 from tacit.crypto.field import from_field
 from tacit.crypto.fixedpoint import FixedPoint
@@ -497,7 +497,7 @@ def encodings(protection, vector, layout, clients):
     elif isinstance(protection, Paillier | Ring | SecretSharing):
         forms.append(FixedPoint.of(layout, protection.bits, clients).encode(vector))
     elif isinstance(protection, Encrypted):
-        slots = protection.slots(layout, clients)
+        slots = protection.scheme.slots(layout, clients)
         integers = slots.encode(vector)
         forms.append(np.ldexp(integers, slots.unit_bits) if protection.name == "ckks" else integers)
     return forms

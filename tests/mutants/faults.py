@@ -82,8 +82,8 @@ FAULTS = [
     Fault(
         "protections",
         "protections/masked/wire.py",
-        "return hash_pieces(purpose.encode(), run.encode(), owner.encode(), number",
-        "return hash_pieces(purpose.encode(), run.encode(), number",
+        "return hash_pieces(purpose, run, owner, number",
+        "return hash_pieces(purpose, run, number",
         "a commitment not bound to its owner",
     ),
     Fault(
@@ -208,8 +208,8 @@ FAULTS = [
     Fault(
         "protections",
         "protections/keys/proved_totals.py",
-        "return bound(run, what.contribution, number, str(summands), repr(layout.fields), *agreed)",
-        "return bound(run, number, str(summands), repr(layout.fields), *agreed)",
+        "return bound(run, what.contribution, number, str(summands), _text_of(layout), *agreed)",
+        "return bound(run, number, str(summands), _text_of(layout), *agreed)",
         "tags not bound to the name of the contribution",
     ),
     Fault(

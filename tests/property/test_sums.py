@@ -143,7 +143,7 @@ def test_encryption_keeps_its_promise_with_twenty_thousand_summands(scene_of, pr
     scene = scene_of(protection, rows, bound=bounds).begin()
     layout, client = scene.components.method._layout(None), protection.at_client(scene.site("client-1"))
     cipher = client.key.cached("sums", scheme.cipher)
-    slots, adder = protection.slots(layout, 20_000), None
+    slots, adder = protection.scheme.slots(layout, 20_000), None
     for one, two in zip(narrow, wide, strict=True):
         blob = scheme.encrypt(cipher, slots, slots.encode(np.concatenate([one, two])))
         adder = adder or scheme.adder(cipher.key_id, blob)

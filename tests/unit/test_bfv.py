@@ -15,7 +15,15 @@ from tacit.core.protection import FINE
 from tacit.core.secret import Secret
 from tacit.crypto.bfv import INTEGERS, Adder, Cipher, Parameters, make_key, read
 from tacit.crypto.bfv.parameters import MOST_PLAIN_BITS, NOISE, PRIMES, ring_of
-from tacit.crypto.seal.blob import CHECKSUM_BYTES, Header, checksum, ciphertexts_of, set_of, write
+from tacit.crypto.seal.blob import (
+    CHECKSUM_BYTES,
+    Header,
+    all_residues,
+    checksum,
+    ciphertexts_of,
+    set_of,
+    write,
+)
 from tacit.crypto.seal.residues import from_seal
 from tacit.protections.bfv import BFV
 from tacit.protections.encrypted.slots import largest_total
@@ -140,7 +148,8 @@ def noise_of(cipher, chosen, values):
     asked = write(ring, header, [np.concatenate([np.zeros(ring.degree, np.uint64), unit])])
     secret = np.rint(cipher.decrypt(asked, chosen) / (1 << (chosen.plain_bits - 2))).astype(int)
     blob = cipher.encrypt(values, chosen, 1)
-    (ciphertext,) = ciphertexts_of(ring, read(chosen, cipher.key_id, blob), blob)
+    header = read(chosen, cipher.key_id, blob)
+    (ciphertext,) = ciphertexts_of(ring, header, all_residues(ring, header, blob))
     first, second = from_seal(ring, 1, ciphertext)[0][:, 0]
     found = (first.astype(object) + negacyclic(second, secret, prime)) % prime
     return np.where(found > prime // 2, found - prime, found).astype(np.int64)
@@ -150,7 +159,8 @@ def shifted(cipher, chosen, summands, by):
     """What a total of one value, 7, opens to if its noise is larger by so much."""
     ring = ring_of(chosen)
     blob = cipher.encrypt(np.array([7]), chosen, summands)
-    (ciphertext,) = ciphertexts_of(ring, read(chosen, cipher.key_id, blob), blob)
+    header = read(chosen, cipher.key_id, blob)
+    (ciphertext,) = ciphertexts_of(ring, header, all_residues(ring, header, blob))
     residues = from_seal(ring, len(ring.primes), ciphertext)[0]
     parts = []
     for index, prime in enumerate(ring.primes):
@@ -323,8 +333,8 @@ class TestSlots:
     @staticmethod
     def ring(layout, summands, **settings):
         protection = BFV(**settings)
-        slots = protection.slots(layout, summands)
-        return slots, protection.scheme.ring(slots).name
+        slots = protection.scheme.slots(layout, summands)
+        return slots, protection.scheme.ring(slots).ring_parameters.name
 
     def test_ordinary_values_take_their_bits_and_the_summands(self):
         slots, name = self.ring(Layout(Field("w", (5000,), bound=2.0)), 8)

@@ -10,19 +10,10 @@ import pytest
 
 from tacit.core.errors import ConfigError, MessageError, ProtectionError
 from tacit.core.secret import Secret
-from tacit.crypto.ckks.coefficients import DEGREE, PARAMETERS
-from tacit.crypto.ckks.columns import (
-    COLUMNS,
-    PRODUCT,
-    Adder,
-    Cipher,
-    Multiplier,
-    pieces,
-    read,
-    together,
-    unit,
-)
+from tacit.crypto.ckks.coefficients import COLUMNS, DEGREE, PARAMETERS, PRODUCT, pieces, together, unit
+from tacit.crypto.ckks.columns import Cipher, Multiplier, read
 from tacit.crypto.ckks.parameters import ring_of
+from tacit.crypto.seal.adder import Adder
 from tacit.crypto.seal.blob import CHECKSUM_BYTES, checksum
 
 HEADER = 96
@@ -35,7 +26,7 @@ def cipher():
 
 
 def total_of(cipher, matrices, **declared):
-    adder = Adder(cipher.key_id)
+    adder = Adder(ring_of(PARAMETERS), cipher.key_id, COLUMNS)
     for matrix in matrices:
         adder.add(cipher.encrypt_columns(matrix, **declared))
     return adder.total()
@@ -78,7 +69,7 @@ class TestArithmetic:
     def test_totals_of_totals(self, cipher):
         one = np.arange(6.0).reshape(3, 2) / 8
         parts = [total_of(cipher, [one] * n, bound=1.0, summands=10) for n in (2, 3)]
-        adder = Adder(cipher.key_id)
+        adder = Adder(ring_of(PARAMETERS), cipher.key_id, COLUMNS)
         for part in parts:
             adder.add(part)
         assert np.allclose(cipher.decrypt_columns(adder.total()), 5 * one, atol=1e-9)
@@ -144,7 +135,7 @@ class TestRefusals:
             damaged = bytearray(blob)
             damaged[place] ^= 1
             with pytest.raises((MessageError, ProtectionError)):
-                Adder(cipher.key_id).add(bytes(damaged))
+                Adder(ring_of(PARAMETERS), cipher.key_id, COLUMNS).add(bytes(damaged))
         for size in (0, 10, 60, len(blob) - 1):
             with pytest.raises(MessageError):
                 read(cipher.key_id, blob[:size], COLUMNS)
@@ -176,7 +167,7 @@ class TestRefusals:
         assert shape != (65, 64) or together(*shape) == 0
 
     def test_more_summands_than_declared_and_other_terms(self, cipher):
-        adder = Adder(cipher.key_id)
+        adder = Adder(ring_of(PARAMETERS), cipher.key_id, COLUMNS)
         with pytest.raises(ConfigError, match="nothing was added"):
             adder.total()
         one = np.ones((2, 2)) / 4
@@ -199,6 +190,9 @@ class TestRefusals:
     def test_a_product_is_not_added_or_multiplied_again(self, cipher):
         blob = cipher.encrypt_columns(np.ones((2, 2)), bound=1.0, summands=1)
         product = Multiplier(cipher.key_id).apply(np.eye(2), blob)
-        for use in (Adder(cipher.key_id).add, lambda b: Multiplier(cipher.key_id).apply(np.eye(2), b)):
+        for use in (
+            Adder(ring_of(PARAMETERS), cipher.key_id, COLUMNS).add,
+            lambda b: Multiplier(cipher.key_id).apply(np.eye(2), b),
+        ):
             with pytest.raises(ProtectionError, match="kind product, expected was columns"):
                 use(product)

@@ -19,7 +19,7 @@ from tacit.data.inputs import Inputs
 from tacit.methods.heonn.patches import MAX_REPEATS, draw_features, draw_rows, split_batches
 from tacit.models.ensemble import Ensemble
 from tacit.models.files import load_model
-from tacit.protections.ckks.coordinator import CKKSCoordinator
+from tacit.protections.ckks import CKKSCoordinator
 from tacit.reproduce.ensemble import DRAWS, DRY_BEAN, TABLE_2, cross_validated, phase_seconds
 
 MODES = ("sealed", "paper", "robust")

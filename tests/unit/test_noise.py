@@ -6,6 +6,7 @@ import builtins
 import math
 import time
 from fractions import Fraction
+from functools import partial
 
 import dp_accounting
 import numpy as np
@@ -102,7 +103,7 @@ def test_a_generator_repeats_and_the_system_does_not():
 
 
 def test_close_decisions_go_on_exactly():
-    gamma = Fraction(1, 3)
+    chance = partial(noise._exp, Fraction(1, 3))
     nearest = int(math.exp(-1 / 3) * 2**64)
 
     def never(count):
@@ -112,14 +113,15 @@ def test_close_decisions_go_on_exactly():
     decided = {}
     for word in range(nearest - 3000, nearest + 3000):
         try:
-            decided[word] = noise._decide(word, gamma, never)
+            decided[word] = noise._count_above(word, chance, never) == 1
         except AssertionError:
             decided[word] = None
     doubtful = [word for word, below in decided.items() if below is None]
     assert len(doubtful) == 1
     assert all(below is (word < doubtful[0]) for word, below in decided.items() if below is not None)
-    assert noise._decide(doubtful[0], gamma, lambda count: np.zeros(count, np.uint64))
-    assert not noise._decide(doubtful[0], gamma, lambda count: np.full(count, 2**64 - 1, np.uint64))
+    ones, zeros = np.full(1, 2**64 - 1, np.uint64), np.zeros(1, np.uint64)
+    assert noise._count_above(doubtful[0], chance, lambda count: zeros) == 1
+    assert noise._count_above(doubtful[0], chance, lambda count: ones) == 0
 
 
 def test_close_digits_go_on_exactly():
@@ -128,11 +130,11 @@ def test_close_digits_go_on_exactly():
     for k in (1, 2, 3):
         chance = sum(weights[k:]) / sum(weights)
         near = [int(chance * 2**64) + far for far in (-(2**14), 2**14)]  # beyond the error of this float
-        assert [noise._decide_step(word, rate, None) for word in near] == [k, k - 1]
+        assert [noise._count_above(word, partial(noise._tails, rate), None) for word in near] == [k, k - 1]
     # Nothing but zeros: the number is below ever more chances, until a bit of it says where it is.
     zeros = iter([0] * 5)
-    assert noise._decide_step(0, rate, lambda count: [next(zeros, 2**64 - 1)]) > 20
-    assert noise._decide_step(2**64 - 1, rate, None) == 0
+    assert noise._count_above(0, partial(noise._tails, rate), lambda count: [next(zeros, 2**64 - 1)]) > 20
+    assert noise._count_above(2**64 - 1, partial(noise._tails, rate), None) == 0
 
 
 def test_close_decisions_are_taken_exactly_by_the_sampler(monkeypatch):

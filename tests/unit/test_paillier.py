@@ -337,7 +337,7 @@ def test_1024_bits_are_refused_or_loud(key):
     ],
 )
 def test_keys_that_cannot_be(settings, what, monkeypatch):
-    monkeypatch.setattr("tacit.crypto.paillier.making.random_prime", None)  # refused before any work
+    monkeypatch.setattr("tacit.crypto.paillier.private.random_prime", None)  # refused before any work
     with pytest.raises(ConfigError, match=what):
         make_keys(**{"bits": 2048, **settings})
 

@@ -16,8 +16,7 @@ from tacit.core.message import Message
 from tacit.core.values import Blob
 from tacit.methods.base import Method
 from tacit.models.leastsquares import factor, operator
-from tacit.protections.ckks import CKKS
-from tacit.protections.ckks.client import CKKSClient
+from tacit.protections.ckks import CKKS, CKKSClient
 from tacit.protections.ckks.schemes import CoefficientColumns
 
 CLASSES = {"classes": ["blue", "green", "red"]}

@@ -400,6 +400,9 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
         "postgresql://host/ward?user=ann&password=s3cret",
         "postgresql://host/ward?sslpassword=s3cret",
         "postgresql://[s3cret",
+        "postgresql://host/ward?user=ann;password=s3cret",
+        "mysql://ann:s3cret@host/ward",  # no database that is read: the error would quote it as a file's path
+        "Postgresql://ann:s3cret@host/ward",
     ],
 )
 def test_an_address_with_a_password_is_refused_everywhere(address: str) -> None:
@@ -424,3 +427,17 @@ def test_missing_drivers_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     (tmp_path / "a.xlsx").touch()
     with pytest.raises(UnavailableError, match=r"pip install 'tacit-fl\[excel\]'"):
         load(tmp_path / "a.xlsx")
+
+
+def test_lines_may_end_as_on_old_machines(file: Any) -> None:
+    assert load(file("a,target\r1,yes\r2,no\r")).rows == 2
+
+
+def test_a_cell_without_end_is_refused_in_our_words(file: Any) -> None:
+    with pytest.raises(DataError, match=r"mine\.csv cannot be read as CSV: correct the file"):
+        load(file(f'a,b,target\n1,"{"x" * 200_000}",yes\n'))
+
+
+def test_labels_beyond_what_floats_tell_apart_do_not_become_others(file: Any) -> None:
+    table = load(file(f"a,target\n1,{10**26}\n2,3\n"), task="classification")
+    assert table.classes == (3.0, 1e26)

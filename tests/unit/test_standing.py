@@ -22,7 +22,7 @@ from tacit.crypto.linear_tag import TagKey
 from tacit.data.table import Column, Table
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
-from tacit.protections.ckks.client import CKKSClient
+from tacit.protections.ckks import CKKSClient
 from tacit.protections.keys.shared_key import SharedKey
 from tacit.protections.plain import PlainClient
 from tacit.standing import Standing, book, changes, read

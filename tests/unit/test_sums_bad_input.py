@@ -22,6 +22,7 @@ from tacit.core.values import Blob
 from tacit.crypto import bfv
 from tacit.crypto.bfv import Parameters
 from tacit.crypto.channel import new_exchange, pair_key, place, seal, sign_key
+from tacit.crypto.ckks import parameter_set
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.paillier import Packing, add_blobs
 from tacit.protections.bfv import BFV
@@ -284,7 +285,7 @@ class TestCiphertexts:
 
 
 def foreign_ckks(name):
-    used = Slotted(name)
+    used = Slotted(parameter_set(name))
     return used.cipher(used.make_keys()[0]).encrypt(np.zeros(6), bound=1.0, summands=5)
 
 
@@ -319,7 +320,7 @@ _FOREIGN = []
 
 
 def foreign_paillier():
-    from tacit.crypto.paillier.making import make_keys as make
+    from tacit.crypto.paillier.private import make_keys as make
 
     if not _FOREIGN:
         _FOREIGN.append(make(2048).public)

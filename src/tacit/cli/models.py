@@ -13,10 +13,13 @@ from tacit.cli.flags import GIVEN
 from tacit.cli.output import exit_with_error_code, say, say_json
 from tacit.cli.past import find_run
 from tacit.core.errors import ConfigError
+from tacit.core.text import visible
 
 if TYPE_CHECKING:
     from tacit.methods.base import Model
     from tacit.runs.folder import RunFolder
+
+FORMULA = r"^([=+@-].*[(|!])"  # with a function, a program or another sheet in it
 
 Kind = Annotated[
     str | None,
@@ -81,7 +84,8 @@ def predict(
     elif as_json:
         say_json({"rows": found.num_rows, "columns": found.column_names, "predictions": found.to_pylist()})
     else:
-        sys.stdout.buffer.write(_table_bytes(found, ".csv"))
+        raw = _table_bytes(found, ".csv")
+        sys.stdout.buffer.write(visible(raw.decode(), "\n").encode() if sys.stdout.isatty() else raw)
 
 
 def write_model(model: Model, path: Path, kind: str | None = None) -> dict[str, Any]:
@@ -105,11 +109,17 @@ def _file_of(folder: RunFolder) -> Path:
 
 
 def _table_bytes(table: Any, ending: str) -> bytes:
-    """Return a table as a file of that ending."""
-    import pyarrow as pa
-    from pyarrow import csv, parquet
+    """Return a table as a file of that ending.
 
-    sink = pa.BufferOutputStream()
+    Labels may be other clients': in CSV an apostrophe stands before what spreadsheets would carry out.
+    """
+    import pyarrow as pa
+    from pyarrow import compute, csv, parquet
+
+    sink, place = pa.BufferOutputStream(), table.schema.get_field_index("prediction")
+    if ending == ".csv" and place >= 0 and pa.types.is_string(table[place].type):
+        harmless = compute.replace_substring_regex(table[place], FORMULA, r"'\1")
+        table = table.set_column(place, "prediction", harmless)
     (parquet.write_table if ending == ".parquet" else csv.write_csv)(table, sink)
     raw: bytes = sink.getvalue().to_pybytes()
     return raw

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from itertools import islice
+
+MOST_NAMES, LONGEST = 1000, 40  # that are compared with a mistyped name, and characters of each
 
 
 class TacitError(Exception):
@@ -132,7 +135,10 @@ def nearest(word: str, valid: Iterable[str]) -> str:
 
 
 def closest(word: str, names: Iterable[str]) -> str | None:
-    """Return the name that is most like a word, whatever their case; None if none is."""
-    folded = {name.lower(): name for name in names}
-    found = difflib.get_close_matches(word.lower(), folded, n=1, cutoff=0.5)
+    """Return the name that is most like a word, whatever their case; None if none is.
+
+    Names may be another party's: only so many, and so much of each, are compared.
+    """
+    folded = {name[:LONGEST].lower(): name for name in islice(names, MOST_NAMES)}
+    found = difflib.get_close_matches(word[:LONGEST].lower(), folded, n=1, cutoff=0.5)
     return folded[found[0]] if found else None

@@ -28,21 +28,11 @@ Releases: TypeAlias = "dict[Release, int]"
 
 @dataclass(frozen=True)
 class Release:
-    """One noisy total.
+    """One noisy total."""
 
-    Parameters
-    ----------
-    noise : float
-        Standard deviation over L2 sensitivity.
-    mechanism : {"gaussian", "discrete"}
-        Which noise it was.
-    sampling : float
-        Probability with which each client took part.
-    """
-
-    noise: float
+    noise: float  # standard deviation over L2 sensitivity
     mechanism: Mechanism = "gaussian"
-    sampling: float = 1.0
+    sampling: float = 1.0  # probability with which each client took part
 
     def __post_init__(self) -> None:
         if self.mechanism not in get_args(Mechanism):
@@ -67,13 +57,6 @@ class Release:
 class Accountant:
     """Counts what has been released.
 
-    Parameters
-    ----------
-    delta : float
-        Between 0 and 1; well below one over the number of clients.
-    releases : dict
-        Releases so far, with how often: all there is to keep in a checkpoint.
-
     Examples
     --------
     >>> spent = Accountant(delta=1e-5)
@@ -82,8 +65,8 @@ class Accountant:
     3.34
     """
 
-    delta: float
-    releases: Releases = field(default_factory=dict)
+    delta: float  # well below one over the number of clients
+    releases: Releases = field(default_factory=dict)  # with how often: all there is to keep in a checkpoint
 
     def __post_init__(self) -> None:
         _check_delta(self.delta)

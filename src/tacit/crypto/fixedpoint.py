@@ -11,7 +11,7 @@ floats would be wrong beyond 2^53.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import fsum
 from typing import Any
 
@@ -27,6 +27,69 @@ FINE_BITS = 52  # of a fine value, its sign not counted
 
 Vector = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class DigitCuts:
+    """Which values of a vector become one integer each, and which are cut into digits.
+
+    The integers of a vector are: one for each *narrow* value, then the digits of fine values (``fine``, of
+    those with a bound), then the digits of *wide* ones, which have no bound.
+    """
+
+    bounds: Vector
+    fine: NDArray[np.bool_]
+    digit_bits: int
+
+    @cached_property
+    def narrow(self) -> NDArray[np.bool_] | slice:
+        """Which values are neither fine nor wide."""
+        found = np.isfinite(self.bounds) & ~self.fine
+        # Mostly all values are of this kind; a slice then selects them without copying any.
+        return slice(None) if found.all() else found
+
+    @cached_property
+    def wide(self) -> NDArray[np.bool_]:
+        """Which values have no bound."""
+        return ~np.isfinite(self.bounds)
+
+    @cached_property
+    def ends(self) -> tuple[int, int, int]:
+        """Where the integers of narrow, fine and wide values end."""
+        fine, wide = int(self.fine.sum()), int(self.wide.sum())
+        narrow = len(self.bounds) - fine - wide
+        digits = narrow + -(-FINE_BITS // self.digit_bits) * fine
+        return narrow, digits, digits + -(-WIDE_BITS // self.digit_bits) * wide
+
+    def check(self, vector: Vector, way_out: str) -> None:
+        """Refuse values that are not finite, or beyond their bound."""
+        if not np.isfinite(vector).all():
+            raise DataError("NaN or infinite values cannot be encoded: look for them in the data")
+        if (beyond := np.abs(vector) > self.bounds).any():
+            first = int(np.argmax(beyond))
+            raise DataError(
+                f"value {first} of the vector exceeds its bound of {self.bounds[first]:g}: {way_out}",
+                private=f"it is {vector[first]:g}",
+            )
+
+    def join(self, narrow: Integers, vector: Vector) -> Integers:
+        """Return the integers of narrow values with the digits of all others."""
+        if isinstance(self.narrow, slice):
+            return narrow
+        fine = fine_digits(vector[self.fine], self.bounds[self.fine], self.digit_bits)
+        wide = wide_digits(vector[self.wide], self.digit_bits)
+        return np.concatenate([narrow, fine.reshape(-1), wide.reshape(-1)])
+
+    def split(self, totals: Integers) -> tuple[Integers, Vector]:
+        """Return the totals of narrow values, and a vector in which only all others are filled in."""
+        narrow, fine, wide = np.split(totals, self.ends[:2])
+        values = np.empty(self.bounds.shape)
+        if len(fine):
+            bounds = self.bounds[self.fine]
+            values[self.fine] = from_fine_digits(fine.reshape(-1, len(bounds)), bounds, self.digit_bits)
+        if len(wide):
+            values[self.wide] = from_wide_digits(wide.reshape(-1, int(self.wide.sum())), self.digit_bits)
+        return narrow, values
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +124,7 @@ class FixedPoint:
     fine: NDArray[np.bool_] | None = None
 
     @classmethod
+    @lru_cache(maxsize=8)  # clients of one process share layouts
     def of(cls, layout: Layout, bits: int, summands: int, clip: bool = False) -> FixedPoint:
         """Return the encoding of a layout's vectors."""
         fine = layout.fine if any(field.fine for field in layout.fields) else None
@@ -83,85 +147,41 @@ class FixedPoint:
         return int(self.summands - 1).bit_length()
 
     @cached_property
-    def _fine(self) -> NDArray[np.bool_]:
-        return np.isfinite(self.bounds) & (False if self.fine is None else self.fine)
-
-    @cached_property
-    def _narrow(self) -> NDArray[np.bool_] | slice:
-        # Mostly all values are of this kind; a slice then selects them without copying any.
-        narrow = np.isfinite(self.bounds)
-        narrow = narrow if self.fine is None else narrow & ~self._fine
-        return slice(None) if narrow.all() else narrow
-
-    @cached_property
-    def _wide(self) -> NDArray[np.bool_]:
-        return ~np.isfinite(self.bounds)
+    def _cuts(self) -> DigitCuts:
+        fine = np.zeros(self.bounds.shape, bool) if self.fine is None else self.fine
+        return DigitCuts(self.bounds, fine & np.isfinite(self.bounds), self.bits - 1)
 
     @cached_property
     def _scale(self) -> Vector:
-        bound = self.bounds[self._narrow]
+        bound = self.bounds[self._cuts.narrow]
         top = float((1 << (self.bits - 1)) - 1)
-        if bound.size and bound.min() > 0:
-            return top / bound
         return np.divide(top, bound, out=np.zeros_like(bound), where=bound > 0)
-
-    @cached_property
-    def digits(self) -> int:
-        """Integers that a wide value takes."""
-        return -(-WIDE_BITS // (self.bits - 1))
-
-    @cached_property
-    def _cuts(self) -> list[int]:
-        """Where narrow, fine and wide slots end."""
-        if isinstance(self._narrow, slice):
-            return [len(self.bounds)] * 3
-        fine = -(-FINE_BITS // (self.bits - 1)) * int(self._fine.sum())
-        narrow = len(self._scale)
-        return [narrow, narrow + fine, narrow + fine + self.digits * int(self._wide.sum())]
 
     @property
     def slots(self) -> int:
         """Integers that a vector takes."""
-        return self._cuts[-1]
+        return self._cuts.ends[-1]
 
     def encode(self, vector: Vector) -> Integers:
         """Turn a vector into integers; refuse (or clip) what exceeds its bound."""
         if vector.shape != self.bounds.shape:
             raise DataError(f"vector of {vector.size} values, agreed were {self.bounds.size}")
-        if not np.isfinite(vector).all():
-            raise DataError("NaN or infinite values cannot be encoded: look for them in the data")
-        if self.clip:
+        if self.clip and np.isfinite(vector).all():
             vector = np.clip(vector, -self.bounds, self.bounds)
-        elif (beyond := np.abs(vector) > self.bounds).any():
-            first = int(np.argmax(beyond))
-            raise DataError(
-                f"value {first} of the vector exceeds its bound of {self.bounds[first]:g}: scale it, "
-                "declare a wider bound, or set clip",
-                private=f"it is {vector[first]:g}",
-            )
-        if isinstance(self._narrow, slice):
-            return np.rint(vector * self._scale).astype(np.int64)
-        narrow = np.rint(vector[self._narrow] * self._scale).astype(np.int64)
-        fine = fine_digits(vector[self._fine], self.bounds[self._fine], self.bits - 1)
-        wide = wide_digits(vector[self._wide], self.bits - 1)
-        return np.concatenate([narrow, fine.reshape(-1), wide.reshape(-1)])
+        self._cuts.check(vector, "scale it, declare a wider bound, or set clip")
+        narrow = np.rint(vector[self._cuts.narrow] * self._scale).astype(np.int64)
+        return self._cuts.join(narrow, vector)
 
     def decode(self, totals: Integers) -> Vector:
         """Turn added integers back into real values."""
         if totals.shape != (self.slots,):
             raise DataError(f"total of {totals.size} integers, the encoding has {self.slots}")
         self._check_range(totals)
-        narrow, fine, wide = np.split(totals, self._cuts[:2])
-        result = np.empty(self.bounds.shape)
-        result[self._narrow] = np.divide(
+        narrow, values = self._cuts.split(totals)
+        values[self._cuts.narrow] = np.divide(
             narrow, self._scale, out=np.zeros(len(narrow)), where=self._scale > 0
         )
-        if len(fine):
-            bounds = self.bounds[self._fine]
-            result[self._fine] = from_fine_digits(fine.reshape(-1, len(bounds)), bounds, self.bits - 1)
-        if len(wide):
-            result[self._wide] = from_wide_digits(wide.reshape(self.digits, -1), self.bits - 1)
-        return result
+        return values
 
     def _check_range(self, totals: Integers) -> None:
         """Refuse a total that no so many vectors within their bounds have."""

@@ -78,13 +78,7 @@ class Weights:
         self._excess = _OFFSET * sum(u.tolist()) * sum(v.tolist())
 
     def product(self, integers: Integers | Ring) -> int:
-        """Return ⟨β, x⟩ modulo p.
-
-        Raises
-        ------
-        DataError
-            If there are more or fewer values than agreed, or one needs more than 60 bits and its sign.
-        """
+        """Return ⟨β, x⟩ modulo p; refuse other than the agreed number of values, or one beyond 60 bits."""
         values = np.ascontiguousarray(integers, np.int64)
         if values.shape != (self._size,):
             raise DataError(f"{values.size} values to tag, agreed were {self._size}")
@@ -137,7 +131,19 @@ def _places_of(u_digits: int, v_digits: int) -> tuple[list[int], NDArray[np.intp
     return shifts.tolist(), places
 
 
-class TagKey:
+class DerivedKey:
+    """A key from which others follow, one for each purpose and place."""
+
+    def __init__(self, secret: Secret, kind: bytes) -> None:
+        self._key = hmac.digest(secret.reveal(), kind, "sha256")
+        self.id = self.derive("id", b"")[:16]  # for caches: tells nothing of the key
+
+    def derive(self, purpose: str, place: bytes) -> bytes:
+        """Return the key of 32 bytes for a purpose at a place."""
+        return hmac.digest(self._key, bound(purpose, place), "sha256")
+
+
+class TagKey(DerivedKey):
     """Makes the weights and pads of every place from a key that the adder must not have.
 
     Examples
@@ -152,23 +158,19 @@ class TagKey:
     """
 
     def __init__(self, secret: Secret) -> None:
-        self._key = hmac.digest(secret.reveal(), b"tacit linear tags", "sha256")
-        self.id = self._derive("id", b"")[:16]  # for caches: tells nothing of the key
-
-    def _derive(self, purpose: str, place: bytes) -> bytes:
-        return hmac.digest(self._key, bound(purpose, place), "sha256")
+        super().__init__(secret, b"tacit linear tags")
 
     def weights(self, place: bytes, size: int, modulus: int = PRIME) -> Weights:
         """Return the weights of a place for vectors of that length."""
-        return Weights(Secret(self._derive("weights", place)), size, modulus)
+        return Weights(Secret(self.derive("weights", place)), size, modulus)
 
     def fingerprint(self, place: bytes, integers: Integers) -> bytes:
         """Return what tells a vector from others, and nothing of it without the key."""
-        return hmac.digest(self._derive("fingerprint", place), integers.tobytes(), "sha256")
+        return hmac.digest(self.derive("fingerprint", place), integers.tobytes(), "sha256")
 
     def pads(self, place: bytes, labels: bytes) -> Blocks:
         """Return the pads of many labels, given by their digests."""
-        return label_blocks(self._derive("pads", place), labels)
+        return label_blocks(self.derive("pads", place), labels)
 
 
 def label_digests(labels: Iterable[bytes]) -> bytes:

@@ -16,10 +16,10 @@ OpenDP's sampler takes 60 to 160 times as long on vectors (docs/noise.md).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import Any
 
@@ -40,9 +40,6 @@ Vector = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
 Source = Callable[[int], Words]
-
-
-# -- clipping -----------------------------------------------------------------------------------------
 
 
 def clip_l2(vector: Vector, bound: float) -> Vector:
@@ -77,9 +74,6 @@ def integer_sensitivity(bound: float, scale: float, values: int) -> float:
     return _positive("bound", bound) * _positive("scale", scale) + math.sqrt(values) / 2
 
 
-# -- sums of floats -----------------------------------------------------------------------------------
-
-
 def flip_coins(probability: float, size: int, rng: np.random.Generator | None = None) -> NDArray[np.bool_]:
     """Return for each of ``size`` units whether it is drawn (Poisson sampling)."""
     # Words as numbers between 0 and 1, neither included.
@@ -106,9 +100,6 @@ def add_noise(
     deviation = _positive("multiplier", multiplier) * (bound / unit + 2 * root)
     whole: Vector = np.rint(total / unit)
     return (whole + discrete_gaussian(deviation**2, len(total), rng)) * unit
-
-
-# -- the discrete Gaussian ----------------------------------------------------------------------------
 
 
 def discrete_gaussian(
@@ -159,21 +150,24 @@ def _draw_steps(rate: Fraction, size: int, words: Source) -> Integers:
     found: Integers = len(bounds) - np.searchsorted(bounds - _MARGIN, uniform, side="right")
     doubtful = found != len(bounds) - np.searchsorted(bounds + _MARGIN, uniform, side="right")
     for index in np.flatnonzero(doubtful):
-        found[index] = _decide_step(int(drawn[index]), rate, words)
+        found[index] = _count_above(int(drawn[index]), partial(_tails, rate), words)
     return found
 
 
-def _decide_step(drawn: int, rate: Fraction, words: Source) -> int:
-    """Return how many of the chances P[≥ k], k ≥ 1, a uniform number is below that begins with these bits."""
+def _count_above(drawn: int, chances: Callable[[int], Sequence[Decimal]], words: Source) -> int:
+    """Return how many of some chances a uniform number is below that begins with these 64 bits.
+
+    ``chances`` gives them to so many digits. While one is too close to tell, further bits are drawn.
+    """
     bits = 64
     while True:
         digits = bits // 3 + 20
         with localcontext(prec=digits):
-            tails, doubt = _tails(rate, digits), Decimal(10) ** -(digits - 10)
+            found, doubt = chances(digits), Decimal(10) ** -(digits - 10)
             low, high = Decimal(drawn) / 2**bits, Decimal(drawn + 1) / 2**bits
-            below = [tail for tail in tails if high <= tail - doubt]
-            if len(below) == len([tail for tail in tails if low < tail + doubt]):
-                return len(below)
+            below = len([chance for chance in found if high <= chance - doubt])
+            if below == len([chance for chance in found if low < chance + doubt]):
+                return below
         drawn, bits = (drawn << 64) | int(words(1)[0]), bits + 64
 
 
@@ -194,23 +188,16 @@ def _below_exp(gamma: Vector, exact: Callable[[int], Fraction], words: Source) -
     distance = np.exp(-gamma) - drawn * 2.0**-64
     result: NDArray[np.bool_] = distance > 0
     for index in np.flatnonzero(np.abs(distance) < _MARGIN):
-        result[index] = _decide(int(drawn[index]), exact(int(index)), words)
+        gamma_meant = partial(_exp, exact(int(index)))
+        result[index] = _count_above(int(drawn[index]), gamma_meant, words)
     return result
 
 
-def _decide(drawn: int, gamma: Fraction, words: Source) -> bool:
-    """Return whether a uniform number that begins with these 64 bits is below exp(-gamma), beyond doubt."""
-    bits = 64
-    while True:
-        with localcontext(prec=bits // 3 + 20) as context:
-            # Decimal's exp is correctly rounded; dividing before it costs gamma units in the last place.
-            value = (-Decimal(gamma.numerator) / gamma.denominator).exp()
-            doubt = Decimal(10) ** -(context.prec - 10)
-            if Decimal(drawn + 1) / 2**bits <= value - doubt:
-                return True
-            if Decimal(drawn) / 2**bits >= value + doubt:
-                return False
-        drawn, bits = (drawn << 64) | int(words(1)[0]), bits + 64
+def _exp(gamma: Fraction, digits: int) -> Sequence[Decimal]:
+    """Return exp(-gamma), alone, to about so many digits."""
+    with localcontext(prec=digits):
+        # Decimal's exp is correctly rounded; dividing before it costs gamma units in the last place.
+        return [(-Decimal(gamma.numerator) / gamma.denominator).exp()]
 
 
 def _uniform_below(limit: int, size: int, words: Source) -> Integers:
@@ -220,9 +207,6 @@ def _uniform_below(limit: int, size: int, words: Source) -> Integers:
     if uneven:
         drawn = drawn[drawn < np.uint64((1 << 64) - uneven)]
     return (drawn % np.uint64(limit)).astype(np.int64)
-
-
-# -- randomness and refusals --------------------------------------------------------------------------
 
 
 def _source(rng: np.random.Generator | None) -> Source:

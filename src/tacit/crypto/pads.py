@@ -24,14 +24,12 @@ Who opens a total knows whose vectors are in it, and so N. No pad may ever serve
 
 from __future__ import annotations
 
-import hmac
-
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from tacit.core.secret import Secret
 from tacit.crypto.channel import bound
-from tacit.crypto.linear_tag import label_blocks
+from tacit.crypto.linear_tag import DerivedKey, label_blocks
 from tacit.crypto.masking import Words, expand
 
 COINS = 64  # pads of a place of which several totals can be had
@@ -43,7 +41,7 @@ Counts = NDArray[np.uint64]
 _WORDS = 1 << 15  # of pads that are expanded at a time
 
 
-class PadKey:
+class PadKey(DerivedKey):
     """Makes the pads of every place from a key that the adder must not have.
 
     Examples
@@ -61,12 +59,11 @@ class PadKey:
     """
 
     def __init__(self, secret: Secret) -> None:
-        self._key = hmac.digest(secret.reveal(), b"tacit pads", "sha256")
-        self.id = self._derive("id", b"")[:16]  # for caches: tells nothing of the key
+        super().__init__(secret, b"tacit pads")
 
     def choose(self, place: bytes, labels: bytes) -> Counts:
         """Return how often each pad is in a total over these labels, given by their digests."""
-        coins = label_blocks(self._derive("coins", place), labels)[:, : COINS // 32].copy()
+        coins = label_blocks(self.derive("coins", place), labels)[:, : COINS // 32].copy()
         tossed = np.unpackbits(coins.view(np.uint8), axis=1, bitorder="little")
         counts: Counts = tossed.sum(axis=0, dtype=np.uint64)
         return counts
@@ -80,10 +77,7 @@ class PadKey:
         found, weights = np.empty(length, dtype), counts.astype(dtype)
         # All pads of a value stand side by side in one stream.
         for start in range(0, length, step := _WORDS // len(counts)):
-            seed = Secret(self._derive("pads", bound(place, str(start))))
+            seed = Secret(self.derive("pads", bound(place, str(start))))
             part = found[start : start + step]
             np.matmul(expand(seed, part.size * len(counts), dtype).reshape(part.size, -1), weights, out=part)
         return found
-
-    def _derive(self, purpose: str, place: bytes) -> bytes:
-        return hmac.digest(self._key, bound(purpose, place), "sha256")

@@ -135,6 +135,8 @@ def _check_words(signature: _Signature, vocabulary: _Vocabulary) -> None:
     """Refuse a vocabulary that is too large, or of columns that have none."""
     if odd := vocabulary.categories.keys() - {name for name, kind in signature.columns if kind == "category"}:
         raise SchemaError(f"categories of '{min(odd)[:80]}', which is no column of categories")
+    if vocabulary.classes and signature.task == "regression":  # the schema would be another one for all
+        raise SchemaError("classes of a regression, which has none")
     words = [word for values in vocabulary.categories.values() for word in values]
     for what, count in (("categories", len(words)), ("classes", len(vocabulary.classes))):
         if count > MOST_WORDS:

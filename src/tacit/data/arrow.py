@@ -19,6 +19,7 @@ from tacit.data.reading import Reading, convert
 from tacit.data.table import Column, Label, Table, Task
 
 MOST_CLASSES = 50  # a numeric target with more distinct values than this is taken for a quantity
+MOST_EXACT = 2.0**53  # whole numbers beyond it are not told apart
 GROUPS = ("split", "subject")
 _BLOCK = 4096  # rows that are turned from columns into rows at a time, so that both sides stay in cache
 
@@ -191,7 +192,7 @@ def _target(
         _complete(~np.isfinite(number), name, table)
     if len(numbers) == 1 and task != "regression":
         labels, codes = np.unique(numbers[0], return_inverse=True)
-        whole = bool((labels == np.trunc(labels)).all())
+        whole = bool(((labels == np.trunc(labels)) & (np.abs(labels) <= MOST_EXACT)).all())
         if task == "classification" or (whole and len(labels) <= MOST_CLASSES):
             return codes.astype(np.int64), tuple((labels.astype(np.int64) if whole else labels).tolist())
     return np.stack(numbers, axis=1).astype(np.float64), ()

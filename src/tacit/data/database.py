@@ -9,7 +9,7 @@ import re
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from tacit.core.errors import ConfigError, DataError, UnavailableError
 
@@ -32,12 +32,12 @@ def is_database(source: str | Path) -> bool:
 
 
 def check_address(source: str) -> None:
-    """Refuse an address with a password in it, which settings, commands and run folders would show."""
-    if not is_database(source):
+    """Refuse an address, of whatever scheme, with a password that settings, errors or folders would show."""
+    if "://" not in source:
         return
     try:
         parts = urlsplit(source)
-        secret = parts.password is not None or any("password" in key for key in parse_qs(parts.query))
+        secret = parts.password is not None or "password" in unquote(parts.query)
     except ValueError:
         secret = True
     if secret:

@@ -22,7 +22,7 @@ from tacit.data import synthetic
 from tacit.data.agreement import Agreement, signature_of
 from tacit.data.arrow import to_table
 from tacit.data.catalog import catalog
-from tacit.data.database import is_database
+from tacit.data.database import check_address, is_database
 from tacit.data.frames import is_frame, to_arrow
 from tacit.data.partition import BY_FILE
 from tacit.data.reading import Reading, convert
@@ -191,6 +191,7 @@ def read_rows(source: str | Path, **choices: Any) -> Any:
 def locate(name_or_path: str | Path) -> Path:
     """Find the file of a data set, or say how to get it."""
     name = str(name_or_path)
+    check_address(name)
     if is_path(name_or_path):
         path = Path(name_or_path).expanduser()
         if path.is_dir():

@@ -126,7 +126,7 @@ def _read_csv(path: Path, reading: Reading) -> tuple[Any, list[str]]:
     except (UnicodeError, LookupError) as error:
         text = f"{path.name} is not written in {reading.encoding or 'UTF-8, UTF-16 or Windows-1252'}"
         raise DataError(f"{text}: name its encoding (--encoding), or save it as UTF-8") from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, csv.Error) as error:
         # It may quote a row: only where that stands, and how it differs, is passed on.
         told = ", ".join(re.findall(r"Row #\d+|Expected \d+ columns, got \d+|column #\d+", str(error)))
         raise DataError(f"{path.name} cannot be read as CSV: correct the file", private=told) from None
@@ -162,7 +162,8 @@ def detect(sample: bytes, reading: Reading, *, tabs: bool = False) -> Dialect:
     separator = "\t" if reading.separator == "tab" else reading.separator or ("\t" if tabs else None)
     if separator is not None and len(separator) != 1:
         raise ConfigError(f"separator is {separator!r}: give one character, or tab")
-    rows = {one: list(csv.reader(io.StringIO(text), delimiter=one)) for one in separator or "\t;|,"}
+    lines = io.StringIO(text, newline=None).readlines()  # however they end
+    rows = {one: list(csv.reader(lines, delimiter=one)) for one in separator or "\t;|,"}
     chosen = max(rows, key=lambda one: _fit([len(row) for row in rows[one] if row]))
     cells = [cell.strip() for row in rows[chosen][1:] for cell in row]
     commas = [cell for cell in cells if re.fullmatch(_COMMA, cell)]

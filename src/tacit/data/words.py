@@ -8,7 +8,8 @@ checksum, and are counted and spelt again under another hash.
 
 Who opens the totals learns how many rows (up to ``min_count`` from each client) have a hash, and of frequent
 words how many clients hold them; not which. Hashes are public, so a word that one can guess can be looked up
-in the counts. A coordinator that lies about the counts is told rare words, too, and not by whom.
+in the counts. A coordinator that lies about the counts is told rare words, too, and not by whom. A client
+that does has to guess in which buckets others have rare words: the run ends at the first that nobody spells.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
-from tacit.data.agreement import SOUGHT, order_labels
+from tacit.data.agreement import DECLARE, MOST_AGREED, SOUGHT, order_labels
 from tacit.data.schema import OTHER, Schema
 
 BUCKETS = 4096
@@ -52,7 +53,13 @@ class WordSums:
     @apply
     def keep_frequent(self, total: Total, shared: Shared) -> Shared:
         """Note which buckets have enough rows."""
-        return shared | {"sought": np.flatnonzero(total["counts"] > 0.9995), "spelt": 0, "unread": 0}
+        sought = np.flatnonzero(total["counts"] > 0.9995)
+        if (count := len(sought) + len(_known(shared))) > MOST_AGREED:  # each is a feature for all clients
+            raise SchemaError(
+                f"by the clients' counts there are {count:,} labels and categories, at most {MOST_AGREED:,} "
+                f"are agreed on: {DECLARE}"
+            )
+        return shared | {"sought": sought, "counted": total.contributors, "spelt": 0, "unread": 0}
 
     @contribution(
         lambda self, schema: Layout(
@@ -79,11 +86,21 @@ class WordSums:
 
     @apply
     def read_letters(self, total: Total, shared: Shared) -> Shared:
-        """Read the words of these buckets; those that cannot be read are counted."""
-        holders = np.rint(total["holders"])
-        raw = np.rint(255 * total["letters"] / np.maximum(holders, 1)[:, None]).clip(0, 255).astype(np.uint8)
-        read = [_read(row.tobytes()) for row in raw[holders > 0]]
-        words = [*_known(shared), *(word for word in read if word is not None)]
+        """Read the words of these buckets; those that cannot be read are counted.
+
+        No word is kept if a bucket has enough rows and nobody spells it: its client has left, or one made up
+        its counts, which would have rare words of all others spelt.
+        """
+        holders = np.rint(total["holders"])[: len(_present(shared)), None]
+        if not (holders > 0).all() and total.contributors == shared["counted"]:
+            raise DataError(
+                "by the clients' counts enough rows have a word that no client has: one of them does not "
+                "count as agreed. Find out which, and run again without it"
+            )
+        letters = total["letters"][: len(holders)] / np.maximum(holders, 1)
+        read = [_read(row.tobytes()) for row in np.rint(255 * letters).clip(0, 255).astype(np.uint8)]
+        kept = [word for word in read if word is not None and _is_genuine(word, shared.schema)]
+        words = [*_known(shared), *(kept if (holders > 0).all() else ())]
         return shared | {
             "words": np.frombuffer(msgspec.json.encode([word.decode() for word in words]), dtype=np.uint8),
             "spelt": shared["spelt"] + CELLS,
@@ -189,3 +206,13 @@ def _read(letters: bytes) -> bytes | None:
     """Return the word that these letters spell; None if they are those of several."""
     word = letters[:-CHECK].rstrip(b"\0")
     return word if hashlib.blake2b(word, digest_size=CHECK).digest() == letters[-CHECK:] else None
+
+
+def _is_genuine(word: bytes, schema: Schema) -> bool:
+    """Return whether this is a label or a column's category, written as an honest client writes it."""
+    try:
+        index, value = msgspec.json.decode(word, type=tuple[int, str | int | float | bool])
+    except ValueError:  # no JSON, not these two, or not UTF-8
+        return False
+    fits = index == LABEL or (0 <= index < len(schema.columns) and isinstance(value, str))
+    return fits and msgspec.json.encode((index, value)) == word

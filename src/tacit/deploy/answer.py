@@ -110,6 +110,7 @@ def _check_invitation(folder: SiteFolder, party: Party, message: Message, settin
             f"the manifest of run {manifest.run} and its settings differ on whether it is an experiment: "
             "start it with `tacit run`"
         )
+    policy.check_names(folder.name, manifest)
     components = assemble(manifest)
     policy.check(folder.name, manifest, components)
     if not experiment:

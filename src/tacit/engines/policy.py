@@ -21,6 +21,7 @@ from tacit.protections import PROTECTIONS
 
 IDENTITY = 64  # hexadecimal digits of an identity
 HIDDEN = {"protect_layers": "all", "expose_weights": False}  # settings of methods that else show a part
+WITHSTANDS = {"active": True, "corrupt_share": 0.05}  # the least of settings of protections, against lies
 
 
 @dataclass(frozen=True)
@@ -30,14 +31,16 @@ class Policy:
     Parameters
     ----------
     methods : tuple of str, optional
-        Methods that may be asked for. Left out: all that are installed.
+        Methods that may be asked for. Left out: all that are installed under a name; ``module:Class`` has to
+        be named here.
     modes : tuple of str
         Modes that may be asked for, of methods that have them. In others than ``sealed`` each client sends
         values in the clear.
     protections : tuple of str, optional
         Protections under which the site takes part; for ``noised`` the inner one must be named, too. Left
-        out: all that hide a single client's contribution, so not ``plain``. Unless that is named, methods
-        must leave no part in the clear either (``protect_layers``, ``expose_weights``).
+        out: all installed that hide a single client's contribution, so not ``plain``. Unless that is named,
+        methods must leave no part in the clear either (``protect_layers``, ``expose_weights``). Whatever is
+        named, ``active``, ``neighbours`` and ``corrupt_share`` must not withstand less than by default.
     min_clients : int
         Fewest contributions over which a run may open a total.
     rows : int
@@ -92,9 +95,19 @@ class Policy:
         """Whether runs must add noise, and only so much."""
         return self.epsilon is not None or self.epsilon_total is not None
 
+    def check_names(self, site: str, manifest: Manifest) -> None:
+        """Refuse methods and protections by name: what is not accepted is not even imported."""
+        method, protection = (manifest.components[kind] for kind in ("method", "protection"))
+        inner = [str(protection["config"]["inner"])] if "inner" in protection["config"] else []
+        for key, accepted, known, names in (
+            ("methods", self.methods, METHODS, [method["name"]]),
+            ("protections", self.protections, PROTECTIONS, [protection["name"], *inner]),
+        ):
+            for name in names:
+                _check_word(site, key, name, known if accepted is None and ":" in name else accepted)
+
     def check(self, site: str, manifest: Manifest, components: Components) -> None:
-        """Refuse a run that the site's owner does not accept."""
-        _check_word(site, "methods", manifest.components["method"]["name"], self.methods)
+        """Refuse a run that the site's owner does not accept, beside its names (:meth:`check_names`)."""
         config = components.method.config()
         if (mode := config.get("mode")) is not None:
             _check_word(site, "modes", str(mode), self.modes)
@@ -111,17 +124,22 @@ class Policy:
             raise _refused(site, "min_count", manifest.min_count, f"at least {self.min_count}")
 
     def _check_protection(self, site: str, protection: Protection) -> None:
-        """Refuse a protection that is not named, and one around it likewise."""
-        if self.protections is None:
-            if protection.promises.single:
-                raise ConfigError(
-                    f"{site} does not accept protection {protection.registered_name()}, under which its "
-                    "contribution is seen: choose one that hides it, or name this one in [accept] protections"
-                )
-            return
+        """Refuse a protection that shows contributions, or withstands less than by default."""
+        if self.protections is None and protection.promises.single:
+            raise ConfigError(
+                f"{site} does not accept protection {protection.registered_name()}, under which its "
+                "contribution is seen: choose one that hides it, or name this one in [accept] protections"
+            )
         within: Protection | None = protection
         while within is not None:
-            _check_word(site, "protections", within.registered_name(), self.protections)
+            config = within.config()
+            weak = [name for name, least in WITHSTANDS.items() if config.get(name, least) < least]
+            weak += ["neighbours"] * (config.get("neighbours") is not None)
+            if weak:
+                raise ConfigError(
+                    f"{site} does not accept {weak[0]} = {config[weak[0]]!r}: a coordinator that lies could "
+                    "open totals over few clients. Leave it as it is"
+                )
             within = within.inner_protection
 
     def check_rows(self, site: str, rows: int) -> None:

@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.errors import DataError
 from tacit.core.method import BINS
+from tacit.core.shared import Total
 
 CLASS_SCORES = (
     "accuracy",
@@ -33,6 +35,7 @@ CLASS_SCORES = (
 TARGET_SCORES = ("mse", "rmse", "mae", "r2")
 TINY = float(np.finfo(np.float64).eps)  # scikit-learn's least probability in a log loss
 LEAST = 1e-12  # probability whose log-odds are the first bin's
+MOST_ROWS = 2.0**53  # beyond, numbers of rows are not exact
 ONE_SIDED = 0.9  # share of one class from which on accuracy says little
 
 Matrix = NDArray[np.float64]
@@ -142,6 +145,19 @@ def classification_scores(
         ],
         "confusion": confusion.astype(int).tolist(),
     }
+
+
+def check_counts(counts: Total, noisy: bool) -> None:
+    """Refuse totals that no rows can have: whoever contributes to them, or hands them over, may lie."""
+    least = -MOST_ROWS if noisy else -0.5
+    for name in ("confusion", "histogram", "count", "sites"):
+        found = np.asarray(counts.get(name, 0.0))
+        most = counts.contributors + 0.5 if name == "sites" and not noisy else MOST_ROWS
+        if not (least <= found.min() and found.max() <= most and found.sum() <= most):
+            raise DataError(
+                f"'{name}' of rows kept aside has totals of {found.min():g} to {found.max():g}, which no "
+                f"rows of {counts.contributors} clients have: one of them does not count as agreed"
+            )
 
 
 def _majority(shares: Matrix, labels: Sequence[Any]) -> dict[str, Any]:

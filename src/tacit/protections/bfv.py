@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import ceil, log2, prod, sqrt
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,12 +20,13 @@ from tacit.core.promises import Promises
 from tacit.core.protection import FINE
 from tacit.core.secret import Secret
 from tacit.crypto import bfv
-from tacit.crypto.bfv import Parameters
+from tacit.crypto.bfv import INTEGERS, Parameters
 from tacit.crypto.bfv.parameters import ring_of
 from tacit.crypto.fixedpoint import FINE_BITS, WIDE_BITS, Integers
 from tacit.crypto.seal.adder import Adder
-from tacit.crypto.seal.blob import Header, all_residues, set_of
+from tacit.crypto.seal.blob import Form, Header, set_of
 from tacit.crypto.seal.residues import Residues
+from tacit.crypto.seal.ring import Ring
 from tacit.protections.encrypted import Encrypted
 from tacit.protections.encrypted.slots import Slots, largest_total
 
@@ -59,7 +60,7 @@ class BFV(Encrypted):
         """How the integers of a sum are encrypted."""
         return ExactScheme(self.bits)
 
-    @property
+    @cached_property
     def promises(self) -> Promises:
         """What is promised; bytes are those of 100 clients."""
         size = Parameters.holding(1 << 20, _plain_bits(100 << (self.bits - 1)), 100)
@@ -70,6 +71,8 @@ class BFV(Encrypted):
 class ExactScheme:
     """How integers are encrypted, in rings as small as their totals allow."""
 
+    form: ClassVar[Form] = INTEGERS  # of blobs
+
     bits: int
 
     def slots(self, layout: Layout, summands: int) -> Slots:
@@ -77,54 +80,54 @@ class ExactScheme:
 
         Refuses values that no ring has room for.
         """
-        counts, reach = [0, 0, 0], layout.reach(summands)
-        for each in layout.fields:
-            counts[2 if each.bound is None else int(each.fine)] += prod(each.shape or ())
-        cuts_fine, cuts_all, unit_bits, digit_bits = _choose(tuple(counts), reach, summands, self.bits)
-        cut = np.isfinite(layout.bounds) if cuts_all else layout.fine & cuts_fine
-        return Slots(layout.bounds, cut, reach, 2.0**-unit_bits, digit_bits, summands)
+        return _slots(layout, summands, self.bits)
 
-    def ring(self, slots: Slots) -> Parameters:
-        """Return the ring that holds the totals of such slots."""
-        return Parameters.holding(slots.count, _plain_bits(slots.largest_total), slots.summands)
+    def ring(self, slots: Slots) -> Ring:
+        """Return the ring of ciphertexts of such slots."""
+        return ring_of(_holding(slots))
 
     def make_keys(self) -> tuple[Secret, bytes]:
         """Draw a key: the secret, and its id."""
         return bfv.make_key()
 
-    def cipher(self, secret: Secret) -> bfv.Cipher:
+    def cipher(self, secret: Secret) -> Any:
         """Return what key holders encrypt and decrypt with."""
         return bfv.Cipher(secret)
 
-    def encrypt(self, cipher: Any, slots: Slots, integers: Integers) -> bytes:
+    def encrypt(self, cipher: bfv.Cipher, slots: Slots, integers: Integers) -> bytes:
         """Encrypt the integers of a vector."""
-        encrypted: bytes = cipher.encrypt(integers, self.ring(slots), slots.summands)
-        return encrypted
+        return cipher.encrypt(integers, _holding(slots), slots.summands)
 
-    def decrypt(self, cipher: Any, slots: Slots, blob: bytes) -> Integers:
-        """Decrypt a total."""
-        integers: Integers = cipher.decrypt(blob, self.ring(slots))
-        return integers
-
-    def moduli(self, slots: Slots) -> tuple[int, ...]:
-        """Return the primes modulo which ciphertexts of such slots are added."""
-        return ring_of(self.ring(slots)).primes
-
-    def residues(self, slots: Slots, header: Header, blob: bytes) -> Mapping[int, Residues]:
-        """Return all residues of a blob that was read, by prime: what a tag covers."""
-        return all_residues(ring_of(self.ring(slots)), header, blob)
+    def decrypt(
+        self, cipher: bfv.Cipher, slots: Slots, header: Header, residues: Mapping[int, Residues]
+    ) -> Integers:
+        """Decrypt the residues of a total that was read and checked."""
+        return cipher.open(header, residues, _holding(slots))
 
     def adder(self, key_id: bytes, blob: bytes) -> Adder:
         """Return what adds ciphertexts like this one without the key."""
         return bfv.Adder(Parameters.named(set_of(blob)), key_id)
 
-    def header(self, key_id: bytes, blob: bytes, slots: Slots, whole: bool = True) -> Header:
-        """Check a blob, and return its header; ``whole``: its checksum, too, unless who adds it checks it."""
-        return bfv.read(self.ring(slots), key_id, blob, whole)
-
     def bound(self, slots: Slots) -> float:
         """Return the bound that blobs declare: none, since the ring itself says it."""
         return 1.0
+
+
+# Clients of one process share layouts: what follows from one is found once for all of them.
+@lru_cache(maxsize=8)
+def _slots(layout: Layout, summands: int, bits: int) -> Slots:
+    counts, reach = [0, 0, 0], layout.reach(summands)
+    for each in layout.fields:
+        counts[2 if each.bound is None else int(each.fine)] += prod(each.shape or ())
+    cuts_fine, cuts_all, unit_bits, digit_bits = _choose(tuple(counts), reach, summands, bits)
+    cut = np.isfinite(layout.bounds) if cuts_all else layout.fine & cuts_fine
+    return Slots(layout.bounds, cut, reach, 2.0**-unit_bits, digit_bits, summands)
+
+
+@lru_cache(maxsize=8)
+def _holding(slots: Slots) -> Parameters:
+    """Return the ring that holds the totals of such slots."""
+    return Parameters.holding(slots.count, _plain_bits(slots.largest_total), slots.summands)
 
 
 def _plain_bits(largest: int) -> int:

@@ -32,14 +32,7 @@ from tacit.protections.blobs import cipher_of
 from tacit.protections.keys.authenticated import AuthenticatedCoordinator, manifest_digest_of
 from tacit.protections.keys.key_relay import KeyRelay
 from tacit.protections.keys.key_server import KEY_SERVER, KeyServer
-from tacit.protections.keys.proved_totals import (
-    PROVED,
-    TAG,
-    TAG_NAMES,
-    ProvedTotals,
-    add_tags,
-    check_room,
-)
+from tacit.protections.keys.proved_totals import PROVED, TAG, TAG_NAMES, ProvedTotals, add_tags, check_room
 from tacit.protections.keys.shared_key import FIELD_NAMES, KEY_FIELDS, SHARED_KEY, KeyTerms, SharedKeyClient
 
 KEY_BITS = (2048, 3072, 4096)
@@ -176,7 +169,6 @@ class PaillierCoordinator(AuthenticatedCoordinator):
         self.relay = KeyRelay(settings.terms, link, self.channels) if shared else None
         self.signed = b""  # the key server's public key with its signature
         self._settings, self._served_key = settings, b""
-        self._read_key: tuple[bytes | None, Any] = None, None  # a public key, and the bytes it was read from
 
     @property
     def public(self) -> bytes:
@@ -210,22 +202,26 @@ class PaillierCoordinator(AuthenticatedCoordinator):
 
     def _add_up(self, pending: PendingSum) -> dict[str, Any]:
         """Return the encrypted total of all that contribute."""
-        from tacit.crypto.paillier import Adder, Packing, PublicKey
+        from tacit.crypto.paillier import Adder, Packing, PublicKey, read_header
 
         summands, tickets = len(pending.parties), dict[str, Mapping[str, Any]]()
         common: dict[str, Any] = {"signed": Blob("public", self.signed)}
         if self.relay:
             common, tickets = self.relay.tickets(pending)
-        if self._read_key[0] != self.public:
-            self._read_key = self.public, PublicKey.from_bytes(self.public)
-        key = self._read_key[1]
+        key = PublicKey.from_bytes(self.public)
         code = self._settings.code(pending.layout, summands)
         packing = Packing(self._settings.bits, code.guard_bits)
         adder, tags = Adder(key, packing=packing), dict[str, Any]()
         for party, message in pending.contributions(tickets, {"summands": summands, **common}):
             try:
                 added = {TAG: add_tags(*filter(None, [tags, message]))} if self.relay else tags
-                adder.add(_check_single(key, cipher_of(message), packing, code.slots))
+                header = read_header(key, blob := cipher_of(message), packing)
+                if header.summands != 1 or header.count != code.slots:
+                    raise ProtectionError(
+                        f"{header.count} values as {header.summands} contributions, agreed were "
+                        f"{code.slots} as one"
+                    )
+                adder.add(blob)
             except ProtectionError as error:
                 pending.refuse(party, str(error))
                 continue
@@ -238,18 +234,6 @@ class PaillierCoordinator(AuthenticatedCoordinator):
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Decode what the key server has opened."""
         return self._settings.code(layout, total["summands"]).decode(total["integers"])
-
-
-def _check_single(key: Any, blob: bytes, packing: Any, slots: int) -> bytes:
-    """Return a client's ciphertexts: as many values as agreed, and not more than one contribution."""
-    from tacit.crypto.paillier import read_header
-
-    header = read_header(key, blob, packing)
-    if header.summands != 1 or header.count != slots:
-        raise ProtectionError(
-            f"{header.count} values as {header.summands} contributions, agreed were {slots} as one"
-        )
-    return blob
 
 
 class PaillierClient(SharedKeyClient):
@@ -275,13 +259,8 @@ class PaillierClient(SharedKeyClient):
 
         if self._settings.holder != "key-server":
             return self.key.cached("private", PrivateKey.from_secret)
-        party, signed = self.party, ticket["signed"].data
-        if ("paillier", signed) not in party.cache:
-            raw = checked_key(
-                signed, party.pinned(KEY_SERVER), "paillier", KEY_SERVER, manifest_digest_of(party)
-            )
-            party.cache["paillier", signed] = PublicKey.from_bytes(raw)
-        return party.cache["paillier", signed]
+        pinned, run = self.party.pinned(KEY_SERVER), manifest_digest_of(self.party)
+        return PublicKey.from_bytes(checked_key(ticket["signed"].data, pinned, "paillier", KEY_SERVER, run))
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Open with the shared key, and check whose contributions it is of."""

@@ -17,6 +17,8 @@ Zucca, "A full RNS variant of FV like somewhat homomorphic encryption schemes", 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,10 +26,9 @@ from tacit.core.errors import ConfigError, MessageError
 from tacit.core.secret import Secret
 from tacit.crypto.bfv.parameters import Parameters, ring_of
 from tacit.crypto.seal import adder, blob
-from tacit.crypto.seal.blob import Form, Header, ciphertexts_of, write
-from tacit.crypto.seal.keys import Expanded, expand, new_secret
-from tacit.crypto.seal.residues import from_seal, plain_from_seal, plain_to_seal
-from tacit.crypto.seal.ring import Ring
+from tacit.crypto.seal.blob import Form, Header, all_residues, ciphertexts_of, write_encrypted
+from tacit.crypto.seal.residues import Residues, plain_from_seal, plain_to_seal
+from tacit.crypto.seal.ring import Expanded, expand, new_secret
 
 __all__ = ["Adder", "Cipher", "Parameters", "make_key", "read"]
 
@@ -36,15 +37,11 @@ Integers = NDArray[np.int64]
 _NAMED = Parameters(2048, 52, 32)  # whichever rings are used, keys are named by this one's
 
 
-def _sound(ring: Ring, header: Header) -> bool:
-    return (header.outputs, header.bound, header.factor) == (1, 1.0, 1.0)
-
-
 INTEGERS = Form(
     code=4,
     chunks=lambda ring, header: -(-header.rows // ring.degree),
     kept=lambda ring, header: -(-header.rows // 8) * 8,
-    sound=_sound,
+    sound=lambda ring, header: (header.outputs, header.bound, header.factor) == (1, 1.0, 1.0),
 )
 
 
@@ -102,28 +99,24 @@ class Cipher:
             )
         ring, encryptor = ring_of(parameters), self._expanded(parameters).encryptor
         header = Header(INTEGERS, True, self.key_id, values.size, 1, 1, summands)
-        header.length(ring)  # refuses what is too long before any work
         words = (values & ((1 << parameters.plain_bits) - 1)).view(np.uint64)
-        found, seeds = [], []
-        for first in range(0, values.size, ring.degree):
-            plain = plain_to_seal(ring, words[first : first + ring.degree])
-            residues, seed = from_seal(
-                ring, len(ring.primes), encryptor.encrypt_symmetric(plain), seeded=True
-            )
-            found.append(residues[0])
-            seeds.append(seed)
-        kept = np.concatenate(found, axis=1)[:, : INTEGERS.kept(ring, header)]
-        return write(ring, header, list(kept), b"".join(seeds))
+        starts = range(0, values.size, ring.degree)
+        plains = (plain_to_seal(ring, words[first : first + ring.degree]) for first in starts)
+        return write_encrypted(ring, header, encryptor, plains)
 
     def decrypt(self, encrypted: bytes, parameters: Parameters) -> Integers:
         """Decrypt a sum, exactly."""
+        header = read(parameters, self.key_id, encrypted)
+        return self.open(header, all_residues(ring_of(parameters), header, encrypted), parameters)
+
+    def open(self, header: Header, residues: Mapping[int, Residues], parameters: Parameters) -> Integers:
+        """Decrypt the residues of a sum that was read and checked."""
         import tenseal.sealapi as seal
 
-        header = read(parameters, self.key_id, encrypted)
         ring, decryptor = ring_of(parameters), self._expanded(parameters).decryptor
         words = np.zeros((header.chunks(ring), ring.degree), np.uint64)
         plain = seal.Plaintext()
-        for chunk, ciphertext in zip(words, ciphertexts_of(ring, header, encrypted), strict=True):
+        for chunk, ciphertext in zip(words, ciphertexts_of(ring, header, residues), strict=True):
             decryptor.decrypt(ciphertext, plain)
             coefficients = plain_from_seal(plain)  # without zeros at its end
             chunk[: coefficients.size] = coefficients
@@ -138,11 +131,8 @@ class Adder(adder.Adder):
         super().__init__(ring_of(parameters), key_id, INTEGERS)
 
 
-def read(parameters: Parameters, key_id: bytes, encrypted: bytes, whole: bool = True) -> Header:
-    """Check a blob, and that its ring has room for the summands that it declares; return its header.
-
-    ``whole``: its checksum, too.
-    """
-    header = blob.read(ring_of(parameters), key_id, encrypted, INTEGERS, whole=whole)
+def read(parameters: Parameters, key_id: bytes, encrypted: bytes) -> Header:
+    """Check a blob, and that its ring has room for the summands that it declares; return its header."""
+    header = blob.read(ring_of(parameters), key_id, encrypted, INTEGERS)
     parameters.check(header.summands)
     return header

@@ -33,15 +33,6 @@ PRIMES = {  # of the usual degree, by the bits of q; the last of three is SEAL's
 class Parameters:
     """A ring, and what it holds.
 
-    Parameters
-    ----------
-    degree : int
-        Degree of the ring's polynomials: so many integers fit into one ciphertext.
-    modulus_bits : int
-        Bits of q, so of each coefficient that travels.
-    plain_bits : int
-        Totals are known modulo 2 to the power of this.
-
     Examples
     --------
     >>> chosen = Parameters.holding(values=4_000, plain_bits=39, summands=100)
@@ -51,9 +42,9 @@ class Parameters:
     9.0
     """
 
-    degree: int
-    modulus_bits: int
-    plain_bits: int
+    degree: int  # of the ring's polynomials: so many integers fit into one ciphertext
+    modulus_bits: int  # of q, so of each coefficient that travels
+    plain_bits: int  # totals are known modulo 2 to the power of this
 
     @classmethod
     def holding(cls, values: int, plain_bits: int, summands: int) -> Parameters:

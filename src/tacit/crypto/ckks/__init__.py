@@ -14,22 +14,22 @@ Reference: Cheon, Kim, Kim, Song, "Homomorphic encryption for arithmetic of appr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.core.errors import ConfigError, MessageError
 from tacit.core.secret import Secret
-from tacit.crypto.ckks.forms import COLUMNS, PRODUCT, SUM
 from tacit.crypto.ckks.keys import Keys, make_keys
-from tacit.crypto.ckks.packing import gathering, pack_columns, unpack_columns
+from tacit.crypto.ckks.packing import COLUMNS, PRODUCT, SUM, gathering, pack_columns, unpack_columns
 from tacit.crypto.ckks.parameters import PARAMETERS, ParameterSet, parameter_set, ring_of
 from tacit.crypto.ckks.product import Product, rotations_for
 from tacit.crypto.seal import adder
-from tacit.crypto.seal.blob import Header, ciphertexts_of, read, refuse_overrun, write
-from tacit.crypto.seal.keys import expand
-from tacit.crypto.seal.residues import from_seal
+from tacit.crypto.seal.blob import Header, all_residues, ciphertexts_of, read, refuse_overrun, write_encrypted
+from tacit.crypto.seal.residues import Residues
+from tacit.crypto.seal.ring import expand
 
 __all__ = [
     "PARAMETERS",
@@ -73,36 +73,17 @@ class Cipher:
     def __repr__(self) -> str:
         return f"Cipher({self.parameters.name})"
 
-    def encrypt(
-        self,
-        vector: ArrayLike,
-        *,
-        bound: float,
-        summands: int,
-        total: float | None = None,
-        seeded: bool = True,
-    ) -> bytes:
-        """Encrypt a vector of any length that will be added to others of its kind.
+    def encrypt(self, vector: ArrayLike, *, bound: float, summands: int, total: float | None = None) -> bytes:
+        """Encrypt a vector of any length, with values of at most ``bound``, to be added to its like.
 
-        Parameters
-        ----------
-        vector : array of float
-            Finite values of at most ``bound``.
-        bound : float
-            Largest absolute value that any of the vectors may hold; public.
-        summands : int
-            Most vectors that may be added up; public.
-        total : float, optional
-            Largest absolute value of their total, where it is less than ``bound * summands``: the room
-            goes to precision. Public.
-        seeded : bool
-            Half the bytes; full ciphertexts are faster to add.
+        ``summands`` of them at the most are added up, and the absolute values of their total are ``total`` at
+        most: where that is less than ``bound * summands``, the room goes to precision. All three are public.
         """
         share = bound if total is None else total / summands  # of each summand, on average
         power = self.parameters.amplification(share, summands)
         values = _checked(np.asarray(vector, dtype=np.float64), bound, 1)
         slots = self.parameters.slots
-        header = Header(SUM, seeded, self.key_id, values.size, 1, 1, summands, float(share))
+        header = Header(SUM, True, self.key_id, values.size, 1, 1, summands, float(share))
         amplified = np.ldexp(values, power)
         return self._encrypt(header, [amplified[at : at + slots] for at in range(0, values.size, slots)])
 
@@ -127,9 +108,13 @@ class Cipher:
     def decrypt(self, blob: bytes) -> Floats:
         """Decrypt a sum, rounded to the unit that its parameters promise for its bound and summands."""
         header = read(self._ring, self.key_id, blob, SUM)
+        return self.open(header, all_residues(self._ring, header, blob))
+
+    def open(self, header: Header, residues: Mapping[int, Residues]) -> Floats:
+        """Decrypt the residues of a sum that was read and checked."""
         power = self.parameters.amplification(header.bound, header.summands)
         limit = math.ldexp(header.bound * header.summands, power)
-        values = np.ldexp(self._decrypt(header, blob, limit).reshape(-1)[: header.rows], -power)
+        values = np.ldexp(self._decrypt(header, residues, limit).reshape(-1)[: header.rows], -power)
         return _rounded(values, self.parameters.rounding_unit(header.bound, header.summands))
 
     def decrypt_columns(self, encrypted: bytes) -> Floats:
@@ -140,35 +125,27 @@ class Cipher:
             limit = self.parameters.product_headroom
         else:
             limit = math.ldexp(header.summands, self.parameters.column_amplification(header.summands))
-        slots = self._decrypt(header, encrypted, limit)
+        slots = self._decrypt(header, all_residues(self._ring, header, encrypted), limit)
         return _rounded(unpack_columns(slots, header.rows, header.outputs), unit) * back
 
     def _encrypt(self, header: Header, chunks: Iterable[Floats]) -> bytes:
         import tenseal.sealapi as seal
 
-        ring, primes = self._ring, header.primes(self._ring)
-        header.length(ring)  # refuses what is too long before any work
-        plain, found, seeds = seal.Plaintext(), [], []
-        for chunk in chunks:
-            ring.encoder.encode(chunk.tolist(), ring.scale(primes), plain)
-            if header.seeded:
-                ciphertext = self._expanded.encryptor.encrypt_symmetric(plain)
-            else:
-                ciphertext = seal.Ciphertext()
-                self._expanded.encryptor.encrypt_symmetric(plain, ciphertext)
-            residues, seed = from_seal(ring, primes, ciphertext, seeded=header.seeded)
-            found.append(residues)
-            seeds.append(seed)
-        # First all first polynomials, then all second ones.
-        by_prime = [np.stack([residues[:, prime] for residues in found], axis=1) for prime in range(primes)]
-        return write(ring, header, by_prime, b"".join(seeds))
+        ring, plain = self._ring, seal.Plaintext()
 
-    def _decrypt(self, header: Header, blob: bytes, limit: float) -> Floats:
+        def encoded() -> Iterator[Any]:
+            for chunk in chunks:
+                ring.encoder.encode(chunk.tolist(), ring.scale(len(ring.primes)), plain)
+                yield plain
+
+        return write_encrypted(ring, header, self._expanded.encryptor, encoded())
+
+    def _decrypt(self, header: Header, residues: Mapping[int, Residues], limit: float) -> Floats:
         """Decrypt the slots of each chunk; none may be larger than honest summands can make them."""
         import tenseal.sealapi as seal
 
         plain, slots = seal.Plaintext(), []
-        for ciphertext in ciphertexts_of(self._ring, header, blob):
+        for ciphertext in ciphertexts_of(self._ring, header, residues):
             self._expanded.decryptor.decrypt(ciphertext, plain)
             slots.append(np.array(self._ring.encoder.decode_double(plain)))
         values = np.stack(slots)

@@ -38,16 +38,17 @@ def pieces(rows: int, outputs: int, matrices: int) -> int | None:
     return matrices * -(-rows // held) if held else None
 
 
-def _fits(ring: Ring, header: Header) -> bool:
-    return together(header.rows, header.outputs) > 0 and header.factor == 1
-
-
 def _fits_product(ring: Ring, header: Header) -> bool:
     fits = together(header.rows, header.outputs) > 0 and not header.seeded
     return fits and header.matrices > 0 and header.outputs % header.matrices == 0
 
 
-COLUMNS = Form(5, lambda *_: 1, lambda *_: DEGREE, _fits)
+COLUMNS = Form(
+    5,
+    lambda *_: 1,
+    lambda *_: DEGREE,
+    lambda ring, header: together(header.rows, header.outputs) > 0 and header.factor == 1,
+)
 PRODUCT = Form(
     6,
     lambda ring, header: pieces(header.rows, header.outputs, header.matrices) or 0,
@@ -80,9 +81,8 @@ def noise_bits(header: Header) -> int:
     noise = NOISE * math.sqrt(header.summands)
     if header.form is PRODUCT:
         lost = PARAMETERS.prime_bits[1]
-        held = min(
-            header.rows, together(header.rows, header.outputs)
-        )  # rows of the matrix that meet the noise
+        # Rows of the matrix that meet the noise.
+        held = min(header.rows, together(header.rows, header.outputs))
         carried = math.ldexp(noise * math.sqrt(held), MATRIX_BITS - lost)
         rounding = math.ldexp(math.sqrt(header.rows / 12), VALUE_BITS - lost)  # of the matrix
         noise = math.hypot(carried, SWITCHED, rounding)

@@ -6,7 +6,7 @@ X^(oR + R - 1) is Σ_j a_j M_jo: an entry of A M. A row's own products fill R·o
 many rows as fit side by side are multiplied at once, and the other coefficients hold nothing of use. So
 protocols of encrypted inference multiply (Huang, Lu, Hong, Ding, "Cheetah: lean and fast secure two-party
 deep neural network inference", 2022): it takes no rotation keys. Against that stands one polynomial for every
-few rows, so it is meant for small matrices (:func:`pieces`).
+few rows, so it is meant for small matrices (:func:`~tacit.crypto.ckks.coefficients.pieces`).
 
 The ciphertexts are those of SEAL's CKKS, encrypted, added, multiplied (``multiply_plain``), rescaled and
 decrypted by SEAL. Its encoder puts values into slots; here plaintexts are made of coefficients instead, and
@@ -37,38 +37,26 @@ from tacit.crypto.ckks.coefficients import (
     Integers,
     entries,
     noise_bits,
-    pieces,
     polynomials,
     power,
     scale,
     together,
-    unit,
 )
 from tacit.crypto.ckks.parameters import CKKSRing, ring_of
-from tacit.crypto.seal import adder, blob
-from tacit.crypto.seal.blob import LEAST, MOST, Form, Header, ciphertexts_of, refuse_overrun, residues_of
-from tacit.crypto.seal.keys import expand
-from tacit.crypto.seal.residues import (
-    Residues,
-    from_seal,
-    plain_from_seal,
-    plain_to_seal,
-    to_seal,
-    transformed_to_seal,
+from tacit.crypto.seal import blob
+from tacit.crypto.seal.blob import (
+    LEAST,
+    MOST,
+    Form,
+    Header,
+    all_residues,
+    ciphertexts_of,
+    refuse_overrun,
+    residues_of,
+    write_encrypted,
 )
-from tacit.crypto.seal.ring import Ring, RingParameters, make_ring
-
-__all__ = [
-    "COLUMNS",
-    "PRODUCT",
-    "Adder",
-    "Cipher",
-    "Multiplier",
-    "pieces",
-    "read",
-    "together",
-    "unit",
-]
+from tacit.crypto.seal.residues import Residues, from_seal, plain_from_seal, plain_to_seal, to_seal
+from tacit.crypto.seal.ring import Ring, RingParameters, expand, make_ring
 
 Floats = NDArray[np.float64]
 TOGETHER = 16  # polynomials that SEAL transforms at once
@@ -116,9 +104,7 @@ class Cipher:
         header = Header(COLUMNS, True, self.key_id, rows, outputs, 1, summands, float(reach / summands))
         whole = np.zeros(DEGREE, np.int64)
         whole[: values.size] = np.rint(np.ldexp(values.T.reshape(-1), power(header)))
-        encrypted = self._expanded.encryptor.encrypt_symmetric(_encoded(self._ring, whole))
-        residues, seed = from_seal(self._ring, len(self._ring.primes), encrypted, seeded=True)
-        return blob.write(self._ring, header, list(residues[0]), seed)
+        return write_encrypted(self._ring, header, self._expanded.encryptor, [_encoded(self._ring, whole)])
 
     def decrypt_columns(self, encrypted: bytes) -> Floats:
         """Decrypt a matrix (features × outputs): a sum of columns, or its product with a matrix."""
@@ -131,7 +117,7 @@ class Cipher:
         return np.asarray(rounded.reshape(header.outputs, header.rows).T * scale(header))
 
     def _sum(self, header: Header, encrypted: bytes) -> Integers:
-        (ciphertext,) = ciphertexts_of(self._ring, header, encrypted)
+        (ciphertext,) = ciphertexts_of(self._ring, header, all_residues(self._ring, header, encrypted))
         self._ring.evaluator.mod_switch_to_next_inplace(ciphertext)  # totals fit into the first prime
         return self._opened([ciphertext])[0, : header.rows * header.outputs]
 
@@ -170,13 +156,6 @@ class Cipher:
         return np.where(whole > prime // 2, whole - prime, whole)
 
 
-class Adder(adder.Adder):
-    """Adds encrypted columns without any key."""
-
-    def __init__(self, key_id: bytes) -> None:
-        super().__init__(ring_of(PARAMETERS), key_id, COLUMNS)
-
-
 class Multiplier:
     """Multiplies encrypted columns by matrices, without any key."""
 
@@ -198,7 +177,7 @@ class Multiplier:
         if not LEAST < factor < MOST:
             raise ConfigError("the matrix of a product holds NaN or infinity, or nothing but zeros")
         whole = np.rint(stack * (math.ldexp(1.0, MATRIX_BITS) / factor)).astype(np.int64)
-        (ciphertext,) = ciphertexts_of(ring, header, encrypted)
+        (ciphertext,) = ciphertexts_of(ring, header, all_residues(ring, header, encrypted))
         made = replace(header, form=PRODUCT, seeded=False, matrices=len(stack), factor=factor)
         halves = [_multiplied(ring, ciphertext, row) for row in polynomials(whole, header.outputs)]
         first, second = np.stack(halves, axis=1)
@@ -225,7 +204,7 @@ def _encoded(ring: CKKSRing, whole: Integers) -> Any:
     helper = _transforming()
     plain = plain_to_seal(helper, (whole & ((1 << 59) - 1)).view(np.uint64))
     helper.evaluator.transform_to_ntt_inplace(plain, list(helper.parms_id(len(helper.primes))))
-    return transformed_to_seal(ring, plain_from_seal(plain).reshape(len(ring.primes), -1))
+    return plain_to_seal(ring, plain_from_seal(plain).reshape(len(ring.primes), -1))
 
 
 def _coefficients(ring: CKKSRing, transformed: Residues) -> Residues:

@@ -11,8 +11,8 @@ from tacit.core.errors import ConfigError, MessageError, ProtectionError
 from tacit.core.secret import Secret
 from tacit.crypto.ckks.parameters import CKKSRing, ParameterSet, ring_of
 from tacit.crypto.seal.blob import CHECKSUM_BYTES, checksum
-from tacit.crypto.seal.keys import expand, new_secret
 from tacit.crypto.seal.residues import load, save
+from tacit.crypto.seal.ring import expand, new_secret
 
 _HEADER = struct.Struct("<4sI16s16s16sQ")  # magic, rotations, set, digest, key id, bytes of SEAL's stream
 _MAGIC = b"TCE1"

@@ -3,6 +3,8 @@
 A rotation by ``k * columns`` is then cyclic in i for every output. Places are not simply 0, 1, 2, …: noise of
 rotations gathers in the few slots whose root of unity lies near 1 (see :func:`gathering`), and there are
 mostly more places than outputs, so those are taken first where it gathers least.
+
+At the end: what blobs of slots hold, which are sums, columns that can be multiplied, and their products.
 """
 
 from __future__ import annotations
@@ -11,6 +13,9 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tacit.crypto.ckks.parameters import CKKSRing
+from tacit.crypto.seal.blob import Form, Header
 
 Floats = NDArray[np.float64]
 
@@ -104,3 +109,34 @@ def unpack_columns(chunks: Floats, rows: int, outputs: int) -> Floats:
     used = order[: share(chunks.shape[1], rows, outputs)]
     table = chunks.reshape(len(chunks), padded(rows), order.size)[:, :rows, used]
     return np.concatenate(list(table), axis=1)[:, :outputs]
+
+
+def _vectors(ring: CKKSRing, header: Header) -> int:
+    return -(-header.rows // ring.parameters.slots)
+
+
+def _matrices(ring: CKKSRing, header: Header) -> int:
+    return -(-header.outputs // columns(ring.parameters.slots, header.rows))
+
+
+def _all(ring: CKKSRing, header: Header) -> int:
+    """Every slot depends on every coefficient: all of them travel."""
+    return header.chunks(ring) * ring.degree
+
+
+def _sound_sum(ring: CKKSRing, header: Header) -> bool:
+    fits = header.bound * header.summands <= ring.parameters.headroom
+    return header.outputs == 1 and header.factor == 1 and fits
+
+
+def _sound_matrix(ring: CKKSRing, header: Header) -> bool:
+    parameters = ring.parameters
+    fits = parameters.multiplies and header.rows <= parameters.slots
+    return fits and header.summands <= parameters.product_headroom
+
+
+SUM = Form(1, _vectors, _all, _sound_sum)
+COLUMNS = Form(2, _matrices, _all, lambda ring, header: _sound_matrix(ring, header) and header.factor == 1)
+PRODUCT = Form(
+    3, _matrices, _all, lambda ring, header: _sound_matrix(ring, header) and not header.seeded, spent=1
+)

@@ -30,19 +30,6 @@ FLOAT_BITS = 48  # of a total that survive SEAL's Fourier transforms in float64
 class ParameterSet:
     """A ring, its primes and a scale, with everything that follows from them.
 
-    Parameters
-    ----------
-    name : str
-        Up to 16 ASCII characters; stands in every blob.
-    degree : int
-        Degree of the ring's polynomials; half as many values fit into one ciphertext.
-    prime_bits : tuple of int
-        Sizes of the primes; the last one is SEAL's special prime, which ciphertexts do not use.
-    scale_bits : int
-        Values are multiplied by ``2 ** scale_bits``.
-    multiplies : bool
-        Whether one product with a plain matrix is possible (it takes up the second prime).
-
     Examples
     --------
     >>> chosen = parameter_set("sum")
@@ -54,11 +41,11 @@ class ParameterSet:
     tacit.core.errors.ConfigError: parameter set 'weak' (degree 4,096, 180 bits of primes) is refused: ...
     """
 
-    name: str
-    degree: int
-    prime_bits: tuple[int, ...]
-    scale_bits: int
-    multiplies: bool = False
+    name: str  # up to 16 ASCII characters; stands in every blob
+    degree: int  # of the ring's polynomials; half as many values fit into one ciphertext
+    prime_bits: tuple[int, ...]  # the last one is SEAL's special prime, which ciphertexts do not use
+    scale_bits: int  # values are multiplied by 2 to the power of this
+    multiplies: bool = False  # whether a product with a plain matrix is possible; it takes the second prime
 
     @property
     def slots(self) -> int:

@@ -16,11 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.core.errors import ConfigError
-from tacit.crypto.ckks.forms import COLUMNS, PRODUCT
 from tacit.crypto.ckks.keys import load_rotations
-from tacit.crypto.ckks.packing import columns, padded, places
+from tacit.crypto.ckks.packing import COLUMNS, PRODUCT, columns, padded, places
 from tacit.crypto.ckks.parameters import ParameterSet, ring_of
-from tacit.crypto.seal.blob import LEAST, MOST, ciphertexts_of, read, write
+from tacit.crypto.seal.blob import LEAST, MOST, all_residues, ciphertexts_of, read, write
 from tacit.crypto.seal.residues import from_seal
 
 Floats = NDArray[np.float64]
@@ -47,14 +46,7 @@ def rotations_for(parameters: ParameterSet, features: int) -> tuple[int, ...]:
 class Product:
     """Multiplies encrypted columns by a plain matrix, with rotation keys but without the secret.
 
-    Parameters
-    ----------
-    parameters : ParameterSet
-        One that multiplies.
-    evaluation : bytes
-        Rotation keys, made for :func:`rotations_for` the features.
-    key_id : bytes
-        The key under which columns have to come.
+    ``evaluation`` are the rotation keys, made for :func:`rotations_for` the features.
 
     Examples
     --------
@@ -91,7 +83,7 @@ class Product:
         # Rows add up to the reach at most, so no total of declared summands can leave the headroom.
         factor = float(np.abs(values).sum(axis=-1).max())
         scaled = values * (parameters.matrix_reach(header.summands) / factor)
-        chunks = ciphertexts_of(ring, header, blob)
+        chunks = ciphertexts_of(ring, header, all_residues(ring, header, blob))
         diagonals = self._diagonals(scaled, len(chunks))
         found = []
         for index, chunk in enumerate(chunks):

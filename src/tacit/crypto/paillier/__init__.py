@@ -17,17 +17,10 @@ from gmpy2 import mpz
 
 from tacit.core.errors import ProtectionError
 from tacit.core.secret import Secret
-from tacit.crypto.paillier.blob import (
-    Header,
-    check_invertible,
-    read_ciphertexts,
-    read_header,
-    write_blob,
-)
+from tacit.crypto.paillier.blob import Header, check_invertible, read_ciphertexts, read_header, write_blob
 from tacit.crypto.paillier.keys import PublicKey, ShortKeyWarning
-from tacit.crypto.paillier.making import make_keys
 from tacit.crypto.paillier.packing import Packing
-from tacit.crypto.paillier.private import PrivateKey
+from tacit.crypto.paillier.private import PrivateKey, make_keys
 
 __all__ = [
     "Adder",
@@ -46,14 +39,8 @@ __all__ = [
 class Adder:
     """Adds encrypted vectors one after the other, without any secret.
 
-    The total is a function of its summands: who saw those can recognise it.
-
-    Parameters
-    ----------
-    key : PublicKey
-        The key that all blobs must be encrypted under.
-    packing : Packing, optional
-        The packing that all blobs must have; that of the first by default.
+    The total is a function of its summands: who saw those can recognise it. All blobs must be under ``key``,
+    and packed as ``packing`` says, or as the first one is.
 
     Examples
     --------

@@ -95,19 +95,6 @@ class PublicKey:
     Its table for h^n is filled at the first encryption and kept for the last four keys of the process:
     18 MB each at 2048 bits.
 
-    Parameters
-    ----------
-    modulus : int
-        n.
-    base : int
-        h, or 0 for plain randomness.
-    randomness : {"djn", "plain", "short-alpha"}
-        Where the random n-th residues come from.
-    exponent_bits : int
-        Length of their random exponent; 0 for plain randomness.
-    allow_short : bool
-        Accept 1024 bits, with a :class:`ShortKeyWarning`.
-
     Examples
     --------
     >>> from tacit.crypto.paillier import make_keys
@@ -116,11 +103,11 @@ class PublicKey:
     (True, 16)
     """
 
-    modulus: mpz
-    base: mpz
-    randomness: Randomness
-    exponent_bits: int
-    allow_short: InitVar[bool] = False
+    modulus: mpz  # n
+    base: mpz  # h, or 0 for plain randomness
+    randomness: Randomness  # where the random n-th residues come from
+    exponent_bits: int  # of their random exponent; 0 for plain randomness
+    allow_short: InitVar[bool] = False  # accept 1024 bits, with a ShortKeyWarning
     modulus_squared: mpz = field(init=False, compare=False)
     key_id: bytes = field(init=False, compare=False)
 
@@ -184,11 +171,6 @@ class PublicKey:
         if not isinstance(raw, bytes):
             raise MessageError(f"a public key is bytes, not {type(raw).__name__}")
         return _decoded(raw, allow_short)
-
-    def prepare(self) -> None:
-        """Fill the table of powers now rather than at the first encryption."""
-        if self.randomness != "plain":
-            _table(self)
 
     def randomiser(self) -> mpz:
         """Draw a random n-th residue: an encryption of zero."""

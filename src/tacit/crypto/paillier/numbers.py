@@ -54,17 +54,10 @@ class FixedBase:
 
 
 def random_prime(bits: int, factor: int = 1) -> mpz:
-    """Draw a prime p ≡ 3 (mod 4) from the operating system's randomness, its two top bits set.
+    """Draw a prime p ≡ 3 (mod 4) with an odd ``factor`` of p - 1, from the operating system's randomness.
 
-    Parameters
-    ----------
-    bits : int
-        Exact length; with the two top bits set, a product of two such primes has exactly twice as many.
-    factor : int
-        Odd divisor of p - 1.
+    Its two top bits are set: a product of two such primes has exactly twice as many bits.
 
-    Examples
-    --------
     >>> p = random_prime(64, factor=1_000_003)
     >>> p.bit_length(), int(p % 4), int((p - 1) % 1_000_003)
     (64, 3, 0)

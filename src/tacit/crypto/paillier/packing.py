@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import gmpy2
 import numpy as np
+from gmpy2 import mpz
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.core.errors import ConfigError, ProtectionError
@@ -81,26 +83,14 @@ class Packing:
             )
         return summands
 
-    def pack(self, values: ArrayLike, modulus_bits: int) -> list[int]:
+    def pack(self, values: ArrayLike, modulus_bits: int) -> list[mpz]:
         """Pack a vector into signed integers; the last one is filled up with zeros."""
-        numbers = self._checked(values)
-        slots = self.slots(modulus_bits)
+        half, slots = 1 << (self.width - 1), self.slots(modulus_bits)
         offset = self._offset(slots)
-        padded = np.zeros(-(-numbers.size // slots) * slots, "<i8")
-        padded[: numbers.size] = numbers
-        # Two's complement of `width` bits with its top bit flipped is the value plus 2^(width-1).
-        if self.width % 8 == 0:
-            octets = _extended(padded.view(np.uint8).reshape(-1, 8), self.width // 8, 0xFF)
-            octets[:, -1] ^= 0x80
-        else:
-            signed = padded.view(np.uint8).reshape(-1, 8)
-            bits = _extended(np.unpackbits(signed, axis=1, bitorder="little"), self.width, 1)
-            bits[:, -1] ^= 1
-            octets = np.packbits(bits.reshape(-1, slots * self.width), axis=1, bitorder="little")
-        raw, size = octets.tobytes(), -(-slots * self.width // 8)
-        return [
-            int.from_bytes(raw[start : start + size], "little") - offset for start in range(0, len(raw), size)
-        ]
+        digits = [value + half for value in self._checked(values).tolist()]
+        digits += [half] * (-len(digits) % slots)
+        starts = range(0, len(digits), slots)
+        return [gmpy2.pack(digits[start : start + slots], self.width) - offset for start in starts]
 
     def unpack(self, totals: Sequence[int], count: int, modulus: int, summands: int) -> NDArray[Any]:
         """Return the exact slot totals of ``count`` values: int64, or Python integers if wider than 64 bits.
@@ -109,26 +99,15 @@ class Packing:
         may have spilled over into its neighbour.
         """
         slots = self.slots(int(modulus).bit_length())
-        offset, size = self._offset(slots), -(-slots * self.width // 8)
-        shifted = [int((total + offset) % modulus) for total in totals]
-        if any(number >> (slots * self.width) for number in shifted):
-            raise ProtectionError(_SPILLED)
-        octets = np.frombuffer(b"".join(number.to_bytes(size, "little") for number in shifted), np.uint8)
-        signed_bytes = 8 if self.width <= 64 else 16
-        if self.width % 8 == 0:
-            digits = octets.reshape(-1, self.width // 8).copy()
-            digits[:, -1] ^= 0x80
-            signed = _extended(digits, signed_bytes, 0xFF)
-        else:
-            bits = np.unpackbits(octets.reshape(-1, size), axis=1, bitorder="little")
-            bits = bits[:, : slots * self.width].reshape(-1, self.width)
-            bits[:, -1] ^= 1
-            signed = np.packbits(_extended(bits, signed_bytes * 8, 1), axis=1, bitorder="little")
-        sums = _integers(np.ascontiguousarray(signed))
+        half, offset, sums = 1 << (self.width - 1), self._offset(slots), list[int]()
+        for total in totals:
+            digits = gmpy2.unpack((total + offset) % modulus, self.width)  # without zeros at their end
+            sums += [int(digit) - half for digit in digits] + [-half] * (slots - len(digits))
         bound = self.largest * summands
-        if sums[count:].any() or (sums > bound).any() or (sums < -bound).any():
+        spilled = len(sums) > slots * len(totals) or any(sums[count:])
+        if spilled or max(sums, default=0) > bound or min(sums, default=0) < -bound:
             raise ProtectionError(_SPILLED)
-        return sums[:count]
+        return np.array(sums[:count], np.int64 if self.width <= 64 else object)
 
     def _checked(self, values: ArrayLike) -> NDArray[np.int64]:
         """Check that values are whole numbers of one axis and in range; the value refused stays private."""
@@ -158,24 +137,3 @@ _SPILLED = (
     "a slot total is larger than its summands allow: a contribution was made with other "
     "settings or values out of range, and its neighbours cannot be trusted; drop it and sum again"
 )
-
-
-def _extended(digits: NDArray[np.uint8], length: int, negative: int) -> NDArray[np.uint8]:
-    """Shorten or sign-extend little-endian rows to a length; ``negative`` is the digit that fills."""
-    rows, have = digits.shape
-    result = np.empty((rows, length), np.uint8)
-    kept = min(have, length)
-    result[:, :kept] = digits[:, :kept]
-    top_bit = digits[:, -1:] >> (7 if negative == 0xFF else 0)
-    result[:, kept:] = top_bit * np.uint8(negative)
-    return result
-
-
-def _integers(signed: NDArray[np.uint8]) -> NDArray[Any]:
-    """Read rows of 8 or 16 little-endian octets as signed integers."""
-    if signed.shape[1] == 8:
-        return signed.view("<i8").reshape(-1).astype(np.int64, copy=False)
-    halves = signed.view("<u8")
-    high: NDArray[Any] = halves[:, 1].astype("<i8", copy=False).astype(object)
-    joined: NDArray[Any] = high * (1 << 64) + halves[:, 0].astype(object)
-    return joined

@@ -1,4 +1,4 @@
-"""Paillier's private keys: what decrypts, and encrypts faster by the factors of n."""
+"""Paillier's private keys: how they are made, what decrypts, and encrypts faster by the factors of n."""
 
 from __future__ import annotations
 
@@ -13,8 +13,16 @@ from numpy.typing import ArrayLike, NDArray
 from tacit.core.errors import ConfigError, MessageError, SecretError
 from tacit.core.secret import Secret
 from tacit.crypto.paillier.blob import read_ciphertexts, read_header
-from tacit.crypto.paillier.keys import ALPHA_PRIME_BITS, PublicKey, seal
-from tacit.crypto.paillier.numbers import FixedBase, combine, is_probably_prime, random_unit
+from tacit.crypto.paillier.keys import (
+    ALPHA_PRIME_BITS,
+    PublicKey,
+    Randomness,
+    check_bits,
+    check_randomness,
+    default_exponent_bits,
+    seal,
+)
+from tacit.crypto.paillier.numbers import FixedBase, combine, is_probably_prime, random_prime, random_unit
 from tacit.crypto.paillier.packing import Packing
 
 MIN_DISTANCE_BITS = 100  # FIPS 186-5: |p - q| > 2^(bits/2 - 100), or Fermat's method might find them
@@ -28,16 +36,8 @@ class PrivateKey:
 
     Both primes are ≡ 3 (mod 4), equally long and far apart, and gcd(p - 1, q - 1) = 2: without that
     DJN's randomness does not hide. The object shows nothing, is not copied and not pickled; pass it on
-    as :meth:`to_secret`. It keeps p and q in memory, and its tables for encryption are its own.
-
-    Parameters
-    ----------
-    public : PublicKey
-        The public half.
-    primes : pair of int
-        p < q.
-    orders : pair of int, optional
-        Primes α_p | p - 1 and α_q | q - 1 whose product is the order of h, for a short α.
+    as :meth:`to_secret`. It keeps p < q in memory, and its tables for encryption are its own. With a short α
+    it also has ``orders``, primes α_p | p - 1 and α_q | q - 1 whose product is the order of h.
 
     Examples
     --------
@@ -75,10 +75,7 @@ class PrivateKey:
         self._check_base(short)
         self._squares = (p**2, q**2)
         # c^a = 1 + a·m·n modulo p² for a multiple a of the order of c's residue, so (c^a - 1)/p = a·q·m.
-        self._factors = (
-            gmpy2.invert(self._orders[0] * q, p),
-            gmpy2.invert(self._orders[1] * p, q),
-        )
+        self._factors = (gmpy2.invert(self._orders[0] * q, p), gmpy2.invert(self._orders[1] * p, q))
         self._inverse = gmpy2.invert(q, p)
         self._square_inverse = gmpy2.invert(self._squares[1], self._squares[0])
         self._tables: tuple[FixedBase, FixedBase] | None = None
@@ -100,16 +97,16 @@ class PrivateKey:
         """Encrypt as :meth:`PublicKey.encrypt` does, in less time: modulo p² and q²."""
         return seal(self.public, self.randomiser, values, packing)
 
-    def prepare(self) -> None:
-        """Fill the two tables of powers (20 MB together at 2048 bits) now rather than at the first use."""
-        if self._tables is not None or self.public.randomness == "plain":
-            return
-        step = gmpy2.powmod(self.public.base, self.public.modulus, self.public.modulus_squared)
-        first, second = (
-            FixedBase(step % square, square, min(self.public.exponent_bits, order.bit_length()))
-            for square, order in zip(self._squares, self._orders, strict=True)
-        )
-        self._tables = first, second
+    def _power_tables(self) -> tuple[FixedBase, FixedBase]:
+        """Return the two tables of powers, 20 MB together at 2048 bits, filled at the first use."""
+        if self._tables is None:
+            step = gmpy2.powmod(self.public.base, self.public.modulus, self.public.modulus_squared)
+            first, second = (
+                FixedBase(step % square, square, min(self.public.exponent_bits, order.bit_length()))
+                for square, order in zip(self._squares, self._orders, strict=True)
+            )
+            self._tables = first, second
+        return self._tables
 
     def randomiser(self) -> mpz:
         """Draw a random n-th residue, with the same distribution as the public key's."""
@@ -120,11 +117,9 @@ class PrivateKey:
                 for prime, square in zip(self._primes, self._squares, strict=True)
             )
         else:
-            self.prepare()
-            assert self._tables is not None
-            exponent = mpz(secrets.randbits(self.public.exponent_bits))
+            exponent, tables = mpz(secrets.randbits(self.public.exponent_bits)), self._power_tables()
             first, second = (
-                table.power(exponent % order) for table, order in zip(self._tables, self._orders, strict=True)
+                table.power(exponent % order) for table, order in zip(tables, self._orders, strict=True)
             )
         return combine(first, second, self._squares, self._square_inverse)
 
@@ -202,3 +197,63 @@ def _check_primes(public: PublicKey, p: mpz, q: mpz) -> None:
     broken = [name for name, holds in conditions.items() if not holds]
     if broken:
         raise ConfigError(f"private key refused, for it does not hold that {broken[0]}: make new keys")
+
+
+def make_keys(
+    bits: int = 2048,
+    *,
+    randomness: Randomness = "djn",
+    exponent_bits: int | None = None,
+    allow_short: bool = False,
+) -> PrivateKey:
+    """Make a key pair from the operating system's randomness.
+
+    Parameters
+    ----------
+    bits : {2048, 3072, 4096}
+        Length of n; 1024 with ``allow_short`` only.
+    randomness : {"djn", "plain", "short-alpha"}
+        How ciphertexts are randomised. A short α, Paillier's scheme 3, decrypts four times faster on a
+        less studied assumption.
+    exponent_bits : int, optional
+        Length of DJN's random exponent: half of n's by default; shorter, 256 at least, is a heuristic.
+    allow_short : bool
+        Allow 1024 bits, with a :class:`~tacit.crypto.paillier.keys.ShortKeyWarning`.
+
+    Examples
+    --------
+    >>> make_keys(2048, randomness="short-alpha").public.exponent_bits
+    512
+    >>> make_keys(1536)
+    Traceback (most recent call last):
+    ...
+    tacit.core.errors.ConfigError: key of 1536 bits: use 2048 (112 bits of security), 3072 (128) ...
+    """
+    check_bits(bits, allow_short)
+    length = default_exponent_bits(bits, randomness) if exponent_bits is None else exponent_bits
+    check_randomness(bits, randomness, length)
+    orders, short = (mpz(1), mpz(1)), randomness == "short-alpha"
+    if short:
+        orders = random_prime(ALPHA_PRIME_BITS[bits]), random_prime(ALPHA_PRIME_BITS[bits])
+    while True:
+        p, q = random_prime(bits // 2, orders[0]), random_prime(bits // 2, orders[1])
+        if p > q:
+            (p, q), orders = (q, p), (orders[1], orders[0])
+        if gmpy2.gcd(p - 1, q - 1) == 2 and far_apart(p, q):
+            break
+    public = PublicKey(p * q, _random_base(p, q, orders, randomness), randomness, length, allow_short)
+    return PrivateKey(public, (p, q), orders if short else None)
+
+
+def _random_base(p: mpz, q: mpz, orders: tuple[mpz, mpz], randomness: Randomness) -> mpz:
+    if randomness == "plain":
+        return mpz(0)
+    if randomness == "djn":
+        return -(random_unit(p * q) ** 2) % (p * q)
+    parts = []
+    for prime, order in ((p, orders[0]), (q, orders[1])):
+        part = mpz(1)
+        while part == 1:
+            part = gmpy2.powmod(random_unit(prime), (prime - 1) // order, prime)
+        parts.append(part)
+    return combine(parts[0], parts[1], (p, q), gmpy2.invert(q, p))

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tacit.core.errors import ConfigError, ProtectionError
-from tacit.crypto.seal.blob import Form, Header, read, residues_of, seeds_of, write
-from tacit.crypto.seal.residues import Residues, from_seal, to_seal
+from tacit.crypto.seal.blob import Form, Header, expand_seeds, read, residues_of, write
+from tacit.crypto.seal.residues import Residues, from_seal
 from tacit.crypto.seal.ring import Ring
 
 
@@ -28,7 +28,6 @@ class Adder:
         self._room: dict[bool, list[Residues]] = {}
         self._held = [0] * len(ring.primes)
         self._expanded: list[Any] = []
-        self._blank = np.zeros((1, len(ring.primes), ring.degree), np.uint64)
         # So many residues of each prime add up in 64 bits before they have to be reduced.
         self._capacity = [((1 << 64) - 1) // (prime - 1) for prime in ring.primes]
 
@@ -57,13 +56,12 @@ class Adder:
             room = self._room[header.seeded] = [np.empty(size, np.uint64) for size, _ in sizes]
         residues = residues_of(self._ring, header, blob, room)
         if header.seeded:
-            self._expand(seeds_of(self._ring, header, blob))
+            self._add_expanded(expand_seeds(self._ring, header, blob))
         self._add_residues(header, residues)
         self._first = first
         self.count += header.count
 
-    def _expand(self, seeds: list[bytes]) -> None:
-        found = [to_seal(self._ring, self._blank, seed) for seed in seeds]
+    def _add_expanded(self, found: list[Any]) -> None:
         if not self._expanded:
             self._expanded = found
             return

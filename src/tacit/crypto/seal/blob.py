@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -23,9 +23,8 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tacit.core.errors import MessageError, ProtectionError
-from tacit.crypto.seal.keys import KEY_ID_BYTES
 from tacit.crypto.seal.residues import SEED_BYTES, Residues, from_seal, pack, packed_width, to_seal, unpack
-from tacit.crypto.seal.ring import MOST_SUMMANDS, Ring
+from tacit.crypto.seal.ring import KEY_ID_BYTES, MOST_SUMMANDS, Ring
 
 CHECKSUM_BYTES = 16
 MOST_BYTES = 1 << 31  # what one checksum may cover; some 50 million values
@@ -112,19 +111,23 @@ def write(ring: Ring, header: Header, residues: Sequence[Residues], seeds: bytes
     """Make a blob of residues: for each prime those kept of all first polynomials, then the second ones."""
     name = ring.ring_parameters.name.encode()
     kind = (header.form.code, header.seeded, header.primes(ring), 0, name, ring.digest)
-    counts = (
-        header.rows,
-        header.outputs,
-        header.chunks(ring),
-        header.count,
-        header.summands,
-        header.matrices,
-    )
-    start = _HEADER.pack(_MAGIC, *kind, header.key_id, *counts, header.bound, header.factor)
+    sizes = (header.rows, header.outputs, header.chunks(ring))
+    counts = (header.count, header.summands, header.matrices)
+    start = _HEADER.pack(_MAGIC, *kind, header.key_id, *sizes, *counts, header.bound, header.factor)
     widths = [width for _, width in header.sections(ring)]
     body = [pack(part, width) for part, width in zip(residues, widths, strict=True)]
     content = b"".join([start, *body, seeds])
     return content + checksum(content, len(start))
+
+
+def write_encrypted(ring: Ring, header: Header, encryptor: Any, plains: Iterable[Any]) -> bytes:
+    """Encrypt plaintexts, one for each chunk, into a blob in which seeds stand for second polynomials."""
+    header.length(ring)  # refuses what is too long before any work
+    made = [
+        from_seal(ring, len(ring.primes), encryptor.encrypt_symmetric(plain), seeded=True) for plain in plains
+    ]
+    kept = np.concatenate([residues[0] for residues, _ in made], axis=1)[:, : header.form.kept(ring, header)]
+    return write(ring, header, list(kept), b"".join([seed for _, seed in made]))
 
 
 def read(ring: Ring, key_id: bytes, blob: bytes, *forms: Form, whole: bool = True) -> Header:
@@ -223,42 +226,38 @@ def residues_of(
     return found
 
 
-def seeds_of(ring: Ring, header: Header, blob: bytes) -> list[bytes]:
-    """Read the seed of each chunk; empty ones if the ciphertexts are full."""
-    if not header.seeded:
-        return [b""] * header.chunks(ring)
-    start = len(blob) - CHECKSUM_BYTES - SEED_BYTES * header.chunks(ring)
-    return [blob[at : at + SEED_BYTES] for at in range(start, len(blob) - CHECKSUM_BYTES, SEED_BYTES)]
+def expand_seeds(ring: Ring, header: Header, blob: bytes) -> list[Any]:
+    """Make ciphertexts whose second polynomials SEAL expands from the seeds of a blob; the first are zero."""
+    blank, end = _blank(header.primes(ring), ring.degree), len(blob) - CHECKSUM_BYTES
+    starts = range(end - SEED_BYTES * header.chunks(ring), end, SEED_BYTES)
+    return [to_seal(ring, blank, blob[start : start + SEED_BYTES]) for start in starts]
 
 
-def ciphertexts_of(ring: Ring, header: Header, blob: bytes) -> list[Any]:
-    """Make SEAL ciphertexts of a blob that was read; SEAL expands seeds and checks once more.
-
-    Coefficients that did not travel are zero: what they decrypt to means nothing.
-    """
-    chunks, degree = header.chunks(ring), ring.degree
-    kept, parts = header.form.kept(ring, header), []
-    for flat in residues_of(ring, header, blob):
-        whole = np.zeros((1 if header.seeded else 2, chunks * degree), np.uint64)
-        whole[0, :kept] = flat[:kept]
-        if not header.seeded:
-            whole[1] = flat[kept:]
-        parts.append(whole.reshape(-1, chunks, degree))
-    return [
-        to_seal(ring, np.stack([part[:, chunk] for part in parts], axis=1), seed)
-        for chunk, seed in enumerate(seeds_of(ring, header, blob))
-    ]
+@lru_cache(maxsize=8)
+def _blank(primes: int, degree: int) -> Residues:
+    return np.zeros((1, primes, degree), np.uint64)
 
 
 def all_residues(ring: Ring, header: Header, blob: bytes) -> dict[int, Residues]:
     """Read the residues of both polynomials by their prime, ordered as in a total; SEAL expands seeds."""
     found = residues_of(ring, header, blob)
     if header.seeded:
-        blank = np.zeros((1, header.primes(ring), ring.degree), np.uint64)
-        seeds = seeds_of(ring, header, blob)
-        second = [from_seal(ring, len(found), to_seal(ring, blank, seed))[0][1] for seed in seeds]
+        second = [from_seal(ring, len(found), item)[0][1] for item in expand_seeds(ring, header, blob)]
         found = [np.concatenate([part, *(two[at] for two in second)]) for at, part in enumerate(found)]
-    return dict(zip(ring.primes, found, strict=True))
+    return dict(zip(ring.primes, found, strict=False))  # a product has used one prime up
+
+
+def ciphertexts_of(ring: Ring, header: Header, residues: Mapping[int, Residues]) -> list[Any]:
+    """Make SEAL ciphertexts of all residues of a blob; SEAL checks them once more.
+
+    Coefficients that did not travel are zero: what they decrypt to means nothing.
+    """
+    chunks, kept = header.chunks(ring), header.form.kept(ring, header)
+    whole = np.zeros((2, len(residues), chunks * ring.degree), np.uint64)
+    for prime, flat in enumerate(residues.values()):
+        whole[0, prime, :kept], whole[1, prime] = flat[:kept], flat[kept:]
+    parts = whole.reshape(2, len(residues), chunks, ring.degree)
+    return [to_seal(ring, parts[:, :, chunk]) for chunk in range(chunks)]
 
 
 def refuse_overrun(summands: int, bound: float) -> NoReturn:

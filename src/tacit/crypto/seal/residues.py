@@ -212,21 +212,13 @@ def _array_header(length: int) -> bytes:
     return _seal_header(8 + length) + struct.pack("<Q", length // 8)
 
 
-def plain_to_seal(ring: Ring, coefficients: Residues) -> Any:
-    """Make a plaintext of BFV's: coefficients below the plain modulus."""
-    return _plain_to_seal(ring, coefficients, (0, 0, 0, 0), 1.0)
-
-
-def transformed_to_seal(ring: Ring, residues: Residues) -> Any:
-    """Make a plaintext of CKKS': residues (primes × degree) of a transformed polynomial."""
-    primes = len(residues)
-    return _plain_to_seal(ring, residues.reshape(-1), ring.parms_id(primes), ring.scale(primes))
-
-
-def _plain_to_seal(ring: Ring, words: Residues, level: tuple[int, ...], scale: float) -> Any:
+def plain_to_seal(ring: Ring, words: Residues) -> Any:
+    """Make a plaintext of BFV's coefficients, or of a transformed polynomial's residues (primes × degree)."""
     import tenseal.sealapi as seal
 
-    data = np.ascontiguousarray(words)
+    data, primes = np.ascontiguousarray(words), len(words) if words.ndim == 2 else 0
+    level = ring.parms_id(primes) if primes else (0, 0, 0, 0)
+    scale = ring.scale(primes) if primes else 1.0
     prefix = _PLAINTEXT.pack(*level, data.size, scale) + _array_header(data.nbytes)
     plain = seal.Plaintext()
     load(plain, ring, _seal_header(len(prefix) + data.nbytes) + prefix, data.data)

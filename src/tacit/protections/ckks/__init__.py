@@ -10,27 +10,36 @@ coordinator multiplies what it cannot read, and the clients open the product. Fo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
-from tacit.core.errors import ConfigError
+from tacit.core.client import check_opening
+from tacit.core.errors import ProtectionError
 from tacit.core.fields import SHAPES, Kind
 from tacit.core.layout import Field, Layout
 from tacit.core.link import Link
+from tacit.core.marks import layouts_of
+from tacit.core.message import Message
+from tacit.core.numbers import MOST_SUMMANDS, read_integer
 from tacit.core.party import Party
+from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Promises
+from tacit.core.protection import Vector
 from tacit.core.secret import Secret
+from tacit.core.values import Blob
+from tacit.crypto.ckks.parameters import parameter_set, ring_of
+from tacit.crypto.seal.adder import Adder
+from tacit.crypto.seal.blob import Header, key_of
 from tacit.protections.blobs import cipher_of
-from tacit.protections.ckks.client import CKKSClient
-from tacit.protections.ckks.coordinator import CKKSCoordinator
-from tacit.protections.ckks.schemes import Columns, Slotted, columns_scheme, kind_of
+from tacit.protections.ckks.schemes import Columns, Slotted, columns_scheme, read_columns
 from tacit.protections.encrypted import Encrypted
+from tacit.protections.encrypted.client import EncryptedClient
+from tacit.protections.encrypted.coordinator import EncryptedCoordinator
 
 # Upload for one value with a bound, as seeded ciphertexts take it.
 SLOT_BYTES = {"sum": 18.1, "sum-compact": 13.6, "product": 25.1, "product-small": 17.4}
-REMOVED = "coefficients"  # a parameter set of earlier releases
 
 
 @dataclass(frozen=True)
@@ -54,35 +63,19 @@ class CKKS(Encrypted):
 
     parameters: Literal["auto", "sum", "sum-compact", "product", "product-small"] = "auto"
 
-    def __new__(cls, *values: Any, **settings: Any) -> Self:
-        """Say what a parameter set that is no longer there has become."""
-        _refuse_removed(settings)
-        return super().__new__(cls, *values, **settings)
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Build from plain settings."""
-        _refuse_removed(config)
-        return super().from_config(config)
-
     @property
     def promises(self) -> Promises:
         """What is promised."""
         return self.promised(
             self.scheme.parameters.rounding_unit(1.0, 20_000),
-            SLOT_BYTES[self.parameter_set],
+            SLOT_BYTES[self.scheme.parameters.name],
             "; products of totals, as in mode paper, prove nothing",
         )
 
     @property
-    def parameter_set(self) -> str:
-        """Parameters of sums."""
-        return "sum" if self.parameters == "auto" else self.parameters
-
-    @property
     def scheme(self) -> Slotted:
         """How vectors are encrypted."""
-        return Slotted(self.parameter_set)
+        return Slotted(parameter_set("sum" if self.parameters == "auto" else self.parameters))
 
     def generate(self, key_request: Mapping[str, Any]) -> tuple[Secret, Mapping[str, bytes]]:
         """Make a key; the coordinator gets its id, and what it needs to multiply columns."""
@@ -111,7 +104,9 @@ class CKKS(Encrypted):
     def error(self, layout: Layout, contributions: int, total: Mapping[str, Any] | None = None) -> float:
         """Return the typical error: each client rounds to a unit; of a product, half a unit in all."""
         if found := self.columns(layout):
-            return found[1].unit(cipher_of(total or {}), kind_of(total or {})) / sqrt(12)
+            given = total or {}
+            blob, multiplied = cipher_of(given), bool(given.get("multiplied"))
+            return found[1].unit(read_columns(found[1], key_of(blob), blob, multiplied)) / sqrt(12)
         return super().error(layout, contributions, total)
 
     def at_coordinator(self, link: Link) -> CKKSCoordinator:
@@ -123,9 +118,87 @@ class CKKS(Encrypted):
         return CKKSClient(self, party)
 
 
-def _refuse_removed(settings: Mapping[str, Any]) -> None:
-    if settings.get("parameters") == REMOVED:
-        raise ConfigError(
-            f"ckks: option parameters = '{REMOVED}' is no longer there: sums with values in coefficients are "
-            "protection bfv now; products take coefficients by themselves, with parameters = 'auto'"
+class CKKSCoordinator(EncryptedCoordinator):
+    """Adds and multiplies ciphertexts that it cannot open."""
+
+    def __init__(self, settings: CKKS, link: Link) -> None:
+        super().__init__(settings, link)
+        self._columns = settings.columns
+
+    def prepare(self, sums: int) -> None:
+        """Let one party make the key; rotation keys are read now, so that bad ones stop the run early."""
+        layouts = layouts_of(self.link.components.method, self.link.schema)
+        found = [columns for columns in map(self._columns, layouts) if columns]
+        shapes = sorted({(*(field.shape or ()), int(field.columns)) for field, _ in found})
+        self.relay.prepare({"columns": [list(shape) for shape in shapes]} if shapes else {})
+        if "evaluation" in self.relay.current_key.public:
+            for _, used in found:
+                used.multiplier(self.relay.current_key.public)
+
+    def terms(
+        self, layout: Layout, summands: int
+    ) -> tuple[Callable[[bytes], Header], tuple[int, int], float]:
+        """Return what reads the header of a contribution to a sum, and its agreed shape and bound."""
+        if not (found := self._columns(layout)):
+            return super().terms(layout, summands)
+        field, used = found
+        rows, outputs = field.shape or ()
+        return (
+            lambda blob: read_columns(used, self.relay.current_key.public[used.key], blob, False),
+            (rows, outputs),
+            layout.reach(summands) / summands,
         )
+
+    def adder(self, layout: Layout, blob: bytes) -> Adder:
+        """Return what adds ciphertexts like this one."""
+        if not (found := self._columns(layout)):
+            return super().adder(layout, blob)
+        used, public = found[1], self.relay.current_key.public
+        return Adder(ring_of(used.parameters), public[used.key], used.forms["columns"])
+
+    def multiply(
+        self, pending: PendingSum, total: Mapping[str, Any], operator: Callable[[], Any]
+    ) -> Mapping[str, Any] | None:
+        """Multiply the encrypted columns by a matrix, without opening them."""
+        if (found := self._columns(pending.layout)) is None or (matrix := operator()) is None:
+            return None
+        product = found[1].multiplier(self.relay.current_key.public).apply(matrix, cipher_of(total))
+        return {"cipher": Blob("cipher", product), "multiplied": True}
+
+
+class CKKSClient(EncryptedClient):
+    """Encrypts, and opens totals and their products."""
+
+    def __init__(self, settings: CKKS, party: Party) -> None:
+        super().__init__(settings, party)
+        self._columns = settings.columns
+
+    def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
+        """Encrypt this party's vector, and tag it; columns that will be multiplied have no tag."""
+        if not (found := self._columns(layout)):
+            return super().protect(ticket, vector, layout)
+        field, used = found
+        summands = read_integer(ticket, "summands", 1, MOST_SUMMANDS)
+        matrix = vector.reshape(field.shape or ()) / (field.bound or 1.0)
+        blob = self.key.cached(used.key, used.cipher).encrypt_columns(
+            matrix, bound=1.0, summands=summands, total=layout.reach(summands)
+        )
+        return Message(cipher=Blob("cipher", blob))
+
+    def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
+        """Decrypt, and check whose contributions it is of."""
+        found = self._columns(layout)
+        return self._open_columns(total, *found) if found else super().open(total, layout)
+
+    def _open_columns(self, total: Mapping[str, Any], field: Field, used: Columns) -> Vector:
+        """Decrypt what the coordinator has multiplied, rounded to the digits that mean something."""
+        blob, multiplied = cipher_of(total), bool(total.get("multiplied"))
+        age, header = self.key.find_key(
+            used.key, used.cipher, lambda key: read_columns(used, key.key_id, blob, multiplied)
+        )
+        check_opening(self.party, self._settings, header.count)
+        if (header.rows, header.outputs) != field.shape:
+            raise ProtectionError(f"total of {header.rows} × {header.outputs}, agreed was {field.shape}")
+        matrix = self.key.cached(used.key, used.cipher, age).decrypt_columns(blob)
+        opened: Vector = matrix.reshape(-1) * (field.bound or 1.0)
+        return opened

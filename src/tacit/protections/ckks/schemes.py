@@ -6,25 +6,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import floor, log2
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tacit.core.layout import Layout
-from tacit.core.protection import FINE, Vector
+from tacit.core.protection import FINE
 from tacit.core.secret import Secret
 from tacit.crypto import ckks
-from tacit.crypto.ckks import columns, forms
+from tacit.crypto.ckks import coefficients, columns, packing
 from tacit.crypto.ckks.parameters import ParameterSet, parameter_set, ring_of
 from tacit.crypto.fixedpoint import Integers
 from tacit.crypto.seal import blob as blobs
 from tacit.crypto.seal.adder import Adder
-from tacit.crypto.seal.blob import Header
+from tacit.crypto.seal.blob import Form, Header
 from tacit.crypto.seal.residues import Residues
+from tacit.crypto.seal.ring import Ring
 from tacit.protections.encrypted.slots import Slots
 
 Kind = Literal["columns", "product"]
+ColumnCipher = ckks.Cipher | columns.Cipher  # what key holders encrypt and decrypt matrices with
 MOST_PIECES = 32  # polynomials of a product by coefficients: 819 kB for each client
 
 
@@ -37,12 +38,9 @@ class Slotted:
     standard deviations.
     """
 
-    name: str
+    form: ClassVar[Form] = packing.SUM  # of blobs
 
-    @property
-    def parameters(self) -> ParameterSet:
-        """The set of that name."""
-        return parameter_set(self.name)
+    parameters: ParameterSet
 
     def slots(self, layout: Layout, summands: int) -> Slots:
         """Return how the values of a layout become slots; digits only for what one slot cannot hold."""
@@ -56,61 +54,37 @@ class Slotted:
         unit = parameters.rounding_unit(reach / summands, summands)
         return Slots(bounds, cut, reach, unit, digit_bits, summands)
 
+    def ring(self, slots: Slots) -> Ring:
+        """Return the ring of ciphertexts."""
+        return ring_of(self.parameters)
+
     def make_keys(self) -> tuple[Secret, bytes]:
         """Draw a key: the secret, and its id."""
         keys = ckks.make_keys(self.parameters)
         return keys.secret, keys.key_id
 
-    def cipher(self, secret: Secret) -> ckks.Cipher:
+    def cipher(self, secret: Secret) -> Any:
         """Return what key holders encrypt and decrypt with."""
         return ckks.Cipher(self.parameters, secret)
 
-    def encrypt(self, cipher: Any, slots: Slots, integers: Integers) -> bytes:
+    def encrypt(self, cipher: ckks.Cipher, slots: Slots, integers: Integers) -> bytes:
         """Encrypt the integers of a vector."""
         values = np.ldexp(integers.astype(np.float64), slots.unit_bits)
-        encrypted: bytes = cipher.encrypt(values, bound=1.0, summands=slots.summands, total=slots.reach)
-        return encrypted
+        return cipher.encrypt(values, bound=1.0, summands=slots.summands, total=slots.reach)
 
-    def decrypt(self, cipher: Any, slots: Slots, blob: bytes) -> Integers:
-        """Decrypt a total; none has more than 2^52 units."""
-        whole: Integers = np.rint(np.ldexp(cipher.decrypt(blob), -slots.unit_bits)).astype(np.int64)
-        return whole
-
-    def moduli(self, slots: Slots) -> tuple[int, ...]:
-        """Return the primes modulo which ciphertexts are added."""
-        return ring_of(self.parameters).primes
-
-    def residues(self, slots: Slots, header: Header, blob: bytes) -> Mapping[int, Residues]:
-        """Return all residues of a blob that was read, by prime: what a tag covers."""
-        return blobs.all_residues(ring_of(self.parameters), header, blob)
+    def decrypt(
+        self, cipher: ckks.Cipher, slots: Slots, header: Header, residues: Mapping[int, Residues]
+    ) -> Integers:
+        """Decrypt the residues of a total that was read and checked; none has more than 2^52 units."""
+        return np.rint(np.ldexp(cipher.open(header, residues), -slots.unit_bits)).astype(np.int64)
 
     def adder(self, key_id: bytes, blob: bytes) -> Adder:
         """Return what adds ciphertexts without the key."""
         return ckks.Adder(self.parameters, key_id)
 
-    def header(self, key_id: bytes, blob: bytes, slots: Slots, whole: bool = True) -> Header:
-        """Check a blob, and return its header; ``whole``: its checksum, too, unless who adds it checks it."""
-        return blobs.read(ring_of(self.parameters), key_id, blob, forms.SUM, whole=whole)
-
     def bound(self, slots: Slots) -> float:
         """Return the bound that blobs of such slots declare."""
         return slots.reach / slots.summands
-
-
-class ColumnCipher(Protocol):
-    """What key holders encrypt and decrypt matrices with."""
-
-    key_id: bytes
-
-    def encrypt_columns(
-        self, matrix: ArrayLike, *, bound: float, summands: int, total: float | None = None
-    ) -> bytes:
-        """Encrypt a matrix (features × outputs) that will be added up and multiplied from the left."""
-        ...
-
-    def decrypt_columns(self, encrypted: bytes) -> Vector:
-        """Decrypt a sum of columns, or its product with a matrix."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -118,6 +92,9 @@ class CoefficientColumns:
     """Entries in coefficients: :mod:`tacit.crypto.ckks.columns`."""
 
     key: ClassVar[str] = "columns"  # under which name the coordinator keeps the id of the key
+    forms: ClassVar[Mapping[Kind, Form]] = {"columns": coefficients.COLUMNS, "product": coefficients.PRODUCT}
+
+    parameters: ClassVar[ParameterSet] = coefficients.PARAMETERS
 
     def public(self, secret: Secret, features: Iterable[int]) -> Mapping[str, bytes]:
         """Return the key's id."""
@@ -127,34 +104,23 @@ class CoefficientColumns:
         """Return what key holders encrypt and decrypt with."""
         return columns.Cipher(secret)
 
-    def adder(self, key_id: bytes) -> Adder:
-        """Return what adds ciphertexts without the key."""
-        return columns.Adder(key_id)
-
-    def header(self, key_id: bytes, blob: bytes, kind: Kind) -> Header:
-        """Check a blob, and return its header."""
-        return columns.read(key_id, blob, columns.PRODUCT if kind == "product" else columns.COLUMNS)
-
     def multiplier(self, public: Mapping[str, Any]) -> columns.Multiplier:
         """Return what multiplies ciphertexts without the key."""
         return columns.Multiplier(public[self.key])
 
-    def unit(self, blob: bytes, kind: Kind) -> float:
+    def unit(self, header: Header) -> float:
         """Return the rounding unit of what a blob opens to."""
-        return columns.unit(self.header(blobs.key_of(blob), blob, kind))
+        return coefficients.unit(header)
 
 
 @dataclass(frozen=True)
 class SlottedColumns:
     """Entries in slots, which SEAL rotates: the coordinator needs rotation keys."""
 
-    name: str
     key: ClassVar[str] = "slots"
+    forms: ClassVar[Mapping[Kind, Form]] = {"columns": packing.COLUMNS, "product": packing.PRODUCT}
 
-    @property
-    def parameters(self) -> ParameterSet:
-        """The set of that name."""
-        return parameter_set(self.name)
+    parameters: ParameterSet
 
     def public(self, secret: Secret, features: Iterable[int]) -> Mapping[str, bytes]:
         """Return the key's id, and rotation keys for these numbers of features."""
@@ -166,39 +132,30 @@ class SlottedColumns:
         """Return what key holders encrypt and decrypt with."""
         return ckks.Cipher(self.parameters, secret)
 
-    def adder(self, key_id: bytes) -> Adder:
-        """Return what adds ciphertexts without the key."""
-        return ckks.Adder(self.parameters, key_id)
-
-    def header(self, key_id: bytes, blob: bytes, kind: Kind) -> Header:
-        """Check a blob, and return its header."""
-        form = forms.PRODUCT if kind == "product" else forms.COLUMNS
-        return blobs.read(ring_of(self.parameters), key_id, blob, form)
-
     def multiplier(self, public: Mapping[str, Any]) -> ckks.Product:
         """Return what multiplies ciphertexts without the key."""
         return _product(self.parameters, public["evaluation"], public[self.key])
 
-    def unit(self, blob: bytes, kind: Kind) -> float:
+    def unit(self, header: Header) -> float:
         """Return the rounding unit of what a blob opens to."""
-        return ckks.column_unit(self.parameters, self.header(blobs.key_of(blob), blob, kind))
+        return ckks.column_unit(self.parameters, header)
 
 
-Columns = CoefficientColumns | SlottedColumns  # how a matrix that the coordinator multiplies unopened
+Columns = CoefficientColumns | SlottedColumns  # how a matrix is encrypted that the coordinator multiplies
 
 
 def columns_scheme(name: str, rows: int, outputs: int, matrices: int) -> Columns | None:
     """Return the scheme of a matrix that is to be multiplied, if the parameter set of that name has one.
 
-    >>> columns_scheme("auto", 65, 10, 1), columns_scheme("auto", 500, 2, 1)
-    (CoefficientColumns(), SlottedColumns(name='product'))
+    >>> columns_scheme("auto", 65, 10, 1), columns_scheme("auto", 500, 2, 1).parameters.name
+    (CoefficientColumns(), 'product')
     """
     if name == "auto":
-        if (columns.pieces(rows, outputs, matrices) or MOST_PIECES + 1) <= MOST_PIECES:
+        if (coefficients.pieces(rows, outputs, matrices) or MOST_PIECES + 1) <= MOST_PIECES:
             return CoefficientColumns()
         name = "product"
     chosen = parameter_set(name)
-    return SlottedColumns(name) if chosen.multiplies and 0 < rows <= chosen.slots else None
+    return SlottedColumns(chosen) if chosen.multiplies and 0 < rows <= chosen.slots else None
 
 
 @lru_cache(maxsize=2)  # megabytes each, and 50 ms to read
@@ -206,6 +163,7 @@ def _product(parameters: ParameterSet, evaluation: bytes, key_id: bytes) -> ckks
     return ckks.Product(parameters, evaluation, key_id)
 
 
-def kind_of(total: Mapping[str, Any]) -> Kind:
-    """Return what a blob of columns has to hold."""
-    return "product" if total.get("multiplied") else "columns"
+def read_columns(used: Columns, key_id: bytes, blob: bytes, multiplied: bool) -> Header:
+    """Check a blob of columns, or of their product, and return its header."""
+    form = used.forms["product" if multiplied else "columns"]
+    return blobs.read(ring_of(used.parameters), key_id, blob, form)

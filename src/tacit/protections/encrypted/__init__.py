@@ -2,14 +2,14 @@
 
 Clients encrypt and open totals (:mod:`~tacit.protections.encrypted.client`), the coordinator adds ciphertexts
 (:mod:`~tacit.protections.encrypted.coordinator`); :mod:`~tacit.protections.encrypted.slots` says how values
-become integers. How integers are encrypted is the business of a :class:`Scheme`.
+become integers. How integers are encrypted is the business of a *scheme*, of BFV's or of CKKS' slots.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tacit.core.errors import ConfigError
 from tacit.core.fields import Kind
@@ -19,60 +19,16 @@ from tacit.core.party import Party
 from tacit.core.promises import Place, Promises
 from tacit.core.protection import Protection
 from tacit.core.secret import Secret
-from tacit.crypto.fixedpoint import Integers
-from tacit.crypto.seal.adder import Adder
-from tacit.crypto.seal.blob import Header, summands_of
-from tacit.crypto.seal.residues import Residues
+from tacit.crypto.seal.blob import summands_of
 from tacit.protections.blobs import cipher_of
 from tacit.protections.encrypted.client import EncryptedClient
 from tacit.protections.encrypted.coordinator import EncryptedCoordinator
-from tacit.protections.encrypted.slots import Slots
 from tacit.protections.keys.proved_totals import PROVED, TAG_NAMES
 from tacit.protections.keys.shared_key import FIELD_NAMES, KEY_FIELDS, SHARED_KEY, KeyTerms
 
-
-class Scheme(Protocol):
-    """How the integers of slots are encrypted for a sum."""
-
-    def slots(self, layout: Layout, summands: int) -> Slots:
-        """Return how the values of a layout become slots, with room for the sum of that many."""
-        ...
-
-    def make_keys(self) -> tuple[Secret, bytes]:
-        """Draw a key: the secret, and its id."""
-        ...
-
-    def cipher(self, secret: Secret) -> Any:
-        """Return what key holders encrypt and decrypt with."""
-        ...
-
-    def encrypt(self, cipher: Any, slots: Slots, integers: Integers) -> bytes:
-        """Encrypt the integers of a vector."""
-        ...
-
-    def decrypt(self, cipher: Any, slots: Slots, blob: bytes) -> Integers:
-        """Decrypt a total."""
-        ...
-
-    def moduli(self, slots: Slots) -> tuple[int, ...]:
-        """Return the primes modulo which ciphertexts of such slots are added."""
-        ...
-
-    def residues(self, slots: Slots, header: Header, blob: bytes) -> Mapping[int, Residues]:
-        """Return all residues of a blob that was read, by prime: what a tag covers."""
-        ...
-
-    def adder(self, key_id: bytes, blob: bytes) -> Adder:
-        """Return what adds ciphertexts like this one without the key."""
-        ...
-
-    def header(self, key_id: bytes, blob: bytes, slots: Slots, whole: bool = True) -> Header:
-        """Check a blob, and return its header; ``whole``: its checksum, too, unless who adds it checks it."""
-        ...
-
-    def bound(self, slots: Slots) -> float:
-        """Return the bound that blobs of such slots declare."""
-        ...
+if TYPE_CHECKING:
+    from tacit.protections.bfv import ExactScheme
+    from tacit.protections.ckks.schemes import Slotted
 
 
 @dataclass(frozen=True)
@@ -87,6 +43,7 @@ class Encrypted(Protection):
         Make a new key after so many sums; 0: one key for the run.
     """
 
+    opens: ClassVar[Place] = "clients"
     incremental: ClassVar[bool] = True
     authenticated: ClassVar[bool] = True
     key_fields: ClassVar[Collection[str]] = KEY_FIELDS
@@ -103,14 +60,9 @@ class Encrypted(Protection):
             )
 
     @property
-    def scheme(self) -> Scheme:
+    def scheme(self) -> ExactScheme | Slotted:
         """How the integers of a sum are encrypted."""
         raise TypeError(f"{type(self).__name__} must say how it encrypts")
-
-    @property
-    def opens(self) -> Place:
-        """Where totals open: always at the clients."""
-        return "clients"
 
     def promised(self, precision: float, bytes_per_value: float, without_proof: str = "") -> Promises:
         """Return what is promised: all but precision and size is the same for every scheme."""
@@ -149,14 +101,10 @@ class Encrypted(Protection):
         """Every total does."""
         return True
 
-    def slots(self, layout: Layout, summands: int) -> Slots:
-        """Return how the values of a layout become slots, with room for the sum of that many."""
-        return self.scheme.slots(layout, summands)
-
     def error(self, layout: Layout, contributions: int, total: Mapping[str, Any] | None = None) -> float:
         """Return the typical error: each client rounds, to a unit that follows from the summands."""
         summands = summands_of(cipher_of(total)) if total else contributions
-        return self.slots(layout, summands).error(contributions)
+        return self.scheme.slots(layout, summands).error(contributions)
 
     def at_coordinator(self, link: Link) -> EncryptedCoordinator:
         """Return the coordinator half, which adds ciphertexts."""

@@ -12,7 +12,7 @@ from tacit.core.message import Message
 from tacit.core.numbers import MOST_SUMMANDS, read_integer
 from tacit.core.party import Party
 from tacit.core.protection import Vector
-from tacit.crypto.seal.blob import summands_of
+from tacit.crypto.seal.blob import all_residues, read, summands_of
 from tacit.crypto.seal.residues import Residues
 from tacit.protections.blobs import cipher_of
 from tacit.protections.keys.proved_totals import ProvedTotals
@@ -36,13 +36,13 @@ class EncryptedClient(SharedKeyClient):
         """Encrypt this party's vector, and tag the ciphertext."""
         scheme = self._settings.scheme
         slots = scheme.slots(layout, read_integer(ticket, "summands", 1, MOST_SUMMANDS))
-        integers = slots.encode(vector)
+        ring, integers = scheme.ring(slots), slots.encode(vector)
 
         def encrypt() -> tuple[bytes, Mapping[int, Residues]]:
             cipher = self.key.cached(SUMS, scheme.cipher)
             blob = scheme.encrypt(cipher, slots, integers)
-            header = scheme.header(cipher.key_id, blob, slots, whole=False)
-            return blob, scheme.residues(slots, header, blob)
+            header = read(ring, cipher.key_id, blob, scheme.form, whole=False)
+            return blob, all_residues(ring, header, blob)
 
         return self._proved.tag_ciphertext(ticket, layout, integers, encrypt)
 
@@ -50,8 +50,9 @@ class EncryptedClient(SharedKeyClient):
         """Check whose contributions it is the sum of, and only then decrypt."""
         blob, scheme = cipher_of(total), self._settings.scheme
         slots = scheme.slots(layout, summands_of(blob))
+        ring = scheme.ring(slots)
         age, header = self.key.find_key(
-            SUMS, scheme.cipher, lambda key: scheme.header(key.key_id, blob, slots)
+            SUMS, scheme.cipher, lambda key: read(ring, key.key_id, blob, scheme.form)
         )
         check_opening(self.party, self._settings, header.count)
         agreed = (slots.count, slots.summands, scheme.bound(slots))
@@ -61,5 +62,7 @@ class EncryptedClient(SharedKeyClient):
                 f"{agreed[2]:g}"
             )
         # Whether a made-up ciphertext decrypts to what was tagged would tell of the key.
-        self._proved.check(total, layout, header.summands, scheme.residues(slots, header, blob), age)
-        return slots.decode(scheme.decrypt(self.key.cached(SUMS, scheme.cipher, age), slots, blob))
+        residues = all_residues(ring, header, blob)
+        self._proved.check(total, layout, header.summands, residues, age)
+        cipher = self.key.cached(SUMS, scheme.cipher, age)
+        return slots.decode(scheme.decrypt(cipher, slots, header, residues))

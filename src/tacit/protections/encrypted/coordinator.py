@@ -11,7 +11,7 @@ from tacit.core.link import Link
 from tacit.core.pending_sum import PendingSum
 from tacit.core.values import Blob
 from tacit.crypto.seal.adder import Adder
-from tacit.crypto.seal.blob import Header
+from tacit.crypto.seal.blob import Header, read
 from tacit.protections.blobs import cipher_of
 from tacit.protections.keys.authenticated import AuthenticatedCoordinator
 from tacit.protections.keys.key_relay import KeyRelay
@@ -72,17 +72,17 @@ class EncryptedCoordinator(AuthenticatedCoordinator):
     def accepted(self, pending: PendingSum, summands: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Return ciphertexts on the agreed terms."""
         # Refuses values that cannot be encrypted before anybody is asked for them.
-        read, shape, bound = self.terms(pending.layout, summands)
+        read_header, shape, bound = self.terms(pending.layout, summands)
         common, tickets = self.relay.tickets(pending)
         common["summands"] = summands
         agreed = (shape, 1, summands, bound)
-        proves, settings = self._settings.proves(pending.layout), self._settings
-        moduli = settings.scheme.moduli(settings.slots(pending.layout, summands)) if proves else ()
+        proves, scheme = self._settings.proves(pending.layout), self._settings.scheme
+        moduli = scheme.ring(scheme.slots(pending.layout, summands)).primes if proves else ()
         for party, message in pending.contributions(tickets, common):
             try:
                 blob = cipher_of(message)
                 tag = {TAG: add_tags(message, moduli=moduli)} if proves else {}
-                found = read(blob)
+                found = read_header(blob)
                 # Or the first client would set the terms for all others.
                 if ((found.rows, found.outputs), found.count, found.summands, found.bound) != agreed:
                     raise ProtectionError(
@@ -100,9 +100,11 @@ class EncryptedCoordinator(AuthenticatedCoordinator):
         self, layout: Layout, summands: int
     ) -> tuple[Callable[[bytes], Header], tuple[int, int], float]:
         """Return what reads the header of a contribution to a sum, and its agreed shape and bound."""
-        scheme, slots = self._settings.scheme, self._settings.slots(layout, summands)
+        scheme = self._settings.scheme
+        slots = scheme.slots(layout, summands)
         return (
-            lambda blob: scheme.header(self.key_id, blob, slots, whole=False),
+            # Who adds a blob checks its checksum.
+            lambda blob: read(scheme.ring(slots), self.key_id, blob, scheme.form, whole=False),
             (slots.count, 1),
             scheme.bound(slots),
         )

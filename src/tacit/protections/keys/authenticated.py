@@ -30,17 +30,11 @@ FIELD_KINDS: Mapping[str, Kind] = {"exchange": BYTES, "exchanges": ROWS, "names"
 
 
 class Channels:
-    """The coordinator's channels to the parties.
-
-    Attributes
-    ----------
-    directory : dict
-        Signed exchange keys of the parties, by name.
-    """
+    """The coordinator's channels to the parties."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self.directory: dict[str, bytes] = {}
+        self.directory: dict[str, bytes] = {}  # signed exchange keys of the parties, by name
 
     def greet(self) -> dict[str, Any]:
         """Return the coordinator's signed exchange key, which rides on the first ask."""
@@ -122,11 +116,16 @@ def sealing_key(party: Party, other: str, signed: bytes) -> Secret:
 
     The relay has a signed exchange key, too: a message sealed for it would be no secret from it.
     """
-    if other in (COORDINATOR, party.id):
-        raise ProtectionError(f"{party.id} was told to seal for {other}: only other clients are sealed for")
+    check_other(party, other)
     run = manifest_digest_of(party)
     peer = checked_key(signed, party.pinned(other), "exchange", other, run)
     return pair_key(party.vault["exchange"], peer, "seal", run)
+
+
+def check_other(party: Party, other: str) -> None:
+    """Refuse to seal for anybody but another client."""
+    if other in (COORDINATOR, party.id):
+        raise ProtectionError(f"{party.id} was told to seal for {other}: only other clients are sealed for")
 
 
 def manifest_digest_of(party: Party) -> str:

@@ -124,13 +124,7 @@ class KeyRelay:
     def _request_key(
         self, ask: Ask, parties: Sequence[str], maker: str, key_request: Mapping[str, Any]
     ) -> None:
-        """Ask a client for a new key, sealed for all others.
-
-        Raises
-        ------
-        MessageError
-            If what came back is no key; whatever was in use stays so.
-        """
+        """Ask a client for a new key, sealed for all others; if none comes back, the old one stays in use."""
         others = [name for name in parties if name != maker]
         fields: dict[str, Any] = {}
         for _, reply in ask(SharedKey.make_keys, {**self._addressed(others), **key_request}, parties=[maker]):
@@ -164,7 +158,7 @@ class KeyRelay:
             self.rotate(pending.ask, pending.parties)
         self.current_key.used += 1
         self._pass_on(pending.ask, pending.parties, pending.parties)
-        return self._tickets_for(pending.parties)
+        return self.tickets_for(pending.parties)
 
     def admit(self, names: Sequence[str]) -> None:
         """Let any party that has the key seal it for those that come later."""
@@ -193,7 +187,8 @@ class KeyRelay:
             f"no client that holds the key handed it on to {abbreviate(late)}: ask again later"
         )
 
-    def _tickets_for(self, parties: Sequence[str]) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]]]:
+    def tickets_for(self, parties: Sequence[str]) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]]]:
+        """Return the key as it is sealed for those of some parties who lack it, for all and for each."""
         key = self.current_key
         lacking = [name for name in parties if name in key.wraps]
         if not lacking:
@@ -227,11 +222,9 @@ class KeyRelay:
         """Return what does not grow with the parties."""
         if (key := self.key) is None:
             return {}
-        fields: dict[str, Any] = {
-            name: getattr(key, name) for name in ("bundle", "maker", "preshared", "used")
-        }
+        kept = {name: getattr(key, name) for name in ("bundle", "maker", "preshared", "used")}
         key_request = Message(key.key_request).encode()
-        return {**fields, "key_request": key_request, **add_prefix(PUBLIC, key.public)}
+        return {**kept, "key_request": key_request, **add_prefix(PUBLIC, key.public)}
 
     def party_snapshot(self, party: str) -> dict[str, Any]:
         """Return what is kept of one party: its exchange key, and whether it has the key."""

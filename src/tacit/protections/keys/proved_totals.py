@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -112,9 +113,7 @@ class ProvedTotals:
         key under which the total was formed, 0 for the newest; ``attempt`` at the sum as :meth:`tag_once` had
         it.
         """
-        claim = total.get("claim")
-        if not isinstance(claim, Claim):
-            raise ProtectionError("a total that does not say whose contributions it is the sum of")
+        claim = claim_of(total)
         key, cache = self._key.cached("tags", TagKey, age), self._party.cache
         place = self._place(claim, layout, summands, attempt)
 
@@ -142,7 +141,7 @@ class ProvedTotals:
             ("standing", "") if what.number is None else (str(what.number), state.get(HISTORY, ""))
         )
         agreed = hashlib.sha256(state["schema"]).digest(), history, attempt
-        return bound(run, what.contribution, number, str(summands), repr(layout.fields), *agreed)
+        return bound(run, what.contribution, number, str(summands), _text_of(layout), *agreed)
 
     def _product(self, key: TagKey, place: bytes, modulus: int, vector: Integers | Ring) -> int:
         size, cache = vector.size, self._party.cache
@@ -170,6 +169,18 @@ class ProvedTotals:
             own.state[place] = Message({FINGERPRINT: fingerprint, **sent}).encode()
             own.state.update({} if term.number is None else {LAST: term.number})
         return sent
+
+
+def claim_of(total: Mapping[str, Any]) -> Claim:
+    """Return what a total says of itself, or refuse it."""
+    if not isinstance(claim := total.get("claim"), Claim):
+        raise ProtectionError("a total that does not say whose contributions it is the sum of")
+    return claim
+
+
+@lru_cache(maxsize=8)  # clients of one process share layouts
+def _text_of(layout: Layout) -> str:
+    return repr(layout.fields)
 
 
 def _places(place: bytes, moduli: Iterable[int]) -> Iterator[tuple[int, bytes]]:

@@ -27,7 +27,6 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from tacit.core.errors import MessageError, ProtectionError
-from tacit.core.exposure import COORDINATOR
 from tacit.core.fields import BLOB, FLAG, TEXT, Kind
 from tacit.core.marks import step
 from tacit.core.message import Message
@@ -37,7 +36,7 @@ from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import pair_key, place, seal, unseal
 from tacit.protections.keys import authenticated
-from tacit.protections.keys.authenticated import manifest_digest_of, open_channel, sealing_key
+from tacit.protections.keys.authenticated import check_other, manifest_digest_of, open_channel, sealing_key
 
 Made = TypeVar("Made")
 Read = TypeVar("Read")
@@ -152,10 +151,7 @@ class SharedKey:
 
     def _preshared_key(self, other: str) -> Secret:
         """Return the key that two parties share for one run by their preshared exchange keys."""
-        if other in (COORDINATOR, self._party.id):
-            raise ProtectionError(
-                f"{self._party.id} was told to seal for {other}: only other clients are sealed for"
-            )
+        check_other(self._party, other)
         private, public = self._party.preshared(other)
         return pair_key(private, public, "seal", manifest_digest_of(self._party))
 

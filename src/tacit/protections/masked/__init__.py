@@ -1,10 +1,9 @@
 """Masked sums: every upload is noise, and only the sum of those that arrived can be cleared of it.
 
 Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning" (2017), on the sparse
-graph of Bell et al., "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead" (2020). Client u
-uploads, modulo a power of two,
-
-    y_u = x_u + PRG(b_u) + Σ_{v > u} PRG(s_uv) - Σ_{v < u} PRG(s_uv)          over its neighbours v.
+graph of Bell et al., "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead" (2020).
+:mod:`tacit.crypto.masking` has what a client u uploads: its vector x_u under a mask of its own, of seed b_u,
+and masks of pairs, of seeds s_uv.
 
 Two waves (``offer``, ``deal``) prepare any number of sums: every client shows a public key for each of them
 and deals Shamir shares of the private keys and of the seeds b to its neighbours, sealed against the
@@ -25,7 +24,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import ceil
 from typing import ClassVar
 
@@ -144,7 +143,7 @@ class Masked(Protection):
         """Where clients open totals."""
         return self.opens == "clients"
 
-    @property
+    @cached_property
     def promises(self) -> Promises:
         """What is promised; thresholds follow from the number of clients (``sizing``)."""
         clients = self.opens == "clients"
@@ -180,19 +179,17 @@ class Masked(Protection):
     @property
     def _collusion(self) -> str:
         """Who opens more than the total."""
+        text = (
+            "the coordinator with t of the n clients that hold shares of one client's secrets opens that "
+            "client's vector, t being over half of them; if it also lies to clients, 2t - n suffice, "
+        )
         if self.active:
-            text = (
-                "the coordinator with t of the n clients that hold shares of one client's secrets opens that "
-                "client's vector, t being over half of them; if it also lies to clients, 2t - n suffice, "
+            text += (
                 f"more than {self.corrupt_share:.0%}; with fewer it learns one total of each attempt at a "
                 "sum, whatever it tells them, over others than helped to open an earlier one"
             )
         else:
-            text = (
-                "the coordinator with t of the n clients that hold shares of one client's secrets opens that "
-                "client's vector, t being over half of them; if it also lies to clients, 2t - n suffice, "
-                "which may be one: leave active on"
-            )
+            text += "which may be one: leave active on"
         if self.opens == "clients":
             text = (
                 "the coordinator with any one client learns the total, and no contribution, and can forge "
@@ -210,10 +207,6 @@ class Masked(Protection):
             "vanishes once it knows the graph can cut it into parts, and have a total of each (neighbours as "
             "large as the federation: none can)"
         )
-
-    def min_contributions(self, agreed: int) -> int:
-        """Return the least number of contributions for a total to open: one alone hides nothing."""
-        return max(agreed, 2)
 
     def rules(self, clients: int) -> Rules:
         """Return what each client insists on in a federation of so many."""

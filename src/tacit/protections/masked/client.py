@@ -61,8 +61,6 @@ class MaskedClient(SharedKeyClient):
         """Commit to a number for the draw of neighbours, before anyone knows who takes part."""
         return {**super().introduce(greeting), "draw": self.dealer.draw_number()}
 
-    # -- a sum -----------------------------------------------------------------------------------------------
-
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Mask this party's vector, once; its key and seed of this sum are gone afterwards."""
         party, state, slot = self.party, self.party.state, ticket["slot"]
@@ -200,8 +198,6 @@ class MaskedClient(SharedKeyClient):
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Open a total under pads."""
         return self.totals.open(total, layout)
-
-    # -- afterwards ------------------------------------------------------------------------------------------
 
     def discard_unused_keys(self) -> None:
         """Delete what was agreed on for sums that did not come."""

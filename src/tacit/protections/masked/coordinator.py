@@ -28,7 +28,7 @@ from tacit.protections.keys.authenticated import AuthenticatedCoordinator
 from tacit.protections.keys.key_relay import KeyRelay
 from tacit.protections.masked.client import MaskedClient
 from tacit.protections.masked.confirming import CONFIRM, unlock
-from tacit.protections.masked.keys import Ask, Batch, KeyAgreement, LazyJobs, Refuse
+from tacit.protections.masked.keys import Batch, KeyAgreement, LazyJobs
 from tacit.protections.masked.totals import read_tag, write_total
 from tacit.protections.masked.wire import (
     ELEMENTS,
@@ -98,7 +98,7 @@ class MaskedCoordinator(AuthenticatedCoordinator):
             if self.settings.neighbours is None:
                 self.link.events.emit(Noted("protection", self.settings.sparse_graph_warning, "warning"))
         if clients >= self.link.min_contributions:  # or the first sum says why it cannot be
-            self._agree(self.link.parties, self.announced, self.link.ask, self.link.record_failure)
+            self._agree(self.link.parties, self.announced)
 
     def admit(self, names: Sequence[str]) -> None:
         """Let all agree on masks anew, for the sums that are left."""
@@ -106,7 +106,7 @@ class MaskedCoordinator(AuthenticatedCoordinator):
         if self._at_clients:
             self.relay.admit(names)
         left = self.announced if self.batch is None else max(1, self.batch.count - self.batch.used)
-        self._agree((*self.link.parties, *names), left, self.link.ask, self.link.record_failure)
+        self._agree((*self.link.parties, *names), left)
 
     def _check_prepared(self) -> None:
         if not self.announced:
@@ -116,8 +116,8 @@ class MaskedCoordinator(AuthenticatedCoordinator):
         """Forget the keys and shares of sums that did not come."""
         self.batch = None
 
-    def _agree(self, parties: Sequence[str], count: int, ask: Ask, refuse: Refuse) -> None:
-        self.batch = self.keys.reach(parties, count, ask, refuse)
+    def _agree(self, parties: Sequence[str], count: int) -> None:
+        self.batch = self.keys.reach(parties, count, self.link.ask, self.link.record_failure)
 
     # -- the sum ---------------------------------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class MaskedCoordinator(AuthenticatedCoordinator):
             pending.check(willing)
             used_up = self.batch is not None and self.batch.used == self.batch.count
             count = min(self.announced, LAZY_SUMS) if used_up else 1
-            self._agree(willing, count, pending.ask, pending.refuse)
+            self.batch = self.keys.reach(willing, count, pending.ask, pending.refuse)
         asked = [] if self.batch is None else self.batch.select_dealers(willing)
         for party in willing:
             if party not in asked and party not in pending.failures:

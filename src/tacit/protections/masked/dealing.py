@@ -20,15 +20,7 @@ from tacit.crypto.masking import advance_chains, cover
 from tacit.crypto.sharing import share_vector
 from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.masked.neighbours import Neighbourhood, check_members, check_neighbours
-from tacit.protections.masked.wire import (
-    KEY,
-    OFFERED,
-    Offer,
-    commit,
-    hash_pieces,
-    share_place,
-    to_elements,
-)
+from tacit.protections.masked.wire import KEY, OFFERED, Offer, commit, hash_pieces, share_place, to_elements
 
 if TYPE_CHECKING:
     from tacit.protections.masked import Masked

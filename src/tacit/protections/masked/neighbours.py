@@ -123,9 +123,6 @@ def is_plausible_draw(own: int, others: Sequence[int], clients: int, missing: fl
     return ahead[half - 1] <= reach and (1 << 64) - ahead[half] <= reach
 
 
-# -- at a client -----------------------------------------------------------------------------------------
-
-
 class Neighbourhood(NamedTuple):
     """What a client knows of a batch of sums and of its neighbours in it.
 

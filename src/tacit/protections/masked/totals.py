@@ -30,7 +30,7 @@ from tacit.crypto.linear_tag import TAG_BYTES, label_digests
 from tacit.crypto.masking import Words
 from tacit.crypto.pads import PadKey
 from tacit.protections.keys.authenticated import manifest_digest_of
-from tacit.protections.keys.proved_totals import TAG, ProvedTotals
+from tacit.protections.keys.proved_totals import TAG, ProvedTotals, claim_of
 from tacit.protections.keys.shared_key import SharedKey
 from tacit.protections.masked.wire import Encoding, read_blob
 
@@ -59,9 +59,7 @@ class PaddedTotals:
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Take the pads off, and check whose contributions the total is of."""
-        claim = total.get("claim")
-        if not isinstance(claim, Claim):
-            raise ProtectionError("a total that does not say whose contributions it is the sum of")
+        claim = claim_of(total)
         contributions = int(claim.counts.sum())
         check_opening(self._party, self._settings, contributions)
         summands = read_integer(total, "summands", 2, MOST_CLIENTS)

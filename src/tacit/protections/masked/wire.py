@@ -31,12 +31,12 @@ Flags = NDArray[np.bool_]
 
 def commit(purpose: str, run: str, owner: str, number: int, secret: bytes) -> bytes:
     """Return a commitment to a random value, for one purpose, owner and time."""
-    return hash_pieces(purpose.encode(), run.encode(), owner.encode(), number.to_bytes(8, "little"), secret)
+    return hash_pieces(purpose, run, owner, number.to_bytes(8, "little"), secret)
 
 
-def hash_pieces(*pieces: bytes) -> bytes:
-    """Return the hash of byte strings, each with its length, so that none run together."""
-    return sha256(b"".join([len(piece).to_bytes(4, "little") + piece for piece in pieces])).digest()
+def hash_pieces(*pieces: str | bytes) -> bytes:
+    """Return the hash of names and values, each with its length, so that none run together."""
+    return sha256(bound(*pieces)).digest()
 
 
 _OFFER = struct.Struct("<32s32s32s32sQI")
@@ -73,9 +73,6 @@ def share_place(run: str, first: int) -> Callable[[str, str], bytes]:
     """Return where shares of a batch belong that one client deals to another: the same as ``place`` says."""
     start = bound("place", run, str(first), "shares")
     return lambda sender, receiver: start + bound(sender, receiver)
-
-
-# -- what is shared and uploaded ---------------------------------------------------------------------------
 
 
 def to_elements(secrets: bytes) -> Ring:
@@ -122,7 +119,7 @@ def windows(shares: Sequence[Share], threshold: int) -> Iterator[list[Share]]:
 
 def digest_names(names: Sequence[str]) -> bytes:
     """Return the digest of a list of clients."""
-    return hash_pieces(b"list", *(name.encode() for name in sorted(names)))
+    return hash_pieces("list", *sorted(names))
 
 
 def digest_members(names: bytes) -> bytes:

@@ -48,6 +48,7 @@ class Ring(Protection):
     """
 
     name = "ring"
+    opens: ClassVar[Place] = "coordinator"  # which is the protocol's server
     restarts: ClassVar[bool] = True
     authenticated: ClassVar[bool] = True
     field_names: ClassVar[Mapping[str, str]] = {
@@ -70,11 +71,6 @@ class Ring(Protection):
 
     def __post_init__(self) -> None:
         check_key_bits(self.name, self.key_bits)
-
-    @property
-    def opens(self) -> Place:
-        """At the coordinator, which is the protocol's server."""
-        return "coordinator"
 
     @property
     def promises(self) -> Promises:

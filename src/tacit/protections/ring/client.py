@@ -48,14 +48,14 @@ class RingClient(AuthenticatedClient):
 
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Add one's own to the running sum, and seal it for the next."""
-        from tacit.crypto.paillier import Packing, add_blobs, blind
+        from tacit.crypto.paillier import Packing, PublicKey, add_blobs, blind
 
         party, used = self.party, self._settings
         lap = self._take_turn(ticket)
         party.state["next"] = ticket["next"]
         summands = read_integer(ticket, "summands", 1, MOST_SUMMANDS)
         code = FixedPoint.of(layout, used.bits, summands, used.clip)
-        key = self._public_key(ticket)
+        key = PublicKey.from_bytes(ticket["public"])
         running = key.encrypt(code.encode(vector), Packing(used.bits, code.guard_bits))
         if "incoming" in ticket:
             running = add_blobs(key, self._incoming(ticket, lap), running)
@@ -68,7 +68,7 @@ class RingClient(AuthenticatedClient):
     @step(replies="aggregate")
     def hand_over(self, message: Message) -> Message:
         """Hand the sum that came back to the server: as the closer, once."""
-        from tacit.crypto.paillier import read_header, unblind
+        from tacit.crypto.paillier import PublicKey, read_header, unblind
 
         party, lap = self.party, Lap.of(message)
         began = party.state.get("closer") == party.id == lap.closer
@@ -76,7 +76,7 @@ class RingClient(AuthenticatedClient):
             raise OpeningError(f"{party.id} did not begin lap {lap.number} of sum {lap.sum}: it has no total")
 
         self._check_open(lap)
-        key, running = self._public_key(message), self._incoming(message, lap)
+        key, running = PublicKey.from_bytes(message["public"]), self._incoming(message, lap)
         least = self._settings.min_contributions(agreed_minimum(party))
         if (found := read_header(key, running).summands) < least:
             raise OpeningError(
@@ -126,11 +126,3 @@ class RingClient(AuthenticatedClient):
                 f"{own} was told that {before} is before and after it in the ring, in which at least {least} "
                 "clients were agreed: it adds nothing"
             )
-
-    def _public_key(self, fields: Mapping[str, Any]) -> Any:
-        from tacit.crypto.paillier import PublicKey
-
-        cache, raw = self.party.cache, fields["public"]
-        if ("ring", raw) not in cache:
-            cache["ring", raw] = PublicKey.from_bytes(raw)
-        return cache["ring", raw]

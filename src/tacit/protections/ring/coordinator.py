@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from tacit.core.errors import ProtectionError, QuorumError
 from tacit.core.layout import Layout
 from tacit.core.link import Link
-from tacit.core.message import Message
 from tacit.core.pending_sum import PendingSum
 from tacit.core.protection import Vector
 from tacit.core.values import Blob
@@ -84,14 +83,22 @@ class RingCoordinator(AuthenticatedCoordinator):
     def _hand_over(
         self, pending: PendingSum, ring: Sequence[str], common: Mapping[str, Any], last: Blob
     ) -> bytes:
-        """Have the closer hand over the total."""
+        """Have the closer hand over the total; what is none is as if the closer had vanished."""
+        from tacit.crypto.paillier import PublicKey, read_header
+
         closer = ring[0]
         fields = {**common, "sum": pending.number, **self._ticket(ring[-1], last)}
-        reply = dict(pending.ask(RingClient.hand_over, fields, parties=[closer])).get(closer)
-        total = None if reply is None else self._read_total(pending, closer, reply, len(ring))
-        if total is None:
-            raise self._lost(pending, closer)
-        return total
+        for reply in dict(pending.ask(RingClient.hand_over, fields, parties=[closer])).values():
+            try:
+                blob = cipher_of(reply)
+                found = read_header(PublicKey.from_bytes(self.public), blob).summands
+                if found == len(ring):
+                    return blob
+                reason = f"a total of {found} contributions after {len(ring)} hops"
+            except ProtectionError as error:
+                reason = str(error)
+            pending.refuse(closer, reason)
+        raise self._lost(pending, closer)
 
     def _lost(self, pending: PendingSum, closer: str) -> QuorumError:
         """Say that a sum cannot be had because the client that was to hand it over did not."""
@@ -100,21 +107,6 @@ class RingCoordinator(AuthenticatedCoordinator):
             f"{pending.contribution}: {closer} began the ring and did not hand over its total ({reason}). "
             "Nobody else may, or there could be two of them: run again without it"
         )
-
-    def _read_total(self, pending: PendingSum, party: str, reply: Message, hops: int) -> bytes | None:
-        """Return the total that the last client handed over, if it is one."""
-        from tacit.crypto.paillier import PublicKey, read_header
-
-        try:
-            blob = cipher_of(reply)
-            header = read_header(PublicKey.from_bytes(self.public), blob)
-        except ProtectionError as error:
-            pending.refuse(party, str(error))
-            return None
-        if header.summands != hops:
-            pending.refuse(party, f"a total of {header.summands} contributions after {hops} hops")
-            return None
-        return blob
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Open the total with the server's key."""

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from math import floor
 from typing import Any
@@ -39,7 +40,7 @@ from tacit.core.numbers import read_integer
 from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
-from tacit.crypto.channel import checked_key, sign_key
+from tacit.crypto.channel import SIGNATURE, checked_key, sign_key
 from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.keys.key_relay import Ask
 from tacit.protections.secret_sharing.share_round import names_from_bytes, names_to_bytes, stack_rows
@@ -103,9 +104,9 @@ class Election:
         self.informed: set[str] = set()  # who has seen that
 
     def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
-        """Keep a commitment, if it is that party's own."""
+        """Keep a commitment, if it is that party's own: one of another length would shift all others."""
         signed = fields.get("commitment")
-        if not isinstance(signed, bytes):
+        if not isinstance(signed, bytes) or len(signed) != SIGNATURE + NONCE:
             raise ProtectionError(f"{party} committed to no number where one was agreed")
         checked_key(signed, self._link.pinned(party), "commitment", party, self._link.manifest.digest)
         self.commitments[party] = signed
@@ -126,7 +127,9 @@ class Election:
             for party, reply in ask(Voter.reveal, ballot, parties=names):
                 nonce, following = reply.get("nonce"), reply.get("commitment")
                 if self._is_committed(party, nonce) and isinstance(following, Blob):
-                    nonces[party], self.commitments[party] = nonce.data, following.data
+                    with suppress(ProtectionError):
+                        self.welcome(party, {"commitment": following.data})
+                        nonces[party] = nonce.data
             left = [name for name in left if name in nonces or name not in names]
             if len(nonces) == len(names):
                 numbers = [nonces[name] for name in names]

@@ -21,7 +21,7 @@ from tacit.core.pending_sum import PendingSum
 from tacit.core.protection import Vector
 from tacit.core.values import Blob
 from tacit.protections.keys.authenticated import AuthenticatedCoordinator
-from tacit.protections.keys.key_relay import WRAPPED, KeyRelay
+from tacit.protections.keys.key_relay import KeyRelay
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_holder import OVERHEAD, ShareHolder
 from tacit.protections.secret_sharing.share_round import (
@@ -74,18 +74,11 @@ class ShareRelay(AuthenticatedCoordinator):
 
     def _hand_out(self, names: Sequence[str]) -> list[str]:
         """Give the clients' key to those that lack it, and return who took it."""
-        key = self.key_relay.current_key
-        lacking = [name for name in names if name in key.wraps]
-        if not lacking:
-            return []
-        sealer = key.sealers.get(lacking[0], key.maker)
-        for name in lacking:
-            self.link.record_relay(sealer, name, WRAPPED + len(key.bundle.data))
+        common, own = self.key_relay.tickets_for(names)
         # As a ticket: who comes late opens what there was before it does anything else.
-        exchange = self.channels.directory[sealer]
-        call = add_prefix("ticket/", {"bundle": key.bundle, "maker": sealer, "exchange": exchange})
-        jobs = {name: {"ticket/wrap": key.wraps[name]} for name in lacking}
-        taken = [name for name, _ in self.link.ask(ShareHolder.take_key, call, jobs)]
+        jobs = {name: add_prefix("ticket/", fields) for name, fields in own.items()}
+        asked = self.link.ask(ShareHolder.take_key, add_prefix("ticket/", common), jobs) if jobs else ()
+        taken = [name for name, _ in asked]
         for name in taken:
             self.key_relay.mark_delivered(name)
         return taken

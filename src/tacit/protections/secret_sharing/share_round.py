@@ -112,10 +112,7 @@ def recover_total(
 ) -> tuple[Integers, int]:
     """Put partial sums together, and return the total and its tag.
 
-    Raises
-    ------
-    ProtectionError
-        If more than ``threshold`` of Shamir's are there and they do not fit together.
+    More of Shamir's than the ``threshold`` are refused if they do not fit together.
     """
     if scheme == "additive":
         total: Ring = np.stack(rows).sum(axis=0, dtype=np.uint64)
