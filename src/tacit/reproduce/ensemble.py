@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from typing import Any
 
@@ -14,7 +14,6 @@ from tacit.core.parallel import one_thread
 from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.core.shared import Shared, Total
-from tacit.data.agreement import Agreement, introduce
 from tacit.data.files import load
 from tacit.data.table import Column, Table
 from tacit.federation import Federation
@@ -111,24 +110,17 @@ def phase_seconds(data: str, clients: int, estimators: int, processes: int, phas
 def _phases(data: str, clients: int, estimators: int, processes: int, seed: int) -> dict[str, float]:
     table = rows_of(data, "–")
     method = Voters(estimators, 0.5, 0.75, mode="paper", processes=processes)
-    declared = {"classes": list(table.classes)}
-    agreement = Agreement(declared)
-    agreement.add("everybody", introduce(table, declared))
-    schema = agreement.make_schema()
-    centre, spread = table.values.mean(axis=0), np.maximum(table.values.std(axis=0), 1e-9)
-    prepared = {
-        "centre": centre,
-        "spread": spread,
-        "constant": spread <= 1e-9,
-        "norms": np.full(schema.features + 1, float(table.rows)),
-    }
-    shared = Shared(schema, {**method.init(schema, np.random.default_rng(seed)), **prepared})
-    order = np.random.default_rng(seed).permutation(table.rows)
-    parts = [table.take(rows) for rows in np.array_split(order, clients)]
+    federation = Federation.embedded(table, clients=clients, test=None, partition="iid", seed=seed)
+    training = federation.train(FedHEONN(mode="paper"), protect="plain")
+    known: Mapping[str, Any] = training.outcome.shared or {}
+    scale = {name: known[name] for name in ("centre", "spread", "constant", "norms")}
+    schema = training.schema
+    shared = Shared(schema, {**method.init(schema, np.random.default_rng(seed)), **scale})
     with one_thread():
         fits, pieces = [], []
-        for index, part in enumerate(parts):
-            party = Party(f"client-{index}", partial(part.take, slice(None)), Secret(bytes([index + 1] * 32)))
+        for index in range(clients):
+            rows = partial(federation.holdings.rows, index)
+            party = Party(f"client-{index}", rows, Secret(bytes([index + 1] * 32)))
             started = time.perf_counter()
             pieces.append(method.terms(party, shared))
             fits.append(time.perf_counter() - started)

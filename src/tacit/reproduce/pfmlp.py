@@ -68,7 +68,6 @@ def prepared(key_bits: int, randomness: Randomness) -> Work:
     with catch_warnings():
         simplefilter("ignore")  # of a short key, and of a short α
         key = make_keys(key_bits, randomness=randomness, allow_short=key_bits < 2048)
-    key.public.prepare()
     return lambda values: key.decrypt(key.public.encrypt(values, PACKING))
 
 

@@ -125,12 +125,12 @@ def protected_epoch(
     """Return what computes the clients' mean as the protection ``ring`` does, and the bytes of each hop.
 
     Encoding, encrypting, adding and sealing at each client, and opening at the server; messages are left out.
-    So are keys, which are made once: here also of 1024 bits, which the protection refuses.
+    So are keys, which are made once: here also of 1024 bits, which the protection refuses. The first call
+    fills a table of powers as well.
     """
     with catch_warnings():
         simplefilter("ignore")  # of a short key
         key = make_keys(key_bits, allow_short=key_bits < 2048)
-    key.public.prepare()
     clients, parameters = gradients.shape
     code = FixedPoint.of(Layout(Field("gradients", (parameters,), bound=limit)), bits, clients)
     packing = Packing(bits, code.guard_bits)
