@@ -68,12 +68,14 @@ def _federation(scenario: int, seed: int) -> Federation:
     return Federation.embedded(DATA, clients=clients, partition="iid", test=0.1, seed=seed)
 
 
-def count(what: str, seed: int) -> float:
-    """Return the rows of a class, or the parameters of a scenario's network."""
-    name, _, number = what.rpartition(" ")
-    if name == "rows of class":
-        return float((load(DATA).target == int(number)).sum())
-    model = _federation(int(number), seed).train(build(int(number), rounds=1), protect="plain").model
+def class_rows(label: int, seed: int) -> float:
+    """Return the rows of a class."""
+    return float((load(DATA).target == label).sum())
+
+
+def parameters(scenario: int, seed: int) -> float:
+    """Return how many numbers a scenario's network learns."""
+    model = _federation(scenario, seed).train(build(scenario, rounds=1), protect="plain").model
     return float(sum(array.size for array in model.arrays.values()))  # type: ignore[attr-defined]
 
 
@@ -184,16 +186,14 @@ def experiments() -> Iterator[Experiment]:
     settings = {"data": DATA, "test": 0.1, "rounds": ROUNDS, "rate": RATE, "rate, tuned": TUNED}
     table = partial(Experiment, paper=RingMLP.paper, settings=settings, seeds=10)
     trained = {"scenario": SCENARIOS, "training": WAYS}
-    described = {f"rows of class {label}": rows for label, rows in enumerate(CLASS_ROWS)}
-    described |= {f"parameters of scenario {n}": size for n, (_, _, size) in SCENARIOS.items()}
     yield table(
         name="ring-mlp-data",
         title="The ring protocol: rows of each class (table 1) and parameters (table 2)",
         quantity="rows, and trained parameters",
         seeds=1,
         cells=[
-            Cell({"of": name}, partial(count, name), figure, (figure, figure))
-            for name, figure in described.items()
+            *grid(class_rows, {"class": range(10)}, paper=CLASS_ROWS.__getitem__),
+            *grid(parameters, {"scenario": SCENARIOS}, paper=lambda n: SCENARIOS[n][2]),
         ],
     )
     yield table(
