@@ -292,8 +292,8 @@ FAULTS = [
     Fault(
         "preparation",
         "data/noisy_scale.py",
-        "np.clip((values - middle) / np.where(half > 0, half, np.inf), -1.0, 1.0)",
-        "(values - middle) / np.where(half > 0, half, np.inf)",
+        "np.where(present, np.clip(scaled, -1.0, 1.0), 0.0)",
+        "np.where(present, scaled, 0.0)",
         "values beyond their bounds not cut, so that noise does not hide them",
     ),
     Fault(
