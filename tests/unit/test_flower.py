@@ -599,9 +599,6 @@ class TestOwnRows:
         assert finished.result["accuracy"] > 0.42
 
 
-VARIATES = [{"name": "masked"}, {"name": "plain", "opens": "clients"}]
-
-
 class KilledError(Exception):
     """The coordinator's process ends without warning."""
 
@@ -675,9 +672,8 @@ class TestGoingOn:
             assert resumed.result["model"] == whole.result["model"]
         assert not (resumed.folder.path / "checkpoint.bin").exists()
 
-    @pytest.mark.parametrize(
-        "protect", representatives(VARIATES, VARIATES[0]), ids=lambda chosen: chosen["name"]
-    )
+    @pytest.mark.slow
+    @pytest.mark.parametrize("protect", [{"name": "masked"}, {"name": "plain", "opens": "clients"}], ids=str)
     def test_sites_find_their_control_variates_in_their_own_stores(self, sites, chosen, monkeypatch, protect):
         settings = chosen(method={"name": "scaffold", "rounds": 4, "hidden": 4, "rate": 0.5}, protect=protect)
         whole = on_grid(sites, settings)
