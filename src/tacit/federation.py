@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tacit.core.coordinator import Coordinator
+from tacit.core.differencing import OpenedTotals
 from tacit.core.engine import Engine
 from tacit.core.errors import FederationError
 from tacit.core.events import Events, RunEnded
@@ -146,13 +147,15 @@ class Federation(Parties):
             events.subscribe(bar)
         if track and keep is None and self.test is not None:
             keep = partial(score_round, chosen, self.test, events)
+        opened = OpenedTotals()  # sums of words and those of the run are of the same rows
         with one_thread(), events.ending(manifest.run):
             if manifest.min_count > 1 and start is None and not protection.promises.single:
-                told = events, transcript
+                told = opened, events, transcript
                 words = vocabulary(resume.schema) if resume else self._words(manifest, components, *told)
                 manifest = replace(manifest, declared=complete(manifest.declared, words))
             with self._engine(manifest, components) as engine:
                 link = Link(engine, manifest, components, events, transcript=transcript, **self._keys)
+                link.opened_totals = opened
                 coordinator = Coordinator(link)
                 if announce is not None:
                     link.before_opening = lambda _: announce(link.opened_totals.to_message())
@@ -168,7 +171,8 @@ class Federation(Parties):
             return known or {}
         first, masked = vocabulary_run(manifest, components)
         with self._engine(first, masked) as engine:
-            link = Link(engine, first, masked, told[0], transcript=told[1], **self._keys)
+            link = Link(engine, first, masked, told[1], transcript=told[2], **self._keys)
+            link.opened_totals = told[0]
             return agree_on_words(Coordinator(link))
 
     def _train(

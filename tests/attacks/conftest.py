@@ -24,7 +24,8 @@ def malicious(coordinator_of: Callable[..., Any]) -> Callable[..., Malicious]:
         rows = np.random.default_rng(1).uniform(-1, 1, (CLIENTS, values))
         held = divide(Table.of(rows, np.zeros(CLIENTS), task="regression"), CLIENTS)
         options = {"preparation": Preparation(scale="none"), "min_clients": 3, "experiment": False}
-        made = coordinator_of(PrivateAndScores(), protection, data=held, **{**options, **settings})
+        method = settings.pop("method", PrivateAndScores())
+        made = coordinator_of(method, protection, data=held, **{**options, **settings})
         found = Malicious(made)
         found.rows = {f"client-{i + 1}": row for i, row in enumerate(rows)}
         return found

@@ -52,3 +52,21 @@ def test_enough_of_them_are_scored(revealed):
     federation, _ = federation_of((1, 1, 1, 1, 1, 0))
     assert federation.train(FedHEONN(activation="linear"), protect="masked").holdout
     assert float(revealed[0]["count"]) == pytest.approx(5.0)
+
+
+def test_not_covered_a_client_that_vanishes_after_the_count_leaves_few(revealed, monkeypatch):
+    """As SECURITY.md says: rows kept aside are counted once, over those that are there at the beginning."""
+    federation, target = federation_of((6, 0, 0, 0, 0, 1))
+    federation.quorum = 0.8
+    begin = Coordinator.begin_sum
+
+    def without_the_first(self, contribution, *given, **more):
+        if contribution.__name__ == "evaluation":
+            self.parties = self.parties[1:]
+        return begin(self, contribution, *given, **more)
+
+    monkeypatch.setattr(Coordinator, "begin_sum", without_the_first)
+    model = federation.train(FedHEONN(activation="linear"), protect="masked").model
+    centre = model.outputs(model.inputs.values["centre"][None])[0, 0]
+    assert float(revealed[0]["count"]) == pytest.approx(1.0)
+    assert float(revealed[0]["sum"][0]) + centre == pytest.approx(target, abs=1e-6)

@@ -6,6 +6,7 @@ noise, that shows sums of a single client (SECURITY.md says so); with noise, not
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from tacit import FedHEONN, Table
 from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.core.shared import Shared
-from tacit.data import noisy_scale
+from tacit.data.preparation import Preparation
 from tacit.data.schema import Schema
 from tacit.methods import METHODS
 from tacit.methods.averaging.aggregation import Change
@@ -115,7 +116,8 @@ class TestScale:
         schema = Schema(table.columns, table.task, table.classes, table.target_names)
         for low, high in ((-np.inf, np.inf), (np.nan, 1.0), (-LARGEST, LARGEST)):
             bounds = {"low": np.full(3, low), "high": np.full(3, high)}
-            assert np.isfinite(noisy_scale.compute_moments(table, Shared(schema, bounds))["moments"]).all()
+            brought = Preparation().noisy_moments(SimpleNamespace(data=table), Shared(schema, bounds))
+            assert np.isfinite(brought["moments"]).all()
 
 
 class TestNotes:

@@ -12,13 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tacit.core.errors import DataError, QuorumError, SchemaError
+from tacit import federation as federations
+from tacit.core import coordinator as coordinators
+from tacit.core.differencing import OpenedTotals
+from tacit.core.engine import Reply
+from tacit.core.errors import DataError, DifferencingError, QuorumError, SchemaError
 from tacit.core.manifest import Components
+from tacit.core.message import Message
+from tacit.core.shared import Shared
 from tacit.data import words
 from tacit.data.agreement import SOUGHT
 from tacit.data.preparation import Preparation
 from tacit.data.schema import OTHER
 from tacit.data.table import Column, Table
+from tacit.engines.embedded import EmbeddedEngine
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
 from tacit.protections.masked import Masked
@@ -74,6 +81,49 @@ def test_with_a_least_count_nobody_learns_who_holds_which(protect: str) -> None:
         for word in (b"burns", b"medical", b'"yes"'):
             assert word not in seen["coordinator", name]
         assert b"burns" in seen[name, "coordinator"]
+
+
+@pytest.fixture
+def rows_in_burns(monkeypatch) -> dict[str, int]:
+    """Lose a client once words are agreed; how many rows of its ward totals show, up to five of a client."""
+    engines, found = [], {}
+
+    class Leaving(EmbeddedEngine):
+        def __init__(self, *given: Any, **settings: Any) -> None:
+            super().__init__(*given, **settings)
+            engines.append(self)
+
+        def ask(self, *given: Any) -> Any:
+            for reply in super().ask(*given):
+                lost = reply.party == "west" and len(engines) > 1
+                yield Reply("west", Message(), "StepError: it did not answer", 0, 0) if lost else reply
+
+    opener = coordinators.open_entry
+
+    def opened(components: Any, half: Any, layout: Any, entry: Any) -> Any:
+        total = opener(components, half, layout, entry)
+        if entry["contribution"] == "word_counts":
+            place = words._bucket(b'[1,"burns"]', Shared(None, {"attempt": 0}))
+            found["words"] = round(5 * total["counts"][place])
+        elif entry["contribution"] == "cell_counts":
+            found["cells"] = round(5 * total["categories"][0])
+        return total
+
+    monkeypatch.setattr(federations, "EmbeddedEngine", Leaving)
+    monkeypatch.setattr(coordinators, "open_entry", opened)
+    return found
+
+
+def test_without_the_rule_a_dropout_shows_which_words_it_took_with_it(rows_in_burns, monkeypatch) -> None:
+    monkeypatch.setattr(OpenedTotals, "check", lambda *_: None)
+    Federation.of(tables(), quorum=0.5).train("fedheonn", protect="masked")
+    assert rows_in_burns == {"words": 5, "cells": 0}
+
+
+def test_sums_of_words_are_compared_with_those_of_the_run(rows_in_burns) -> None:
+    with pytest.raises(DifferencingError, match=r"cell_counts: .* differ by 1 client .*\(missing: west\)"):
+        Federation.of(tables(), quorum=0.5).train("fedheonn", protect="masked")
+    assert rows_in_burns == {"words": 5}
 
 
 def test_a_word_that_nobody_agreed_on_counts_as_other() -> None:

@@ -100,6 +100,8 @@ SETTINGS = [
     ("--repeat 0", "repeat is 0"),
     ("--classes 3", "classes are 3", "at least two"),
     ("--classes 0,0,1", "each once"),
+    ("--categories ward", "categories are ward", "as in ward=north|south"),
+    ("--categories ward=,sex=f|m", "each column once"),
     ("--target pixel_0_0", "digits comes with its target"),
     ("nowhere.toml", "there is no file nowhere.toml", "tacit new"),
     ("one.toml two.toml", "'two.toml'", "one TOML file"),
@@ -190,6 +192,18 @@ DATA = {
     "long line": ({"line5": "1,2,3,1,5,6"}, (), 3, ("Expected 4 columns, got 6",)),
     "two columns of one name": ({"head": "a,a,c,target"}, (), 3, ("'a'", "more than once")),
     "undeclared class": ({"label": "s{t}"}, ("--classes", "s0,s2"), 3, ("class 's1'", "not declared")),
+    "categories of no such column": (
+        {"head": "a,b,c,kind,target", "label": "{word},{t}"},
+        ("--categories", "kimd=x|y|z"),
+        2,
+        ("no column of categories 'kimd'", "did you mean 'kind'?"),
+    ),
+    "undeclared category": (
+        {"head": "a,b,c,kind,target", "label": "{word},{t}"},
+        ("--clients", 4, "--categories", "kind=x|y"),
+        3,
+        ("a category of column 'kind' that nobody agreed on",),
+    ),
     "classes of a regression": ({"label": "{y}"}, ("--classes", "0,1"), 2, ("regression",)),
     "too many clients": ({}, ("--clients", 43), 2, ("43 clients", "42 rows")),
     "clients beside by-column": (

@@ -202,6 +202,20 @@ def test_declared_classes_in_the_types_of_the_file(tacit: Tacit, csv: Callable[.
         assert found["accuracy"] > 0.8
 
 
+def test_declared_categories_by_flag_and_by_file(
+    tacit: Tacit, csv: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = csv(head="a,b,c,kind,target", label="{word},{t}")
+    words = ("--clients", 4, "--classes", "0,1", "--json")
+    by_flag = tacit("run", "--data", path, *words, "--categories", "kind=z|y|x|w", *QUICK).json
+    assert by_flag["features"] == 3 + 4  # one that nobody has among them
+    told = f'[data]\nname = "{path}"\nclasses = [0, 1]\ncategories = ["kind=z|y|x|w"]\n'
+    (tmp_path / "declared.toml").write_text(told, encoding="utf-8")
+    by_file = tacit("run", tmp_path / "declared.toml", *words[:2], "--json", *QUICK).json
+    assert (by_file["features"], by_file["accuracy"]) == (by_flag["features"], by_flag["accuracy"])
+    assert by_file["settings"]["data"]["categories"] == ["kind=z|y|x|w"]
+
+
 def test_rows_and_repeat_and_synthetic_sets(tacit: Tacit) -> None:
     found = tacit("run", "--data", "synthetic-susy", "--rows", 4000, "--clients", 9, "--json", *QUICK).json
     assert found["rows"] == 2800

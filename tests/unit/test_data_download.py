@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from tacit.core.errors import ConfigError, DataError, UnavailableError
-from tacit.data import download
 from tacit.data.download import fetch
 
 BODY = np.random.default_rng(0).bytes(300_000)
@@ -171,12 +170,9 @@ def test_a_full_disk_keeps_the_part(server: Server, tmp_path: Path, monkeypatch:
         def __init__(self, file: Any) -> None:
             self.file, self.room = file, 1000
 
-        def write(self, data: memoryview) -> int:
-            if not self.room:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            written: int = self.file.write(data[: self.room])
-            self.room -= written
-            return written
+        def write(self, data: bytes) -> None:
+            self.file.write(data[: self.room])
+            raise OSError(errno.ENOSPC, "No space left on device")
 
         def __enter__(self) -> Full:
             return self
@@ -184,8 +180,8 @@ def test_a_full_disk_keeps_the_part(server: Server, tmp_path: Path, monkeypatch:
         def __exit__(self, *_: Any) -> None:
             self.file.close()
 
-    real: Callable[..., Any] = download._open_part
-    monkeypatch.setattr(download, "_open_part", lambda part, mode: Full(real(part, mode)))
+    real: Callable[..., Any] = Path.open
+    monkeypatch.setattr(Path, "open", lambda path, mode: Full(real(path, mode)))
     with pytest.raises(UnavailableError, match=r"No space left.*make room"):
         fetch(address(server), tmp_path / "data.bin")
     assert (tmp_path / "data.bin.part").read_bytes() == BODY[:1000]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -122,3 +124,13 @@ def test_what_is_not_here_cannot_be_checked(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("tacit.data.files.cache_folder", lambda: tmp_path)
     with pytest.raises(UnavailableError, match="tacit data fetch higgs"):
         check("higgs")
+
+
+def test_the_rows_of_a_database_are_checked_like_those_of_a_file(tmp_path: Path) -> None:
+    pytest.importorskip("adbc_driver_sqlite")
+    with closing(sqlite3.connect(tmp_path / "ward.db")) as ward, ward:
+        ward.execute("CREATE TABLE visits (age REAL, ill TEXT)")
+        rows = [(20.5 + row, "yes" if row % 2 else "no") for row in range(60)]
+        ward.executemany("INSERT INTO visits VALUES (?, ?)", rows)
+    found = check(f"sqlite:///{tmp_path}/ward.db", query="SELECT * FROM visits", target="ill")
+    assert (found["ok"], found["rows"], found["leaves"]["classes"]) == (True, 60, ["no", "yes"])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from tacit.core.errors import DataError
 from tacit.data.partition import partition
 from tacit.data.skew import skew
 from tacit.data.table import Table
@@ -31,10 +29,7 @@ def test_even_and_single_class_clients() -> None:
     np.testing.assert_allclose(found.gini, [0, 3 / 4, 0], atol=1e-12)
     np.testing.assert_allclose(found.entropy, [2, 0, 0], atol=1e-12)
     np.testing.assert_allclose(found.s, [1 / 16, 3 / 6, 0])
-    assert (
-        found.summary() | {"rows": 6, "rows_min": 0, "one_class_clients": 1, "gini_max": 0.75}
-        == found.summary()
-    )
+    assert found.rows.tolist() == [4, 2, 0]
 
 
 def test_gini_is_the_mean_difference_of_all_pairs() -> None:
@@ -45,12 +40,3 @@ def test_gini_is_the_mean_difference_of_all_pairs() -> None:
     pairs = np.abs(shares[:, :, None] - shares[:, None, :]).sum(axis=(1, 2)) / (2 * 7)
     np.testing.assert_allclose(found.gini, pairs)
     np.testing.assert_array_equal(found.counts, counts)
-
-
-def test_numbers_out_of_range_are_refused() -> None:
-    with pytest.raises(DataError, match="class numbers go from 0 to 2, allowed are 0 to 1"):
-        skew(np.array([0, 2]), np.array([0, 0]), clients=1, classes=2)
-    with pytest.raises(DataError, match="client numbers go from 0 to 3"):
-        skew(np.array([0, 1]), np.array([0, 3]), clients=2, classes=2)
-    with pytest.raises(DataError, match="2 classes but 1 owners"):
-        skew(np.array([0, 1]), np.array([0]), clients=1, classes=2)

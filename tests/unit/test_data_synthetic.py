@@ -7,6 +7,7 @@ import pytest
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from tacit.core.errors import ConfigError
+from tacit.data.files import load
 from tacit.data.synthetic import SHAPES, bayes_accuracy, blocks, distance_for, generate
 
 
@@ -58,6 +59,6 @@ def test_distance_and_accuracy_are_inverse() -> None:
 
 def test_bad_names_and_sizes() -> None:
     with pytest.raises(ConfigError, match="did you mean 'synthetic-higgs'"):
-        generate("synthetic-higs")
+        load("synthetic-higs")
     with pytest.raises(ConfigError, match="rows is 0"):
-        generate("synthetic-higgs", rows=0)
+        load("synthetic-higgs", rows=0)

@@ -19,6 +19,7 @@ from tacit.core.shared import Shared, Total
 from tacit.crypto.accounting import LARGE_ORDERS, ORDERS, sigma_for
 from tacit.data import noisy_scale
 from tacit.data.preparation import Preparation
+from tacit.data.recoding import Recoding
 from tacit.data.schema import Schema
 from tacit.data.table import Column
 from tacit.methods.fedavg import FedAvg
@@ -140,7 +141,7 @@ class TestClosedForm:
         assert free == pytest.approx(plain.model.weights, abs=1e-9)
         # The penalty is that of eq. 2, but for the bias, which has none here.
         penalised = method.solve_noisy(Total(terms, 2), shared)["weights"]
-        X, (d_bar, slope) = schema.matrix(table), invert_targets(activation, table, schema)
+        X, (d_bar, slope) = Recoding(schema, None).encode(table), invert_targets(activation, table, schema)
         for output in range(schema.outputs):
             F = np.diag(slope[:, output])
             A = F @ np.column_stack([np.ones(200), X])
@@ -152,7 +153,7 @@ class TestClosedForm:
         table = table_of(rows=200)
         shared = Shared(schema_of(table), {})
         groups = group_rows(table, shared)
-        X = schema_of(table).matrix(table)
+        X = Recoding(schema_of(table), None).encode(table)
         sums = NoisySums(0.0, "linear", 0.5)
         terms = sums.terms(X, groups, 1)
         short = NoisySums(0.0, "linear", 100.0).terms(
@@ -201,14 +202,15 @@ class TestScale:
         schema = Schema((Column("a"), Column("b")), "classification", ("k",), ("y",))
         counts = np.zeros((2, noisy_scale.INTERVALS))
         counts[0, 40], counts[1, 40] = 100.0, 30.0
-        found = noisy_scale.find_bounds(Total({"magnitudes": counts}, 1, noise=10.0), schema)
+        shared = Shared(schema, {})
+        found = Preparation().apply_magnitudes(Total({"magnitudes": counts}, 1, noise=10.0), shared)
         assert (found["high"] > found["low"]).tolist() == [True, False]
 
     def test_a_spread_below_the_noise_is_taken_for_the_noise(self) -> None:
         schema = Schema((Column("a"),), "classification", ("k",), ("y",))
         shared = Shared(schema, {"low": np.array([-1.0]), "high": np.array([1.0])})
         moments = np.array([[1000.0], [0.0], [0.1]]) * np.array([[0.5], [1.0], [1.0]]) / 1.5
-        spread = noisy_scale.find_scale(Total({"moments": moments}, 1, noise=10.0), shared, fill=False)
+        spread = Preparation().apply_noisy_moments(Total({"moments": moments}, 1, noise=10.0), shared)
         assert spread["spread"][0] == pytest.approx(np.sqrt(2 * 15.0 / 1000))
 
 

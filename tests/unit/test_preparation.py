@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,8 +12,11 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from tacit import Federation, FedHEONN, Plain, Preparation, Table
 from tacit.core.errors import DataError, QuorumError, SchemaError
+from tacit.data.agreement import introduce
+from tacit.data.arrow import to_table
 from tacit.data.extremes import image_of, value_of
 from tacit.data.inputs import Inputs
+from tacit.data.recoding import Recoding
 from tacit.data.schema import Schema
 from tacit.data.table import Column
 
@@ -218,7 +222,9 @@ def test_categories_are_united_and_mean_the_same_at_every_client():
     )
     schema: Schema = training.schema
     assert schema.feature_names == ("town=Lima", "town=Oslo", "town=Rome", "age")
-    np.testing.assert_array_equal(schema.matrix(second)[:, :3], [[1, 0, 0], [0, 0, 1], [0, 0, 0], [1, 0, 0]])
+    np.testing.assert_array_equal(
+        Recoding(schema, None).encode(second)[:, :3], [[1, 0, 0], [0, 0, 1], [0, 0, 0], [1, 0, 0]]
+    )
     assert training.model.predict(np.array([["Rome", 3.0], ["Lima", 2.0]], dtype=object)).shape == (2,)
     with pytest.raises(DataError, match=r"not among its categories.*'Rom': did you mean 'Rome'"):
         training.model.predict(np.array([["Rom", 3.0]], dtype=object))
@@ -230,3 +236,14 @@ def test_schema_travels_as_a_message():
     )
     back = Schema.from_message(schema.to_message())
     assert back.feature_names == schema.feature_names and back.classes == (1, "z")
+
+
+def test_a_client_tells_no_words_in_the_clear_where_only_some_columns_are_declared():
+    rows = pa.table({"ward": ["n", "s"], "town": ["Rome", "Oslo"], "target": ["no", "yes"]})
+    table = to_table(rows, "rows")
+    declared = {"classes": ["no", "yes"], "categories": {"ward": ["n", "s"]}}
+    with pytest.raises(SchemaError, match="'town' has categories, and only those of other columns are decl"):
+        introduce(table, declared)
+    assert introduce(table, {**declared, "sought": True})["vocabulary"] == b"{}"
+    declared["categories"]["town"] = ["Oslo", "Rome"]
+    assert introduce(table, declared)["vocabulary"] == b"{}"

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from tacit.core.method import BINS
+from tacit.core.method import BINS, Method
+from tacit.crypto.fixedpoint import FixedPoint
+from tacit.data.schema import Schema
+from tacit.data.table import Column
 from tacit.models.scores import (
     classification_counts,
     classification_scores,
@@ -16,6 +19,7 @@ from tacit.models.scores import (
     score_classes,
     warn_of_balance,
 )
+from tacit.protections.bfv import BFV
 
 LABELS = ["a", "b", "c"]
 
@@ -46,6 +50,29 @@ def test_a_certain_prediction_lies_in_the_last_bin() -> None:
     assert histogram[1, 0, -1] == histogram[1, 1, -1] == 1
     assert histogram.sum() == 6
     assert histogram[0, :, 0].tolist() == [1, 1, 2]
+
+
+@pytest.fixture
+def layout() -> Any:
+    """What a client sends for an evaluation of ten classes."""
+    schema = Schema((Column("x"),), "classification", tuple(range(10)), ("y",))
+    return Method.evaluation.tacit.layout(Method(), schema)  # type: ignore[attr-defined]
+
+
+def test_an_evaluation_of_ten_classes_takes_less_than_40_kb_of_a_hundred_clients(layout: Any) -> None:
+    scheme = BFV().scheme
+    slots = scheme.slots(layout, 100)
+    cipher = scheme.cipher(scheme.make_keys()[0])
+    assert len(scheme.encrypt(cipher, slots, slots.encode(np.zeros(layout.size)))) < 40_000
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32])
+def test_counts_are_whole_however_few_bits_a_protection_has(layout: Any, bits: int) -> None:
+    code = FixedPoint.of(layout, bits, 20)
+    counts = np.random.default_rng(0).integers(0, 3000, layout.size).astype(float)
+    counts[-50:] = 1.0  # whether it is a site of that score
+    opened = code.decode(sum(code.encode(counts) for _ in range(20)))
+    assert opened == pytest.approx(20 * counts, abs=1e-4)
 
 
 def tied_scores(seed: int = 3) -> tuple[Any, Any]:

@@ -227,8 +227,8 @@ def open_at_client(
         )
     part, subjects = getattr(components, entry["component"]), ROWS
     try:
-        layout = layout_of(part, entry["contribution"], schema, party.cache)
-        claim = None
+        layout, claim = layout_of(part, entry["contribution"], schema, party.cache), None
+        layout = layout.growing() if read else layout
         if components.protection.proves(layout):
             claim = read() if read else read_claim(party.state, entry, party.cache)
         if claim is not None and read is None:
@@ -236,7 +236,7 @@ def open_at_client(
             subjects = subjects_of(family, entry["contribution"], str(party.state.get("applied", 0)))
             check_own(party, entry["contribution"], subjects, claim, least)
         half = protection_half(party, components)
-        total = open_entry(components, half, schema, entry, party.cache, claim)
+        total = open_entry(components, half, layout, entry, claim)
         if claim is not None and read is None:
             remember_own(party, subjects, claim)
         return total
@@ -252,13 +252,11 @@ def open_at_client(
 def open_entry(
     components: Components,
     opener: Opener,
-    schema: Any,
+    layout: Layout,
     entry: Mapping[str, Any],
-    cache: dict[Any, Any] | None = None,
     claim: Claim | None = None,
 ) -> Total:
     """Open a protected total with the half of the protection that can; both sides write the same entry."""
-    layout = layout_of(getattr(components, entry["component"]), entry["contribution"], schema, cache)
     total, contributors = strip_prefix("total/", entry), entry["contributors"]
     opened = opener.open({**total, "claim": claim} if claim else total, layout)
     # No tag covers what travels in the clear: a sum must not be replaced by it.

@@ -216,7 +216,7 @@ class Coordinator:
         return pending.finish(self.protection.gather(pending), self.protection)
 
     def _open(self, pending: PendingSum, entry: Mapping[str, Any]) -> Total:
-        total = open_entry(self.components, self.protection, self.schema, entry)
+        total = open_entry(self.components, self.protection, pending.layout, entry)
         self._record_opening(pending)
         return total
 

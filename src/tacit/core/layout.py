@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from math import isfinite, prod
 from typing import Any
@@ -79,6 +80,8 @@ class Layout:
     tacit.core.errors.DataError: 'gram' exceeds its bound of 1: scale it, or declare a wider one (largest...
     """
 
+    grows = False  # whether the total may outgrow what is known of it, up to all bounds together
+
     def __init__(self, *fields: Field, row_norm: float | None = None, parts: int = 1) -> None:
         self.row_norm = row_norm
         self.parts = parts
@@ -110,6 +113,12 @@ class Layout:
             if f.bound is not None
         ]
         return float(max(ratios, default=1.0))
+
+    def growing(self) -> Layout:
+        """Return the same layout of a total that stands, which later clients join."""
+        grown = copy(self)
+        grown.grows = True
+        return grown
 
     def _each(self, values: Sequence[Any], kind: type) -> NDArray[Any]:
         sizes = [prod(f.shape or ()) for f in self.fields]

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from tacit.core.protection import Protection
 
 CLASS_WEIGHTS = "class_weights"  # name of a shared value
-BINS = 1000  # of the histograms of probabilities by which a federated evaluation finds areas under curves
+BINS = 200  # of the histograms of probabilities by which a federated evaluation finds areas under curves
+MOST_ASIDE = 2.0**30  # rows that one client may keep aside: by it, their counts have a bound
 SITE_BINS = 50  # of the histogram of the sites' own scores, from 0 to 1
+NAMED = "score named"  # in a party's state: its own score was told in this run
 SITE_ROWS = 10  # with fewer rows kept aside, a site's score tells of single rows, and is not counted
 
 
@@ -203,11 +205,11 @@ class Method(Component):
             fields = [Field(name, (schema.outputs,)) for name in names]
             return Layout(Field("count", ()), *fields, Field("sites", (SITE_BINS,), bound=1.0))
         n = schema.outputs
-        sums = [Field(name, ()) for name in ("loss", "brier")]
         return Layout(
-            Field("confusion", (n, n)),
-            *sums,
-            Field("histogram", (2, n, BINS)),
+            Field("confusion", (n, n), bound=MOST_ASIDE, fine=True),
+            Field("loss", ()),
+            Field("brier", ()),
+            Field("histogram", (2, n, BINS), bound=MOST_ASIDE, fine=True),
             Field("sites", (SITE_BINS,), bound=1.0),
         )
 
@@ -219,7 +221,8 @@ class Method(Component):
         name, rows, score = _own_score(counts)
         if rows >= SITE_ROWS:
             sites[int(np.clip(score, 0, 1 - 1e-9) * SITE_BINS)] = 1.0
-            if party.names_score:
+            if party.names_score and not party.state.get(NAMED):  # of one model only, whichever are sent
+                party.state[NAMED] = True
                 party.note(f"{name} {score:.4f} on {rows:.0f} rows that it keeps aside")
         return counts | {"sites": sites}
 

@@ -27,7 +27,6 @@ from tacit.core.client import (
 )
 from tacit.core.contribution import check_counted, told_digest
 from tacit.core.errors import DataError, MessageError, OpeningError, ReplayError, SchemaError, StepError
-from tacit.core.layout import Layout
 from tacit.core.manifest import Components
 from tacit.core.marks import find_marked
 from tacit.core.message import Message
@@ -58,7 +57,7 @@ def change_contribution(party: Party, message: Message, components: Components, 
     check_counted(manifest_of(party), message["contribution"], shared)
     with party.only_rows(start, stop):
         function, _ = find_marked(components.method, message["contribution"], "contribution")
-        layout: Layout = layout_of(components.method, message["contribution"], shared.schema)
+        layout = layout_of(components.method, message["contribution"], shared.schema).growing()
         vector = layout.pack(function(party, shared))
     digest = hashlib.sha256(vector.tobytes()).hexdigest()
     if known is not None and known[2] != digest:
@@ -142,7 +141,7 @@ def apply_standing_total(
     components: Components, entry: Mapping[str, Any], total: Total, shared: Shared
 ) -> Shared:
     """Apply a standing total to what was settled at the start; ``entry`` says how many changes are in it."""
-    layout: Layout = layout_of(components.method, entry["contribution"], shared.schema)
+    layout = layout_of(components.method, entry["contribution"], shared.schema).growing()
     for field in layout.fields:
         if field.total is not None and np.abs(total[field.name]).max(initial=0.0) > field.total * (1 + 1e-6):
             raise DataError(

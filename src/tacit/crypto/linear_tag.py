@@ -14,7 +14,7 @@ get the same pad.
 
 Integers are tagged modulo p = 2^61 - 1. Residues modulo a smaller prime, which are added modulo that prime,
 are tagged modulo that very prime, by several independent tags if it is small (:func:`copies`): a forgery then
-passes with 2^-40 at the most, the usual bound where one that fails ends the protocol.
+passes with 2^-40 at the most, and each try is an ask that a client refuses.
 
 β is an outer product: value number 256 i + j of a vector has the weight u_i v_j, with u and v uniform. That
 costs the second p in 2/p (⟨β, X⟩ is a polynomial of degree two in them) and makes tagging a matrix product

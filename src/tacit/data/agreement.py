@@ -6,7 +6,6 @@ parties check themselves against them and tell nobody which they hold.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -16,9 +15,9 @@ import numpy as np
 
 from tacit.core.errors import DataError, SchemaError, closest, nearest
 from tacit.core.message import Message
-from tacit.data.findings import check_words, label_conflict, used_words
+from tacit.data.findings import check_words, label_conflict, words_by_column
 from tacit.data.schema import OTHER, Schema
-from tacit.data.table import Column, Label, Table, Task
+from tacit.data.table import Column, Table, Task, order_labels
 
 # What a party may introduce: a feature that one party invents is one more for all of them.
 MOST_COLUMNS = 100_000
@@ -63,22 +62,26 @@ def introduce(table: Table, declared: Mapping[str, Any]) -> Message:
         counts = np.bincount(table.target, minlength=len(table.classes))
         present = tuple(table.classes[code] for code in np.flatnonzero(counts))
         if "classes" in declared:
-            _check_declared(present, declared["classes"], "label")
+            check_declared(present, declared["classes"], "label")
         else:
             words["classes"] = present
     check_words(table, declared.get("categories", {}), labels="classes" not in declared)
-    for index, column in enumerate(table.columns):
-        if column.kind == "category":
-            used, _ = used_words(table, index)
-            fixed = declared.get("categories", {}).get(column.name)
-            if fixed is not None:
-                _check_declared(used, fixed, f"category of column '{column.name}'")
-            else:
-                words.setdefault("categories", {})[column.name] = used
+    for name, used in words_by_column(table).items():
+        fixed = declared.get("categories", {}).get(name)
+        if fixed is not None:
+            check_declared(used, fixed, f"category of column '{name}'")
+        elif {"classes", "categories"} <= declared.keys() and SOUGHT not in declared:
+            # Nobody agrees on words under a protected sum then: these would be told in the clear.
+            raise SchemaError(
+                f"column '{name}' has categories, and only those of other columns are declared: declare "
+                "them as well"
+            )
+        else:
+            words.setdefault("categories", {})[name] = used
     told = {} if declared.get(SOUGHT) else words
-    introduction = Message(signature=signature_of(table), vocabulary=msgspec.json.encode(told))
-    _read(introduction)  # what the coordinator would refuse is refused here, where it can be mended
-    return introduction
+    introduction = {"signature": signature_of(table), "vocabulary": msgspec.json.encode(told)}
+    _read(*introduction.values())  # what the coordinator would refuse is refused here, where it can be mended
+    return Message(introduction)
 
 
 def signature_of(described: Table | Schema) -> bytes:
@@ -88,7 +91,8 @@ def signature_of(described: Table | Schema) -> bytes:
     return msgspec.json.encode(words)
 
 
-def _check_declared(present: Iterable[Any], declared: Iterable[Any], what: str) -> None:
+def check_declared(present: Iterable[Any], declared: Iterable[Any], what: str) -> None:
+    """Refuse labels or categories that are not among those declared, unless others may be there as well."""
     allowed = set(declared)
     if OTHER in allowed:
         return
@@ -110,11 +114,8 @@ class _Vocabulary(msgspec.Struct, forbid_unknown_fields=True):
     categories: dict[str, list[str]] = {}
 
 
-def _read(introduction: Mapping[str, Any]) -> tuple[_Signature, _Vocabulary]:
-    """Read an introduction; one that cannot be read, or is too large, is refused."""
-    columns, words = introduction.get("signature"), introduction.get("vocabulary")
-    if not isinstance(columns, bytes) or not isinstance(words, bytes):
-        raise SchemaError("an introduction without its columns or vocabulary")
+def _read(columns: bytes, words: bytes) -> _Vocabulary:
+    """Check an introduction, and return its vocabulary; one that is unreadable or too large is refused."""
     if (size := len(columns) + len(words)) > MOST_BYTES:
         raise SchemaError(f"an introduction of {size:,} bytes, at most {MOST_BYTES:,} are read: {DECLARE}")
     try:
@@ -127,11 +128,11 @@ def _read(introduction: Mapping[str, Any]) -> tuple[_Signature, _Vocabulary]:
         raise SchemaError(f"{len(names):,} columns: introduce 1 to {MOST_COLUMNS:,}")
     if len(set(names)) < len(names):
         raise SchemaError("two columns of one name: give each its own")
-    _check_words(signature, vocabulary)
-    return signature, vocabulary
+    _check_vocabulary(signature, vocabulary)
+    return vocabulary
 
 
-def _check_words(signature: _Signature, vocabulary: _Vocabulary) -> None:
+def _check_vocabulary(signature: _Signature, vocabulary: _Vocabulary) -> None:
     """Refuse a vocabulary that is too large, or of columns that have none."""
     if odd := vocabulary.categories.keys() - {name for name, kind in signature.columns if kind == "category"}:
         raise SchemaError(f"categories of '{min(odd)[:80]}', which is no column of categories")
@@ -164,7 +165,7 @@ class Agreement:
         self._agreed: bytes | None = None
         self._sorted: dict[bytes, bytes] = {}  # a signature, and the same with its columns by name
         self._groups: dict[bytes, list[str]] = {}
-        self._vocabularies: dict[bytes, None] = {}
+        self._vocabularies: set[bytes] = set()
         self._classes: set[Any] = set()
         self._categories: dict[str, set[str]] = {}
 
@@ -175,26 +176,22 @@ class Agreement:
     def add(self, party: str, introduction: Mapping[str, Any]) -> None:
         """Take a party's introduction; one that cannot be read is refused."""
         signature, words = introduction.get("signature"), introduction.get("vocabulary")
-        try:
-            known = signature in self._sorted and words in self._vocabularies
-        except TypeError:
-            known = False
-        if not known:
+        if not isinstance(signature, bytes) or not isinstance(words, bytes):
+            raise SchemaError(f"{party}: an introduction without its columns or vocabulary")
+        if signature not in self._sorted or words not in self._vocabularies:
             try:
-                self._unite(*_read(introduction))
+                self._unite(_read(signature, words))
             except SchemaError as error:
                 raise SchemaError(f"{party}: {error}") from None
-        assert isinstance(signature, bytes) and isinstance(words, bytes)
         if signature not in self._sorted:
             self._sorted[signature] = _by_name(signature)
         by_name = self._sorted[signature]
-        if self._agreed not in (None, by_name):
-            found, agreed = msgspec.json.decode(by_name), msgspec.json.decode(self._agreed or b"")
-            raise SchemaError(_difference([party], found, agreed))
+        if self._agreed is not None and self._agreed != by_name:
+            raise SchemaError(_difference([party], by_name, self._agreed))
         self._groups.setdefault(by_name, []).append(party)
-        self._vocabularies[words] = None
+        self._vocabularies.add(words)
 
-    def _unite(self, signature: _Signature, vocabulary: _Vocabulary) -> None:
+    def _unite(self, vocabulary: _Vocabulary) -> None:
         """Take a party's vocabulary to those of the others, if there is room."""
         classes = self._classes | set(vocabulary.classes)
         categories = {
@@ -213,35 +210,33 @@ class Agreement:
         """Return the parties whose columns or targets are not those that most have, with what differs."""
         common = self._common()
         return {
-            party: _difference([party], msgspec.json.decode(signature), msgspec.json.decode(common))
+            party: _difference([party], signature, common)
             for signature, parties in self._groups.items()
             if signature != common
             for party in parties
         }
 
     def _common(self) -> bytes:
-        sizes = Counter({signature: len(parties) for signature, parties in self._groups.items()})
-        return sizes.most_common(1)[0][0]
+        return max(self._groups, key=lambda signature: len(self._groups[signature]))
 
     def make_schema(self, *, without: Collection[str] = ()) -> Schema:
         """Unite the vocabularies under the one set of columns that all parties have, but for some."""
         common = self._common()
         # Columns stand in the order of the first party that has them; the others follow it.
-        reference = msgspec.json.decode(next(own for own, key in self._sorted.items() if key == common))
+        first = next(own for own, by_name in self._sorted.items() if by_name == common)
         for signature, parties in self._groups.items():
             if signature != common and (odd := [party for party in parties if party not in without]):
-                raise SchemaError(_difference(odd, msgspec.json.decode(signature), reference))
-        classes = self._classes | set(self._declared.get("classes", ()))
-        categories = self._categories
+                raise SchemaError(_difference(odd, signature, first))
+        reference = msgspec.json.decode(first)
         declared: Mapping[str, Any] = self._declared.get("categories", {})
         columns = tuple(
-            Column(name, kind, categories=tuple(declared.get(name) or sorted(categories.get(name, ()))))
+            Column(name, kind, categories=tuple(declared.get(name) or sorted(self._categories.get(name, ()))))
             for name, kind in reference["columns"]
         )
+        ordered = tuple(self._declared.get("classes") or order_labels(self._classes))
         if self._declared.get(SOUGHT):  # in place of what nobody knows yet
             columns = tuple(replace(c, categories=("",) if c.kind == "category" else ()) for c in columns)
-            classes = {0, 1} if reference["task"] == "classification" else set()
-        ordered = tuple(self._declared.get("classes") or order_labels(classes))
+            ordered = ordered or ((0, 1) if reference["task"] == "classification" else ())
         if reference["task"] == "classification" and len(ordered) < 2:
             raise SchemaError(
                 f"the federation holds the single class {ordered}: a classifier needs two. "
@@ -252,19 +247,15 @@ class Agreement:
         return Schema(columns, reference["task"], ordered, tuple(reference["targets"]))
 
 
-def order_labels(labels: Iterable[Label]) -> list[Label]:
-    """Order labels: numbers by size, then text, as NumPy orders a pooled column of one type."""
-    return sorted(labels, key=lambda label: (isinstance(label, str), label))
-
-
 def _by_name(signature: bytes) -> bytes:
     """Return a signature with its columns in the order of their names."""
     words = msgspec.json.decode(signature)
     return msgspec.json.encode({**words, "columns": sorted(words["columns"])})
 
 
-def _difference(parties: list[str], found: Any, reference: Any) -> str:
+def _difference(parties: list[str], signature: bytes, common: bytes) -> str:
     """Say in one sentence who differs from the rest, in which column, and how."""
+    found, reference = msgspec.json.decode(signature), msgspec.json.decode(common)
     who = parties[0] + (f" (and {len(parties) - 1} more)" if len(parties) > 1 else "")
     ours, theirs = dict(found["columns"]), dict(reference["columns"])
     extra, lacking = ([name for name in a if name not in b] for a, b in ((ours, theirs), (theirs, ours)))

@@ -47,16 +47,14 @@ def to_table(
     ((0, 1), [[31, 0], [47, 1]], ('f', 'm'))
     """
     reading = from_plain(Reading, choices, name, "choice")
-    doubled = sorted(word for word, times in Counter(data.column_names).items() if times > 1)
-    if doubled:
+    if doubled := doubled_names(data.column_names):
         raise DataError(f"{name}: the column name '{doubled[0]}' is there more than once: rename the others")
     if not data.num_rows:
         raise DataError(f"{name} has no rows: give a file with at least one")
     targets = _targets(data.column_names, target, name)
     apart = (*targets, *(reading.features or ()))
     grouped = [word for word in (GROUPS if groups is None else groups) if word not in apart]
-    unknown = [word for word in groups or () if word not in data.column_names]
-    if unknown:
+    if unknown := [word for word in groups or () if word not in data.column_names]:
         raise ConfigError(f"{name} has no column '{unknown[0]}': {nearest(unknown[0], data.column_names)}")
     chosen = reading.choose(data.column_names, [*targets, *grouped], name)
     if not chosen:
@@ -78,6 +76,11 @@ def to_table(
         notes=tuple(notes),
         chosen=reading.categorical or (),
     )
+
+
+def doubled_names(names: Sequence[str]) -> list[str]:
+    """Return the names that more than one column has, in order."""
+    return sorted(name for name, times in Counter(names).items() if times > 1)
 
 
 def _targets(names: Sequence[str], target: str | Sequence[str] | None, table: str) -> list[str]:

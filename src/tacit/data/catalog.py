@@ -1,17 +1,10 @@
 """The catalogue: what is known of every public data set, and how its content is recognised.
 
-The facts live in ``catalog.toml``. Two kinds of digest are used:
-
-``sha256``
-    of the parquet file as distributed among the developers. A parquet that Tacit writes itself from
-    a download holds the same rows but other bytes, so it is recognised by ``content`` instead.
-``content``
-    the canonical digest of the parsed table, :func:`content_digest`. Whoever publishes these data
-    gives no checksum, so this is what a fresh download is compared with.
-
-Data sets that were never at hand (MiniBooNE, SUSY, HEPMASS, HIGGS and the published HAR) have
-neither. Their rows, columns and class counts are checked, and the SHA-256 of the first download is
-pinned beside it: trust on first use.
+The facts live in ``catalog.toml``. ``sha256`` is that of the parquet file as distributed among developers. A
+parquet that Tacit writes itself from a download holds the same rows but other bytes, and is recognised by
+``content``, the digest of the parsed table (:func:`content_digest`). Sets that were never at hand (MiniBooNE,
+SUSY, HEPMASS, HIGGS and the published HAR) have neither: :mod:`tacit.data.originals` says how those are
+checked.
 """
 
 from __future__ import annotations

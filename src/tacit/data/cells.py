@@ -27,9 +27,9 @@ from tacit.core.errors import DataError
 from tacit.core.layout import Field, Layout
 from tacit.core.manifest import MOST_COUNT
 from tacit.core.shared import Total
-from tacit.data.recoding import Recoding, some
+from tacit.data.recoding import Recoding
 from tacit.data.schema import ABSENT, Schema
-from tacit.data.table import Table
+from tacit.data.table import Table, some
 
 Counts = NDArray[np.int64]
 Matrix = NDArray[np.float64]
@@ -58,8 +58,8 @@ def count(table: Table, schema: Schema, least: int, aside: int = 0) -> dict[str,
     It keeps so many rows ``aside``. The least number of rows is twice the least count: with fewer no column
     can be told from a constant one.
     """
-    found: dict[str, Any] = {"unit": 1 / least, "rows": min(table.rows, 2 * least) / (2 * least)}
-    found["aside"] = min(aside, least) / least
+    rows = min(table.rows, 2 * least) / (2 * least)
+    found: dict[str, Any] = {"unit": 1 / least, "rows": rows, "aside": min(aside, least) / least}
     if schema.task == "classification":
         classes = np.bincount(schema.labels(table), minlength=len(schema.classes))
         found["classes"] = np.minimum(classes, least) / least
@@ -147,14 +147,10 @@ class Cells:
                 "agreed. Find out which, and run again without it"
             )
         least = int(np.rint(1 / unit))
-
-        def whole(name: str, shape: tuple[int, ...]) -> Counts:
-            found: Counts = np.rint(np.asarray(total.get(name, np.zeros(shape))) * least).astype(np.int64)
-            return found
-
         rows = int(np.rint(float(total["rows"]) * 2 * least))
-        shapes = {"aside": (), "classes": (0,), "categories": (0,), "marks": (0, 1, 2)}
-        return cls(least, rows, *(whole(name, shape) for name, shape in shapes.items()))
+        none = {"aside": np.zeros(()), "classes": np.zeros(0), "categories": np.zeros(0)}
+        found = (total.get(name, empty) for name, empty in (none | {"marks": np.zeros((0, 1, 2))}).items())
+        return cls(least, rows, *(np.rint(shares * least).astype(np.int64) for shares in found))
 
     def check(self, schema: Schema) -> None:
         """Refuse too few rows, also kept aside, a rare class, and a target that is constant but for few."""
@@ -211,7 +207,6 @@ class Cells:
         varies, hints = self._varies(), self.marks.min(axis=2).max(axis=1, initial=0) > 0
         place = 0
         for index, first, counts in self._by_column(schema):
-            name, flaw = schema.columns[index].name, False
             if counts is None:
                 flaw = known.features[first] != ABSENT and not varies[place] and bool(hints[place])
                 place += 1
@@ -220,7 +215,8 @@ class Cells:
             if flaw:
                 raise DataError(
                     f"fewer than min_count = {self.least} rows of these clients differ from the rest in "
-                    f"column '{name}', and their total would show them: let more clients take part at once"
+                    f"column '{schema.columns[index].name}', and their total would show them: let more "
+                    "clients take part at once"
                 )
 
     def _by_column(self, schema: Schema) -> Iterator[tuple[int, int, Counts | None]]:

@@ -53,7 +53,18 @@ def fetch(
                 f"{destination} has SHA-256 {digest}, expected {sha256.lower()}: delete it and fetch it again"
             )
         return digest
-    digest = _persist(url, part, progress, timeout, attempts)
+    for _ in range(attempts):
+        try:
+            _fetch_rest(url, part, progress, timeout)
+            break
+        except _BrokenOffError as error:
+            reason = error
+    else:
+        raise UnavailableError(
+            f"{url} broke off {attempts} times ({reason}): fetch again to go on from there, or put the file "
+            f"by hand at {destination}"
+        ) from reason
+    digest = file_digest(part)
     if sha256 and digest != sha256.lower():
         part.unlink()  # going on from a wrong beginning would never end well
         raise DataError(
@@ -76,40 +87,26 @@ def pinned_digest(path: Path) -> str | None:
     return pin.read_text().split()[0] if pin.is_file() else None
 
 
-def _persist(url: str, part: Path, progress: Progress | None, timeout: float, attempts: int) -> str:
-    for _ in range(attempts):
-        try:
-            return _attempt(url, part, progress, timeout)
-        except _BrokenOffError as error:
-            reason = error
-    raise UnavailableError(
-        f"{url} broke off {attempts} times ({reason}): fetch again to go on from there, or put the file by "
-        f"hand at {part.with_suffix('')}"
-    ) from reason
-
-
-def _attempt(url: str, part: Path, progress: Progress | None, timeout: float) -> str:
-    """Get the rest of the file; raise _BrokenOffError if it does not come to its end."""
-    have = part.stat().st_size if part.is_file() else 0
-    response, start, total = _open(url, part, have, timeout)
-    digest = hashlib.sha256()
-    if start:
-        with part.open("rb") as file:
-            while piece := file.read(_CHUNK):
-                digest.update(piece)
+def _fetch_rest(url: str, part: Path, progress: Progress | None, timeout: float) -> None:
+    """Get what is missing of the file; raise _BrokenOffError if it does not come to its end."""
+    response, done, total = _open(url, part, part.stat().st_size if part.is_file() else 0, timeout)
     if response is None:
-        return digest.hexdigest()
-    done = start
-    with response, _open_part(part, "ab" if start else "wb") as file:
-        while piece := _read(response):
-            _write(file, piece, part)
-            digest.update(piece)
-            done += len(piece)
-            if progress:
-                progress(done, total)
+        return
+    try:
+        part.parent.mkdir(parents=True, exist_ok=True)
+        with response, part.open("ab" if done else "wb") as file:
+            while piece := _read(response):
+                file.write(piece)
+                done += len(piece)
+                if progress:
+                    progress(done, total)
+    except OSError as error:
+        raise UnavailableError(
+            f"cannot write {part} ({error.strerror or error}): make room on the disk and fetch again, which "
+            "goes on from there"
+        ) from error
     if total is not None and done != total:
         raise _BrokenOffError(f"{done:,} of {total:,} bytes came")
-    return digest.hexdigest()
 
 
 def _open(url: str, part: Path, have: int, timeout: float) -> tuple[Any, int, int | None]:
@@ -162,28 +159,3 @@ def _read(response: Any) -> bytes:
     except (OSError, HTTPException) as error:
         raise _BrokenOffError(str(error) or type(error).__name__) from error
     return piece
-
-
-def _open_part(part: Path, mode: str) -> Any:
-    try:
-        part.parent.mkdir(parents=True, exist_ok=True)
-        # Unbuffered: a full disk is noticed at the write and not when the file is closed.
-        return part.open(mode, buffering=0)
-    except OSError as error:
-        raise _disk(part, error) from error
-
-
-def _write(file: Any, piece: bytes, part: Path) -> None:
-    rest = memoryview(piece)
-    try:
-        while rest:
-            rest = rest[file.write(rest) :]
-    except OSError as error:
-        raise _disk(part, error) from error
-
-
-def _disk(part: Path, error: OSError) -> UnavailableError:
-    return UnavailableError(
-        f"cannot write {part} ({error.strerror or error}): make room on the disk and fetch again, which "
-        "goes on from there"
-    )

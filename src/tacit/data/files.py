@@ -101,9 +101,10 @@ def load(
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
             raise ConfigError(f"{word} is {number!r}: give a whole number of at least 1")
     said = {"target": target, "task": task, "groups": groups, **choices}
+    listed = name_or_path if isinstance(name_or_path, list | tuple) else [name_or_path]
     if is_frame(name_or_path):
         table = to_table(to_arrow(name_or_path, called), called, **said)
-    elif not _is_source(name_or_path):
+    elif not all(isinstance(one, str | Path) for one in listed):
         raise ConfigError(f"data is a {type(name_or_path).__name__}: give a name, a path or a DataFrame")
     elif (parts := list_parts(name_or_path)) is not None:
         table = _joined({name: _load_one(path, said) for name, path in parts.items()})
@@ -116,18 +117,12 @@ def load(
     return _choose(table, repeat, rows, seed)
 
 
-def _is_source(source: Any) -> bool:
-    """Return whether this is a name or a path, or a list of them."""
-    listed = isinstance(source, list | tuple) and all(isinstance(one, str | Path) for one in source)
-    return listed or isinstance(source, str | Path)
-
-
 def _load_one(source: str | Path, said: Mapping[str, Any]) -> Table:
     """Load a data set, a file or a query whole."""
     if (name := str(source)) in BUILT_IN:
         _check_known(name, said)
         return _built_in(name)
-    place = source if is_database(source) else locate(source)
+    place = locate(source)
     choices = {key: value for key, value in said.items() if key not in ("target", "task", "groups")}
     data, notes = read_source(place, from_plain(Reading, choices, "load", "argument"))
     usual = catalog()[name].targets if name in catalog() else None
@@ -183,15 +178,16 @@ def _joined(tables: Mapping[str, Table]) -> Table:
 
 def read_rows(source: str | Path, **choices: Any) -> Any:
     """Read a file or a query as an Arrow table with all its columns, of the kinds that were said."""
-    reading = from_plain(Reading, choices, "rows", "argument")
-    place = source if is_database(source) else locate(source)
+    reading, place = from_plain(Reading, choices, "rows", "argument"), locate(source)
     return convert(read_source(place, reading)[0], reading, stem_of(place))
 
 
-def locate(name_or_path: str | Path) -> Path:
-    """Find the file of a data set, or say how to get it."""
+def locate(name_or_path: str | Path) -> str | Path:
+    """Find the file of a data set, or say how to get it; a database is where it says."""
     name = str(name_or_path)
     check_address(name)
+    if is_database(name):
+        return name
     if is_path(name_or_path):
         path = Path(name_or_path).expanduser()
         if path.is_dir():
@@ -202,8 +198,8 @@ def locate(name_or_path: str | Path) -> Path:
             raise ConfigError(f"{path} ends in '{path.suffix}': give {ONE_OF}")
         return path
     for folder in folders():
-        if (folder / f"{name}.parquet").is_file():
-            return folder / f"{name}.parquet"
+        if (path := folder / f"{name}.parquet").is_file():
+            return path
     if name in catalog():
         fetch = f"run `tacit data fetch {name}`, or " if catalog()[name].downloadable else ""
         raise UnavailableError(

@@ -7,7 +7,7 @@ meant so, such as -999 for a missing value. ``info`` is what one should know. No
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,7 +19,6 @@ from tacit.data.schema import Schema
 from tacit.data.table import Label, Table
 
 Severity = Literal["error", "warning", "info"]
-Said = Iterator[tuple[Severity, str, str]]  # severity, kind and text of findings in one column
 
 MOST_WORDS = 2_000  # classes, or categories of a column: beyond, it is a number or an id, and memory runs out
 MANY_WORDS = 20  # categories of one column: beyond, they must recur
@@ -63,26 +62,23 @@ def look(table: Table, *, missing: str = "refuse") -> list[Finding]:
     >>> [(found.severity, found.kind, found.column) for found in look(table)]
     [('warning', 'sentinel', 'x0'), ('info', 'constant', 'x1'), ('info', 'task', 'target')]
     """
-    found = [Finding(*said[:2], column, said[2]) for column, said in _all(table, missing)]
-    return sorted(found, key=lambda finding: ("error", "warning", "info").index(finding.severity))
+    severities: Sequence[Severity] = ("error", "warning", "info")
+    return sorted(_all(table, missing), key=lambda finding: severities.index(finding.severity))
 
 
 def check_words(table: Table, declared: Collection[str] = (), *, labels: bool = True) -> None:
     """Refuse labels and words that must not leave a site, but for those of columns that are declared."""
     for index, column in enumerate(table.columns):
         if column.kind == "category" and column.name not in (*table.chosen, *declared):
-            for _, _, text in _in_words(column.name, *used_words(table, index)):
-                raise DataError(f"column '{column.name}' {text}")
-    for _, _, text in _in_labels(table) if labels and table.task == "classification" else ():
-        raise DataError(f"target '{table.target_names[0]}' {text}")
+            for found in _in_words(column.name, *used_words(table, index)):
+                raise DataError(found.sentence)
+    for found in _in_labels(table) if labels and table.task == "classification" else ():
+        raise DataError(f"target '{found.column}' {found.text}")
 
 
 def look_at_schema(schema: Schema) -> list[Finding]:
     """Return findings on categories that clients agreed on, and may write in more than one way."""
-    said = (
-        (column.name, found) for column in schema.columns for found in _in_spelling(column.categories, ())
-    )
-    return [Finding(*found[:2], name, found[2]) for name, found in said]
+    return [found for each in schema.columns for found in _in_spelling(each.name, each.categories)]
 
 
 def used_words(table: Table, index: int) -> tuple[tuple[str, ...], int]:
@@ -93,8 +89,17 @@ def used_words(table: Table, index: int) -> tuple[tuple[str, ...], int]:
     return tuple(words[code] for code in np.flatnonzero(np.bincount(codes, minlength=len(words)))), len(codes)
 
 
-def _all(table: Table, missing: str) -> Iterator[tuple[str, tuple[Severity, str, str]]]:
-    yield from (("", ("info", "reading", note)) for note in table.notes)
+def words_by_column(table: Table) -> dict[str, list[str]]:
+    """Return the categories that occur in each column that has some."""
+    return {
+        column.name: list(used_words(table, index)[0])
+        for index, column in enumerate(table.columns)
+        if column.kind == "category"
+    }
+
+
+def _all(table: Table, missing: str) -> Iterator[Finding]:
+    yield from (Finding("info", "reading", "", note) for note in table.notes)
     gaps, infinite = count_by_column(table.values, np.isnan), count_by_column(table.values, np.isinf)
     step = max(1, table.rows // max(LEAST_ROWS, MOST_CELLS // max(1, len(table.columns))))
     alike: dict[bytes, str] = {}
@@ -104,53 +109,55 @@ def _all(table: Table, missing: str) -> Iterator[tuple[str, tuple[Severity, str,
             needed = column.kind == "number" and missing == "refuse"
             way_out = ": have them imputed (--missing mean), or leave the column or these rows out"
             text = f"has {count:,} missing of {table.rows:,} values" + way_out * needed
-            yield name, ("error" if needed else "info", "missing", text)
+            yield Finding("error" if needed else "info", "missing", name, text)
         if count := infinite[index]:
-            yield name, ("error", "infinite", f"has {count:,} infinite values: replace them in the file")
+            text = f"has {count:,} infinite values: replace them in the file"
+            yield Finding("error", "infinite", name, text)
         if _is_constant(values) and _is_constant(table.values[:, index]):
-            yield name, ("info", "constant", "never changes and teaches nothing: drop it")
+            yield Finding("info", "constant", name, "never changes and teaches nothing: drop it")
         elif (twin := alike.setdefault(np.nan_to_num(values, nan=np.inf).tobytes(), name)) != name:
-            yield name, ("warning", "duplicate", f"is the same as '{twin}': drop one of them")
-        if column.kind == "number":
-            found = _in_numbers(name, values)
-        else:
-            used, rows = used_words(table, index)
-            found = _in_spelling(used, () if name in table.chosen else _in_words(name, used, rows))
-        yield from ((name, said) for said in found)
+            yield Finding("warning", "duplicate", name, f"is the same as '{twin}': drop one of them")
+        numbers = column.kind == "number"
+        yield from _in_numbers(name, values) if numbers else _in_categories(table, index)
     for place, name in enumerate(table.target_names if table.task == "regression" else ()):
-        yield name, ("info", "task", "is taken for a quantity: the task is a regression")
-        yield from ((name, said) for said in _in_numbers("", table.target[:, place]))
+        yield Finding("info", "task", name, "is taken for a quantity: the task is a regression")
+        yield from _in_numbers(name, table.target[:, place])
     if table.task == "classification":
         counts = zip(table.classes, np.bincount(table.target, minlength=len(table.classes)), strict=True)
-        for said in (*_in_labels(table), *look_at_balance(dict(counts))):
-            yield table.target_names[0], said
+        yield from _in_labels(table)
+        yield from look_at_balance(table.target_names[0], dict(counts))
 
 
-def _in_words(name: str, words: tuple[str, ...], rows: int) -> Said:
+def _in_categories(table: Table, index: int) -> Iterator[Finding]:
+    """Yield findings on a column of words."""
+    (used, rows), name = used_words(table, index), table.columns[index].name
+    if name not in table.chosen:
+        yield from _in_words(name, used, rows)
+    yield from _in_spelling(name, used)
+
+
+def _in_words(name: str, words: tuple[str, ...], rows: int) -> Iterator[Finding]:
     """Yield why words are no categories, if so: numbers, dates, identifiers, free text.
 
     All of them would be told to other parties, and be in the model.
     """
     way_out = f"drop it (--drop {name}), correct it, or declare its categories"
     if found := _misread(words):
-        yield "error", found[0], f"{found[1]}, or choose it with --categorical {name}"
+        yield Finding("error", found[0], name, f"{found[1]}, or choose it with --categorical {name}")
     elif len(words) <= MANY_WORDS:
         return
     elif np.mean([word.strip().count(" ") for word in words]) >= 3:
-        yield (
-            "error",
-            "free text",
-            f"holds free text, and {len(words):,} texts would leave the site: {way_out}",
-        )
+        text = f"holds free text, and {len(words):,} texts would leave the site"
+        yield Finding("error", "free text", name, f"{text}: {way_out}")
     elif len(words) > MOST_WORDS:
         text = f"has {len(words):,} different texts, at most {MOST_WORDS:,} are used as categories"
-        yield "error", "vocabulary", f"{text}: {way_out}"
+        yield Finding("error", "vocabulary", name, f"{text}: {way_out}")
     else:
         numbered = np.mean([any(map(str.isdigit, word)) for word in words]) >= 0.9
         often = 5 if numbered or IDENTIFIER.search(name.lower()) else 2
         if len(words) * often > rows:
             text = f"holds {len(words):,} different texts in {rows:,} rows, as identifiers and names do, and "
-            yield "error", "identifier", f"{text}all of them would leave the site: {way_out}"
+            yield Finding("error", "identifier", name, f"{text}all of them would leave the site: {way_out}")
 
 
 def _misread(words: tuple[str, ...]) -> tuple[str, str] | None:
@@ -170,23 +177,17 @@ def _misread(words: tuple[str, ...]) -> tuple[str, str] | None:
     return "stray word", f"{text}: leave those cells empty, or write numbers"
 
 
-def _in_spelling(words: tuple[str, ...], first: Any) -> Said:
-    """Yield findings on categories that may be meant alike, after what was found first."""
-    yield from first
+def _in_spelling(name: str, words: tuple[str, ...]) -> Iterator[Finding]:
+    """Yield findings on categories that may be meant alike."""
     if count := sum(word.strip().casefold() in MISSING_WORDS for word in words):
-        text = (
-            f"has {count} words for missing values, such as ? or n/a, as categories: leave those cells empty"
-        )
-        yield "warning", "missing", text
+        text = f"has {count} words for missing values, such as ? or n/a, as categories"
+        yield Finding("warning", "missing", name, f"{text}: leave those cells empty")
     if twins := len(words) - len(set(map(_folded, words))):
-        yield (
-            "warning",
-            "spelling",
-            f"has {twins} categories that differ in spaces or capitals only: unite them",
-        )
+        text = f"has {twins} categories that differ in spaces or capitals only: unite them"
+        yield Finding("warning", "spelling", name, text)
 
 
-def _in_numbers(name: str, values: NDArray[Any]) -> Said:
+def _in_numbers(name: str, values: NDArray[Any]) -> Iterator[Finding]:
     there = np.sort(values[np.isfinite(values)])
     if len(there) < 3 or there[0] == there[-1]:
         return
@@ -198,55 +199,50 @@ def _in_numbers(name: str, values: NDArray[Any]) -> Said:
         apart, width = np.abs(rest - sentinel).min(), rest[-1] - rest[0]
         if apart > width if abs(sentinel) >= 99 else sentinel < 0 <= rest[0] and width > MANY_WORDS:
             text = f"holds {sentinel} in {high - low:,} of {len(values):,} rows, far from others, as is done"
-            yield (
-                "warning",
-                "sentinel",
-                f"{text} for missing values: leave those cells empty",
-            )
+            yield Finding("warning", "sentinel", name, f"{text} for missing values: leave those cells empty")
             there = rest
             break
     quarter, middle, three = np.quantile(there, [0.25, 0.5, 0.75])
     if three > quarter and max(there[-1] - middle, middle - there[0]) > WILD * (three - quarter):
         text = f"holds values {WILD:,} times as far from the median as most are"
-        yield "warning", "range", f"{text}: correct them, or drop those rows"
+        yield Finding("warning", "range", name, f"{text}: correct them, or drop those rows")
     distinct = 1 + np.count_nonzero(np.diff(there))
     counted = there[-1] - there[0] < 2 * distinct or IDENTIFIER.search(name.lower())
     if distinct == len(values) > MANY_WORDS and counted and (there == np.trunc(there)).all():
-        yield "warning", "identifier", f"numbers the rows, as identifiers do: drop it (--drop {name})"
+        text = f"numbers the rows, as identifiers do: drop it (--drop {name})"
+        yield Finding("warning", "identifier", name, text)
 
 
-def _in_labels(table: Table) -> Said:
+def _in_labels(table: Table) -> Iterator[Finding]:
     """Yield why labels are no classes, if so."""
-    labels = table.classes
+    labels, name = table.classes, table.target_names[0]
     words = tuple(label for label in labels if isinstance(label, str))
     if found := _misread(words):
-        yield "error", found[0], found[1]
+        yield Finding("error", found[0], name, found[1])
     elif len(labels) > MOST_WORDS or (len(labels) > MANY_WORDS and 2 * len(labels) > table.rows):
-        text = (
-            f"has {len(labels):,} classes in {table.rows:,} rows, and at most {MOST_WORDS:,} that recur are"
-        )
-        yield "error", "target", f"{text} learnt: name another, or use task = 'regression' for a quantity"
+        text = f"has {len(labels):,} classes in {table.rows:,} rows, and at most {MOST_WORDS:,} that recur"
+        text = f"{text} are learnt: name another, or use task = 'regression' for a quantity"
+        yield Finding("error", "target", name, text)
     elif conflict := label_conflict(labels):
-        yield "error", "labels", conflict
+        yield Finding("error", "labels", name, conflict)
 
 
-def look_at_balance(counts: Mapping[Label, int]) -> Said:
-    """Yield findings on how many rows have which label."""
+def look_at_balance(name: str, counts: Mapping[Label, int]) -> Iterator[Finding]:
+    """Yield findings on how many rows have which label of a target."""
     labels = tuple(counts)
-    yield "info", "task", f"is taken for one of {len(labels):,} classes: the task is a classification"
+    text = f"is taken for one of {len(labels):,} classes: the task is a classification"
+    yield Finding("info", "task", name, text)
     if len(labels) > MANY_WORDS and not isinstance(labels[0], str):
-        yield "warning", "task", "has many whole numbers as classes: use task = 'regression' for a quantity"
+        text = "has many whole numbers as classes: use task = 'regression' for a quantity"
+        yield Finding("warning", "task", name, text)
     if len(labels) < 2:
-        yield (
-            "error",
-            "balance",
-            f"has the one class '{labels[0]}': a classifier needs two, so add other rows",
-        )
+        text = f"has the one class '{labels[0]}': a classifier needs two, so add other rows"
+        yield Finding("error", "balance", name, text)
         return
     most = max(labels, key=counts.__getitem__)
     if (share := counts[most] / sum(counts.values())) >= UNEVEN:
         text = f"is '{most}' in {share:.2%} of the rows: always saying so is as"
-        yield "warning", "balance", f"{text} accurate, so look at balanced accuracy, F1 or AUC"
+        yield Finding("warning", "balance", name, f"{text} accurate, so look at balanced accuracy, F1 or AUC")
 
 
 def label_conflict(labels: Collection[Label]) -> str | None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tacit.core.component import from_plain
 from tacit.core.errors import DataError, nearest
 from tacit.data.reading import PERIODS, Reading, convert
-from tacit.data.table import Column
+from tacit.data.table import Column, some
 
 Piece = NDArray[np.float64] | list[str | None]  # a column: of numbers, or of words
 
@@ -96,16 +96,11 @@ def check_names(
     wanted = [column.name for column in columns]
     if lacking := [word for word in wanted if word not in names]:
         raise DataError(
-            f"{name}: no column {_some(lacking)}, which the model was trained with: "
+            f"{name}: no column {some(lacking)}, which the model was trained with: "
             + nearest(lacking[0], names)
         )
     if more := [word for word in names if word not in wanted and word not in beside]:
-        raise DataError(f"{name}: the model was trained without column {_some(more)}: leave it out")
-
-
-def _some(words: Sequence[str]) -> str:
-    shown = ", ".join(f"'{word}'" for word in words[:5])
-    return shown + (f" and {len(words) - 5} more" if len(words) > 5 else "")
+        raise DataError(f"{name}: the model was trained without column {some(more)}: leave it out")
 
 
 def _piece(values: Any, column: Column) -> Piece:

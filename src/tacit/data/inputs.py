@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,9 +34,9 @@ class Inputs:
     def check_shapes(self) -> None:
         """Refuse values that do not belong to the schema, as those of a damaged file may be."""
         features = self.schema.features
+        lengths = {"cells": features + 2 * len(self.schema.columns), "longest": 1}
         for name, value in self.values.items():
-            agreed = (features + 2 * len(self.schema.columns) * (name == "cells"),)
-            agreed = (1,) if name == "longest" else agreed
+            agreed = (lengths.get(name, features),)
             if np.shape(value) != agreed:
                 raise DataError(f"'{name}' has shape {np.shape(value)}, the schema asks for {agreed}")
 
@@ -44,16 +45,14 @@ class Inputs:
         """Take what the federation has agreed."""
         return cls(shared.schema, shared)
 
-    def encode(self, table: Table, *, lenient: bool = False) -> Matrix:
-        """Return encoded rows, small cells put together; the result is the caller's own to change."""
-        if "cells" not in self.values:
-            return self.schema.matrix(table, lenient=lenient)
-        return Recoding(self.schema, self.values["cells"]).encode(table, lenient=lenient)
+    @cached_property
+    def recoding(self) -> Recoding:
+        """How rows are encoded, small cells put together."""
+        return Recoding(self.schema, self.values.get("cells"))
 
     def table_of(self, rows: Any) -> Table:
         """Read plain rows as the schema's table; a category that nobody agreed on counts as "other"."""
-        known = Recoding(self.schema, self.values["cells"]).unseen if "cells" in self.values else None
-        return self.schema.table_of(rows, known)
+        return self.schema.table_of(rows, self.recoding.unseen)
 
     def matrix(self, table: Table, *, lenient: bool = False, bias: bool = False) -> Matrix:
         """Return prepared rows; refuse infinite values, and missing ones unless there is a fill value.
@@ -62,7 +61,7 @@ class Inputs:
         one; ``bias`` puts a one first.
         """
         table, as_stored = self.schema.arrange(table), self.schema.numeric and "cells" not in self.values
-        raw = table.values if as_stored else self.encode(table, lenient=lenient)
+        raw = table.values if as_stored else self.recoding.encode(table, lenient=lenient)
         if not np.isfinite(raw).all():
             if "fill" not in self.values or np.isinf(raw).any():
                 raise DataError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -15,10 +14,11 @@ from tacit.core.errors import DataError, SchemaError
 from tacit.core.manifest import MIN_COUNT
 from tacit.data import synthetic
 from tacit.data.agreement import Agreement, introduce
+from tacit.data.arrow import doubled_names
 from tacit.data.catalog import DataSet, catalog, content_digest
 from tacit.data.download import file_digest, pinned_digest
 from tacit.data.files import BUILT_IN, available, is_path, load, locate
-from tacit.data.findings import Finding, count_by_column, look, look_at_schema, used_words
+from tacit.data.findings import Finding, count_by_column, look, look_at_schema, used_words, words_by_column
 from tacit.data.reading import Reading
 from tacit.data.sources import read_source, stem_of
 from tacit.data.split import split
@@ -46,7 +46,8 @@ def describe(name_or_path: str | Path, **choices: Any) -> dict[str, Any]:
     (150, 50, 0)
     """
     name = str(name_or_path)
-    facts = dict.fromkeys(("licence", "citation", "source", "notes", "caution"), "")
+    keys = ("licence", "citation", "source", "notes", "caution")
+    facts = {key: str(getattr(catalog().get(name), key, "")) for key in keys}
     if is_path(name_or_path):
         own = {"name": stem_of(name), "kind": "file", "where": name, "title": ""}
     else:
@@ -54,9 +55,7 @@ def describe(name_or_path: str | Path, **choices: Any) -> dict[str, Any]:
         if not listed:
             locate(name)  # says what is wrong with the name
         own = listed[0]
-    if name in catalog():
-        facts = {key: str(getattr(catalog()[name], key)) for key in facts}
-    elif name in BUILT_IN:
+    if name in BUILT_IN:
         facts["source"] = "scikit-learn"
     found: dict[str, Any] = {**own, "synthetic": name in synthetic.SHAPES, **facts}
     if found["synthetic"]:
@@ -146,8 +145,7 @@ def check(
     try:
         if path is not None:
             reading = Reading(**{key: value for key, value in choices.items() if hasattr(Reading, key)})
-            times = Counter(read_source(path, reading)[0].column_names)
-            result["duplicates"] = sorted(word for word in times if times[word] > 1)
+            result["duplicates"] = doubled_names(read_source(path, reading)[0].column_names)
     except DataError as error:
         return _concluded(result, [Finding("error", "reading", "", str(error))])
     table, unread = _load_what_can_be(name_or_path, {**choices, "rows": size})
@@ -161,7 +159,7 @@ def check(
     result["constant"] = [found.column for found in findings if found.kind == "constant"]
     result |= {"rows": table.rows, "columns": _columns(table, result["missing"]), "leaves": _leaving(table)}
     if path is not None and not is_path(name_or_path) and name in catalog():
-        findings += _compare(path, table, catalog()[name], result)
+        findings += _compare(Path(path), table, catalog()[name], result)
     return _concluded(result, [*unread, *findings, *(_too_few(table) if alone else ())])
 
 
@@ -240,13 +238,8 @@ def _columns(table: Table, missing: Mapping[str, int]) -> list[dict[str, Any]]:
 
 def _leaving(table: Table) -> dict[str, Any]:
     """Return every word that a run on this table may tell others, however sums are protected."""
-    words = {
-        column.name: list(used_words(table, index)[0])
-        for index, column in enumerate(table.columns)
-        if column.kind == "category"
-    }
     columns = [*(column.name for column in table.columns), *table.target_names]
-    return {"columns": columns, "classes": list(table.classes), "categories": words}
+    return {"columns": columns, "classes": list(table.classes), "categories": words_by_column(table)}
 
 
 def _too_few(table: Table) -> Iterator[Finding]:

@@ -14,12 +14,14 @@ and stay so. Targets of a regression have columns of their own.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.layout import Field, Layout
+from tacit.core.marks import apply, contribution
+from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
 from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
@@ -56,95 +58,90 @@ def _count_columns(schema: Schema) -> int:
 def _values(table: Table, shared: Shared) -> Matrix:
     """Return the columns that are scaled; one of zeros if there are none."""
     schema = shared.schema
-    numbers = Inputs.of(shared).encode(table)[:, _number_places(schema)]
+    numbers = Inputs.of(shared).recoding.encode(table)[:, _number_places(schema)]
     if schema.task == "regression":
         numbers = np.concatenate([numbers, table.target], axis=1)
     return numbers if numbers.shape[1] else np.zeros((table.rows, 1))
 
 
-# -- bounds --------------------------------------------------------------------------------------------
+class NoisyScale:
+    """The two sums by which a preparation finds a scale where sums bear noise."""
 
+    missing: Literal["refuse", "mean"]
 
-def magnitude_layout(schema: Schema) -> Layout:
-    """Return the layout of the counts."""
-    return Layout(Field("magnitudes", (_count_columns(schema), INTERVALS)), row_norm=1.0)
+    @contribution(
+        lambda self, schema: Layout(Field("magnitudes", (_count_columns(schema), INTERVALS)), row_norm=1.0)
+    )
+    def magnitudes(self, party: Party, shared: Shared) -> dict[str, Any]:
+        """Return how many values of each column lie in each interval; missing ones in none."""
+        values = _values(party.data, shared)
+        columns = values.shape[1]
+        places = np.searchsorted(EDGES[1:-1], values, side="right") + INTERVALS * np.arange(columns)
+        counts = np.bincount(places[np.isfinite(values)], minlength=columns * INTERVALS)
+        return {"magnitudes": counts.reshape(columns, INTERVALS) / np.sqrt(columns)}
 
+    @apply
+    def apply_magnitudes(self, total: Total, shared: Shared) -> Shared:
+        """Keep the bounds of each column, the same number twice if only noise or zeros are seen in it.
 
-def count_magnitudes(table: Table, shared: Shared) -> dict[str, Any]:
-    """Return how many values of each column lie in each interval; missing ones in none."""
-    values = _values(table, shared)
-    columns = values.shape[1]
-    places = np.searchsorted(EDGES[1:-1], values, side="right") + INTERVALS * np.arange(columns)
-    counts = np.bincount(places[np.isfinite(values)], minlength=columns * INTERVALS)
-    return {"magnitudes": counts.reshape(columns, INTERVALS) / np.sqrt(columns)}
+        >>> shared = Shared(Schema((), "regression", (), ("y",)), {})
+        >>> counts = np.zeros((1, INTERVALS))
+        >>> counts[0, ZERO + 13] = 100.0  # between 1 and 4
+        >>> found = NoisyScale().apply_magnitudes(Total({"magnitudes": counts}, 1, noise=5.0), shared)
+        >>> found["low"].tolist(), found["high"].tolist()
+        ([1.0], [4.0])
+        """
+        seen = total["magnitudes"] > SURE * total.noise
+        varies = seen.any(axis=1) & (seen.sum(axis=1) > seen[:, ZERO])
+        low = EDGES[np.argmax(seen, axis=1)]
+        high = EDGES[INTERVALS - np.argmax(seen[:, ::-1], axis=1)]
+        return shared | {"low": np.where(varies, low, 0.0), "high": np.where(varies, high, 0.0)}
 
+    @contribution(lambda self, schema: Layout(Field("moments", (3, _count_columns(schema))), row_norm=1.0))
+    def noisy_moments(self, party: Party, shared: Shared) -> dict[str, Any]:
+        """Return n, Σu and Σu² of each column, over the values that are there."""
+        values = _values(party.data, shared)
+        present = np.isfinite(values)
+        with np.errstate(all="ignore"):  # whoever sends the bounds may have sent some that overflow
+            middle, half = _middle(shared)
+            scaled = np.nan_to_num((values - middle) / np.where(half > 0, half, np.inf))
+        u = np.where(present, np.clip(scaled, -1.0, 1.0), 0.0)
+        sums = np.stack([present.sum(axis=0), u.sum(axis=0), np.einsum("ij,ij->j", u, u)])
+        return {"moments": sums * _share(values.shape[1])}
 
-def find_bounds(total: Total, schema: Schema) -> dict[str, Any]:
-    """Return the bounds of each column, the same number twice if nothing but noise or zeros is seen in it.
+    @apply
+    def apply_noisy_moments(self, total: Total, shared: Shared) -> Shared:
+        """Derive centre and spread of every feature and target, as far as noise lets them be known.
 
-    >>> schema = Schema((), "regression", (), ("y",))
-    >>> counts = np.zeros((1, INTERVALS))
-    >>> counts[0, ZERO + 13] = 100.0  # between 1 and 4
-    >>> found = find_bounds(Total({"magnitudes": counts}, 1, noise=5.0), schema)
-    >>> found["low"].tolist(), found["high"].tolist()
-    ([1.0], [4.0])
-    """
-    seen = total["magnitudes"] > SURE * total.noise
-    varies = seen.any(axis=1) & (seen.sum(axis=1) > seen[:, ZERO])
-    low = EDGES[np.argmax(seen, axis=1)]
-    high = EDGES[INTERVALS - np.argmax(seen[:, ::-1], axis=1)]
-    return {"low": np.where(varies, low, 0.0), "high": np.where(varies, high, 0.0)}
-
-
-# -- moments -------------------------------------------------------------------------------------------
-
-
-def moment_layout(schema: Schema) -> Layout:
-    """Return the layout of n, Σu and Σu²."""
-    return Layout(Field("moments", (3, _count_columns(schema))), row_norm=1.0)
+        Missing values count as the centre, if they are not refused.
+        """
+        schema, share = shared.schema, _share(_count_columns(shared.schema))
+        middle, half = _middle(shared)
+        count, first, second = total["moments"] / share
+        noise = total.noise / share[1, 0]  # of Σu and Σu²
+        if self.missing == "refuse":  # no value is missing, so that all columns have the same count
+            count = np.full_like(count, count.mean())
+        count = np.maximum(count, noise if noise > 0 else 1.0)
+        mean = np.clip(first / count, -1.0, 1.0)
+        variance = np.minimum(np.maximum(second / count - mean**2, DOUBT * noise / count), 1.0)
+        constant = (half == 0) | (variance == 0)
+        centre, spread = middle + half * mean, np.where(constant, 1.0, half * np.sqrt(variance))
+        places = _number_places(schema)
+        found = {
+            "centre": np.zeros(schema.features),
+            "spread": np.ones(schema.features),
+            "constant": np.zeros(schema.features, dtype=bool),
+        }
+        for name, value in (("centre", centre), ("spread", spread), ("constant", constant)):
+            found[name][places] = value[: len(places)]
+        if schema.task == "regression":
+            found |= {"target_centre": centre[len(places) :], "target_spread": spread[len(places) :]}
+        return shared | found | ({"fill": found["centre"]} if self.missing == "mean" else {})
 
 
 def _share(columns: int) -> Matrix:
     """Return by what a row's (1, u, u²) of each column is multiplied, for a norm of 1 at most in all."""
     return np.asarray(MOMENT_WEIGHTS / np.sqrt(columns * np.sum(MOMENT_WEIGHTS**2)))
-
-
-def compute_moments(table: Table, shared: Shared) -> dict[str, Any]:
-    """Return n, Σu and Σu² of each column, over the values that are there."""
-    values = _values(table, shared)
-    present = np.isfinite(values)
-    with np.errstate(all="ignore"):  # whoever sends the bounds may have sent some that overflow
-        middle, half = _middle(shared)
-        scaled = np.nan_to_num((values - middle) / np.where(half > 0, half, np.inf))
-    u = np.where(present, np.clip(scaled, -1.0, 1.0), 0.0)
-    sums = np.stack([present.sum(axis=0), u.sum(axis=0), np.einsum("ij,ij->j", u, u)])
-    return {"moments": sums * _share(values.shape[1])}
-
-
-def find_scale(total: Total, shared: Shared, *, fill: bool) -> dict[str, Any]:
-    """Return centre and spread of every feature and target; also as what missing values count, if asked."""
-    schema, share = shared.schema, _share(_count_columns(shared.schema))
-    middle, half = _middle(shared)
-    count, first, second = total["moments"] / share
-    noise = total.noise / share[1, 0]  # of Σu and Σu²
-    if not fill:  # no value is missing, so that all columns have the same count
-        count = np.full_like(count, count.mean())
-    count = np.maximum(count, noise if noise > 0 else 1.0)
-    mean = np.clip(first / count, -1.0, 1.0)
-    variance = np.minimum(np.maximum(second / count - mean**2, DOUBT * noise / count), 1.0)
-    constant = (half == 0) | (variance == 0)
-    centre, spread = middle + half * mean, np.where(constant, 1.0, half * np.sqrt(variance))
-    places = _number_places(schema)
-    found = {
-        "centre": np.zeros(schema.features),
-        "spread": np.ones(schema.features),
-        "constant": np.zeros(schema.features, dtype=bool),
-    }
-    for name, value in (("centre", centre), ("spread", spread), ("constant", constant)):
-        found[name][places] = value[: len(places)]
-    if schema.task == "regression":
-        found |= {"target_centre": centre[len(places) :], "target_spread": spread[len(places) :]}
-    return found | ({"fill": found["centre"]} if fill else {})
 
 
 def _middle(shared: Shared) -> tuple[Matrix, Matrix]:

@@ -36,10 +36,11 @@ from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.protection import Protection
 from tacit.core.shared import Shared, Total
-from tacit.data import cells, noisy_scale
+from tacit.data import cells
 from tacit.data.agreement import Agreement, check_rows, introduce
 from tacit.data.extremes import DIGITS, image_of, value_of
 from tacit.data.inputs import Inputs
+from tacit.data.noisy_scale import SUMS, NoisyScale
 from tacit.data.schema import Schema
 from tacit.data.table import Table
 from tacit.data.words import WordSums
@@ -52,7 +53,7 @@ CONSTANT = 1e-12  # variance over mean square, below which a feature counts as c
 
 
 @dataclass(frozen=True)
-class Preparation(WordSums, Component):
+class Preparation(WordSums, NoisyScale, Component):
     """How the federation agrees on schema, scale and missing values.
 
     Parameters
@@ -96,7 +97,7 @@ class Preparation(WordSums, Component):
     def count_sums(self, method: Any, protection: Protection) -> int:
         """Return how many sums :meth:`train` forms for a method under a protection."""
         if protection.adds_noise:
-            return 0 if self.scale == "none" else noisy_scale.SUMS
+            return 0 if self.scale == "none" else SUMS
         return 0 if self.is_needless_for(method) else self.sums
 
     def check_clients(self, protection: Protection, clients: int) -> None:
@@ -180,7 +181,7 @@ class Preparation(WordSums, Component):
 
         And whether it has any value other than 0, since squares of tiny ones are lost where sums are rounded.
         """
-        X = Inputs.of(shared).encode(party.data)
+        X = Inputs.of(shared).recoding.encode(party.data)
         found: dict[str, Any] = {"rows": len(X)}
         if self.missing == "mean":
             present = np.isfinite(X)
@@ -231,32 +232,10 @@ class Preparation(WordSums, Component):
                 f"(below {LEAST:g} in all): use larger units, or drop it"
             )
 
-    # -- scaling, where sums bear noise ------------------------------------------------------------
-
-    @contribution(lambda self, schema: noisy_scale.magnitude_layout(schema))
-    def magnitudes(self, party: Party, shared: Shared) -> dict[str, Any]:
-        """How many values of each column lie in each of some public intervals."""
-        return noisy_scale.count_magnitudes(party.data, shared)
-
-    @apply
-    def apply_magnitudes(self, total: Total, shared: Shared) -> Shared:
-        """Keep between which bounds most values of each column lie."""
-        return shared | noisy_scale.find_bounds(total, shared.schema)
-
-    @contribution(lambda self, schema: noisy_scale.moment_layout(schema))
-    def noisy_moments(self, party: Party, shared: Shared) -> dict[str, Any]:
-        """Compute n, Σu and Σu² of every column, u being its values between the bounds."""
-        return noisy_scale.compute_moments(party.data, shared)
-
-    @apply
-    def apply_noisy_moments(self, total: Total, shared: Shared) -> Shared:
-        """Derive mean and standard deviation of every column, as far as noise lets them be known."""
-        return shared | noisy_scale.find_scale(total, shared, fill=self.missing == "mean")
-
     @contribution(lambda self, schema: Layout(Field("reached", (2, schema.features, 15), bound=1.0)))
     def probe(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Tell whether this party holds a value at or beyond each probe: largest first, then smallest."""
-        X = Inputs.of(shared).encode(party.data)
+        X = Inputs.of(shared).recoding.encode(party.data)
         largest = image_of(np.nanmax(X, axis=0, initial=-np.inf), np.inf)
         smallest = 0xFFFFFFFF - image_of(np.nanmin(X, axis=0, initial=np.inf), -np.inf)
         known, level = self._known(shared)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.shared import Shared
-from tacit.data.schema import ABSENT, OTHER, Schema
-from tacit.data.table import Table
+from tacit.data.schema import ABSENT, OTHER, UNSEEN, Schema
+from tacit.data.table import Table, some
 
 Counts = NDArray[np.int64]
 Matrix = NDArray[np.float64]
@@ -30,7 +28,7 @@ class Recoding:
         self.schema = schema
         self.features: Counts = cells[:size]
         self.unseen: Counts = cells[size : size + columns].copy()
-        for index, column in enumerate(schema.columns):
+        for index, column in enumerate(schema.columns if not schema.numeric else ()):
             if self.unseen[index] == ABSENT and OTHER in column.categories:
                 self.unseen[index] = column.categories.index(OTHER)
         self.gaps: Counts = cells[size + columns :]
@@ -53,21 +51,33 @@ class Recoding:
             result[words] = 0
         return result
 
-    def as_matrix(self) -> Matrix:
-        """Return the matrix by which encoded rows are multiplied to count as they should."""
-        matrix = np.zeros((len(self.features), len(self.features)))
-        kept = np.flatnonzero(self.features != ABSENT)
-        matrix[kept, self.features[kept]] = 1.0
-        return matrix
-
     def encode(self, table: Table, *, lenient: bool = False) -> Matrix:
-        """Encode a table's features; the result is the caller's own to change."""
-        X = self.schema.matrix(table, lenient=lenient, unseen=self.unseen, gaps=self.gaps)
+        """Encode a table's features; the result is the caller's own to change.
+
+        A category that nobody agreed on is refused or, if ``lenient``, counts as "other"; where there is no
+        such category it is all zeros, like a missing one.
+        """
+        if self.schema.numeric:
+            X = np.array(table.values, dtype=np.float64)
+        else:
+            X = np.concatenate([self._column(table, i, lenient) for i in range(len(self.gaps))], axis=1)
         for feature in self.moved:
             if (target := self.features[feature]) != ABSENT:
                 X[:, target] += X[:, feature]
             X[:, feature] = 0.0
         return X
+
+    def _column(self, table: Table, index: int, lenient: bool) -> Matrix:
+        """Return the features of one column: a number, or a category as one-hot."""
+        if self.schema.columns[index].kind == "number":
+            return np.asarray(table.values[:, index], dtype=np.float64)[:, None]
+        codes = self.schema.codes(table, index, lenient=lenient)
+        codes = np.where(codes == ABSENT, self.gaps[index], codes)
+        codes = np.where(codes == UNSEEN, self.unseen[index], codes)
+        onehot = np.zeros((len(codes), len(self.schema.columns[index].categories)))
+        rows = np.flatnonzero(codes >= 0)
+        onehot[rows, codes[rows]] = 1.0
+        return onehot
 
 
 def describe(shared: Shared) -> list[str]:
@@ -93,9 +103,3 @@ def describe(shared: Shared) -> list[str]:
     if dropped:
         texts.append(f"{some(dropped)}: constant but for fewer than min_count = {least} rows, and left out")
     return texts
-
-
-def some(names: list[Any]) -> str:
-    """Return a few names, and how many more there are."""
-    quoted = [f"'{name}'" for name in names[:5]]
-    return ", ".join(quoted) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

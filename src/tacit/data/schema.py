@@ -63,38 +63,6 @@ class Schema:
         """Put a table's columns into the agreed order; one that has other columns stays as it is."""
         return table.arranged([column.name for column in self.columns])
 
-    def matrix(
-        self,
-        table: Table,
-        *,
-        lenient: bool = False,
-        unseen: Sequence[int] | NDArray[np.int64] | None = None,
-        gaps: Sequence[int] | NDArray[np.int64] | None = None,
-    ) -> NDArray[np.float64]:
-        """Encode a table's features; the result is the caller's own to change.
-
-        A category that nobody agreed on is refused or, if ``lenient``, all zeros like a missing one.
-        ``unseen`` and ``gaps`` have for each column the place of the category as which they count instead,
-        or -1.
-        """
-        if self.numeric:
-            return np.array(table.values, dtype=np.float64)
-        pieces = []
-        for index, agreed in enumerate(self.columns):
-            if agreed.kind == "number":
-                pieces.append(np.asarray(table.values[:, index], dtype=np.float64)[:, None])
-                continue
-            codes = self.codes(table, index, lenient=lenient)
-            if unseen is not None and gaps is not None:
-                codes = np.where(
-                    codes == UNSEEN, unseen[index], np.where(codes == ABSENT, gaps[index], codes)
-                )
-            onehot = np.zeros((len(codes), len(agreed.categories)))
-            rows = np.flatnonzero(codes >= 0)
-            onehot[rows, codes[rows]] = 1.0
-            pieces.append(onehot)
-        return np.concatenate(pieces, axis=1)
-
     def codes(self, table: Table, index: int, *, lenient: bool = False) -> NDArray[np.int64]:
         """Return the agreed codes of a table's categories in one column: -1 if missing.
 
@@ -116,11 +84,11 @@ class Schema:
         """Translate a table's label codes to the agreed ones."""
         return _translate(table.target, table.classes, self.classes, "the target")
 
-    def table_of(self, values: Any, unseen: Sequence[int] | NDArray[np.int64] | None = None) -> Table:
+    def table_of(self, values: Any, unseen: NDArray[np.int64]) -> Table:
         """Read rows as this schema's table: a DataFrame or table by column names, others by place.
 
         ``unseen`` has for each column the place of the category as which an unknown one counts; it is refused
-        where there is none.
+        where that is -1.
         """
         if isinstance(values, Table):
             return self._by_name(values)
@@ -143,7 +111,7 @@ class Schema:
                 except (TypeError, ValueError):
                     raise DataError(f"column '{column.name}' holds text: give numbers") from None
             else:
-                encoded[:, index] = _places(piece, column, ABSENT if unseen is None else int(unseen[index]))
+                encoded[:, index] = _places(piece, column, int(unseen[index]))
         empty = np.zeros(len(encoded), dtype=np.int64)
         target = empty if self.task == "classification" else empty[:, None].astype(np.float64)
         return Table("rows", self.columns, encoded, target, self.task, self.classes[:1], self.target_names)

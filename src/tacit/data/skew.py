@@ -9,17 +9,13 @@ References
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.errors import DataError
 
-
-@dataclass(frozen=True, eq=False)
-class Skew:
+class Skew(NamedTuple):
     """Class counts of every client and what follows from them; ``gini`` and ``entropy`` are of its p_ij."""
 
     counts: NDArray[np.int64]  # (clients, classes): N_ij, the rows of class j at client i
@@ -27,23 +23,6 @@ class Skew:
     s: NDArray[np.float64]  # s_i: small where a client holds all classes, large where it holds few
     gini: NDArray[np.float64]  # 0 if even, (k - 1)/k if one class only
     entropy: NDArray[np.float64]  # in bits: log2 k if even, 0 if one class only
-
-    def summary(self) -> dict[str, float]:
-        """Return the extremes and means over all clients, for tables and reports."""
-        return {
-            "clients": len(self.rows),
-            "classes": self.counts.shape[1],
-            "rows": int(self.rows.sum()),
-            "rows_min": int(self.rows.min()),
-            "rows_max": int(self.rows.max()),
-            "s_mean": float(self.s.mean()),
-            "s_max": float(self.s.max()),
-            "gini_mean": float(self.gini.mean()),
-            "gini_max": float(self.gini.max()),
-            "entropy_mean": float(self.entropy.mean()),
-            "entropy_min": float(self.entropy.min()),
-            "one_class_clients": int(((self.counts > 0).sum(axis=1) == 1).sum()),
-        }
 
 
 def skew(codes: NDArray[Any], owner: NDArray[Any], clients: int, classes: int) -> Skew:
@@ -53,14 +32,6 @@ def skew(codes: NDArray[Any], owner: NDArray[Any], clients: int, classes: int) -
     >>> found.counts.tolist(), found.gini.tolist(), found.entropy.tolist()
     ([[2, 0], [1, 1]], [0.5, 0.0], [0.0, 1.0])
     """
-    if len(codes) != len(owner):
-        raise DataError(f"{len(codes)} classes but {len(owner)} owners: give one of each for every row")
-    for what, values, limit in (("class", codes, classes), ("client", owner, clients)):
-        if len(values) and not 0 <= int(values.min()) <= int(values.max()) < limit:
-            raise DataError(
-                f"{what} numbers go from {values.min()} to {values.max()}, allowed are 0 to {limit - 1}: "
-                f"give the right number of {'classes' if what == 'class' else 'clients'}"
-            )
     cells = owner.astype(np.int64) * classes + codes
     counts = np.bincount(cells, minlength=clients * classes).reshape(clients, classes)
     rows = counts.sum(axis=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 
 from tacit.core.errors import ConfigError, DataError
@@ -30,17 +32,14 @@ def split(table: Table, test: float | str | None, seed: int) -> tuple[Table, Tab
             f"all {len(table.classes)} classes have a single row, so none can be learnt and tested: "
             "join classes, or check the target column"
         )
-    try:
-        try:
-            _, chosen = train_test_split(
-                rows, test_size=test, stratify=codes[rows], random_state=seed % 2**32
-            )
-        except ValueError:  # fewer test rows than classes
-            _, chosen = train_test_split(rows, test_size=test, random_state=seed % 2**32)
-    except ValueError:
+    for classes in (codes[rows], None):  # by class, unless there are fewer test rows than classes
+        with suppress(ValueError):
+            _, chosen = train_test_split(rows, test_size=test, stratify=classes, random_state=seed % 2**32)
+            break
+    else:
         raise DataError(
             f"{table.rows} rows cannot be divided into {test:.0%} test and the rest: use more rows"
-        ) from None
+        )
     testing = np.zeros(table.rows, dtype=bool)
     testing[chosen] = True
     return table.take(~testing), table.take(testing)

@@ -150,6 +150,17 @@ class Table(Shown):
         raise DataError(f"{self.name} has no column '{name}': {nearest(name, valid)}")
 
 
+def order_labels(labels: Iterable[Label]) -> list[Label]:
+    """Order labels: numbers by size, then text, as NumPy orders a pooled column of one type."""
+    return sorted(labels, key=lambda label: (isinstance(label, str), label))
+
+
+def some(names: Sequence[Any]) -> str:
+    """Return a few names, and how many more there are."""
+    quoted = [f"'{name}'" for name in names[:5]]
+    return ", ".join(quoted) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
 def joined(tables: Sequence[Table]) -> Table:
     """Put the rows of tables with the same columns, in any order, into one, their vocabularies united.
 
@@ -172,9 +183,7 @@ def joined(tables: Sequence[Table]) -> Table:
                 present = np.where(np.isfinite(matrix[:, index]), matrix[:, index], len(own))
                 matrix[:, index] = codes[present.astype(np.int64)]
             columns[index] = replace(column, categories=words)
-    classes = tuple(
-        sorted({c for table in tables for c in table.classes}, key=lambda c: (isinstance(c, str), c))
-    )
+    classes = tuple(order_labels({label for table in tables for label in table.classes}))
     target = np.concatenate(
         [np.array([classes.index(c) for c in t.classes])[t.target] if classes else t.target for t in tables]
     )

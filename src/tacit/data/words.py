@@ -29,8 +29,9 @@ from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
-from tacit.data.agreement import DECLARE, MOST_AGREED, SOUGHT, order_labels
+from tacit.data.agreement import DECLARE, MOST_AGREED, SOUGHT
 from tacit.data.schema import OTHER, Schema
+from tacit.data.table import order_labels
 
 BUCKETS = 4096
 CELLS = 64  # words that one sum spells

@@ -33,9 +33,7 @@ class DeployedFederation(Federation):
         check_deployable(settings, roster)
         self.experiment = settings.data.name != OWN_ROWS
         run = settings.run
-        classes = settings.data.classes
-        declared: dict[str, Any] = {} if classes is None else {"classes": list(classes)}
-        test = None
+        declared, test = settings.data.declared, None
         if self.experiment:
             local = build_federation(settings)
             holdings, test, declared = local.holdings, local.test, local.declared

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tacit.core.errors import ConfigError
 from tacit.core.message import Message
 from tacit.core.random import generator
-from tacit.data.findings import Finding, look, look_at_balance, used_words
+from tacit.data.findings import Finding, look, look_at_balance, words_by_column
 from tacit.data.partition import BY_FILE, BY_VALUE
 from tacit.data.partition import partition as divide_rows
 from tacit.data.split import split
@@ -59,13 +59,8 @@ class Holdings:
     def vocabulary(self) -> dict[str, Any] | None:
         """Return the words of rows that are in one place; None if nobody may see them together."""
         table = self.table
-        categories = {
-            column.name: list(used_words(table, index)[0])
-            for index, column in enumerate(table.columns)
-            if column.kind == "category"
-        }
         classes = [table.classes[code] for code in np.unique(table.target)] if table.classes else []
-        return {**({"classes": classes} if classes else {}), "categories": categories}
+        return {**({"classes": classes} if classes else {}), "categories": words_by_column(table)}
 
     @cached_property
     def findings(self) -> dict[str, list[Finding]]:
@@ -145,9 +140,8 @@ class SeparateHoldings(Holdings):
             counts.update(dict(zip(table.classes, sizes, strict=True)))
         found = zip(self.names, map(look, self._tables), strict=True)
         alone = {name: [each for each in several if each.kind != "balance"] for name, several in found}
-        said = look_at_balance(counts) if counts else ()
         target = self.table.target_names[0]
-        return {**alone, "all together": [Finding(*each[:2], target, each[2]) for each in said]}
+        return {**alone, "all together": [*look_at_balance(target, counts)] if counts else []}
 
     def part(self, indices: NDArray[np.int64]) -> Holdings:
         """Return the holdings of some parties only."""

@@ -68,6 +68,7 @@ class Parties(Shown):
         timeout: float | None = None,
         quorum: float = 0.8,
         classes: Sequence[Any] | None = None,
+        declared: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Self:
         """Make a federation on this machine from one data set, divided among clients.
@@ -98,15 +99,17 @@ class Parties(Shown):
             Share of the asked clients that must contribute to every sum.
         classes : sequence, optional
             The classes, declared beforehand; else clients tell which they hold.
+        declared : mapping, optional
+            The same as ``classes``, and ``categories`` by column.
         """
         table = data
         if not isinstance(table, Table):
             choices = {name: options.pop(name) for name in [*options] if hasattr(Reading, name)}
             table = load(table, target=target, task=task, repeat=repeat, rows=rows, seed=seed, **choices)
         held, testing = divide(table, partition, clients, test, holdout, seed, options)
-        declared = {} if classes is None else {"classes": list(classes)}
+        said = {**(declared or {}), **({} if classes is None else {"classes": list(classes)})}
         return cls(
-            held, test=testing, seed=seed, workers=workers, timeout=timeout, quorum=quorum, declared=declared
+            held, test=testing, seed=seed, workers=workers, timeout=timeout, quorum=quorum, declared=said
         )
 
     @classmethod

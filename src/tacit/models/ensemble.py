@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.data.inputs import Inputs
 from tacit.models.activations import ACTIVATIONS
-from tacit.models.predictor import Predictor, evidence, read, reading, shares
+from tacit.models.predictor import Predictor, evidence, shares
 
 Matrix = NDArray[np.float64]
 Vote = Literal["majority", "mean"]
@@ -64,12 +63,9 @@ class Ensemble(Predictor):
         return {"weights": self.weights}, {"activation": self.activation, "vote": self.vote}
 
     @classmethod
-    def load(cls, path: Path) -> Ensemble:
-        """Read what :meth:`save` wrote."""
-        with reading(path):
-            words, tensors, inputs = read(path, cls.FORMAT)
-            vote: Vote = "mean" if words["vote"] == "mean" else "majority"
-            return cls(tensors["weights"], words["activation"], inputs, vote)
+    def _restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], inputs: Inputs) -> Self:
+        vote: Vote = "mean" if words["vote"] == "mean" else "majority"
+        return cls(tensors["weights"], words["activation"], inputs, vote)
 
     def _own(self) -> dict[str, Any]:
         return {

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from tacit.core.errors import ConfigError
 from tacit.data.inputs import Inputs
 from tacit.models.network import Matrix, Network, softmax
-from tacit.models.predictor import Predictor, read, reading
+from tacit.models.predictor import Predictor
 from tacit.models.zoo import network_of
 
 PREFIX = "weights/"  # of its arrays, wherever they travel or are written
@@ -65,21 +64,23 @@ class Neural(Predictor):
         return {**self.settings, "network": name_of(self.settings["network"])}
 
     @classmethod
-    def load(cls, path: Path, factory: Callable[[int, int], Any] | None = None) -> Neural:
-        """Read what :meth:`save` wrote; a network that no package brings needs its factory."""
-        with reading(path):
-            words, tensors, inputs = read(path, cls.FORMAT)
-            settings: dict[str, Any] = msgspec.json.decode(words["network"])
-            if isinstance(settings["hidden"], list):
-                settings["hidden"] = tuple(settings["hidden"])
-            if factory is not None:
-                settings["network"] = factory
-            elif ":" in settings["network"]:
-                raise ConfigError(
-                    f"the model was made by {settings['network']}: give that factory to read it"
-                )
-            arrays = {name.removeprefix(PREFIX): array for name, array in tensors.items()}
-            return cls(arrays, settings, inputs)
+    def _restore(
+        cls,
+        words: Mapping[str, str],
+        tensors: Mapping[str, Any],
+        inputs: Inputs,
+        factory: Callable[[int, int], Any] | None = None,
+    ) -> Self:
+        """Make a model of what :meth:`_content` returned; one that no package brings needs its factory."""
+        settings: dict[str, Any] = msgspec.json.decode(words["network"])
+        if isinstance(settings["hidden"], list):
+            settings["hidden"] = tuple(settings["hidden"])
+        if factory is not None:
+            settings["network"] = factory
+        elif ":" in settings["network"]:
+            raise ConfigError(f"the model was made by {settings['network']}: give that factory to read it")
+        arrays = {name.removeprefix(PREFIX): array for name, array in tensors.items()}
+        return cls(arrays, settings, inputs)
 
     def _own(self) -> dict[str, Any]:
         return {**self._named(), "weights": {name: array.tolist() for name, array in self.arrays.items()}}

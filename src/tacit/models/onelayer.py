@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.data.inputs import Inputs
 from tacit.models.activations import ACTIVATIONS
-from tacit.models.predictor import Predictor, read, reading
+from tacit.models.predictor import Predictor
 from tacit.models.randomlayer import LayerKind, RandomLayer
 
 Matrix = NDArray[np.float64]
@@ -49,15 +49,12 @@ class OneLayer(Predictor):
         return {"weights": self.weights, **self._hidden()}, {"activation": self.activation, **kind}
 
     @classmethod
-    def load(cls, path: Path) -> OneLayer:
-        """Read what :meth:`save` wrote."""
-        with reading(path):
-            words, tensors, inputs = read(path, cls.FORMAT)
-            layer = None
-            if "layer" in words:
-                kind: LayerKind = "fourier" if words["layer"] == "fourier" else "tanh"
-                layer = RandomLayer(kind, tensors["hidden_weights"], tensors["hidden_bias"])
-            return cls(tensors["weights"], words["activation"], inputs, layer)
+    def _restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], inputs: Inputs) -> Self:
+        layer = None
+        if "layer" in words:
+            kind: LayerKind = "fourier" if words["layer"] == "fourier" else "tanh"
+            layer = RandomLayer(kind, tensors["hidden_weights"], tensors["hidden_bias"])
+        return cls(tensors["weights"], words["activation"], inputs, layer)
 
     def _hidden(self) -> dict[str, Matrix]:
         if self.layer is None:

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError, UnavailableError
-from tacit.data.recoding import Recoding
 from tacit.data.schema import ABSENT, OTHER, Schema
 from tacit.data.table import Column
 from tacit.models.activations import HIGH, LOW
@@ -40,14 +40,16 @@ class _Graph:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
-    def constant(self, values: Any) -> str:
-        name = f"tacit/constant{len(self.constants)}"
-        self.constants.append(self._onnx.numpy_helper.from_array(np.asarray(values), name))
+    def node(self, kind: str, *inputs: str | NDArray[Any], output: str = "", **attributes: Any) -> str:
+        """Add a node and return the name of its output; inputs are names, or arrays as constants."""
+        name = self.free(output) if output else f"tacit/value{len(self.nodes)}"
+        names = [value if isinstance(value, str) else self._constant(value) for value in inputs]
+        self.nodes.append(self._onnx.helper.make_node(kind, names, [name], **attributes))
         return name
 
-    def node(self, kind: str, *inputs: str, output: str = "", **attributes: Any) -> str:
-        name = self.free(output) if output else f"tacit/value{len(self.nodes)}"
-        self.nodes.append(self._onnx.helper.make_node(kind, list(inputs), [name], **attributes))
+    def _constant(self, values: NDArray[Any]) -> str:
+        name = f"tacit/constant{len(self.constants)}"
+        self.constants.append(self._onnx.numpy_helper.from_array(values, name))
         return name
 
     def free(self, name: str) -> str:
@@ -55,7 +57,7 @@ class _Graph:
         return self.free(f"{name}_") if name in self._columns else name
 
     def total(self, X: str, axis: int) -> str:
-        return self.node("ReduceSum", X, self.constant(np.array([axis])), keepdims=1)
+        return self.node("ReduceSum", X, np.array([axis]), keepdims=1)
 
 
 def to_onnx(model: Predictor) -> bytes:
@@ -92,7 +94,7 @@ def to_onnx(model: Predictor) -> bytes:
 def _prepared(graph: _Graph, model: Predictor) -> str:
     """Add nodes that encode, fill and scale raw rows, as :class:`tacit.data.inputs.Inputs` does."""
     schema, values = model.schema, model.inputs.values
-    known = Recoding(schema, values.get("cells"))
+    known = model.inputs.recoding
     pieces = [
         column.name
         if column.kind == "number"
@@ -102,19 +104,19 @@ def _prepared(graph: _Graph, model: Predictor) -> str:
     X = graph.node("Concat", *pieces, axis=1)
     if len(known.moved):
         # Left out first, since a missing number times 0 is still missing.
-        kept = graph.constant(known.features[None] != ABSENT)
-        X = graph.node("Where", kept, X, graph.constant(np.zeros((1, schema.features))))
-        X = graph.node("MatMul", X, graph.constant(known.as_matrix()))
+        X = graph.node("Where", known.features[None] != ABSENT, X, np.zeros((1, schema.features)))
+        stands_for = known.features[:, None] == np.arange(schema.features)
+        X = graph.node("MatMul", X, stands_for.astype(np.float64))
     if "fill" in values:
-        X = graph.node("Where", graph.node("IsNaN", X), graph.constant(values["fill"][None]), X)
+        X = graph.node("Where", graph.node("IsNaN", X), values["fill"][None], X)
     if "centre" in values:
-        X = graph.node("Sub", X, graph.constant(values["centre"][None]))
-        X = graph.node("Div", X, graph.constant(values["spread"][None]))
-        X = graph.node("Mul", X, graph.constant(np.where(values["constant"], 0.0, 1.0)[None]))
+        X = graph.node("Sub", X, values["centre"][None])
+        X = graph.node("Div", X, values["spread"][None])
+        X = graph.node("Mul", X, np.where(values["constant"], 0.0, 1.0)[None])
     if "longest" in values:
         squares = graph.total(graph.node("Mul", X, X), 1)
-        lengths = graph.node("Div", graph.node("Sqrt", squares), graph.constant(values["longest"][None]))
-        X = graph.node("Div", X, graph.node("Max", lengths, graph.constant(np.ones((1, 1)))))
+        lengths = graph.node("Div", graph.node("Sqrt", squares), values["longest"][None])
+        X = graph.node("Div", X, graph.node("Max", lengths, np.ones((1, 1))))
     return X
 
 
@@ -122,27 +124,27 @@ def _one_hot(graph: _Graph, column: Column, unseen: int, gap: int) -> str:
     """Nodes that encode a column's words; one that is missing or not in the list may count as "other"."""
     categories = len(column.categories)
     unseen = column.categories.index(OTHER) if OTHER in column.categories else unseen
-    words = graph.constant(np.array([column.categories], dtype=object).reshape(1, -1))
+    words = np.array([column.categories], dtype=object).reshape(1, -1)
     encoded = graph.node("Cast", graph.node("Equal", column.name, words), to=DOUBLE)
     if unseen == ABSENT and gap == ABSENT:
         return encoded
-    empty = graph.constant(np.array([["" if "" not in column.categories else "\0"]], dtype=object))
+    empty = np.array([["" if "" not in column.categories else "\0"]], dtype=object)
     missing = graph.node("Cast", graph.node("Equal", column.name, empty), to=DOUBLE)
     found = graph.node("Add", missing, graph.total(encoded, 1))
-    unknown = graph.node("Sub", graph.constant(np.ones((1, 1))), found)
+    unknown = graph.node("Sub", np.ones((1, 1)), found)
     for which, place in ((missing, gap), (unknown, unseen)):
         if place != ABSENT:
             at = (np.arange(categories) == place).astype(np.float64)[None]
-            encoded = graph.node("Add", encoded, graph.node("MatMul", which, graph.constant(at)))
+            encoded = graph.node("Add", encoded, graph.node("MatMul", which, at))
     return encoded
 
 
 def _layer(graph: _Graph, X: str, weights: Any, bias: Any, activation: str) -> str:
-    X = graph.node("Add", graph.node("MatMul", X, graph.constant(weights)), graph.constant(bias))
+    X = graph.node("Add", graph.node("MatMul", X, weights), bias)
     if activation == "softplus":  # which onnxruntime does not compute of 64-bit floats
         small = graph.node("Exp", graph.node("Neg", graph.node("Abs", X)))
-        log = graph.node("Log", graph.node("Add", small, graph.constant(np.array(1.0))))
-        return graph.node("Add", log, graph.node("Max", X, graph.constant(np.array(0.0))))
+        log = graph.node("Log", graph.node("Add", small, np.array(1.0)))
+        return graph.node("Add", log, graph.node("Max", X, np.array(0.0)))
     return graph.node(WORDS[activation], X) if activation in WORDS else X
 
 
@@ -155,20 +157,20 @@ def _evidence(graph: _Graph, model: OneLayer | Ensemble, X: str) -> str:
     outputs = _layer(graph, X, weights[..., 1:, :], weights[..., :1, :], model.activation)
     if model.schema.task == "classification":
         if model.activation == "softplus":  # the output nearest to the target speaks loudest
-            distance = graph.node("Abs", graph.node("Sub", outputs, graph.constant(np.array(HIGH))))
-            outputs = graph.node("Reciprocal", graph.node("Add", distance, graph.constant(np.array(LOW))))
+            distance = graph.node("Abs", graph.node("Sub", outputs, np.array(HIGH)))
+            outputs = graph.node("Reciprocal", graph.node("Add", distance, np.array(LOW)))
         if isinstance(model, Ensemble) and many and model.vote == "majority":
             chosen = graph.node("ArgMax", outputs, axis=2, keepdims=1)
-            places = graph.constant(np.arange(model.schema.outputs))
+            places = np.arange(model.schema.outputs)
             outputs = graph.node("Cast", graph.node("Equal", chosen, places), to=DOUBLE)
         elif many:
             outputs = _shares(graph, outputs)
-    return graph.node("ReduceMean", outputs, graph.constant(np.array([0])), keepdims=0) if many else outputs
+    return graph.node("ReduceMean", outputs, np.array([0]), keepdims=0) if many else outputs
 
 
 def _shares(graph: _Graph, found: str) -> str:
     """Nodes that turn evidence into probabilities, as :func:`tacit.models.predictor.shares` does."""
-    clipped = graph.node("Max", found, graph.constant(np.array(1e-12)))
+    clipped = graph.node("Max", found, np.array(1e-12))
     return graph.node("Div", clipped, graph.total(clipped, -1))
 
 
@@ -183,8 +185,8 @@ def _perceptron(graph: _Graph, model: Neural, network: MLP, X: str) -> str:
 def _rescaled(graph: _Graph, model: Predictor, outputs: str) -> str:
     """Nodes that give targets back in their own units, if a network learnt them scaled."""
     if isinstance(model, Neural) and TARGET_SPREAD in model.arrays:
-        outputs = graph.node("Mul", outputs, graph.constant(model.arrays[TARGET_SPREAD][None]))
-        outputs = graph.node("Add", outputs, graph.constant(model.arrays[TARGET_CENTRE][None]))
+        outputs = graph.node("Mul", outputs, model.arrays[TARGET_SPREAD][None])
+        outputs = graph.node("Add", outputs, model.arrays[TARGET_CENTRE][None])
     return outputs
 
 
@@ -217,7 +219,7 @@ def _given_out(onnx: Any, graph: _Graph, schema: Schema) -> list[Any]:
         return [onnx.helper.make_tensor_value_info(graph.free("targets"), DOUBLE, ["n", schema.outputs])]
     mixed = len({type(label) for label in schema.classes}) > 1 or isinstance(schema.classes[0], str)
     names = np.array([str(label) for label in schema.classes], object) if mixed else np.array(schema.classes)
-    classes = graph.node("Identity", graph.constant(names), output="classes")
+    classes = graph.node("Identity", names, output="classes")
     likeliest = graph.node("ArgMax", graph.free("probabilities"), axis=1, keepdims=0)
     label = graph.node("Gather", classes, likeliest, output="label")
     kind = onnx.helper.np_dtype_to_tensor_dtype(names.dtype)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import msgspec
 import numpy as np
@@ -175,6 +174,25 @@ class Predictor(Shown):
         place.write_bytes(self._as_safetensors())
         return place
 
+    @classmethod
+    def load(cls, path: Path, *known: Any) -> Self:
+        """Read what :meth:`save` wrote; some kinds of models need to know more."""
+        words, tensors = read_any(path)
+        if (kind := words.get("format")) != cls.FORMAT:
+            raise DataError(f"{path.name}: model format {kind!r}, this Tacit reads {cls.FORMAT}")
+        try:
+            inputs = Inputs(Schema.from_message({"schema": words["schema"].encode()}), tensors)
+            inputs.check_shapes()
+            own = {name: value for name, value in tensors.items() if name not in Inputs.NAMES}
+            return cls._restore(words, own, inputs, *known)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise DataError(f"{path.name} is damaged: {type(error).__name__}: {error}") from None
+
+    @classmethod
+    def _restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], inputs: Inputs) -> Self:
+        """Make a model of what :meth:`_content` returned."""
+        raise NotImplementedError
+
     def export(self, path: Path | str, kind: str | None = None) -> Path:
         """Write as safetensors, ONNX or JSON: by the ending of the file, or as ``kind`` says."""
         place = Path(path)
@@ -222,25 +240,6 @@ def shares(found: Matrix) -> Matrix:
     """Turn evidence into probabilities: cut at zero and scaled to sum to one."""
     clipped = np.maximum(found, 1e-12)
     return np.asarray(clipped / clipped.sum(axis=1, keepdims=True))
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Tell whatever goes wrong with the contents of a model file as an error of that file."""
-    try:
-        yield
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise DataError(f"{path.name} is damaged: {type(error).__name__}: {error}") from None
-
-
-def read(path: Path, kind: str) -> tuple[dict[str, str], dict[str, Any], Inputs]:
-    """Read what a model of that format wrote: its words, its tensors, and its preparation."""
-    words, tensors = read_any(path)
-    if words.get("format") != kind:
-        raise DataError(f"{path.name}: model format {words.get('format')!r}, this Tacit reads {kind}")
-    inputs = Inputs(Schema.from_message({"schema": words["schema"].encode()}), tensors)
-    inputs.check_shapes()
-    return words, {name: value for name, value in tensors.items() if name not in Inputs.NAMES}, inputs
 
 
 def read_any(path: Path) -> tuple[dict[str, str], dict[str, Any]]:

@@ -2,8 +2,8 @@
 
 All scores of a classifier are those of its probabilities, the class being the most probable one. A client's
 share of an evaluation is a confusion matrix, sums of losses and a histogram of probabilities per class; added
-over the clients, they give every score here. Two probabilities share one of the 1,000 bins only if they
-differ by less than 0.002, and their log-odds by less than 0.12. How far that may have moved an area stands
+over the clients, they give every score here. Two probabilities share one of the 200 bins only if they
+differ by less than 0.01, and their log-odds by less than 0.37. How far that may have moved an area stands
 beside it (``auc_error``, ``pr_auc_error``). On a central hold-out nothing is put into bins.
 
 Of two classes, areas are those of the second; of more, the mean over classes, one against the rest.
@@ -21,20 +21,11 @@ from tacit.core.errors import DataError
 from tacit.core.method import BINS
 from tacit.core.shared import Total
 
-CLASS_SCORES = (
-    "accuracy",
-    "balanced_accuracy",
-    "precision",
-    "recall",
-    "f1",
-    "auc",
-    "pr_auc",
-    "loss",
-    "brier",
-)
+LABEL_SCORES = ("accuracy", "balanced_accuracy", "precision", "recall", "f1")
+CLASS_SCORES = (*LABEL_SCORES, "auc", "pr_auc", "loss", "brier")
 TARGET_SCORES = ("mse", "rmse", "mae", "r2")
 TINY = float(np.finfo(np.float64).eps)  # scikit-learn's least probability in a log loss
-LEAST = 1e-12  # probability whose log-odds are the first bin's
+LEAST = 1e-8  # probability whose log-odds are the first bin's
 MOST_ROWS = 2.0**53  # beyond, numbers of rows are not exact
 ONE_SIDED = 0.9  # share of one class from which on accuracy says little
 
@@ -126,7 +117,8 @@ def classification_scores(
     f1 = np.divide(2 * precision * recall, both, out=np.zeros_like(hits), where=both > 0)
     seen = (support > 0) | (called > 0)
     histogram = np.asarray(counts["histogram"], dtype=np.float64)
-    auc, pr_auc, *errors = areas(zip(*histogram, strict=True) if levels is None else levels)
+    binned = levels is None
+    auc, pr_auc, *errors = areas(zip(*histogram, strict=True) if levels is None else levels, binned)
     return {
         "accuracy": float(hits.sum() / total),
         "balanced_accuracy": float(recall[support > 0].mean()),
@@ -137,7 +129,7 @@ def classification_scores(
         "pr_auc": pr_auc,
         "loss": float(counts["loss"] / total),
         "brier": float(counts["brier"] / total),
-        **(dict(zip(("auc_error", "pr_auc_error"), errors, strict=True)) if levels is None else {}),
+        **(dict(zip(("auc_error", "pr_auc_error"), errors, strict=True)) if binned else {}),
         "baseline": _majority(support / total, labels),
         "per_class": [
             {"label": label, "precision": float(p), "recall": float(r), "f1": float(f), "support": int(n)}
@@ -201,27 +193,33 @@ def regression_scores(counts: Mapping[str, Any]) -> dict[str, Any]:
     return scores(residual, counts["absolute"], r2) | {"baseline": mean}
 
 
-def areas(levels: Iterable[Levels]) -> list[float | None]:
+def areas(levels: Iterable[Levels], binned: bool) -> list[float | None]:
     """Return ROC-AUC and average precision, and by how much binned scores may have moved each.
 
-    Means over the classes that can be told apart; of two classes, those of the second. Rows of one bin may
-    have stood in any order: half of their pairs are in doubt, and the precision at each hit lies between that
-    with all other classes' rows of the bin before it and that with none.
+    Means over the classes that can be told apart; of two classes, those of the second. Rows of one score
+    count as called together, as in scikit-learn. Rows of one bin may have stood in any order: half of their
+    pairs are in doubt, and the precision at each hit lies between that with all other classes' rows of the
+    bin before it and that with none. It is taken halfway through the bin.
     """
     found, classes = [], list(levels)
+    part = 0.5 if binned else 0.0
     for negative, positive in classes[1:] if len(classes) == 2 else classes:
         misses, hits = negative.sum(), positive.sum()
         if hits <= 0 or misses <= 0:
             continue
         below = np.cumsum(negative) - negative / 2  # ties count half
-        right, called = (np.cumsum(part[::-1])[::-1] for part in (positive, positive + negative))
-        wrong, first = called - right, right - positive + 1
+        right, wrong = (np.cumsum(rows[::-1])[::-1] for rows in (positive, negative))
         least, precision, most = (
             np.divide(a, a + b, out=np.zeros_like(a), where=(positive > 0) & (a + b > 0))
-            for a, b in ((first, wrong), (right, wrong), (right, wrong - negative))
+            for a, b in (
+                (right - positive + 1, wrong),
+                (right - part * (positive - 1), wrong - part * negative),
+                (right, wrong - negative),
+            )
         )
+        doubt = np.maximum(most - precision, precision - least)
         ranked = np.array([positive @ below, positive @ negative / 2]) / misses
-        found.append(np.array([ranked[0], positive @ precision, ranked[1], positive @ (most - least)]) / hits)
+        found.append(np.array([ranked[0], positive @ precision, ranked[1], positive @ doubt]) / hits)
     return list(np.mean(found, axis=0).tolist()) if found else [None] * 4
 
 

@@ -116,7 +116,8 @@ class ExactScheme:
 # Clients of one process share layouts: what follows from one is found once for all of them.
 @lru_cache(maxsize=8)
 def _slots(layout: Layout, summands: int, bits: int) -> Slots:
-    counts, reach = [0, 0, 0], layout.reach(summands)
+    # Coefficients wrap around, so that a total without room for it could not be told from a small one.
+    counts, reach = [0, 0, 0], float(summands) if layout.grows else layout.reach(summands)
     for each in layout.fields:
         counts[2 if each.bound is None else int(each.fine)] += prod(each.shape or ())
     cuts_fine, cuts_all, unit_bits, digit_bits = _choose(tuple(counts), reach, summands, bits)

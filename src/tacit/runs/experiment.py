@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from tacit.core.errors import ConfigError, DataError, nearest
-from tacit.data.agreement import check_rows
+from tacit.data.agreement import check_declared, check_rows
 from tacit.data.files import load
-from tacit.data.findings import check_words
+from tacit.data.findings import check_words, words_by_column
 from tacit.data.table import Label, Table
 from tacit.federation import Federation
 from tacit.runs.settings import Settings
@@ -22,7 +22,12 @@ def build_federation(settings: Settings) -> Federation:
     data, run = settings.data, settings.run
     table = load(data.name, repeat=data.repeat, rows=data.rows, seed=run.seed, **data.choices())
     check_rows(table, table.name, settings.build_preparation().missing)
-    check_words(table)
+    declared, words = data.declared, words_by_column(table)
+    for name, known in declared.get("categories", {}).items():
+        if name not in words:
+            raise ConfigError(f"{table.name} has no column of categories '{name}': {nearest(name, words)}")
+        check_declared(words[name], known, f"category of column '{name}'")
+    check_words(table, declared.get("categories", {}))
     kinds = set(table.groups["split"].astype(str)) if "split" in table.groups else set()
     if data.test == "split" and not {"train", "test"} <= kinds:
         raise ConfigError(
@@ -30,12 +35,13 @@ def build_federation(settings: Settings) -> Federation:
             "give a share such as 0.3"
         )
     options = {"clients": None, **settings.partition_options()}
-    classes = None if data.classes is None else _declared(table, data.classes)
+    if data.classes is not None:
+        declared["classes"] = _declared(table, data.classes)
     federation = Federation.embedded(
         table,
         test=data.test,
         holdout=data.holdout,
-        classes=classes,
+        declared=declared,
         partition=settings.partition["name"],
         seed=run.seed,
         workers=run.workers,
@@ -43,7 +49,7 @@ def build_federation(settings: Settings) -> Federation:
         quorum=run.quorum,
         **options,
     )
-    if table.task == "classification" and classes is None:
+    if table.task == "classification" and data.classes is None:
         _check_classes(table, federation)
     settings.check_compatibility(federation.clients, table.task)
     return federation

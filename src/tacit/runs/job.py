@@ -273,4 +273,4 @@ def _skew(federation: Federation, training: Training) -> dict[str, Any] | None:
     owner = np.repeat(np.arange(federation.clients), np.diff(holdings.offsets))
     codes = training.schema.labels(holdings.table)
     found = skew(codes, owner, federation.clients, len(training.schema.classes))
-    return {name: getattr(found, name).tolist() for name in ("counts", "rows", "s", "gini", "entropy")}
+    return {name: values.tolist() for name, values in found._asdict().items()}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from tacit.core.errors import ConfigError
 from tacit.data.database import check_address
 from tacit.data.reading import Reading
 
@@ -29,6 +30,8 @@ class DataSettings(Reading):
         Share of its rows that each client keeps aside for a federated evaluation.
     classes : list, optional
         The classes, declared beforehand: a list, or separated by commas; else clients tell which they hold.
+    categories : list, optional
+        Categories of columns, declared beforehand, each column as ``ward=north|south``.
     """
 
     name: str | tuple[str, ...] = "digits"
@@ -37,11 +40,24 @@ class DataSettings(Reading):
     test: float | str = 0.3
     holdout: float = 0.0
     classes: tuple[str | int | float | bool, ...] | None = None
+    categories: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         for source in (self.name,) if isinstance(self.name, str) else self.name:
             check_address(source)
         self.kinds()
+        _ = self.declared
+
+    @property
+    def declared(self) -> dict[str, Any]:
+        """What the federation need not find out: classes, and categories by column."""
+        pairs = [text.partition("=")[::2] for text in self.categories or ()]
+        found = {column.strip(): words.split("|") for column, words in pairs}
+        if len(found) < len(pairs) or not all(map(all, found.values())):
+            told = ", ".join(self.categories or ())
+            raise ConfigError(f"[data] categories are {told}: give each column once, as in ward=north|south")
+        classes = {} if self.classes is None else {"classes": list(self.classes)}
+        return classes | ({"categories": found} if found else {})
 
     @property
     def title(self) -> str:

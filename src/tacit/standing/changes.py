@@ -99,13 +99,14 @@ def begin_change(
         name: {"id": change.line.id, "rows": change.line.rows, "accepted": book.of(name), "sign": change.sign}
         for name, change in changes.items()
     }
-    return coordinator.begin_sum(
+    pending = coordinator.begin_sum(
         getattr(method, method.standing[0]),
         tuple(changes),
         step="client.change_contribution",
         jobs=jobs,
         before_opening=before_opening,
     )
+    return pending.with_fields(pending.layout.growing(), {})
 
 
 # -- one by one ------------------------------------------------------------------------------------
@@ -218,7 +219,7 @@ def join_batch(
         if pending.failures:  # whose reasons say more than that they were too many
             raise error_of_failures(pending.failures) from None
         raise
-    total = open_entry(components, coordinator.protection, coordinator.schema, entry)
+    total = open_entry(components, coordinator.protection, pending.layout, entry)
     vector = np.concatenate([np.ravel(total[f.name]) for f in pending.layout.fields])
     done = [wave[name] for name in pending.contributors]
     _add_to_total(book, done, vector)

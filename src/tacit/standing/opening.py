@@ -95,7 +95,7 @@ def solution(book: Book, coordinator: Coordinator, changed: int) -> Shared:
         "changed": changed,
         **{f"total/{name}": value for name, value in total.items()},
     }
-    layout = layout_of(components.method, contribution, coordinator.schema)
+    layout = layout_of(components.method, contribution, coordinator.schema).growing()
     place = components.protection.opens
     if components.protection.proves(layout):
         entry["lines"] = claimed_lines(book)
@@ -104,7 +104,7 @@ def solution(book: Book, coordinator: Coordinator, changed: int) -> Shared:
         return _asked(coordinator, entry)
     assert coordinator.shared is not None
     if incremental:
-        opened = open_entry(components, coordinator.protection, coordinator.schema, entry)
+        opened = open_entry(components, coordinator.protection, layout, entry)
     else:
         opened = Total(layout.unpack(total["vector"]), count)
     return apply_standing_total(components, entry, opened, coordinator.shared)

@@ -114,6 +114,8 @@ class ProvedTotals:
         it.
         """
         claim = claim_of(total)
+        if claim.counts.sum() > summands:  # which would wrap around
+            raise ProtectionError("a total of more contributions than it has room for")
         key, cache = self._key.cached("tags", TagKey, age), self._party.cache
         place = self._place(claim, layout, summands, attempt)
 

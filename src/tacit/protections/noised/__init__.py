@@ -166,7 +166,13 @@ class Noised(Protection):
                 continue
             # Which fields there are does not depend on the data, so the smallest schema shows them.
             schema = Schema((Column("x"),), method.tasks[0], ("no", "yes"), ("y",))  # type: ignore[attr-defined]
-            if reason := find_unfit(self, name, mark.layout(method, schema)):
+            layout = mark.layout(method, schema)
+            if (fine := [field.name for field in layout.fields if field.fine]) and not mark.revealed:
+                return (
+                    f"{name} needs '{fine[0]}' to about 2^-40 of its bound, and noise of any epsilon is far "
+                    "above that: use a method that bears noise"
+                )
+            if reason := find_unfit(self, name, layout):
                 return reason
         return self.inner_protection.incompatibility(method)
 

@@ -104,7 +104,8 @@ def choose_grid(settings: Noised, layout: Layout, asked: Any, sums: Any, min_cli
         known = np.inf if field.bound is None else field.bound
         bound = field.bound if rows else min(known, clip) + (1 + cut) * unit
         # Tags are bound to the fields: so they are to what this grid follows from.
-        fields.append(replace(field, name=f"{field.name}, {asked} asked, {sums} sums", bound=bound))
+        name = f"{field.name}, {asked} asked, {sums} sums"
+        fields.append(replace(field, name=name, bound=bound, total=None))  # noise may exceed it
     return Grid(unit, variance, cut, Layout(*fields))
 
 
@@ -142,8 +143,8 @@ def measure_noise(
 
 
 def without_columns(layout: Layout) -> Layout:
-    """Return the same fields, none of them to be multiplied unopened."""
-    return Layout(*(replace(field, columns=0) for field in (*layout.fields, *layout.clear)))
+    """Return the same fields, none of them to be multiplied unopened or finer than the noise."""
+    return Layout(*(replace(field, columns=0, fine=False) for field in (*layout.fields, *layout.clear)))
 
 
 def find_unfit(settings: Noised, contribution: str, layout: Layout) -> str | None:
@@ -154,11 +155,6 @@ def find_unfit(settings: Noised, contribution: str, layout: Layout) -> str | Non
     if layout.clear:
         names = ", ".join(f"'{found.name}'" for found in layout.clear)
         return f"{contribution} sends {names} in the clear, without noise: use a method that sends sums only"
-    if fine := [found.name for found in layout.fields if found.fine]:
-        return (
-            f"{contribution} needs '{fine[0]}' to about 2^-40 of its bound, and noise of any epsilon is far "
-            "above that: use a method that bears noise"
-        )
     if settings.unit == "row" and layout.row_norm is None:
         return (
             f"nothing bounds what a single row brings to {contribution}: hide whole clients with unit = "
