@@ -18,6 +18,7 @@ from tacit.core.component import Option, list_options
 from tacit.data.partition import PARTITIONERS
 from tacit.engines.policy import Policy
 from tacit.methods import METHODS
+from tacit.methods.base import Method
 from tacit.protections import PROTECTIONS
 from tacit.runs.keys import describe, flag_of, group_options, list_keys, options_in
 from tacit.runs.page.exposure import promise_lines
@@ -61,6 +62,12 @@ def _promised() -> Iterator[tuple[str, str, Mapping[str, Any]]]:
             yield part["name"], "".join(f" --{flag_of(k)} {v}" for k, v in other["settings"].items()), other
 
 
+def _usual(method: type[Method]) -> tuple[str, str]:
+    """Name and flags of the protection that a method takes if none is named."""
+    own = method.default_settings.items()
+    return method.default_protection, "".join(f" --{flag_of(k)} {v}" for k, v in own)
+
+
 def _undone_by(promises: Mapping[str, Any]) -> str:
     """The first clause of a promise: the rest is in docs/protections.md."""
     return re.split(r"; |\. ", promises["collusion"])[0]
@@ -73,8 +80,8 @@ def protections(*words: str) -> str:
         if flags and "brief" in words:
             continue
         label = f"[{name}](#{name})" if "linked" in words else f"`{name}{flags}`"
-        usual = [each for each in METHODS.classes.values() if METHODS.get(each).default_protection == name]
-        if usual and not flags and "brief" not in words:
+        usual = [each for each in METHODS.classes.values() if _usual(METHODS.get(each)) == (name, flags)]
+        if usual and "brief" not in words:
             label += f" (default of {', '.join(f'`{each}`' for each in usual)})"
         sees = promises["sees"]
         cells = [f"the {promises['opens'].removesuffix('s')}" + "s" * (promises["opens"] == "clients")]
@@ -113,7 +120,7 @@ def adversaries(name: str) -> str:
 def methods(*names: str) -> str:
     """Methods with their papers; all, or some by name."""
     kinds = [(name, METHODS.get(name)) for name in names or METHODS.classes.values()]
-    rows = [[f"`{name}`", kind.summary(), f"`{kind.default_protection}`", kind.paper] for name, kind in kinds]
+    rows = [[f"`{name}`", kind.summary(), f"`{''.join(_usual(kind))}`", kind.paper] for name, kind in kinds]
     return table(["`--method`", "Is", "Usual protection", "After"], rows)
 
 

@@ -123,8 +123,9 @@ class Federation(Parties):
             Subscribed to ``events``: for who wants what is told before it, or of one that fails.
         """
         chosen = METHODS.build(method) if isinstance(method, str) else method
-        protect = chosen.default_protection if protect is None else protect
         protection = PROTECTIONS.build(protect) if isinstance(protect, str) else protect
+        if protection is None:
+            protection = PROTECTIONS.build(chosen.default_protection, chosen.default_settings)
         components = Components(chosen, protection, preparation or Preparation())
         least = check_compatibility(chosen, protection, self.clients, min_clients=min_clients)
         components.preparation.check_clients(protection, self.clients)

@@ -53,11 +53,10 @@ def test_protected_equals_plain_after_five_rounds(name, any_protection, digits, 
         method, training = weights(digits, name, any_protection)
     # A round's mean is off by at most the promised share of the limit, times clients over Σ u ≥ 1; the
     # server's optimisers divide by √v + τ, and a network carries what it got wrong from round to round.
-    gain = (
-        1.0
-        if name in ("fedavg", "fedprox", "hwfedavg", "nwfedavg")
-        else method.server.eta / method.server.tau
-    )
+    # A gradient's error, of its own limit, moves each of three local steps.
+    gradient = 3 * method.local.rate * method.gradients.limit if name in ("scaffold", "mime") else 0.0
+    adaptive = hasattr(method.server, "eta")
+    gain = method.server.eta / method.server.tau if adaptive else 1.0 + gradient
     promised = any_protection.promises.precision * CLIENTS * method.change.limit
     tolerance = 5 * ROUNDS * gain * promised + 1e-12
     assert training.model.arrays.keys() == plain(name).keys()

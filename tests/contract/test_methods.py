@@ -17,8 +17,16 @@ from tacit.protections.plain import Plain
 from tacit.testing import check_method
 from tests.quick import representatives
 
-CASES = [(name, task) for name in METHODS for task in METHODS.get(name).tasks]
-CLOSED = [(name, task) for name, task in CASES if METHODS.get(name).closed_form]
+PRESETS = ("pfmlp", "p2p-mpc", "two-phase-mpc")  # FedAvg but for their usual protection
+QUICK = [name for name in METHODS if name not in PRESETS]
+CASES = [
+    pytest.param(name, task, marks=[pytest.mark.slow] if name in PRESETS else [])
+    for name in METHODS
+    for task in METHODS.get(name).tasks
+]
+CLOSED = [
+    (name, task) for name in METHODS for task in METHODS.get(name).tasks if METHODS.get(name).closed_form
+]
 CLIENTS = 6
 
 every_method = pytest.mark.parametrize(("name", "task"), CASES)
@@ -60,9 +68,10 @@ def assert_close(one, other):
         assert np.abs(a - b).max(initial=0.0) <= 1e-8 * np.abs(a).max(initial=0.0), name
 
 
-@pytest.mark.parametrize("name", list(METHODS))
-def test_it_keeps_what_every_method_has_to_keep(name):
-    check_method(METHODS.get(name).tiny())
+@pytest.mark.parametrize("name", representatives(METHODS, *QUICK))
+def test_it_keeps_what_every_method_has_to_keep(name, keys_once):
+    with keys_once():
+        check_method(METHODS.get(name).tiny())
 
 
 @every_closed_form
@@ -152,10 +161,11 @@ def test_a_task_that_it_cannot_learn_is_refused_before_anything_is_summed(name, 
     assert len(method.tasks) >= 1
 
 
-@pytest.mark.parametrize("name", list(METHODS))
-def test_it_is_protected_unless_told_otherwise(name, table_of):
+@pytest.mark.parametrize("name", representatives(METHODS, *QUICK, "p2p-mpc", "two-phase-mpc"))
+def test_it_is_protected_unless_told_otherwise(name, table_of, keys_once):
     method = METHODS.get(name).tiny()
-    training = Federation(spread(table_of(method.tasks[0])), seed=3).train(method)
+    with keys_once():
+        training = Federation(spread(table_of(method.tasks[0])), seed=3).train(method)
     assert training.manifest.components["protection"]["name"] == method.default_protection != "plain"
 
 

@@ -246,7 +246,7 @@ class TestLimits:
         moved = []
         for mu in (0.0, 1.0, 100.0):
             local = ProximalTraining(mu=mu, rate=0.005, epochs=50, batch=0)
-            pull = FedProx(local=local).make_correction(start, None, None)
+            pull = local.pull_towards(start)
             reached = local.train(network, start, X, y, np.random.default_rng(0), correct=pull)
             moved.append(np.linalg.norm(reached - start))
         assert moved[0] > moved[1] > 5 * moved[2] > 0
@@ -326,7 +326,7 @@ class TestHomogeneity:
                 architecture=SMALL,
                 weighting=HomogeneityWeighting(expose_weights=exposed),
             )
-            names = [field.name for field in method._update_layout(SCHEMA).clear]
+            names = [field.name for field in method.update_layout(SCHEMA).clear]
             heard[exposed] = names
             training, seen = learnt(method, split(digits, (100, 100, 100)), protect="masked")
             plain = [e for e in seen if getattr(e, "kind", "") == "plain" and e.contribution == "update"]
@@ -417,7 +417,7 @@ class TestLayers:
         choice = int(choice) if choice == "2" else choice
         layout = FedAvg(
             architecture=Architecture(hidden=(4, 3)), change=Change(protect_layers=choice)
-        )._update_layout(SCHEMA)
+        ).update_layout(SCHEMA)
         assert {f.name.split("/")[1].split(".")[0] for f in layout.clear} == clear
         assert {f.name for f in layout.fields} | {f.name for f in layout.clear} == {
             f"delta/layer{i}.{kind}" for i in (1, 2, 3) for kind in ("weight", "bias")

@@ -456,5 +456,5 @@ def test_a_draw_that_is_chosen_aside_gains_on_dry_bean():
 
 
 def test_phases_are_timed_apart():
-    seconds = [phase_seconds(phase, "digits", 4, 2, 2, 0) for phase in ("fit", "aggregation", "solution")]
+    seconds = [phase_seconds("digits", 4, 2, 2, phase, 0) for phase in ("fit", "aggregation", "solution")]
     assert min(seconds) > 0

@@ -672,6 +672,20 @@ class TestGoingOn:
             assert resumed.result["model"] == whole.result["model"]
         assert not (resumed.folder.path / "checkpoint.bin").exists()
 
+    @pytest.mark.slow
+    @pytest.mark.parametrize("protect", [{"name": "masked"}, {"name": "plain", "opens": "clients"}], ids=str)
+    def test_sites_find_their_control_variates_in_their_own_stores(self, sites, chosen, monkeypatch, protect):
+        settings = chosen(method={"name": "scaffold", "rounds": 4, "hidden": 4, "rate": 0.5}, protect=protect)
+        whole = on_grid(sites, settings)
+        point = self.stopped(sites, settings, monkeypatch, 8)  # within the third round
+        assert "control" not in point.kept.progress
+        again = self.stopped(sites, settings, monkeypatch, 1, point)
+        federation = DeployedFederation(settings, SiteFolder(sites[COORDINATOR]), grid_of(sites, settings))
+        resumed = execute(settings, federation=federation, resume=again)
+        site = SiteFolder(sites["client-1"])
+        ours, theirs = (learnt(site, finished.result["run"])[1].arrays for finished in (resumed, whole))
+        assert all(np.array_equal(ours[name], value) for name, value in theirs.items())
+
     @pytest.mark.parametrize("replies", representatives([6, 7, 8], 7))
     @pytest.mark.parametrize("fraction", representatives([1.0, 0.7], 0.7))
     def test_sites_that_know_more_than_the_coordinator_go_back(
@@ -733,10 +747,16 @@ class TestGoingOn:
             execute(settings, federation=federation, resume=point)
 
 
-@pytest.mark.parametrize("protect", ["masked", "ckks"])
-def test_a_site_that_connects_later_joins(sites, job, protect):
+LATE = [("fedavg", "masked"), ("fedavg", "ckks"), ("scaffold", "masked"), ("mime", "masked")]
+LATE += [("ring-mlp", "bfv"), ("p2p-mpc", "shares"), ("two-phase-mpc", "committee"), ("pfmlp", "masked")]
+
+
+@pytest.mark.parametrize(
+    ("method", "protect"), [*LATE[:2], *(pytest.param(*each, marks=pytest.mark.slow) for each in LATE[2:])]
+)
+def test_a_site_that_connects_later_joins(sites, job, method, protect):
     settings = job(
-        method={"name": "fedavg", "rounds": 4, "hidden": 4},
+        method={"name": method, "rounds": 4, "hidden": 4},
         protect={"name": protect},
         run={"quorum": 0.6, "min_clients": 2},
     )

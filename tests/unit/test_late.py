@@ -13,6 +13,7 @@ from tacit.data.preparation import Preparation
 from tacit.data.table import Table
 from tacit.engines.holdings import Holdings, SeparateHoldings
 from tacit.federation import Federation
+from tacit.methods import METHODS
 from tacit.methods.fedavg import FedAvg
 from tacit.protections import PROTECTIONS
 from tacit.protections.noised import Noised
@@ -89,6 +90,26 @@ def test_who_comes_late_takes_part_from_then_on(digits, learnt, protect, first, 
     said = [event.text for event in seen if isinstance(event, Noted) and event.about == "c2"]
     assert f"joined late, in round {first}" in said
     assert len(training.outcome.holders) == 5
+
+
+AVERAGING = [name for name in METHODS if issubclass(METHODS.get(name), FedAvg)]
+
+
+@pytest.mark.parametrize("name", representatives(AVERAGING, "mime", "ring-mlp", "scaffold", "two-phase-mpc"))
+def test_every_averaging_method_takes_who_comes_late_and_goes_on(digits, learnt, name):
+    method, kept = METHODS.build(name, {"rounds": 4, "hidden": 4}), []
+    whole, seen = learnt(
+        held(digits),
+        method,
+        lambda step, party, rounds: party == "c2" and rounds < 1,
+        protect="plain",
+        keep=kept.append,
+    )
+    assert [event.contributors for event in seen if updated(event)] == [4, 5, 5, 5]
+    again, seen = learnt(held(digits), method, lambda *_: False, protect="plain", resume=kept[1])
+    assert [event.contributors for event in seen if updated(event)] == [5, 5]
+    for array, value in whole.model.arrays.items():  # who came late was added last, and is no longer
+        assert np.abs(again.model.arrays[array] - value).max() < 1e-9, array
 
 
 def test_who_never_comes_costs_nothing(digits, learnt):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tacit.core.errors import ConfigError, UnavailableError
-from tacit.reproduce import harness, noise
+from tacit.reproduce import harness, noise, pfmlp, ring_mlp, two_phase
 from tacit.reproduce.fedheonn import experiments
 from tacit.reproduce.fedheonn_runs import Data, formula_rounds, measured_rounds, quasi_newton, trained
 from tacit.reproduce.harness import Cell, Experiment, papers, reproduce_papers
@@ -137,15 +137,15 @@ class TestFedHEONN:
     def test_measured_rounds_are_bytes_over_bytes(self) -> None:
         iris = Data("iris")
         run = trained(iris, 6, "iid", "plain", 0, "paper")
-        assert run.weights > 5 * 3 * 8 and run.upload > (5 * 5 + 5 * 3) * 8
+        assert run["weights"] > 5 * 3 * 8 and run["upload"] > (5 * 5 + 5 * 3) * 8
         once = measured_rounds(iris, 6, "paper", "plain", 1.0, 0)
-        assert once == pytest.approx(run.upload / run.weights)
+        assert once == pytest.approx(run["upload"] / run["weights"])
         assert measured_rounds(iris, 6, "paper", "plain", 0.25, 0) == pytest.approx(4 * once)
 
     def test_cost_follows_the_ledger(self) -> None:
         run = trained(Data("iris"), 6, "iid", "plain", 0)
-        assert 0 < run.training_s < run.sum_cpu_s
-        assert run.wh == pytest.approx(65 * run.sum_cpu_s / 3600)
+        assert 0 < run["training_s"] < run["sum_cpu_s"]
+        assert run["wh"] == pytest.approx(65 * run["sum_cpu_s"] / 3600)
 
     def test_a_quasi_newton_network_learns_the_same_rows(self) -> None:
         assert quasi_newton(Data("iris"), 0) > 90
@@ -160,7 +160,7 @@ def test_lines_are_drawn_from_measured_rows_only() -> None:
     assert svg.startswith("<svg") and "a&lt;b" in svg
 
 
-@pytest.mark.parametrize("name", ["aggregation", "fedavg"])
+@pytest.mark.parametrize("name", ["aggregation", "drift", "fedavg", "ring-mlp", "two-phase"])
 def test_tables_have_names_of_their_own_and_rows_that_differ(name: str) -> None:
     tables = harness.experiments_of(name)
     assert len({table.name for table in tables}) == len(tables) >= 4
@@ -219,3 +219,46 @@ class TestNoise:
         assert found["dry_bean", 2.0].expected is None
         assert all(cell.slow for cell in clients.cells)
         assert noise.accuracy("digits", 4, "row", 1e6, 0) > noise.accuracy("digits", 4, "row", None, 0) - 3.0
+
+
+class TestRing:
+    def test_rows_and_parameters_are_those_of_tables_1_and_2(self) -> None:
+        table = next(iter(ring_mlp.experiments()))
+        assert [cell.measure(0) for cell in table.cells] == [cell.paper for cell in table.cells]
+        assert len(table.cells) == 10 + 3
+        for number, (_, clients, _) in ring_mlp.SCENARIOS.items():
+            assert len(ring_mlp.PUBLISHED[number, "local"]) == len(ring_mlp.MEASURES) + clients
+
+    def test_equation_3_is_fitted_to_what_was_measured(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def epoch(number: int, key_bits: int, seed: int) -> float:
+            _, clients, parameters = ring_mlp.SCENARIOS[number]
+            return parameters * (0.002 * clients + 0.0005 * (clients - 1))
+
+        monkeypatch.setattr(ring_mlp, "epoch", epoch)
+        for number in ring_mlp.SCENARIOS:
+            assert ring_mlp.fitted(number, 2048, 0) == pytest.approx(epoch(number, 2048, 0))
+
+    def test_all_clients_of_the_protocol_have_one_model_and_local_ones_differ(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(ring_mlp, "ROUNDS", 20)
+        common = [ring_mlp.of_client(1, "tuned", client, 90) for client in range(1, 6)]
+        local = [ring_mlp.of_client(1, "local", client, 90) for client in range(1, 6)]
+        assert len(set(common)) == 1 < len(set(local))
+        assert ring_mlp.mean(1, "tuned", "accuracy", 90) == common[0] > max(local)
+        wrong = np.mean([ring_mlp.failures(1, "tuned", label, 90) for label in range(10)])
+        assert wrong == pytest.approx(1 - ring_mlp.mean(1, "tuned", "recall", 90))
+
+
+def test_packed_values_take_a_fraction_of_stock_paillier() -> None:
+    ours, improved, stock = (pfmlp.spent(name, 1024, 0) for name in ("ours", "improved", "stock"))
+    assert 10 * ours < improved < stock  # measured: 22, 349 and 2,655 µs
+    names = [table.name for table in pfmlp.experiments()]
+    assert names == ["pfmlp-accuracy", "pfmlp-time"]
+
+
+def test_messages_of_peer_to_peer_and_two_phase_are_those_that_were_sent() -> None:
+    assert two_phase.figure("messages", "p2p-mpc", 8, 0) == 15 * 2 * 8 * 7 == two_phase.survey("p2p-mpc", 8)
+    assert two_phase.figure("messages", "two-phase-mpc", 8, 0) == 15 * 2 * 3 * 7 + 2 * 8
+    assert two_phase.figure("messages", two_phase.PUBLISHED, 16, 0) == 1470
+    assert two_phase.figure("messages", two_phase.PUBLISHED, 128, 0) == 40_222

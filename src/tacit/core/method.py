@@ -51,6 +51,7 @@ class Method(Component):
     paper: ClassVar[str] = ""
 
     default_protection: ClassVar[str] = "plain"  # if a run names none
+    default_settings: ClassVar[Mapping[str, Any]] = {}  # of that protection, where they differ from its own
 
     # Whether it bounds its sums by the lengths of the prepared columns, which the preparation then sums.
     needs_norms: ClassVar[bool] = True

@@ -11,11 +11,9 @@ Networks from Decentralized Data", AISTATS 2017. With the paper's symbols:
 
 Each client of the round starts from w_t, takes E epochs of steps and has w_t^k; then
 w_{t+1} = Σ n_k w_t^k / Σ n_k (algorithm 1). With E = 1 and B = ∞ this is FedSGD.
-
 What is summed here is the change, w_{t+1} = w_t + Σ u_k Δ_k / Σ u_k with Δ_k = w_t^k - w_t: the same model,
 but a change has a bound (``limit``), so that fixed-point sums are short and precise. For the same reason
 the weight is u_k = n_k/c ≤ 1, with c² = Σ n_k² ≥ max n_k² from a first protected sum: nobody's n_k is told.
-
 The parts are in :mod:`tacit.methods.averaging`; other papers replace one of them.
 """
 
@@ -40,10 +38,11 @@ from tacit.data.schema import Schema
 from tacit.methods.averaging import rounds
 from tacit.methods.averaging.aggregation import Change, ServerStep, Weighting
 from tacit.methods.averaging.architecture import Architecture
+from tacit.methods.averaging.client_update import train_client
 from tacit.methods.averaging.example_privacy import ExamplePrivacy
-from tacit.methods.averaging.local_training import Correction, LocalTraining
-from tacit.methods.averaging.rounds import HoldOutMonitor, Stopping
-from tacit.methods.averaging.targets import read_targets, scale_targets, target_moments
+from tacit.methods.averaging.local_training import LocalTraining
+from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor, Stopping
+from tacit.methods.averaging.targets import read_targets, scale_targets, share, target_moments
 from tacit.methods.base import Method
 from tacit.models.network import Matrix, Targets, Vector
 from tacit.models.neural import PREFIX, TARGET_CENTRE, Neural
@@ -127,23 +126,32 @@ class FedAvg(Method):
         scores = self.hold_out, self.consent, self.take_back
         monitor = HoldOutMonitor(self.stopping, coordinator, *scores, remaining.start)
         for number in remaining:
-            if not rounds.has_sums_left(coordinator, self.round_sums):
-                break
-            if not self.privacy.allows_round(coordinator, number, self.rounds, self.local.epochs):
+            left = rounds.has_sums_left(coordinator, self.round_sums)
+            if not (left and self.privacy.allows_round(coordinator, number, self.rounds, self.local.epochs)):
                 break
             rounds.admit_late_clients(coordinator, number)
             cohort = rounds.draw_cohort(coordinator, self.fraction, number)
+            cohort = self.prepare_round(monitor, cohort, number)
             going_on = monitor.run_round(number, self.update, self.step, cohort)
-            spent = self.compute_epsilon(coordinator, number + 1)
-            more = {"best": monitor.best, "start": monitor.start}
-            coordinator.complete_round(number + 1, over=not going_on, epsilon=spent, **more)
+            known = {"over": not going_on, "epsilon": self.compute_epsilon(coordinator, number + 1)}
+            coordinator.complete_round(number + 1, **known, **self.summarise(monitor))
             if not going_on:
                 break
 
     def agree(self, coordinator: Coordinator) -> None:
-        """Find the norm of all weights, by which each becomes a number up to 1."""
+        """Find the norm of all weights, by which each becomes a number up to 1; shares of classes first."""
+        if self.weighting.from_labels:
+            coordinator.round(self.class_counts, self.share)
         if not self.weighting.equal:
             coordinator.round(self.squares, self.norm)
+
+    def prepare_round(self, monitor: HoldOutMonitor, cohort: Cohort, number: int) -> Cohort:
+        """Do what comes before the sums of a round, and return who takes part: nothing, and as drawn."""
+        return cohort
+
+    def summarise(self, monitor: HoldOutMonitor) -> dict[str, Any]:
+        """Return what a run that goes on later has to know."""
+        return {"best": monitor.best, "start": monitor.start}
 
     def compute_epsilon(self, coordinator: Coordinator, number: int) -> float:
         """Return epsilon after so many rounds: of the examples, or of the clients; 0 without noise."""
@@ -160,33 +168,20 @@ class FedAvg(Method):
         chosen = targets[self.weighting.choose_rows(party, shared, targets)]
         return {"square": self.weighting.weigh(chosen, shared) ** 2}
 
-    def _update_layout(self, schema: Schema) -> Layout:
+    def update_layout(self, schema: Schema) -> Layout:
+        """Return the layout of a change and its weight."""
         return Layout(*self.change.fields(self.architecture.build(schema)), *self.weighting.fields())
 
-    @contribution(_update_layout, family=None)
+    @contribution(update_layout, family=None)
     def update(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return u_k Δ_k and u_k after local training (ClientUpdate of algorithm 1)."""
-        network, number = self.architecture.build(shared.schema), int(shared["round"])
-        X, targets, row_weights = self.read_rows(party, shared)
-        coins = self.privacy.begin_round(party, number, self.rounds, self.local.epochs)
-        start = self.architecture.flatten_weights(party, shared)
-        rng, correct = party.rng("descent", number), self.make_correction(start, party, shared)
-        with np.errstate(all="ignore"):  # what overflows is refused when it is packed
-            more = self.privacy, correct, coins, row_weights
-            delta = self.local.train(network, start, X, targets, rng, *more) - start
-        share = self.weighting.share(targets, shared)
-        weight = {} if self.weighting.equal else {"weight": np.array(share)}
-        return {**self.change.pack(delta, share, network, party), **weight}
+        return train_client(self, party, shared)
 
     def read_rows(self, party: Party, shared: Shared) -> tuple[Matrix, Targets, Vector | None]:
         """Return the prepared rows of a client that take part in a round, their targets and weights."""
         X, targets = Inputs.of(shared).matrix(party.data), read_targets(party.data, shared)
         chosen = self.weighting.choose_rows(party, shared, targets)
         return X[chosen], targets[chosen], self.weigh_rows(party.data.take(chosen), shared)
-
-    def make_correction(self, start: Vector, party: Party, shared: Shared) -> Correction | None:
-        """Return what is made of a local gradient before it is followed; None for nothing, as here."""
-        return None
 
     # -- whoever opens the total -------------------------------------------------------------------
 
@@ -203,8 +198,8 @@ class FedAvg(Method):
         if weight < NOBODY:
             return shared | number
         network = self.architecture.build(shared.schema)
-        mean = self.change.average(total, weight, network)
-        before = self.stopping.remember(shared, (PREFIX, *self.server.state))
+        mean, kept = self.change.average(total, weight, network), (*self.server.state, *self.server.told)
+        before = self.stopping.remember(shared, (PREFIX, *kept))
         return shared | {**before, **self.server.move(mean, shared, network), **number}
 
     def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
@@ -241,14 +236,13 @@ class FedAvg(Method):
         self.privacy.check_sums("targets" if schema.task == "regression" else None)
         self.stopping.check_task(schema.task)
 
-    target_moments, scale_targets = target_moments, scale_targets
+    target_moments, scale_targets, share = target_moments, scale_targets, share
 
     def agreements(self, schema: Schema, protection: Protection) -> dict[str, tuple[Any, Any]]:
         """Return the sums of class counts and of targets, which the preparation scales under noise."""
         scaled = schema.task == "classification" or protection.adds_noise
-        return super().agreements(schema, protection) | (
-            {} if scaled else {TARGET_CENTRE: (self.target_moments, self.scale_targets)}
-        )
+        own = {} if scaled else {TARGET_CENTRE: (self.target_moments, self.scale_targets)}
+        return super().agreements(schema, protection) | own
 
     def incompatibility(self, protection: Protection) -> str | None:
         """Return why weights cannot have noise, if the protection adds any."""

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
+from tacit.core.marks import contribution
 from tacit.core.party import Party
 from tacit.core.settings_group import Rule
 from tacit.core.shared import Shared
+from tacit.methods.averaging.client_update import train_client
 from tacit.methods.averaging.local_training import Correction, LocalTraining
 from tacit.methods.fedavg import FedAvg
 from tacit.models.network import Vector
@@ -34,6 +37,12 @@ class ProximalTraining(LocalTraining):
         """Return what the values must satisfy."""
         return (*super().rules(), ("mu", self.mu >= 0, "give a number of at least 0"))
 
+    def pull_towards(self, start: Vector) -> Correction | None:
+        """Return what adds μ (w - w_t) to a gradient (eq. 2)."""
+        if not self.mu:
+            return None
+        return lambda gradient, weights: gradient + self.mu * (weights - start[: len(weights)])
+
 
 @dataclass(frozen=True)
 class FedProx(FedAvg):
@@ -47,8 +56,8 @@ class FedProx(FedAvg):
 
     local: ProximalTraining = field(default_factory=ProximalTraining)
 
-    def make_correction(self, start: Vector, party: Party, shared: Shared) -> Correction | None:
-        """Return the function that adds μ (w - w_t) to a gradient (eq. 2)."""
-        if not (mu := self.local.mu):
-            return None
-        return lambda gradient, weights: gradient + mu * (weights - start[: len(weights)])
+    @contribution(lambda self, schema: self.update_layout(schema), family=None)
+    def update(self, party: Party, shared: Shared) -> dict[str, Any]:
+        """Return u_k Δ_k and u_k after local training that is held near w_t."""
+        start = self.architecture.flatten_weights(party, shared)
+        return train_client(self, party, shared, self.local.pull_towards(start))

@@ -25,12 +25,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.coordinator import Coordinator
 from tacit.core.layout import Field
-from tacit.core.marks import apply
 from tacit.core.party import Party
 from tacit.core.settings_group import Rule
-from tacit.core.shared import Shared, Total
+from tacit.core.shared import Shared
 from tacit.methods.averaging.aggregation import Weighting
 from tacit.methods.fedavg import FedAvg
 from tacit.models.network import Targets
@@ -154,17 +152,6 @@ class HWFedAvg(FedAvg):
 
     weighting: HomogeneityWeighting = field(default_factory=HomogeneityWeighting)
 
-    def agree(self, coordinator: Coordinator) -> None:
-        """Find P_j, from all N_ij, then the norm of the weights."""
-        coordinator.round(self.class_counts, self.share)
-        super().agree(coordinator)
-
-    @apply
-    def share(self: FedAvg, total: Total, shared: Shared) -> Shared:
-        """Set P_j; noise may have made a count negative, or none positive."""
-        counts = np.maximum(np.asarray(total["counts"]), 0.0) + 1e-12
-        return shared | {"class_shares": counts / counts.sum()}
-
 
 @dataclass(frozen=True)
 class NWFedAvg(FedAvg):
@@ -175,10 +162,3 @@ class NWFedAvg(FedAvg):
     paper = PAPER
 
     weighting: InverseHomogeneityWeighting = field(default_factory=InverseHomogeneityWeighting)
-
-    share = HWFedAvg.share
-
-    def agree(self, coordinator: Coordinator) -> None:
-        """Find P_j, then the norm of the weights."""
-        coordinator.round(self.class_counts, self.share)
-        super().agree(coordinator)

@@ -44,16 +44,18 @@ class Paillier(Protection):
 
     Parameters
     ----------
-    holder : {"key-server", "clients"}
-        Who holds the secret key: a key server, which opens totals for the coordinator, or all clients.
+    holder : {"key-server", "clients", "in-turn"}
+        Who holds the secret key: a key server, which opens totals for the coordinator, or all clients, of
+        which one makes it; "in-turn" the next one makes another for each sum, as PFMLP has it.
     key_bits : int
         Size of the modulus: 3072 (about 128-bit security), 2048 (about 112) or 4096.
     bits : int
         Bits of a value in fixed point, its sign included.
     clip : bool
         Cut values at their bound instead of refusing them.
-    randomness : {"djn", "plain"}
-        Randomness of ciphertexts: Damgård, Jurik and Nielsen's, or Paillier's own rⁿ, which is slower.
+    randomness : {"djn", "plain", "short-alpha"}
+        Randomness of ciphertexts: Damgård, Jurik and Nielsen's; Paillier's own rⁿ, which is slower; or his
+        scheme 3 with a short α, which opens faster on a less studied assumption.
     """
 
     name = "paillier"
@@ -62,11 +64,11 @@ class Paillier(Protection):
     field_names: ClassVar[Mapping[str, str]] = {**FIELD_NAMES, **TAG_NAMES, "signed": "public key"}
     field_kinds: ClassVar[Mapping[str, Kind]] = KeyTerms.field_kinds
 
-    holder: Literal["key-server", "clients"] = "key-server"
+    holder: Literal["key-server", "clients", "in-turn"] = "key-server"
     key_bits: int = 3072
     bits: int = 32
     clip: bool = False
-    randomness: Literal["djn", "plain"] = "djn"
+    randomness: Literal["djn", "plain", "short-alpha"] = "djn"
 
     def __post_init__(self) -> None:
         check_key_bits(self.name, self.key_bits)
@@ -113,7 +115,7 @@ class Paillier(Protection):
     @property
     def terms(self) -> KeyTerms:
         """The terms of the key that clients share, where they hold it."""
-        return KeyTerms(self.name, self.generate)
+        return KeyTerms(self.name, self.generate, lifetime=int(self.holder == "in-turn"))
 
     def generate(self, key_request: Mapping[str, Any]) -> tuple[Secret, Mapping[str, bytes]]:
         """Make a key pair."""
@@ -131,7 +133,7 @@ class Paillier(Protection):
 
     def proves(self, layout: Layout) -> bool:
         """Where clients open totals."""
-        return self.holder == "clients"
+        return self.holder != "key-server"
 
     def at_coordinator(self, link: Link) -> PaillierCoordinator:
         """Return the coordinator half, which adds ciphertexts."""
@@ -163,7 +165,7 @@ class PaillierCoordinator(AuthenticatedCoordinator):
 
     def __init__(self, settings: Paillier, link: Link) -> None:
         super().__init__(link)
-        shared = settings.holder == "clients"
+        shared = settings.holder != "key-server"
         self.relay = KeyRelay(settings.terms, link, self.channels) if shared else None
         self.signed = b""  # the key server's public key with its signature
         self._settings, self._served_key = settings, b""
@@ -255,7 +257,7 @@ class PaillierClient(SharedKeyClient):
     def _encryption_key(self, ticket: Mapping[str, Any]) -> Any:
         from tacit.crypto.paillier import PrivateKey, PublicKey
 
-        if self._settings.holder == "clients":
+        if self._settings.holder != "key-server":
             return self.key.cached("private", PrivateKey.from_secret)
         pinned, run = self.party.pinned(KEY_SERVER), manifest_digest_of(self.party)
         return PublicKey.from_bytes(checked_key(ticket["signed"].data, pinned, "paillier", KEY_SERVER, run))

@@ -6,20 +6,18 @@ paper draws both and gives no numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cache, partial
-from typing import Any
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.methods.homogeneity import HWFedAvg, NWFedAvg, class_counts, concentration
 from tacit.reproduce.aggregation import CLIENTS, DATA, federation
-from tacit.reproduce.harness import Cell, Experiment
-from tacit.reproduce.lines import lines, series
+from tacit.reproduce.harness import Experiment, grid
+from tacit.reproduce.lines import Rows, plot
 from tacit.runs.page.division import division
 
-WEIGHTED = (HWFedAvg(), NWFedAvg())
+WEIGHTED = {method.name: method.weighting for method in (HWFedAvg(), NWFedAvg())}
 
 
 @cache
@@ -30,12 +28,12 @@ def counts(seed: int) -> NDArray[np.float64]:
     return np.stack([class_counts(each, len(holdings.table.classes)) for each in labels])
 
 
-def weight(method: HWFedAvg | NWFedAvg, client: int, seed: int) -> float:
-    """Return the share of a client in the average."""
+def weight(strategy: str, client: int, seed: int) -> float:
+    """Return the share of a client in the average, the first being 1."""
     held = counts(seed)
     shares = held.sum(axis=0) / held.sum()
-    found = [method.weighting.prefer(concentration(each, shares), int(each.sum())) for each in held]
-    return found[client] / sum(found)
+    found = [WEIGHTED[strategy].prefer(concentration(each, shares), int(each.sum())) for each in held]
+    return found[client - 1] / sum(found)
 
 
 def client_weights() -> Experiment:
@@ -47,11 +45,7 @@ def client_weights() -> Experiment:
         quantity="share of the client in the average; eight equal clients would have 0.125",
         settings={"data": DATA, "clients": CLIENTS, "rows": "all"},
         seeds=5,
-        cells=[
-            Cell({"strategy": method.name, "client": client + 1}, partial(weight, method, client))
-            for method in WEIGHTED
-            for client in range(CLIENTS)
-        ],
+        cells=grid(weight, {"strategy": WEIGHTED, "client": range(1, CLIENTS + 1)}),
         remarks=(
             "Clients 1 to 6 have a majority class each, 7 and 8 all classes alike: HWFedAvg counts these "
             "more and NWFedAvg less."
@@ -60,11 +54,10 @@ def client_weights() -> Experiment:
     )
 
 
-def _drawn(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _drawn(rows: Rows) -> dict[str, str]:
     labels = federation("majority-even", None, 0).holdings.table.classes
+    shares = plot("Share of each client in the average (figure 2)", "share", "client", "strategy")
     return {
         "Rows of each client and their classes, majority-even (figure 1)": division(counts(0), labels),
-        "Share of each client in the average (figure 2)": lines(
-            series(rows, "client", "strategy"), "client", "share in the average"
-        ),
+        **shares(rows),
     }

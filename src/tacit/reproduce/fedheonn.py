@@ -1,15 +1,12 @@
 """FedHEONN's figures 2 to 4 and 7 and its tables 3 and 4, ours beside the paper's.
 
-O. Fontenla-Romero, B. Guijarro-Berdiñas, E. Hernández-Pereira, B. Pérez-Sánchez, "FedHEONN: Federated
-and homomorphically encrypted learning method for one-layer neural networks", 2023.
-
 Its MiniBooNE, SUSY, HEPMASS and HIGGS are too large to come along. Where the user has a file, accuracy is
 measured on it; time and traffic are measured on synthetic rows of the same shape, which say so by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -17,7 +14,7 @@ from tacit.methods.fedheonn import FedHEONN
 from tacit.reproduce import fedheonn_runs as runs
 from tacit.reproduce.fedheonn_runs import LAM, Data
 from tacit.reproduce.harness import Cell, Experiment
-from tacit.reproduce.lines import lines, series
+from tacit.reproduce.lines import Rows, plot
 
 BEAN, SKIN, DIGITS = Data("dry_bean", repeat=10), Data("skin_segmentation"), Data("digits")
 SEEDS = 3
@@ -39,10 +36,10 @@ TABLES_3_4 = (
 )
 # Synthetic rows of the shape of: data set, clients that are tried.
 SHAPES = (
-    ("synthetic-miniboone", (200, 2_000, 20_000)),
-    ("synthetic-susy", (200, 2_000, 20_000)),
-    ("synthetic-hepmass", (200, 2_000)),
-    ("synthetic-higgs", (200, 2_000, 10_000)),
+    (Data("synthetic-miniboone"), (200, 2_000, 20_000)),
+    (Data("synthetic-susy"), (200, 2_000, 20_000)),
+    (Data("synthetic-hepmass"), (200, 2_000)),
+    (Data("synthetic-higgs"), (200, 2_000, 10_000)),
 )
 FIGURE_7 = ((SKIN, 3), (BEAN, 16), (Data("synthetic-miniboone"), 50))
 SENT: tuple[tuple[str, Literal["paper", "sealed"], str], ...] = (
@@ -53,8 +50,12 @@ SHARES = tuple(share / 10 for share in range(1, 11))
 _table = partial(Experiment, paper=FedHEONN.paper)
 
 
+def _by_clients(beside: str, log: str) -> Callable[[Rows], dict[str, str]]:
+    return plot("by number of clients", beside, "clients", "partition", "protect", log=log, each="data")
+
+
 def _divided(
-    measure: Callable[..., float], data: Data, clients: Sequence[int], paper: Any, expected: Any
+    measure: Callable[..., float], data: Data, clients: Sequence[int], paper: Any = None, expected: Any = None
 ) -> list[Cell]:
     """Return cells of a data set divided among many, evenly and by label, with and without encryption."""
     return [
@@ -72,35 +73,11 @@ def _divided(
     ]
 
 
-def _by_clients(beside: str, log: str) -> Callable[[Sequence[Mapping[str, Any]]], dict[str, str]]:
-    def drawn(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-        found = {}
-        for data in dict.fromkeys(row["data"] for row in rows):
-            named = series([row for row in rows if row["data"] == data], "clients", "partition", "protect")
-            if named:
-                found[f"{data}: {beside} against the number of clients"] = lines(
-                    named, "clients", beside, log=log
-                )
-        return found
-
-    return drawn
-
-
-def _rounds_drawn(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    return {
-        "Rounds from which FedHEONN has sent less": lines(
-            series(rows, "rho", "data", "counted"), "share of clients in a round", "rounds", log="y"
-        )
-    }
-
-
 def figure_2() -> Experiment:
     """Return the table of accuracy against the number of clients."""
-    cells = [
-        cell
-        for data, paper, expected in FIGURE_2
-        for cell in _divided(runs.accuracy, data, (1, 100) if data is DIGITS else CLIENTS, paper, expected)
-    ]
+    cells = []
+    for data, *known in FIGURE_2:
+        cells += _divided(runs.accuracy, data, (1, 100) if data is DIGITS else CLIENTS, *known)
     return _table(
         name="fedheonn-accuracy",
         title="FedHEONN, figure 2: accuracy against the number of clients",
@@ -113,7 +90,7 @@ def figure_2() -> Experiment:
             "rows agree, because the closed form does not depend on who holds which rows, and encryption "
             "costs no digit that matters. digits is not in the paper."
         ),
-        drawings=_by_clients("accuracy, %", "x"),
+        drawings=_by_clients("accuracy, %", log="x"),
     )
 
 
@@ -126,9 +103,9 @@ def figures_3_4() -> Iterator[Experiment]:
     }
     for field, (name, title, unit) in told.items():
         measure = partial(runs.quantity, field)
-        cells = [cell for data in (BEAN, SKIN) for cell in _divided(measure, data, CLIENTS, None, None)]
-        for shape, clients in SHAPES:
-            cells += _divided(measure, Data(shape), clients, None, None)
+        cells = []
+        for data, clients in ((BEAN, CLIENTS), (SKIN, CLIENTS), *SHAPES):
+            cells += _divided(measure, data, clients)
         yield _table(
             name=name,
             title=f"FedHEONN, {title} against the number of clients",
@@ -141,7 +118,7 @@ def figures_3_4() -> Iterator[Experiment]:
                 "with 10,000 clients. Ours counts all: enrolment, keys, scaling, training, adoption. "
                 "Names in synthetic- are made-up rows of that data set's shape, at most a million."
             ),
-            drawings=_by_clients(unit, "xy"),
+            drawings=_by_clients(unit, log="xy"),
         )
 
 
@@ -170,7 +147,7 @@ def figure_7() -> Experiment:
             "those of a client's terms as they were sent, headers included, over those of a message with all "
             "weights: one factor serves all outputs, and a ciphertext takes about seven bytes a value."
         ),
-        drawings=_rounds_drawn,
+        drawings=plot("where FedHEONN has sent less", "rounds", "rho", "data", "counted", log="y"),
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,16 @@ Progress = Callable[[int, int, str], None]  # cells done, cells in all, what is 
 
 PAPERS = {
     "aggregation": "tacit.reproduce.aggregation",
+    "drift": "tacit.reproduce.drift",
     "fedavg": "tacit.reproduce.fedavg",
     "fedheonn": "tacit.reproduce.fedheonn",
     "fedheonn-ensemble": "tacit.reproduce.ensemble",
     "fedheonn-hidden": "tacit.reproduce.hidden",
     "fedheonn-higgs": "tacit.reproduce.higgs",
     "fedheonn-noise": "tacit.reproduce.noise",
+    "pfmlp": "tacit.reproduce.pfmlp",
+    "ring-mlp": "tacit.reproduce.ring_mlp",
+    "two-phase": "tacit.reproduce.two_phase",
 }
 
 
@@ -40,6 +46,24 @@ class Cell:
     paper: float | None = None
     expected: tuple[float, float] | None = None
     slow: bool = False
+
+
+def grid(measure: Callable[..., float], axes: Mapping[str, Iterable[Any]], **fields: Any) -> list[Cell]:
+    """Return a cell for every combination of settings, with which ``measure`` is called before the seed.
+
+    Other fields of a cell are the same for all, or functions of the settings.
+
+    >>> [cell.measure(1) for cell in grid(lambda a, b, seed: a + b + seed, {"a": (1, 2), "b": (10,)})]
+    [12, 13]
+    """
+    return [
+        Cell(
+            dict(zip(axes, values, strict=True)),
+            partial(measure, *values),
+            **{name: given(*values) if callable(given) else given for name, given in fields.items()},
+        )
+        for values in product(*axes.values())
+    ]
 
 
 @dataclass(frozen=True)

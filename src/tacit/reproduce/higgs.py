@@ -1,8 +1,6 @@
 """FedHEONN's largest experiment, HIGGS taken four times, in full: 44 million rows at 10,000 clients.
 
-O. Fontenla-Romero, B. Guijarro-Berdiñas, E. Hernández-Pereira, B. Pérez-Sánchez, "FedHEONN: Federated
-and homomorphically encrypted learning method for one-layer neural networks", 2023. The rows are synthetic,
-of HIGGS' shape; all of them are there, so that each client has as many as in the paper.
+The rows are synthetic, of HIGGS' shape; all are there, so that each client has as many as in the paper.
 """
 
 from __future__ import annotations
@@ -57,10 +55,8 @@ def experiments() -> Iterator[Experiment]:
         settings={"data": DATA, "rows": 44_000_000, "lam": LAM, "test": 0.3, "partition": "iid"},
         seeds=1,
         cells=[
-            Cell(
-                {"clients": clients, "protect": protect}, partial(seconds, clients, protect), paper, slow=True
-            )
-            for clients, protect, paper in RUNS
+            Cell({"clients": n, "protect": protect}, partial(seconds, n, protect), paper, slow=True)
+            for n, protect, paper in RUNS
         ],
         remarks=(
             "Made-up rows of HIGGS' shape, repeated four times as in the paper. Its seconds are from another "

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tacit.runs.page.drawing import INK, sheet
 
 Points = Sequence[tuple[float, float]]
+Rows = Sequence[Mapping[str, Any]]
 DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (3, 1)), (0, (1, 2.5)))
 MARKS = "oDs^vx"
 
 
-def series(rows: Sequence[Mapping[str, Any]], over: str, *names: str) -> dict[str, list[tuple[float, float]]]:
-    """Return measured points over one setting, a line for each combination of the others.
+def plot(
+    caption: str, beside: str, over: str, *names: str, log: str = "", each: str = ""
+) -> Callable[[Rows], dict[str, str]]:
+    """Return what draws rows over one setting, a line for each combination of ``names``.
+
+    ``beside`` names what is measured; there is a drawing for each value of the setting ``each``.
+    """
+
+    def draw(rows: Rows) -> dict[str, str]:
+        drawn = {}
+        for value in dict.fromkeys(row.get(each) for row in rows):
+            named = series([row for row in rows if row.get(each) == value], over, *names)
+            if named:
+                title = f"{value}: {caption}" if each else caption
+                drawn[title] = lines(named, over, beside, log=log)
+        return drawn
+
+    return draw
+
+
+def series(rows: Rows, over: str, *names: str) -> dict[str, list[tuple[float, float]]]:
+    """Return measured points over one setting, if it is a number; a line for each combination of the others.
 
     >>> series([{"data": "a", "clients": 2, "ours": 1.0}, {"data": "a", "clients": 4, "ours": None}],
     ...        "clients", "data")
@@ -21,7 +42,7 @@ def series(rows: Sequence[Mapping[str, Any]], over: str, *names: str) -> dict[st
     """
     found: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
-        if row["ours"] is not None:
+        if row["ours"] is not None and not isinstance(row[over], str):
             label = ", ".join(str(row[name]) for name in names)
             found.setdefault(label, []).append((row[over], row["ours"]))
     return found

@@ -6,15 +6,15 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tacit.runs.page import markup
+
 STYLE = """
-:root { color-scheme: light dark; --rule: #8884; --soft: #777; --good: #2a7f4f; --bad: #b4452c } body {
-font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 3rem auto; padding: 0 1.5rem } h1 {
-font-size: 1.5rem; line-height: 1.25 } .soft { color: var(--soft) } table { border-collapse: collapse;
-width: 100%; font-variant-numeric: tabular-nums; margin: 1.5rem 0 } th, td { text-align: right; padding:
-.35rem .75rem; border-bottom: 1px solid var(--rule) } th:first-child, td:first-child { text-align: left } th
-{ font-weight: 600; border-bottom-width: 2px } figure { margin: 1.5rem 0 } svg { width: 100%; height: auto;
---ink: currentColor; --soft: #777; --line: #888a } .yes { color: var(--good) } .no { color: var(--bad);
-font-weight: 600 }
+:root { color-scheme: light dark } body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 3rem
+auto; padding: 0 1.5rem } h1 { font-size: 1.5rem; line-height: 1.25 } .soft, figcaption { color: #777 } table
+{ border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; margin: 1.5rem 0 } th, td {
+text-align: left; padding: .35rem .75rem; border-bottom: 1px solid #8884 } .n { text-align: right } thead th
+{ border-bottom-width: 2px } figure { margin: 1.5rem 0 } svg { width: 100%; height: auto; --ink: currentColor;
+--soft: #777; --line: #888a }
 """
 
 
@@ -28,17 +28,10 @@ def render(table: Mapping[str, Any], figures: Mapping[str, str] | None = None) -
     """
     columns = columns_of(table["rows"])
     settings = ", ".join(f"{key} {value}" for key, value in table.get("settings", {}).items())
-    head = "".join(f"<th scope=col>{html.escape(column)}</th>" for column in columns)
-    body = "\n".join(
-        "<tr>" + "".join(_cell(column, row.get(column)) for column in columns) + "</tr>"
-        for row in table["rows"]
-    )
+    measured = markup.table(columns, [[_text(row.get(name)) for name in columns] for row in table["rows"]])
+    drawn = "".join(markup.figure(svg, caption) for caption, svg in (figures or {}).items())
     title, paper, quantity, remarks = (
         html.escape(str(table[key])) for key in ("title", "paper", "quantity", "remarks")
-    )
-    drawn = "\n".join(
-        f"<figure>{svg}<figcaption class=soft>{html.escape(caption)}</figcaption></figure>"
-        for caption, svg in (figures or {}).items()
     )
     return f"""<!doctype html>
 <html lang=en><meta charset=utf-8><meta name=viewport content="width=device-width">
@@ -48,9 +41,7 @@ def render(table: Mapping[str, Any], figures: Mapping[str, str] | None = None) -
 <p>Measured: {quantity}; mean and standard deviation of {table["seeds"]} seeds.</p>
 <p class=soft>Settings: {html.escape(settings)}.</p>
 {drawn}
-<table><thead><tr>{head}</tr></thead><tbody>
-{body}
-</tbody></table>
+{measured}
 <p class=soft>{remarks}</p>
 </html>
 """
@@ -65,10 +56,9 @@ def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(key for row in rows for key in row))
 
 
-def _cell(column: str, value: Any) -> str:
-    if column == "within" and value is not None:
-        return f"<td class={'yes' if value else 'no'}>{'yes' if value else 'no'}</td>"
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "NO"
     if isinstance(value, list):
-        value = " – ".join(f"{limit:g}" for limit in value)
-    text = "–" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
-    return f"<td>{html.escape(text)}</td>"
+        return " – ".join(f"{limit:g}" for limit in value)
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

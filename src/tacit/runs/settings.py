@@ -186,13 +186,15 @@ def usual_partition(tables: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": usual} | ({} if named in BY_VALUE else {"clients": clients})
 
 
-def usual_protection(method: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the protection that a method takes if none is named.
+def usual_protection(method: Mapping[str, Any], protect: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return a table of a protection, filled up with what a method takes if it names none.
 
-    >>> usual_protection({"name": "fedheonn"})
-    {'name': 'bfv'}
+    >>> usual_protection({"name": "fedheonn"}), usual_protection({"name": "pfmlp"}, {"bits": 24})
+    ({'name': 'bfv'}, {'name': 'paillier', 'holder': 'in-turn', 'bits': 24})
     """
-    return {"name": METHODS.get(str(method["name"])).default_protection}
+    chosen, given = METHODS.get(str(method["name"])), protect or {}
+    settings = {} if "name" in given else chosen.default_settings
+    return {"name": chosen.default_protection, **settings, **given}
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -243,7 +245,7 @@ def _components(tables: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     method = {"name": METHOD, **table_of(tables, "method")}
     return {
         "method": method,
-        "protect": {**usual_protection(method), **table_of(tables, "protect")},
+        "protect": usual_protection(method, table_of(tables, "protect")),
         "partition": {**usual_partition(tables), **table_of(tables, "partition")},
     }
 

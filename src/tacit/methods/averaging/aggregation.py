@@ -54,10 +54,13 @@ class Weighting(SettingsGroup):
         """Return n_k: how much a client counts, from the targets of the rows that take part."""
         return float(len(targets))
 
-    def share(self, targets: Targets, shared: Shared) -> float:
-        """Return u_k = n_k/c, between 0 and 1; 1 if all count the same."""
+    def contribute(self, targets: Targets, shared: Shared) -> tuple[float, dict[str, Any]]:
+        """Return u_k = n_k/c, between 0 and 1, and the field that carries it; 1 and none if all are equal."""
+        if self.equal:
+            return 1.0, {}
         # Noise on the norm, or a client that joined late, may leave it smaller than a weight.
-        return 1.0 if self.equal else min(1.0, self.weigh(targets, shared) / float(shared["scale"]))
+        share = min(1.0, self.weigh(targets, shared) / float(shared["scale"]))
+        return share, {"weight": np.array(share)}
 
     def fields(self) -> list[Field]:
         """Return the fields of a contribution that carry the weight."""
@@ -131,11 +134,42 @@ class Change(SettingsGroup):
 
 
 @dataclass(frozen=True)
+class Gradients(SettingsGroup):
+    """How a gradient travels beside changes: one vector with a bound, always protected.
+
+    Parameters
+    ----------
+    limit : float
+        Largest value of a gradient; a client whose own is larger scales it down as a whole.
+    """
+
+    prefix: ClassVar[str] = "gradient_"
+
+    limit: float = 10.0
+
+    def rules(self) -> Iterable[Rule]:
+        """Return what the values must satisfy."""
+        return (("limit", 0 < self.limit < inf, "give the largest value of a gradient, above 0"),)
+
+    def fields(self, network: Network) -> list[Field]:
+        """Return the field of a contribution that carries a gradient."""
+        return [Field("gradient", (network.trained,), bound=self.limit)]
+
+    def confine(self, gradient: Vector, party: Party) -> Vector:
+        """Return a gradient within the limit; what is no number stays so, and is refused when packed."""
+        if (largest := float(np.abs(gradient).max())) > self.limit:
+            gradient = gradient * (self.limit / largest * (1 - 1e-15))
+            party.note(f"a gradient exceeded the limit of {self.limit:g} and was scaled down", "warning")
+        return gradient
+
+
+@dataclass(frozen=True)
 class ServerStep(SettingsGroup):
     """The plain average: the mean change is added to the weights."""
 
     # Prefixes of the shared values that the server keeps for itself from round to round.
     state: ClassVar[tuple[str, ...]] = ()
+    told: ClassVar[tuple[str, ...]] = ()  # and of those that clients need as well
 
     def move(self, mean: Mapping[str, Any], shared: Shared, network: Network) -> dict[str, Any]:
         """Return the weights after a round, and the server's own state."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,6 +18,7 @@ BETA1, BETA2, TINY = 0.9, 0.999, 1e-8  # Adam, as everybody has them
 LONGEST = 2.0  # norm of a gradient of a regression, in units of the targets' spread
 
 Optimiser = Literal["sgd", "adam"]
+Memory = Mapping[str, Any]  # what an optimiser remembers of the gradients before
 Correction = Callable[[Vector, Vector], Vector]  # from a gradient and the weights there, what a step follows
 
 
@@ -65,12 +66,14 @@ class LocalTraining(SettingsGroup):
         correct: Correction | None = None,
         coins: np.random.Generator | None = None,
         row_weights: Vector | None = None,
+        anchored: bool = False,
     ) -> Vector:
         """Return the weights after local training; ``start`` is left as it was.
 
         With ``privacy`` that adds noise, its steps take the place of shuffled batches, and ``coins`` draw
         their rows; ``correct`` is what a method makes of a gradient before it is followed. The losses of rows
-        count by ``row_weights``, if there are any.
+        count by ``row_weights``, if there are any. If ``anchored``, the gradient of the same rows at
+        ``start`` is taken off first.
 
         >>> from tacit.models.mlp import MLP
         >>> network = MLP((1, 2), initialisation="zeros")
@@ -82,16 +85,32 @@ class LocalTraining(SettingsGroup):
         network.reseed(rng)
         weights = start.copy()
         trained = weights[: network.trained]
-        step = self._sgd() if self.optimiser == "sgd" else self._adam()
         if privacy is not None and privacy.noise:
             gradients = privacy.noisy_gradients(network, weights, X, targets, self.epochs, coins)
         else:
-            gradients = self._batch_gradients(network, weights, X, targets, rng, row_weights)
-        for gradient in gradients:
+            anchor = start.copy() if anchored else None
+            gradients = self._batch_gradients(network, weights, X, targets, rng, row_weights, anchor)
+        memory: Memory = {}
+        for steps, gradient in enumerate(gradients, 1):
             if targets.ndim == 2:  # a squared error has any slope: one far value would throw training off
                 gradient *= 1 / max(1.0, float(np.linalg.norm(gradient)) / LONGEST)
-            step(trained, gradient if correct is None else correct(gradient, trained))
+            followed = gradient if correct is None else correct(gradient, trained)
+            change, memory = self.follow(followed, memory, steps)
+            trained -= change
         return weights
+
+    def follow(self, gradient: Vector, memory: Memory, steps: int) -> tuple[Vector, Memory]:
+        """Return what the optimiser takes off the weights, and what it remembers after so many steps."""
+        if self.optimiser == "adam":
+            m, v = (memory.get(name, 0.0) for name in "mv")
+            m = m + (1 - BETA1) * (gradient - m)
+            v = v + (1 - BETA2) * (gradient * gradient - v)
+            scale = np.sqrt(v / (1 - BETA2**steps)) + TINY
+            return self.rate / (1 - BETA1**steps) * m / scale, {"m": m, "v": v}
+        if not self.momentum:
+            return self.rate * gradient, {}
+        velocity = gradient + self.momentum * memory.get("m", 0.0)
+        return self.rate * velocity, {"m": velocity}
 
     def _batch_gradients(
         self,
@@ -101,8 +120,9 @@ class LocalTraining(SettingsGroup):
         targets: Targets,
         rng: np.random.Generator,
         row_weights: Vector | None,
+        anchor: Vector | None,
     ) -> Iterator[Vector]:
-        """Yield the gradient of each batch, at the weights of that moment."""
+        """Yield the gradient of each batch, at the weights of that moment; less the one at the anchor."""
         size, number = self.batch or len(targets), len(targets)
         for _ in range(self.epochs):
             order = rng.permutation(number)
@@ -112,33 +132,7 @@ class LocalTraining(SettingsGroup):
             for first, end in pairwise([0, *ends]):
                 rows = order[first:end]
                 counted = None if row_weights is None else row_weights[rows]
-                yield network.gradient(weights, X[rows], targets[rows], counted)
-
-    def _sgd(self) -> Callable[[Vector, Vector], None]:
-        velocity: Vector | None = None
-
-        def step(weights: Vector, gradient: Vector) -> None:
-            nonlocal velocity
-            if self.momentum:
-                velocity = gradient if velocity is None else gradient + self.momentum * velocity
-                gradient = velocity
-            weights -= self.rate * gradient
-
-        return step
-
-    def _adam(self) -> Callable[[Vector, Vector], None]:
-        moments: list[Vector] = []
-        steps = 0
-
-        def step(weights: Vector, gradient: Vector) -> None:
-            nonlocal steps
-            steps += 1
-            if not moments:
-                moments[:] = [np.zeros_like(gradient), np.zeros_like(gradient)]
-            m, v = moments
-            m += (1 - BETA1) * (gradient - m)
-            v += (1 - BETA2) * (gradient * gradient - v)
-            scale = np.sqrt(v / (1 - BETA2**steps)) + TINY
-            weights -= self.rate / (1 - BETA1**steps) * m / scale
-
-        return step
+                gradient = network.gradient(weights, X[rows], targets[rows], counted)
+                if anchor is not None:
+                    gradient = gradient - network.gradient(anchor, X[rows], targets[rows], counted)
+                yield gradient

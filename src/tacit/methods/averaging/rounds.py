@@ -29,6 +29,8 @@ PREVIOUS = "previous/"  # of shared values as they were before the last round
 SCORES = Layout(Field("hits", ()), Field("loss", ()), Field("rows", ()))
 CONSENT = Layout(Field("consent", (), bound=1.0))
 
+Cohort = tuple[str, ...] | None  # who takes part in a round; None for all
+
 
 @dataclass(frozen=True)
 class Stopping(SettingsGroup):
@@ -91,18 +93,22 @@ class HoldOutMonitor:
     consent: Callable[..., Any]  # contribution: a one, so that there is a total; laid out as CONSENT
     take_back: Callable[..., Shared]  # apply: the shared values before the last round
     start: int = 0  # rounds behind the present weights: the number of the next, if none was taken back
+    counted: int = 0  # clients when a method last counted them
 
     def __post_init__(self) -> None:
         self.start = self.coordinator.progress.get("start", self.start)
         # Lowest loss, highest accuracy, rounds without either: what a run that goes on later has to know.
         self.best: tuple[float, float, int] = self.coordinator.progress.get("best", (inf, 0.0, 0))
+        # Clients that are not in the total of a round that they were asked for, and the number of that round.
+        self.missed: dict[str, int] = dict(self.coordinator.progress.get("missed", ()))
+
+    @property
+    def state(self) -> str:
+        """Name the weights from which clients start."""
+        return f"weights after {self.start} rounds"
 
     def run_round(
-        self,
-        number: int,
-        update: Callable[..., Any],
-        step: Callable[..., Shared],
-        cohort: tuple[str, ...] | None,
+        self, number: int, update: Callable[..., Any], step: Callable[..., Shared], cohort: Cohort
     ) -> bool:
         """Sum the updates of a cohort and judge the round; return whether to go on.
 
@@ -110,7 +116,9 @@ class HoldOutMonitor:
         same. So the two totals are compared, and if too few clients differ, training ends with what it has.
         """
         try:
-            self.coordinator.round(update, step, cohort, f"weights after {self.start} rounds")
+            counted = {*self.coordinator.round(update, step, cohort, self.state)}
+            asked = self.coordinator.parties if cohort is None else cohort
+            self.missed = {name: number for name in asked if name not in counted} | self.missed
         except DifferencingError as error:
             if self.start == number:
                 raise
@@ -164,7 +172,7 @@ def find_remaining(coordinator: Coordinator, rounds: int) -> range:
     return range(done, done if coordinator.progress.get("over") else int(known.get("until", rounds)))
 
 
-def draw_cohort(coordinator: Coordinator, fraction: float, number: int) -> tuple[str, ...] | None:
+def draw_cohort(coordinator: Coordinator, fraction: float, number: int) -> Cohort:
     """Return the clients of a round: a share of them, but never too few to open a total; None for all."""
     fewest = coordinator.components.protection.min_contributions(coordinator.manifest.min_clients)
     wanted = max(round(fraction * len(coordinator.parties)), fewest)

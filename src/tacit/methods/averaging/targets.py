@@ -50,3 +50,10 @@ def read_targets(table: Table, shared: Shared) -> Targets:
         return np.asarray(shared.schema.labels(table), dtype=np.int64)
     scaled = (table.target - shared.get(TARGET_CENTRE, 0.0)) / shared.get(TARGET_SPREAD, 1.0)
     return np.asarray(scaled, dtype=np.float64)
+
+
+@apply
+def share(self: Method, total: Total, shared: Shared) -> Shared:
+    """Set the share of each class, P_j; noise may have made a count negative, or none positive."""
+    counts = np.maximum(np.asarray(total["counts"]), 0.0) + 1e-12
+    return shared | {"class_shares": counts / counts.sum()}

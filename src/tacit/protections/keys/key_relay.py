@@ -111,6 +111,9 @@ class KeyRelay:
         old = self.current_key
         key_request = {**old.key_request, "renew": True}
         holders = [name for name in parties if name in old.holders]
+        if self._terms.lifetime and old.maker in holders:  # they take turns
+            after = holders.index(old.maker) + 1
+            holders = holders[after:] + holders[:after]
         for maker in [self._terms.maker] if self._terms.maker else holders:
             with suppress(QuorumError, MessageError):
                 self._request_key(ask, parties, maker, key_request)

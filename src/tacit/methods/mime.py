@@ -1,0 +1,172 @@
+"""MIME and MimeLite: clients follow the server's optimiser, whose state stays as it is during a round.
+
+S. P. Karimireddy, M. Jaggi, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh, "Breaking the
+centralized barrier for cross-device federated learning", NeurIPS 2021 (at first "Mime: Mimicking Centralized
+Stochastic Algorithms in Federated Learning"), algorithm 1. With the paper's symbols:
+
+    x, y_i     weights at the start of a round, and those of client i
+    s          state of the base optimiser: m, and v of Adam (``server``)
+    U, V       its step and its update: U(g, s) = β₁ m + (1 - β₁) g, of Adam over √v + τ;
+               V: m ← β₁ m + (1 - β₁) g, v ← β₂ v + (1 - β₂) g²
+    c          mean of the clients' gradients ∇f_i(x) over all of their rows
+    η, ζ       rate of the local steps (``local.rate``), and the rows of one
+
+    y_i ← y_i - η U(∇f_i(y_i; ζ) - ∇f_i(x; ζ) + c, s)      MIME
+    y_i ← y_i - η U(∇f_i(y_i; ζ), s)                       MimeLite (``lite``)
+    x ← mean of y_i,  s ← V(c, s)
+
+MIME needs c before the local steps, so a round has two protected sums; MimeLite has one, of changes and
+gradients together. With β₁ = 0 and "momentum" the base optimiser is plain descent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from tacit.core.layout import Layout
+from tacit.core.marks import apply, contribution
+from tacit.core.party import Party
+from tacit.core.settings_group import Rule, check_rules
+from tacit.core.shared import Shared, Total
+from tacit.data.schema import Schema
+from tacit.methods.averaging.aggregation import Gradients, ServerStep, Weighting
+from tacit.methods.averaging.client_update import compute_gradient, train_client
+from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor
+from tacit.methods.fedavg import FedAvg
+from tacit.models.network import Vector
+
+
+@dataclass(frozen=True)
+class FrozenStep(ServerStep):
+    """The base optimiser of clients and server.
+
+    Parameters
+    ----------
+    base : {"momentum", "adam"}
+        Which one: descent with momentum, or Adam.
+    beta1 : float
+        Decay β₁ of the mean gradient.
+    beta2 : float
+        Decay β₂ of its square, of "adam".
+    tau : float
+        τ, which keeps the division of "adam" from running away.
+    """
+
+    told: ClassVar[tuple[str, ...]] = ("frozen/",)
+
+    base: Literal["momentum", "adam"] = "momentum"
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 0.01
+
+    def rules(self) -> Iterable[Rule]:
+        """Return what the values must satisfy."""
+        decays, below = ("beta1", "beta2"), "give a number from 0 up to, but below, 1"
+        yield from ((name, 0 <= getattr(self, name) < 1, below) for name in decays)
+        yield "tau", 0 < self.tau < inf, "give a small number above 0"
+
+    def follow(self, gradient: Vector, shared: Shared) -> Vector:
+        """Return U(g, s), by which a step goes."""
+        mixed: Vector = self.beta1 * shared["frozen/m"] + (1 - self.beta1) * gradient
+        return mixed / (np.sqrt(shared["frozen/v"]) + self.tau) if self.base == "adam" else mixed
+
+    def learn(self, gradient: Vector, shared: Shared) -> dict[str, Vector]:
+        """Return V(g, s), the state after a round."""
+        m = self.beta1 * shared["frozen/m"] + (1 - self.beta1) * gradient
+        return {"frozen/m": m, "frozen/v": self.beta2 * shared["frozen/v"] + (1 - self.beta2) * gradient**2}
+
+
+@dataclass(frozen=True)
+class Mime(FedAvg):
+    """FedAvg whose clients follow the server's optimiser, frozen for a round (Karimireddy et al., 2021).
+
+    Parameters
+    ----------
+    lite : bool
+        MimeLite: clients follow their own gradients, and a round has one sum instead of two.
+    """
+
+    name = "mime"
+    tasks = ("classification",)
+    paper = (
+        "Karimireddy, Jaggi, Kale, Mohri, Reddi, Stich and Suresh, Breaking the centralized barrier for "
+        "cross-device federated learning, 2021"
+    )
+
+    weighting: Weighting = field(default_factory=lambda: Weighting("equal"))
+    server: FrozenStep = field(default_factory=FrozenStep)
+    gradients: Gradients = field(default_factory=Gradients)
+    lite: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = "clients follow the base optimiser: set base and beta1 instead"
+        plain = (
+            ("optimiser", self.local.optimiser == "sgd", given),
+            ("momentum", not self.local.momentum, given),
+        )
+        check_rules(self.local, plain)
+        uncovered = "no epsilon covers gradients over all rows, which are summed here: give 0, or use fedavg"
+        check_rules(self.privacy, [("noise", not self.privacy.noise, uncovered)], self.privacy.prefix)
+
+    def prepare_round(self, monitor: HoldOutMonitor, cohort: Cohort, number: int) -> Cohort:
+        """Find c, which MIME needs before the local steps."""
+        if not self.lite:
+            monitor.coordinator.round(self.gradient, self.centre, cohort, monitor.state)
+        return cohort
+
+    # -- a client ----------------------------------------------------------------------------------
+
+    def _gradient_layout(self, schema: Schema) -> Layout:
+        return Layout(*self.gradients.fields(self.architecture.build(schema)), *self.weighting.fields())
+
+    @contribution(_gradient_layout, family=None)
+    def gradient(self, party: Party, shared: Shared) -> dict[str, Any]:
+        """Return u_i ∇f_i(x) over all rows, and u_i."""
+        found, _, targets = compute_gradient(self, party, shared)
+        share, weight = self.weighting.contribute(targets, shared)
+        return {"gradient": share * self.gradients.confine(found, party), **weight}
+
+    def _layout(self, schema: Schema) -> Layout:
+        network = self.architecture.build(schema)
+        beside = self.gradients.fields(network) if self.lite else []
+        return Layout(*self.change.fields(network), *self.weighting.fields(), *beside)
+
+    @contribution(_layout, family=None)
+    def update(self, party: Party, shared: Shared) -> dict[str, Any]:
+        """Return u_i (y_i - x) and u_i, of MimeLite also u_i ∇f_i(x)."""
+        centre = 0.0 if self.lite else shared["frozen/c"]
+        follow = self.server.follow
+        change = train_client(self, party, shared, lambda g, w: follow(g + centre, shared), not self.lite)
+        return {**change, **self.gradient(party, shared)} if self.lite else change
+
+    # -- whoever opens the total -------------------------------------------------------------------
+
+    @apply
+    def centre(self, total: Total, shared: Shared) -> Shared:
+        """Set c, the mean gradient; if nobody counts, to nothing."""
+        weight = float(total.get("weight", total.contributors))
+        return shared | {"frozen/c": np.asarray(total["gradient"]) / max(weight, 1e-300)}
+
+    @apply
+    def step(self, total: Total, shared: Shared) -> Shared:
+        """Move x by the mean change, and s by c."""
+        shared = self.centre(total, shared) if self.lite else shared
+        return super().step(total, shared) | self.server.learn(shared["frozen/c"], shared)
+
+    # -- what a federation asks of every method ----------------------------------------------------
+
+    @property
+    def round_sums(self) -> int:
+        """Return the sums of a round at the most."""
+        return super().round_sums + (not self.lite)
+
+    def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
+        """Return the first weights, and an optimiser that has seen nothing."""
+        nothing = np.zeros(self.architecture.build(schema).trained)
+        return {**super().init(schema, rng), "frozen/m": nothing, "frozen/v": nothing}

@@ -1,0 +1,185 @@
+"""SCAFFOLD: FedAvg whose clients correct each step by how their gradients differ from those of all.
+
+S. P. Karimireddy, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh, "SCAFFOLD: Stochastic Controlled
+Averaging for Federated Learning", ICML 2020, algorithm 1 with option II and a global rate of 1:
+
+    y_i ← y_i - η_l (g_i(y_i) - c_i + c)                   K local steps of client i, from the weights x
+    c_i⁺ = c_i - c + (x - y_i) / (K η_l)                   its control variate, which it keeps; 0 at first
+    x ← x + 1/|S| Σ (y_i - x),  c ← c + 1/N Σ (c_i⁺ - c_i) over the clients S of the round, of N in all
+
+With plain steps c_i⁺ is the mean of the gradients g_i that the client met; so it is computed, whatever the
+optimiser. c_i⁺ - c_i is a gradient: it travels in the same protected sum as the change. A client that takes
+no part in a round, or whose contribution is lost, keeps its c_i: so c stays the mean of all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tacit.core.client import manifest_of
+from tacit.core.errors import ConfigError
+from tacit.core.layout import Layout
+from tacit.core.marks import apply, contribution, step
+from tacit.core.message import Message
+from tacit.core.numbers import read_integer
+from tacit.core.party import Party
+from tacit.core.protection import Protection
+from tacit.core.settings_group import check_rules
+from tacit.core.shared import Shared, Total
+from tacit.data.schema import Schema
+from tacit.methods.averaging.aggregation import Gradients, Weighting
+from tacit.methods.averaging.client_update import train_client
+from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor
+from tacit.methods.fedavg import FedAvg
+from tacit.models.network import Vector
+
+# In a client's state: c_i after the last round that it computed, before it, and the number of that round.
+OWN, BEFORE, ROUND = KEPT = ("control", "control_before", "control_round")
+
+
+@dataclass(frozen=True)
+class Scaffold(FedAvg):
+    """FedAvg with control variates against the drift of clients (Karimireddy et al., 2020)."""
+
+    name = "scaffold"
+    tasks = ("classification",)
+    paper = (
+        "Karimireddy, Kale, Mohri, Reddi, Stich and Suresh, SCAFFOLD: Stochastic Controlled Averaging for "
+        "Federated Learning, 2020"
+    )
+
+    weighting: Weighting = field(default_factory=lambda: Weighting("equal"))
+    gradients: Gradients = field(default_factory=Gradients)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        alike = "c is a plain mean over the clients: give 'equal'"
+        check_rules(self.weighting, [("weighting", self.weighting.equal, alike)])
+        kept = "clients do not take back their control variates: give 0"
+        check_rules(self.stopping, [("collapse", not self.stopping.collapse, kept)])
+
+    # -- the coordinator ---------------------------------------------------------------------------
+
+    def prepare_round(self, monitor: HoldOutMonitor, cohort: Cohort, number: int) -> Cohort:
+        """Have clients take back what no total holds, leave out who cannot, and count all of them."""
+        coordinator, given = monitor.coordinator, dict[str, dict[str, Any]]()
+        if coordinator.manifest.attempt and not monitor.counted:  # a run that was stopped within a round
+            monitor.missed = dict.fromkeys(coordinator.parties, number) | monitor.missed
+            columns = [coordinator.progress.get(name, ()) for name in KEPT]
+            names = coordinator.progress.get("names", b"").decode().split("\n")
+            given = {
+                name: dict(zip(KEPT, row, strict=True)) for name, *row in zip(names, *columns, strict=False)
+            }
+        named = [name for name in coordinator.parties if name in monitor.missed]
+        jobs = {name: {"round": monitor.missed[name], **given.get(name, {})} for name in named}
+        for name, _ in coordinator.ask(self.take_back_variate, jobs=jobs, failures={}) if jobs else ():
+            del monitor.missed[name]
+        if len(coordinator.parties) > monitor.counted:
+            coordinator.round(self.consent, self.count)
+            monitor.counted = len(coordinator.parties)
+        asked = coordinator.parties if cohort is None else cohort
+        return tuple(name for name in asked if name not in monitor.missed) if monitor.missed else cohort
+
+    def summarise(self, monitor: HoldOutMonitor) -> dict[str, Any]:
+        """Return also who missed rounds; and control variates, where clients vanish with their process."""
+        transport, parties = monitor.coordinator.link.transport, monitor.coordinator.parties
+        known = {**super().summarise(monitor), "missed": tuple(monitor.missed.items())}
+        if transport.engine.persistent or monitor.coordinator.keep is None:
+            return known
+        with transport.unrecorded():  # the experimenter's reading is no traffic of the federation
+            wave = transport.wave("method.show_variate", parties, {}, failures={})
+            replies = [reply for reply in wave if OWN in reply.message]
+        found = {name: np.array([one.message[name] for one in replies]) for name in KEPT}
+        return {**known, **found, "names": "\n".join(one.party for one in replies).encode()}
+
+    # -- a client ----------------------------------------------------------------------------------
+
+    def _layout(self, schema: Schema) -> Layout:
+        network = self.architecture.build(schema)
+        return Layout(*self.change.fields(network), *self.gradients.fields(network))
+
+    @contribution(_layout, family=None)
+    def update(self, party: Party, shared: Shared) -> dict[str, Any]:
+        """Return y_i - x and c_i⁺ - c_i, and keep c_i⁺."""
+        number, common = int(shared["round"]), shared["control"]
+        # A round that is computed again begins with what it began with.
+        again = party.state.get(ROUND, -1) >= number
+        own = party.state.get(BEFORE if again else OWN, np.zeros_like(common))
+        met, steps = np.zeros_like(common), 0
+
+        def correct(gradient: Vector, weights: Vector) -> Vector:
+            nonlocal met, steps
+            met, steps = met + gradient, steps + 1
+            corrected: Vector = gradient - own + common
+            return corrected
+
+        change = train_client(self, party, shared, correct)
+        difference = self.gradients.confine(met / max(1, steps) - own, party)
+        party.state.update({OWN: own + difference, BEFORE: own, ROUND: number})
+        return {**change, "gradient": difference}
+
+    @step
+    def show_variate(self, party: Party, message: Message, shared: Shared) -> Message:
+        """Show the experimenter what this client keeps."""
+        _check_experiment(party)
+        return Message({name: party.state[name] for name in KEPT if name in party.state})
+
+    @step
+    def take_back_variate(self, party: Party, message: Message, shared: Shared) -> Message:
+        """Take back c_i⁺ of a round, or of a later one: no total holds it; experiments may give it first."""
+        if OWN in message:
+            _check_experiment(party)
+            party.state.update({name: message[name] for name in KEPT})
+        if party.state.get(ROUND, -1) >= (number := read_integer(message, "round")):
+            party.state.update({OWN: party.state[BEFORE], ROUND: number - 1})
+        return Message()
+
+    def carry_over(self, party: Party, earlier: Party) -> None:
+        """Go on with the control variate of an earlier attempt at the same run."""
+        super().carry_over(party, earlier)
+        party.state.update({name: earlier.state[name] for name in KEPT if name in earlier.state})
+
+    # -- whoever opens the total -------------------------------------------------------------------
+
+    @apply
+    def count(self, total: Total, shared: Shared) -> Shared:
+        """Set N; those that are new bring a c_i of 0 into the mean c."""
+        before, now = int(shared["clients"]), max(int(shared["clients"]), total.contributors)
+        return shared | {"clients": now, "control": shared["control"] * (before / now)}
+
+    @apply
+    def step(self, total: Total, shared: Shared) -> Shared:
+        """Move x by the mean change, and c by the changes of all c_i over N."""
+        control = shared["control"] + np.asarray(total["gradient"]) / int(shared["clients"])
+        return super().step(total, shared) | {"control": control}
+
+    # -- what a federation asks of every method ----------------------------------------------------
+
+    def incompatibility(self, protection: Protection) -> str | None:
+        """Return why noise on sums makes no sense: a client's c_i would not be what was summed."""
+        return "noise and clipping part c from the mean of c_i: use fedavg" if protection.adds_noise else None
+
+    @property
+    def round_sums(self) -> int:
+        """Return the sums of a round at the most: clients are counted if some came late."""
+        return super().round_sums + 1
+
+    def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
+        """Return the first weights, and a control variate of 0."""
+        control = np.zeros(self.architecture.build(schema).trained)
+        return {**super().init(schema, rng), "control": control, "clients": 0}
+
+    def continue_from(self, shared: Shared) -> Shared:
+        """Go on from a finished training, with clients that have no control variates."""
+        return super().continue_from(shared) | {"control": np.zeros_like(shared["control"]), "clients": 0}
+
+
+def _check_experiment(party: Party) -> None:
+    if not manifest_of(party).experiment:
+        raise ConfigError(
+            f"{party.id} keeps its control variate at its site: only experiments show or set it"
+        )
