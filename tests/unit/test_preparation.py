@@ -12,6 +12,7 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from tacit import Federation, FedHEONN, Plain, Preparation, Table
 from tacit.core.errors import DataError, QuorumError, SchemaError
+from tacit.core.shared import Shared, Total
 from tacit.data.agreement import introduce
 from tacit.data.arrow import to_table
 from tacit.data.extremes import image_of, value_of
@@ -247,3 +248,11 @@ def test_a_client_tells_no_words_in_the_clear_where_only_some_columns_are_declar
     assert introduce(table, {**declared, "sought": True})["vocabulary"] == b"{}"
     declared["categories"]["town"] = ["Oslo", "Rome"]
     assert introduce(table, declared)["vocabulary"] == b"{}"
+
+
+def test_lengths_of_columns_count_what_fills_gaps():
+    """Three of four values are there, 1, 2 and 3: the mean of 2 stands in for the fourth."""
+    schema = Schema((Column("a"),), "classification", ("k", "l"), ("y",))
+    sums = {"rows": 4.0, "count": np.array([3.0]), "sum": np.array([6.0]), "square": np.array([14.0])}
+    found = Preparation(scale="none", missing="mean").apply_moments(Total(sums, 2), Shared(schema, {}))
+    assert found["norms"].tolist() == [4.0, 1 + 4 + 9 + 2**2]
