@@ -29,7 +29,8 @@ def methods(name: Name = None, as_json: Json = False) -> None:
         }
         for each, kind in ((each, METHODS.get(each)) for each in ([name] if name else METHODS))
     ]
-    shown: list[Any] = [listing(found, {"name": "method", "summary": "what it is"})]
+    brief = [{**each, "summary": str(each["summary"]).partition(" (")[0]} for each in found]
+    shown: list[Any] = [listing(brief, {"name": "method", "summary": "what it is"})]
     shown.append("\noptions: tacit methods NAME")
     if name:
         words = {"tasks": "learns", "paper": "paper", "protect": "protected by default by"}

@@ -83,7 +83,7 @@ class FrozenStep(ServerStep):
 
 @dataclass(frozen=True)
 class Mime(FedAvg):
-    """FedAvg whose clients follow the server's optimiser, frozen for a round (Karimireddy et al., 2021).
+    """FedAvg by the server's optimiser, frozen at the clients (Karimireddy et al., 2021).
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ from tacit.methods.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class PFMLP(FedAvg):
-    """FedAvg under Paillier encryption, each round with another client's key (Fang and Qian, 2021)."""
+    """FedAvg under Paillier, each round with another client's key (Fang and Qian, 2021)."""
 
     name = "pfmlp"
     paper = (
@@ -47,7 +47,7 @@ class TwoPhaseMPC(FedAvg):
 
 @dataclass(frozen=True)
 class PeerToPeerMPC(FedAvg):
-    """FedAvg whose changes are shared among all clients, as peer-to-peer MPC does."""
+    """FedAvg with changes shared among all clients (peer-to-peer MPC)."""
 
     name = "p2p-mpc"
     paper = TwoPhaseMPC.paper

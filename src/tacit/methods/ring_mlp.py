@@ -88,7 +88,7 @@ class CommonMemory(ServerStep):
 
 @dataclass(frozen=True)
 class RingMLP(FedAvg):
-    """Gradient descent in common: one step a round on the mean of the clients' gradients.
+    """Gradient descent in common, a step each round (Angulo et al., 2023).
 
     Parameters
     ----------

@@ -46,7 +46,6 @@ class Scaffold(FedAvg):
     """FedAvg with control variates against the drift of clients (Karimireddy et al., 2020)."""
 
     name = "scaffold"
-    tasks = ("classification",)
     paper = (
         "Karimireddy, Kale, Mohri, Reddi, Stich and Suresh, SCAFFOLD: Stochastic Controlled Averaging for "
         "Federated Learning, 2020"
