@@ -1,7 +1,5 @@
 """Commands that list what there is: methods and protections."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

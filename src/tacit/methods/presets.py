@@ -11,8 +11,6 @@ R. Kanagavelu et al., "Two-Phase Multi-Party Computation Enabled Privacy-Preserv
 CCGRID 2020: clients form the sum themselves, from shares that every client holds, or only an elected few.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar

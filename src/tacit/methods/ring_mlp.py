@@ -21,8 +21,6 @@ If n - 1 of n clients have a gradient of exactly zero for a parameter, the total
 ``watch`` counts how many are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf

@@ -12,8 +12,6 @@ optimiser. c_i⁺ - c_i is a gradient: it travels in the same protected sum as t
 no part in a round, or whose contribution is lost, keeps its c_i: so c stays the mean of all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
