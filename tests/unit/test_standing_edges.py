@@ -21,6 +21,7 @@ from tacit.core.errors import (
 )
 from tacit.core.events import Events
 from tacit.core.standing_client import LEDGER
+from tacit.data.preparation import Preparation
 from tacit.data.table import Column
 from tacit.federation import Federation
 from tacit.standing import Standing, changes
@@ -377,6 +378,18 @@ class TestMerging:
         standing.withdraw(NAMES[4:5])
         assert standing.status()["contributions"] == 3
 
+    @pytest.mark.parametrize(("here", "there"), [(NAMES[:0], NAMES[:4]), (NAMES[:4], NAMES[:0])])
+    def test_one_of_two_groups_may_be_empty(self, start, federation, tmp_path, here, there):
+        standing = start()
+        standing.branch(tmp_path / "north")
+        if there:
+            with Standing.open(tmp_path / "north", federation) as north:
+                north.add(there)
+        if here:
+            standing.add(here)
+        assert standing.merge(tmp_path / "north") == len(there)
+        assert np.abs(standing.weights().weights - fresh(start, NAMES[:4])).max() < 1e-8
+
     def test_a_group_whose_start_was_interrupted_is_not_merged(self, start, federation, tmp_path):
         standing = start()
         standing.branch(tmp_path / "north")
@@ -453,3 +466,8 @@ class TestDisk:
         with pytest.raises(ConfigError, match="is not the state"):
             Standing.open(tmp_path, federation)
         assert path.read_bytes() == before
+
+
+def test_too_few_founders_for_extremes_are_refused(start):
+    with pytest.raises(ConfigError, match="minmax"):
+        start(protect="masked", preparation=Preparation(scale="minmax"))
