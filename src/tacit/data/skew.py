@@ -7,8 +7,6 @@ References
    N_i / s_i and NWFedAvg by its inverse.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
