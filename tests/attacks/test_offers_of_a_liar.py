@@ -4,17 +4,31 @@ All to whom the offer is shown refuse to deal. A coordinator that shows it witho
 them as failures, and the sum stays shut. Now it refuses whoever made the offer, and the others go on.
 """
 
+import struct
+
 import pytest
 
 from tacit.core.errors import TacitError
+from tacit.crypto.channel import SIGNATURE
 from tacit.protections.masked import Masked, dealing, keys
+from tacit.protections.masked.wire import Offer
 from tests.helpers.masked_sums import assert_exact, rows_of
 
 LIAR = "client-2"
 OFFERS = {
-    "unsigned": (lambda sign, given, offer: bytes(64) + offer, "is not signed by its pinned identity"),
+    "unsigned": (lambda sign, given, offer: bytes(SIGNATURE) + offer, "is not signed by its pinned identity"),
     "weak": (lambda sign, given, offer: sign(*given, bytes(32) + offer[32:]), "a point of small order"),
 }
+
+
+class Unseen(Offer):
+    """An offer that is read without a look at its signature."""
+
+    @classmethod
+    def from_signed(cls, signed, *_):
+        return cls._make(struct.unpack("<32s32s32s32sQI", signed[SIGNATURE:]))
+
+
 GRAPHS = [(6, None), (70, 26)]
 
 
@@ -34,7 +48,7 @@ def words(request, monkeypatch):
 @pytest.mark.parametrize(("clients", "neighbours"), GRAPHS)
 def test_control_shown_without_a_look(scene_of, words, monkeypatch, clients, neighbours):
     """Honest clients are named."""
-    monkeypatch.setattr(keys, "checked_key", lambda signed, *_: signed[64:])
+    monkeypatch.setattr(keys, "Offer", Unseen)
     monkeypatch.setattr(keys, "pair_key", lambda *_: None)
     scene = scene_of(Masked(neighbours=neighbours), rows_of(clients), quorum=0.5)
     with pytest.raises(TacitError):

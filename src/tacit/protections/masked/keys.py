@@ -9,22 +9,12 @@ from typing import TYPE_CHECKING, Any
 from tacit.core.errors import ProtectionError
 from tacit.core.message import Message
 from tacit.core.secret import Secret
-from tacit.crypto.channel import NONCE, checked_key, new_exchange, pair_key
+from tacit.crypto.channel import NONCE, new_exchange, pair_key
 from tacit.crypto.masking import cover
 from tacit.protections.masked.dealing import Dealer
 from tacit.protections.masked.neighbours import MerkleTree, assign_holders, find_place
 from tacit.protections.masked.rules import Rules
-from tacit.protections.masked.wire import (
-    HASH,
-    KEY,
-    OFFERED,
-    SHARE,
-    TAG,
-    Offer,
-    commit,
-    digest_members,
-    read_blob,
-)
+from tacit.protections.masked.wire import HASH, KEY, SHARE, TAG, Offer, commit, digest_members, read_blob
 
 if TYPE_CHECKING:
     from tacit.protections.masked import Masked
@@ -162,8 +152,7 @@ class KeyAgreement:
         for party, reply in replies:
             try:
                 signed = read_blob(reply, "offer", "public")
-                content = checked_key(signed, self.pinned(party), OFFERED, party, self.run)
-                offer = Offer.from_bytes(content, root, first, count)
+                offer = Offer.from_signed(signed, self.pinned(party), party, self.run, (root, first, count))
                 pair_key(probe, offer.exchange, "probe", self.run)
                 committed, self.draws[party] = self.draws[party], offer.next
                 if sparse and commit("draw", self.run, party, 0, offer.number) != committed:
