@@ -4,8 +4,6 @@ A bench is a file ``benchmarks/NAME.py`` with a function ``rows()`` that gives :
 lives outside the package because its baselines may have licences that ours must not touch.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import platform

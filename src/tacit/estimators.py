@@ -5,8 +5,6 @@ searches, in cross-validation. Rows come in one array, so this is for experiment
 is the real one, with every message encoded and every sum protected as asked.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal, Self
 
 import numpy as np

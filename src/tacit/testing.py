@@ -4,8 +4,6 @@
 >>> check_protection(Plain(opens="clients"))
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial

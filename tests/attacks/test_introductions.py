@@ -107,14 +107,26 @@ def test_a_vocabulary_without_end_does_not_become_everybodys_features(
         )
 
 
+def test_columns_and_words_are_limited_together(monkeypatch):
+    columns, no_words = signature(*NUMBERS), b"{}"
+    monkeypatch.setattr(agreement, "MOST_COLUMNS", len(NUMBERS))
+    monkeypatch.setattr(agreement, "MOST_BYTES", len(columns) + len(no_words))
+    Agreement({}).add("ann", {"signature": columns, "vocabulary": no_words})
+    with pytest.raises(SchemaError, match=r"an introduction of .* bytes, at most"):
+        Agreement({}).add("ann", {"signature": columns, "vocabulary": b"{ }"})
+    monkeypatch.setattr(agreement, "MOST_COLUMNS", len(NUMBERS) - 1)
+    with pytest.raises(SchemaError, match=f"{len(NUMBERS)} columns: introduce 1 to {len(NUMBERS) - 1}"):
+        Agreement({}).add("ann", {"signature": columns, "vocabulary": no_words})
+
+
 def test_many_clients_together_cannot_do_it_either():
     taken, columns = Agreement({}), signature(("ward", "category"))
     for index in range(3):
-        invented = msgspec.json.encode({"categories": {"ward": [f"{index} {i}" for i in range(900)]}})
+        invented = msgspec.json.encode({"categories": {"ward": [f"{index} {i}" for i in range(1000)]}})
         if index < 2:
             taken.add(f"client-{index}", {"signature": columns, "vocabulary": invented})
     with pytest.raises(
-        SchemaError, match=r"client-2: with its categories .* 2,700 .* at most 2,000 are united"
+        SchemaError, match=r"client-2: with its categories .* 3,000 .* at most 2,000 are united"
     ):
         taken.add("client-2", {"signature": columns, "vocabulary": invented})
 

@@ -380,8 +380,8 @@ def test_protections_are_listed_with_their_promises(tacit: Tacit) -> None:
     for part in found:
         assert part["sees"]["coordinator"]
         assert {"keys", "collusion", "dropout", "precision", "bytes_per_value"} <= part.keys()
-    (other,) = named(found, "paillier")["variants"]
-    assert (other["settings"], other["opens"]) == ({"holder": "clients"}, "clients")
+    for holder, other in zip(("clients", "in-turn"), named(found, "paillier")["variants"], strict=True):
+        assert (other["settings"], other["opens"]) == ({"holder": holder}, "clients")
     said = tacit("protections", "paillier").out
     for words in (
         "held by key server",

@@ -118,7 +118,7 @@ def test_the_commands_that_are_shown_are_accepted() -> None:
     for page in PAGES:
         for block in blocks(page, "console"):
             for line in re.findall(r"tacit .*", block):
-                flags = set(re.findall(r"(?<!\w)--[a-z][a-z.-]*", line.split("#")[0]))
+                flags = set(re.findall(r"(?<!\w)--[a-z][a-z0-9.-]*", line.split("#")[0]))
                 assert flags <= known, (page.name, line)
 
 

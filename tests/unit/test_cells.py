@@ -12,10 +12,10 @@ from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, DataError, QuorumError
 from tacit.core.events import Events, Noted
 from tacit.core.manifest import Manifest
-from tacit.core.shared import Total
+from tacit.core.shared import Shared, Total
 from tacit.data import cells
-from tacit.data.recoding import Recoding
-from tacit.data.schema import ABSENT, Schema
+from tacit.data.recoding import Recoding, describe
+from tacit.data.schema import ABSENT, OTHER, Schema
 from tacit.data.table import Column
 from tacit.models.files import load_model
 from tacit.runs.settings import Settings
@@ -100,6 +100,19 @@ def test_counts_of_rare_categories_go_to_the_one_they_count_as():
     # Of a, b, c, d: a and d stay, b counts as d, c is left out; missing ones count as a.
     recoding = Recoding(schema, np.array([0, 3, ABSENT, 3, 4, ABSENT, ABSENT, 0, ABSENT]))
     assert recoding.merged(0, 0, np.array([10, 2, 4, 6, 1])).tolist() == [11, 0, 0, 8, 0]
+
+
+def test_what_is_left_out_and_put_together_is_told():
+    schema = schema_of(mixed([0], [0.0]))
+    cells_found = np.array([0, 3, ABSENT, 3, 4, ABSENT, ABSENT, 0, ABSENT])
+    told = describe(Shared(schema, {"cells": cells_found, "min_count": 5}))
+    assert told[0].startswith("'word=b': in fewer than min_count = 5 rows, or put together with such")
+    assert told[1] == "'word=c': constant but for fewer than min_count = 5 rows, and left out"
+
+
+def test_a_word_that_nobody_agreed_on_counts_as_other_where_there_is_one():
+    schema = Schema((Column("word", "category", categories=("a", OTHER)),), "classification", (0, 1), ("y",))
+    assert Recoding(schema, None).unseen.tolist() == [1]
 
 
 def test_few_missing_categories_are_a_small_cell_too():

@@ -12,7 +12,8 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from tacit import Federation, FedHEONN, Plain, Preparation, Table
 from tacit.core.errors import DataError, QuorumError, SchemaError
-from tacit.data.agreement import introduce
+from tacit.core.shared import Shared, Total
+from tacit.data.agreement import check_rows, introduce
 from tacit.data.arrow import to_table
 from tacit.data.extremes import image_of, value_of
 from tacit.data.inputs import Inputs
@@ -247,3 +248,17 @@ def test_a_client_tells_no_words_in_the_clear_where_only_some_columns_are_declar
     assert introduce(table, {**declared, "sought": True})["vocabulary"] == b"{}"
     declared["categories"]["town"] = ["Oslo", "Rome"]
     assert introduce(table, declared)["vocabulary"] == b"{}"
+
+
+def test_lengths_of_columns_count_what_fills_gaps():
+    """Three of four values are there, 1, 2 and 3: the mean of 2 stands in for the fourth."""
+    schema = Schema((Column("a"),), "classification", ("k", "l"), ("y",))
+    sums = {"rows": 4.0, "count": np.array([3.0]), "sum": np.array([6.0]), "square": np.array([14.0])}
+    found = Preparation(scale="none", missing="mean").apply_moments(Total(sums, 2), Shared(schema, {}))
+    assert found["norms"].tolist() == [4.0, 1 + 4 + 9 + 2**2]
+
+
+def test_a_target_with_gaps_is_refused():
+    table = Table.of(np.ones((3, 1)), np.array([1.0, np.nan, 2.0]), task="regression")
+    with pytest.raises(DataError, match="ann: the target holds missing or infinite values"):
+        check_rows(table, "ann", "mean")

@@ -40,7 +40,8 @@ def federation(prices: Table) -> Federation:
 
 
 def test_who_can_learn_regression() -> None:
-    classes_only = {"hwfedavg", "nwfedavg"}  # their weights follow from classes
+    # The first two weigh by classes, the ring is as published, and MIME does not settle on squared errors.
+    classes_only = {"hwfedavg", "nwfedavg", "ring-mlp", "mime"}
     assert set(LEARNERS) == set(METHODS) - classes_only
 
 

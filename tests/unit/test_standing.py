@@ -19,6 +19,7 @@ from tacit.core.errors import (
 )
 from tacit.core.standing_client import LEDGER
 from tacit.crypto.linear_tag import TagKey
+from tacit.data.preparation import Preparation
 from tacit.data.table import Column, Table
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
@@ -116,6 +117,14 @@ def _impatient(path, federation):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(book, "PATIENCE", 0.05)
         Standing.open(path, federation)
+
+
+@pytest.mark.parametrize("least", [1, 2])
+def test_cells_are_counted_where_a_least_count_was_agreed(start, monkeypatch, least):
+    counted, count = [], Preparation.count_cells
+    monkeypatch.setattr(Preparation, "count_cells", lambda *a, **k: counted.append(1) or count(*a, **k))
+    start(min_count=least, protect="masked")
+    assert len(counted) == least - 1
 
 
 class TestWithdrawing:

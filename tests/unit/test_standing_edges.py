@@ -19,7 +19,9 @@ from tacit.core.errors import (
     StepError,
     UnavailableError,
 )
+from tacit.core.events import Events
 from tacit.core.standing_client import LEDGER
+from tacit.data.preparation import Preparation
 from tacit.data.table import Column
 from tacit.federation import Federation
 from tacit.standing import Standing, changes
@@ -366,6 +368,43 @@ class TestMerging:
         with pytest.raises(OpeningError, match=f"would show {NAMES[3]}"):
             standing.weights()
 
+    def test_who_joined_another_group_is_known_after_the_merge(self, start, federation, tmp_path):
+        standing = start(protect="bfv", founders=4)
+        standing.add(NAMES[:2])
+        standing.branch(tmp_path / "north")
+        with Standing.open(tmp_path / "north", federation) as north:
+            north.add(NAMES[4:6])
+        standing.merge(tmp_path / "north")
+        standing.withdraw(NAMES[4:5])
+        assert standing.status()["contributions"] == 3
+
+    @pytest.mark.parametrize(("here", "there"), [(NAMES[:0], NAMES[:4]), (NAMES[:4], NAMES[:0])])
+    def test_one_of_two_groups_may_be_empty(self, start, federation, tmp_path, here, there):
+        standing = start()
+        standing.branch(tmp_path / "north")
+        if there:
+            with Standing.open(tmp_path / "north", federation) as north:
+                north.add(there)
+        if here:
+            standing.add(here)
+        assert standing.merge(tmp_path / "north") == len(there)
+        assert np.abs(standing.weights().weights - fresh(start, NAMES[:4])).max() < 1e-8
+
+    def test_a_group_whose_start_was_interrupted_is_not_merged(self, start, federation, tmp_path):
+        standing = start()
+        standing.branch(tmp_path / "north")
+        with Standing.open(tmp_path / "north", federation) as north, north.folder.book.writing():
+            north.folder.book.note("federation", {})
+        with pytest.raises(ConfigError, match="north was interrupted: start it again"):
+            standing.merge(tmp_path / "north")
+
+    def test_events_of_a_change_are_told(self, start):
+        seen = []
+        standing = start(events=Events(lambda number, event: seen.append(event)))
+        seen.clear()
+        standing.add(NAMES[:1])
+        assert seen
+
     def test_a_client_can_move_to_another_group(self, start, federation, tmp_path):
         standing = start()
         standing.add(NAMES[:4])
@@ -427,3 +466,8 @@ class TestDisk:
         with pytest.raises(ConfigError, match="is not the state"):
             Standing.open(tmp_path, federation)
         assert path.read_bytes() == before
+
+
+def test_too_few_founders_for_extremes_are_refused(start):
+    with pytest.raises(ConfigError, match="minmax"):
+        start(protect="masked", preparation=Preparation(scale="minmax"))

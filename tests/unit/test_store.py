@@ -2,6 +2,7 @@
 
 import sqlite3
 import stat
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -71,6 +72,16 @@ class TestStore:
         raw = store.path.read_bytes()
         assert HIDDEN not in raw
         assert np.arange(3.0).tobytes() in raw  # the search finds what is written in the clear
+
+    def test_no_nonce_is_used_twice(self, store):
+        """With one nonce for two contents, AES-GCM shows their difference, and lets anyone forge."""
+        found = set()
+        for run in ("run", "again", "other"):
+            filled(store, run)
+            with closing(sqlite3.connect(store.path)) as base:
+                ((sealed,),) = base.execute("SELECT vault FROM parties WHERE run = ?", (run,)).fetchall()
+            found.add(sealed[:12])
+        assert len(found) == 3
 
     def test_a_forgotten_run_is_gone_from_the_file(self, store):
         filled(store)

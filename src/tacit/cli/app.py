@@ -1,7 +1,5 @@
 """The ``tacit`` command: every capability, for people and (with ``--json``) for programs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

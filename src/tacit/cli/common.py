@@ -1,7 +1,5 @@
 """Arguments that several commands have, what a shell may complete, and what is left out of results."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Commands about data sets: list, describe, check, fetch."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import msgspec

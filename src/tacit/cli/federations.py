@@ -1,7 +1,5 @@
 """Commands about federations: start one, try one out on Flower, and the folder of a site."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

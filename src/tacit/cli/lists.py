@@ -1,7 +1,5 @@
 """Commands that list what there is: methods and protections."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer
@@ -29,7 +27,8 @@ def methods(name: Name = None, as_json: Json = False) -> None:
         }
         for each, kind in ((each, METHODS.get(each)) for each in ([name] if name else METHODS))
     ]
-    shown: list[Any] = [listing(found, {"name": "method", "summary": "what it is"})]
+    brief = [{**each, "summary": str(each["summary"]).partition(" (")[0]} for each in found]
+    shown: list[Any] = [listing(brief, {"name": "method", "summary": "what it is"})]
     shown.append("\noptions: tacit methods NAME")
     if name:
         words = {"tasks": "learns", "paper": "paper", "protect": "protected by default by"}

@@ -1,7 +1,5 @@
 """Flags of components: ``--lam 0.01`` belongs to whichever chosen component has an option of that name."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the command says: one JSON object or tables on stdout, everything else on stderr."""
 
-from __future__ import annotations
-
 import re
 import sys
 import traceback

@@ -1,7 +1,5 @@
 """Progress bars on stderr, drawn from events."""
 
-from __future__ import annotations
-
 import time
 from typing import Self
 

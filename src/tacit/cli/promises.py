@@ -1,7 +1,5 @@
 """What protections promise, as the command lists it and the docs show it (docs/generate.py)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 

@@ -1,7 +1,5 @@
 """Tables that people read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ If totals open at the coordinator, the shared values ride on every ask. If they 
 protected total joins a log, and an ask carries the entries that a party has not seen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any

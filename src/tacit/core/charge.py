@@ -1,7 +1,5 @@
 """What noise costs a party, told before the noise is drawn."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -6,8 +6,6 @@ it (:mod:`tacit.protections.keys.proved_totals`). Names do not travel with every
 since the proof of the total then fails.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Every party can take these steps, whatever the method; :mod:`tacit.core.coordinator` is the other half.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any

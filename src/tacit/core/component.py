@@ -142,10 +142,11 @@ def list_options(kind: type) -> list[Option]:
 
 def _type_name(one: Setting) -> str:
     """Return the type of a setting as it is written; of a named choice its words."""
-    written = str(one.field.type)
+    kind = one.field.type
+    written = kind if isinstance(kind, str) else inspect.formatannotation(kind)
     with suppress(NameError):  # of a class in a function, whose types have no names here
-        if (words := _words(one.hint)) and "Literal" not in written:
-            return f"Literal{words}" + " | None" * written.endswith(" | None")
+        if (words := _words(one.hint)) and not written.startswith("tuple"):
+            return f"Literal{words}" + " | None" * (type(None) in typing.get_args(one.hint))
     return written
 
 

@@ -1,7 +1,5 @@
 """How a client contributes to a sum, and what it shows of what it has opened."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -10,8 +10,6 @@ shared values ride on the next ask. If it is at the clients, the protected total
 the next ask: each client opens it, applies it to its own replica and contributes to the next sum.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

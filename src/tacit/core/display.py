@@ -1,7 +1,5 @@
 """How objects show themselves: a line in a terminal, a small table in a notebook; never rows of data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any

@@ -1,7 +1,5 @@
 """Engines: where parties live, and how asks reach them. This is their interface."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite

@@ -1,7 +1,5 @@
 """Enrolment: coordinator and parties agree on the manifest, on keys for their messages, and on the schema."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

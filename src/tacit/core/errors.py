@@ -3,8 +3,6 @@
 Each class carries the exit code with which the ``tacit`` command ends (docs/exit-codes.md).
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 from itertools import islice

@@ -4,8 +4,6 @@ No method prints, times or counts anything: engine and coordinator emit events, 
 which replies are folded, and whoever is interested subscribes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

@@ -4,8 +4,6 @@
 ``aggregate`` is a total over several clients, or what was made of one; ``public`` was never a secret.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

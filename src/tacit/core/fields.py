@@ -5,8 +5,6 @@ place, instead of in whatever line first stumbles over it. Numbers are checked o
 compared, with their limits (:mod:`tacit.core.numbers`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 Methods do not see it. A protection's coordinator half gets it, and a sum under way works on it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial

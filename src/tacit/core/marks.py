@@ -11,8 +11,6 @@
 Nothing without a mark can be called from outside.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, overload

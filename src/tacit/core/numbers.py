@@ -1,7 +1,5 @@
 """Whole numbers that came from outside, read strictly before anything is compared with them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

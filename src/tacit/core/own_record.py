@@ -6,8 +6,6 @@ which skips its check has no total opened that with those opened here before sho
 their places on the roll: a coordinator may tell another roll later.
 """
 
-from __future__ import annotations
-
 import zlib
 
 from tacit.core.claims import Claim, recent

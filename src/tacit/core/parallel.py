@@ -3,8 +3,6 @@
 The ledger asks how long the calling thread computed. What helpers compute in its stead is added here.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import sys
 import threading

@@ -1,7 +1,5 @@
 """What a protection promises, as data: docs, exposure report and contract tests read the same."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal

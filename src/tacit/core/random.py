@@ -5,8 +5,6 @@ site's secret and a label, so that the coordinator cannot predict which rows it 
 the operating system, only in ``crypto``.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Registries: components of one kind by name, Tacit's own and those that installed packages bring."""
 
-from __future__ import annotations
-
 import importlib
 import typing
 from collections.abc import Iterator, Mapping

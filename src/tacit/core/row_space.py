@@ -7,8 +7,6 @@ too many sets of them to try. With P the projection onto the row space, there ar
 for some groups as P, cut to them, has eigenvalues of 1.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet

@@ -1,7 +1,5 @@
 """Secrets: values that may be used by the code that holds them, and may go nowhere else."""
 
-from __future__ import annotations
-
 import hmac
 from typing import Any, NoReturn
 

@@ -4,8 +4,6 @@ In Python a group is nested, ``FedAvg(local=LocalTraining(epochs=5))``. In a man
 command line its settings stand beside the component's own, under unique names: ``epochs = 5``.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import types

@@ -6,8 +6,6 @@ sending the negative of the same vector, computed again from the same rows; the 
 were brought already, and notices rows that have changed since.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace

@@ -5,8 +5,6 @@ messages. Serial numbers only rise: a repeated ask gets the stored reply, an old
 and whatever raises leaves the party as it was.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Callable, Collection, Mapping

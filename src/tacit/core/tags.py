@@ -4,8 +4,6 @@ Where a protection has given both ends a channel key, every ask and reply carrie
 bytes. A flipped bit, a reply of last round or somebody else's name then shows before anything is used.
 """
 
-from __future__ import annotations
-
 import hmac
 
 from tacit.core.errors import ProtectionError

@@ -1,7 +1,5 @@
 """Text that others wrote, made harmless for terminals, logs and pages."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Sequence
 

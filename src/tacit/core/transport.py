@@ -5,8 +5,6 @@ where there is a channel, a tag. Replies stream back in party order. What they c
 see in them, is emitted as events.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import time

@@ -1,7 +1,5 @@
 """What a message may carry: arrays, bytes, blobs and plain values, frozen; never a secret."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType

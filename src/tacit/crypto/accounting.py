@@ -10,8 +10,6 @@ bounds it (Mironov, Talwar and Zhang 2019).
 Sampling means Poisson sampling: each client takes part by its own coin. A cohort of fixed size is not that.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args

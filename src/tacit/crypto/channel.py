@@ -6,8 +6,6 @@ exchange keys (X25519 → HKDF-SHA256) and seal with ChaCha20-Poly1305, bound to
 and receiver: a blob moved to another place or time does not open.
 """
 
-from __future__ import annotations
-
 import hmac
 import os
 from collections.abc import Sequence

@@ -4,8 +4,6 @@
 from the operating system, drawn anew for every call.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

@@ -21,8 +21,6 @@ costs the second p in 2/p (⟨β, X⟩ is a polynomial of degree two in them) an
 with v, which BLAS does.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 from collections.abc import Iterable

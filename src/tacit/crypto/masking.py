@@ -20,8 +20,6 @@ of GCM, keyed by the seed: the encryption of zeros, a stretch of them for each n
 tag.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from hashlib import blake2b

@@ -3,8 +3,6 @@
 Bell et al., "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead" (2020, SecAgg+).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial

@@ -13,8 +13,6 @@ generator is for tests and repeatable experiments, because whoever knows its see
 OpenDP's sampler takes 60 to 160 times as long on vectors (docs/noise.md).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal, localcontext

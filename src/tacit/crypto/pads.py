@@ -22,8 +22,6 @@ since nothing that was seen before tells of the coins.
 Who opens a total knows whose vectors are in it, and so N. No pad may ever serve two places.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 

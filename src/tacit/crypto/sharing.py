@@ -8,8 +8,6 @@ A share says nothing about its dealer or its time, and a wrong one gives a wrong
 to whom, and when, is bound by the sealed channel it travels in (:mod:`tacit.crypto.channel`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -4,8 +4,6 @@ The coordinator compares and unites. Where the federation declares its classes a
 parties check themselves against them and tell nobody which they hold.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal

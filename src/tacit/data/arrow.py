@@ -4,8 +4,6 @@ Text, truth values and dictionaries become categories, numbers stay numbers in t
 nothing is dropped in silence: a column that cannot be used is refused by name.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any

@@ -7,8 +7,6 @@ SUSY, HEPMASS, HIGGS and the published HAR) have neither: :mod:`tacit.data.origi
 checked.
 """
 
-from __future__ import annotations
-
 import hashlib
 import tomllib
 from collections.abc import Mapping

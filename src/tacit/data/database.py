@@ -3,8 +3,6 @@
 An address holds no password: PostgreSQL's own means carry it (``PGPASSWORD``, ``~/.pgpass``, a service file).
 """
 
-from __future__ import annotations
-
 import re
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Downloads that survive a lost connection: streamed, resumed, verified, then put in place at once."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The order-preserving integer image of float32, on which extremes are found digit by digit."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

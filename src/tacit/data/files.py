@@ -6,8 +6,6 @@ what it downloads. In these files the features come first; ``split`` and ``subje
 rows may be divided, and never features; ``target`` is predicted.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

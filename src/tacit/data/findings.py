@@ -4,8 +4,6 @@ An ``error`` is what a run refuses. A ``warning`` is what a run would learn from
 meant so, such as -999 for a missing value. ``info`` is what one should know. No text holds a value of a row.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass

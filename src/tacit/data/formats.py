@@ -4,8 +4,6 @@ Every reader takes the downloaded files and yields tables in our convention: fea
 groups, then ``target``. The large ones (SUSY, HEPMASS, HIGGS) are streamed, so that memory stays bounded.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import zipfile

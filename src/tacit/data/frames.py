@@ -4,8 +4,6 @@ pandas, Polars, DuckDB and Arrow itself hand over their columns by the Arrow PyC
 by the dataframe interchange protocol: none has to be installed, and none is imported here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Looking a data set over: what it is (``describe``) and whether it can be learnt from (``check``)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict

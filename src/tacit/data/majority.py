@@ -4,8 +4,6 @@ Used by the partitions with majority classes. The free cells are fitted by itera
 fitting (Deming & Stephan 1940) and rounded so that every client keeps its size and every class its rows.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -12,8 +12,6 @@ taken for that: such a column counts less than it should, and never more. Featur
 and stay so. Targets of a regression have columns of their own.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import numpy as np

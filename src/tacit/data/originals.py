@@ -8,8 +8,6 @@ How it is known to be right:
   match (trust on first use).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path

@@ -12,8 +12,6 @@ References
    Visual Classification": ``dirichlet``.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

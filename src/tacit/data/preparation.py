@@ -17,8 +17,6 @@ Treatment of the awkward cases, the same at every client:
 Where noise is added to sums, both are replaced by sums that bear it (:mod:`tacit.data.noisy_scale`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

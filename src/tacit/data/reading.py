@@ -1,7 +1,5 @@
 """What a user says of a file or a query: which columns, of which kind, and how the file is written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal

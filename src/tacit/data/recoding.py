@@ -1,7 +1,5 @@
 """Features that count as others, once it is known which classes and categories few rows have."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

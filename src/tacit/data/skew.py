@@ -7,8 +7,6 @@ References
    N_i / s_i and NWFedAvg by its inverse.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Files and databases as Arrow tables: CSV in the dialects that people write, Excel, parquet, SQL."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 import io

@@ -1,7 +1,5 @@
 """Rows that an experimenter keeps for a central test."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import numpy as np

@@ -6,8 +6,6 @@ real data. With prior π of class 1 and Mahalanobis distance δ between the mean
 with probability π Φ(δ/2 + ln(π/(1−π))/δ) + (1−π) Φ(δ/2 − ln(π/(1−π))/δ), which is solved for δ.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Iterator

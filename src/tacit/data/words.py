@@ -12,8 +12,6 @@ in the counts. A coordinator that lies about the counts is told rare words, too,
 that does has to guess in which buckets others have rare words: the run ends at the first that nobody spells.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from typing import Any

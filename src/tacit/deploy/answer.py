@@ -5,8 +5,6 @@ names, has signed, and which that policy accepts. Every later ask carries a tag 
 agreed on then. Anything else is refused before a row is touched.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Certificates for a SuperLink, and keys by which it knows its SuperNodes."""
 
-from __future__ import annotations
-
 import datetime
 from ipaddress import ip_address
 from pathlib import Path

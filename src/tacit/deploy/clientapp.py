@@ -5,8 +5,6 @@ goes to Flower's log: state and keys are in the site's folder, which the SuperNo
 (``--node-config 'site="/path/of/the/folder"'``).
 """
 
-from __future__ import annotations
-
 from flwr.app import Context
 from flwr.app import Message as FlowerMessage
 from flwr.clientapp import ClientApp

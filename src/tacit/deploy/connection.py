@@ -1,7 +1,5 @@
 """The way to a SuperLink: what Flower's configuration says of it, and whether it answers."""
 
-from __future__ import annotations
-
 import os
 import socket
 import ssl

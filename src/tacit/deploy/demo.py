@@ -1,7 +1,5 @@
 """Two trainings on a Flower federation of this machine, each beside the same one on the embedded engine."""
 
-from __future__ import annotations
-
 import signal
 import tempfile
 import time

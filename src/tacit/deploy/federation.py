@@ -1,7 +1,5 @@
 """A federation whose parties are at SuperNodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Starting a run on a running Flower federation, and following it until its result is there."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

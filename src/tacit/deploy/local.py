@@ -3,8 +3,6 @@
 It is for trying out and for tests. Everything it starts is stopped when the block ends, however it ends.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import random

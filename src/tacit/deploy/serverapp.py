@@ -5,8 +5,6 @@ the coordinator's keys, whether it goes on with a run that was stopped, and by w
 knows its result; what the run gives is written to its run folder, as on the embedded engine.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a site's owner does there: make its folder, and take out the model that it has learnt."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

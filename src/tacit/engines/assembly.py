@@ -1,7 +1,5 @@
 """From a manifest to its components: what a party can build is what its site has installed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tacit.core.manifest import Components, Manifest

@@ -5,8 +5,6 @@ for one batch of clients only, the run of that batch is kept in memory and is go
 then only a party's ledger of what it contributed is kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tacit.core.client import Assemble

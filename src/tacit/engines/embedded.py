@@ -5,8 +5,6 @@ parties of a wave is encoded once, and decoded once per process. Replies come ba
 whatever the number of workers, so that one seed gives one model.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -5,8 +5,6 @@ not have left the site, but nothing leaves that was not charged. Runs add up, an
 that forgets a run (:mod:`tacit.engines.store`) does not forget its cost.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from collections.abc import Iterator

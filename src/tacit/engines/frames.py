@@ -1,7 +1,5 @@
 """Frames: how byte strings cross the pipe to a worker process."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from typing import BinaryIO

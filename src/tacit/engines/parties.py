@@ -1,7 +1,5 @@
 """Who takes part in a federation, and with which rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path

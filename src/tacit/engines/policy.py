@@ -4,8 +4,6 @@ It is the site owner's word, read from ``[accept]`` in ``site.toml`` and checked
 the site enrols, before anything is computed from its rows. What is left out has a safe default.
 """
 
-from __future__ import annotations
-
 import json
 import textwrap
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The parties of one process, and how an ask is performed among them."""
 
-from __future__ import annotations
-
 import ctypes
 import signal
 import threading

@@ -6,8 +6,6 @@ the file. A party that has forgotten a step would take it once more: so the file
 rows, which every step brings up to date and every process checks when it opens the file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sqlite3

@@ -4,8 +4,6 @@ It reads its parties' rows, then answers batches of asks, all over its standard 
 only bytes of our own codec; parts are built from what is installed, as on a deployed site.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

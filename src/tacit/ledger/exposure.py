@@ -3,8 +3,6 @@
 Rows are ordered worst first. What their words mean, and what they leave out, is in docs/exposure.md.
 """
 
-from __future__ import annotations
-
 from html import escape
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """How a training went: one line for each sum, with the scores that followed it; read from events alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tacit.core.errors import UnavailableError

@@ -1,7 +1,5 @@
 """Exposure in plain sentences: what the rows of the exposure ledger mean to people."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

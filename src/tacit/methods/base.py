@@ -1,7 +1,5 @@
 """What methods of all kinds are, and what they leave behind."""
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 from tacit.core.method import Method

@@ -4,8 +4,6 @@ What one component knows it says itself (``incompatibility``, ``standing``, ``in
 the pair, and for the number of clients, stands here and nowhere else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

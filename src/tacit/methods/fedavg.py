@@ -17,8 +17,6 @@ the weight is u_k = n_k/c ≤ 1, with c² = Σ n_k² ≥ max n_k² from a first 
 The parts are in :mod:`tacit.methods.averaging`; other papers replace one of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self

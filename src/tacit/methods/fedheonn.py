@@ -29,8 +29,6 @@ A classifier's targets are 0.05 and 0.95. For the logistic function f' is the sa
 linear one it is 1 everywhere: then one factor or Gram matrix serves all outputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -18,8 +18,6 @@ the bias of m and v, Flower's has: with ``bias_correction``, η is multiplied by
 β₁^(t+1)) in round t = 1, 2, …, which is Flower's count; Kingma and Ba have t for t + 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf

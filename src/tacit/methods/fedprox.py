@@ -5,8 +5,6 @@ Networks", MLSys 2020: client k minimises F_k(w) + μ/2 ‖w - w_t‖² instead 
 gains μ (w - w_t). With μ = 0 it is FedAvg.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any

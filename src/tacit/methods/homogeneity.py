@@ -16,8 +16,6 @@ It also suggests leaving out heterogeneous clients, or some of their rows; here 
 whom; "subsample" trains on at most P_j N_i rows of class j, drawn anew in every round.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal

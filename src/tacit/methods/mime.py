@@ -19,8 +19,6 @@ MIME needs c before the local steps, so a round has two protected sums; MimeLite
 gradients together. With β₁ = 0 and "momentum" the base optimiser is plain descent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -83,7 +81,7 @@ class FrozenStep(ServerStep):
 
 @dataclass(frozen=True)
 class Mime(FedAvg):
-    """FedAvg whose clients follow the server's optimiser, frozen for a round (Karimireddy et al., 2021).
+    """FedAvg by the server's optimiser, frozen at the clients (Karimireddy et al., 2021).
 
     Parameters
     ----------

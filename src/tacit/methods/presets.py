@@ -11,8 +11,6 @@ R. Kanagavelu et al., "Two-Phase Multi-Party Computation Enabled Privacy-Preserv
 CCGRID 2020: clients form the sum themselves, from shares that every client holds, or only an elected few.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -22,7 +20,7 @@ from tacit.methods.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class PFMLP(FedAvg):
-    """FedAvg under Paillier encryption, each round with another client's key (Fang and Qian, 2021)."""
+    """FedAvg under Paillier, each round with another client's key (Fang and Qian, 2021)."""
 
     name = "pfmlp"
     paper = (
@@ -47,7 +45,7 @@ class TwoPhaseMPC(FedAvg):
 
 @dataclass(frozen=True)
 class PeerToPeerMPC(FedAvg):
-    """FedAvg whose changes are shared among all clients, as peer-to-peer MPC does."""
+    """FedAvg with changes shared among all clients (peer-to-peer MPC)."""
 
     name = "p2p-mpc"
     paper = TwoPhaseMPC.paper

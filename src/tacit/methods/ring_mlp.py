@@ -21,8 +21,6 @@ If n - 1 of n clients have a gradient of exactly zero for a parameter, the total
 ``watch`` counts how many are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
@@ -88,7 +86,7 @@ class CommonMemory(ServerStep):
 
 @dataclass(frozen=True)
 class RingMLP(FedAvg):
-    """Gradient descent in common: one step a round on the mean of the clients' gradients.
+    """Gradient descent in common, a step each round (Angulo et al., 2023).
 
     Parameters
     ----------

@@ -12,8 +12,6 @@ optimiser. c_i⁺ - c_i is a gradient: it travels in the same protected sum as t
 no part in a round, or whose contribution is lost, keeps its c_i: so c stays the mean of all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,7 +44,6 @@ class Scaffold(FedAvg):
     """FedAvg with control variates against the drift of clients (Karimireddy et al., 2020)."""
 
     name = "scaffold"
-    tasks = ("classification",)
     paper = (
         "Karimireddy, Kale, Mohri, Reddi, Stich and Suresh, SCAFFOLD: Stochastic Controlled Averaging for "
         "Federated Learning, 2020"

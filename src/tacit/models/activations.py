@@ -4,8 +4,6 @@ The closed form of Fontenla-Romero et al. measures the error before the activati
 ``d̄ = f⁻¹(d)``, and weights it by ``f'(d̄)``; both are functions of the target alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal

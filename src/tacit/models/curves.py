@@ -1,7 +1,5 @@
 """Curves from the counts of an evaluation, central or federated, and how the sites of a federation differ."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

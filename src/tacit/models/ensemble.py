@@ -1,7 +1,5 @@
 """Many one-layer networks that vote."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Self
 

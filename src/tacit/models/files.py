@@ -1,7 +1,5 @@
 """Reading a model file of any format."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 

@@ -5,8 +5,6 @@ Rows A stand for F X, right-hand sides b for F d̄; all three ways give the w th
 squares the condition number, factors and triangles do not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 

@@ -9,8 +9,6 @@ The gradient of a single row is the outer product of its a_{k-1} and δ_k, so it
 Σ_k (‖a_{k-1}‖² + 1) ‖δ_k‖²: clipping row by row needs no gradient of any single row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Literal

@@ -9,8 +9,6 @@ whatever the server does with parameters (Adam's step on a running variance coul
 whole numbers (batch counters) neither travel nor change.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from math import prod

@@ -1,7 +1,5 @@
 """A trained network with its preparation: takes raw rows, gives class probabilities or targets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 

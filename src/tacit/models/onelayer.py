@@ -1,7 +1,5 @@
 """A network without hidden layers: features straight to outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Self
 

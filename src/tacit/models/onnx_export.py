@@ -6,8 +6,6 @@ data had it, ``probabilities``, and ``classes`` in the order of the probabilitie
 whose name is that of a column has an underscore behind it.
 """
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What models with a closed form have in common: from raw rows to predictions, counts, scores and files."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path

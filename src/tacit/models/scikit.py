@@ -4,8 +4,6 @@ They take DataFrames by column name, or arrays in the order of ``feature_names_i
 they are, like scikit-learn's ``FrozenEstimator``: one party's rows cannot teach what all have.
 """
 
-from __future__ import annotations
-
 from typing import Any, Self
 
 import numpy as np

@@ -9,8 +9,6 @@ beside it (``auc_error``, ``pr_auc_error``). On a central hold-out nothing is pu
 Of two classes, areas are those of the second; of more, the mean over classes, one against the rest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ copied in before a step and gradients out after it. Linear algebra runs on one t
 Tacit: CPU times then mean something, and results repeat.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

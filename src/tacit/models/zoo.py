@@ -4,8 +4,6 @@ A manifest names a network and never carries its code: a site builds what it has
 the entry-point group ``tacit.models``. A factory from a notebook works where all parties are in that process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 from importlib import metadata

@@ -1,7 +1,5 @@
 """Ciphertexts in messages."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ local epoch of Adam at 0.001 in batches of 32, as a Keras user gets them, and Fl
 server. The test is the data set's own division by subjects, so nobody whose rows are trained on is tested.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from typing import Any

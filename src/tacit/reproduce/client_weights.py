@@ -4,8 +4,6 @@ Figure 1 shows how majority-even divides the classes, figure 2 what HWFedAvg and
 paper draws both and gives no numbers.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

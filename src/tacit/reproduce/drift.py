@@ -4,8 +4,6 @@ After table 3 of SCAFFOLD's paper, rounds to an accuracy on labels that are sort
 and so are the numbers: what is repeated is the order of the methods.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from typing import Any

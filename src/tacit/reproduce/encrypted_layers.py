@@ -4,8 +4,6 @@ The paper encrypts the output layer and the two outermost layers with Paillier, 
 second case, and could not encrypt whole models for lack of memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise

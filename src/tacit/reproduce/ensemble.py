@@ -1,7 +1,5 @@
 """The ensemble of one-layer networks: table II (accuracy) and figure 2 (time) of its paper."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Iterator, Mapping

@@ -5,8 +5,6 @@ has curves and says that accuracy is alike, and that FedHEONN needs much less ti
 not. Its SUSY data are represented by a sample of 11,000 rows here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from typing import Any

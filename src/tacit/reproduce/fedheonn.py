@@ -4,8 +4,6 @@ Its MiniBooNE, SUSY, HEPMASS and HIGGS are too large to come along. Where the us
 measured on it; time and traffic are measured on synthetic rows of the same shape, which say so by name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal

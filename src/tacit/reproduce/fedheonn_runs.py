@@ -1,7 +1,5 @@
 """What the tables of FedHEONN's paper are measured from: one training serves all that is read from it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial

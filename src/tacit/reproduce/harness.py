@@ -1,7 +1,5 @@
 """Repeating a paper's experiments: settings, the paper's table, ours beside it; as JSON and HTML."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """FedHEONN with a fixed random layer in front: what one round reaches beyond a one-layer network."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from tacit.federation import Federation

@@ -3,8 +3,6 @@
 The rows are synthetic, of HIGGS' shape; all are there, so that each client has as many as in the paper.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import lru_cache, partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Lines over numbers for the pages of repeated papers, told apart by dashes and marks, as inline SVG."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

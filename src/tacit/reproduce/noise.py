@@ -4,8 +4,6 @@ Y.-X. Wang, "Revisiting differentially private linear regression: optimal and ad
 estimation in unbounded domain", UAI 2018, has the idea, not these figures: no paper reports them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import lru_cache, partial
 from typing import Any

@@ -1,7 +1,5 @@
 """A measured table as a page that can be read offline."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Published: accuracy is within 1 % of training without encryption, and the improv
 α, is 25 to 28 % faster than the stock one.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Iterator
 from functools import partial

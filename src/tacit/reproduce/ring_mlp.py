@@ -5,8 +5,6 @@ clients have one model, and the tables show one for each. So there are two of ou
 and the same with a rate of 0.5 instead of 0.01.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial

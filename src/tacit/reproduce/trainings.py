@@ -1,7 +1,5 @@
 """What several reproductions do alike: divide drawn rows, train, and score after each round."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

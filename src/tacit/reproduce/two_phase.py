@@ -3,8 +3,6 @@
 The published messages are those that section 4.5 of a survey of frameworks counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import lru_cache, partial
 from typing import Any

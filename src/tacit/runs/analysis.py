@@ -1,7 +1,5 @@
 """What a report shows beside the scores: confidence intervals, curves, what a model looks at, its errors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -11,8 +11,6 @@ secret is in either file: keys are agreed anew. Where totals open at the sites o
 not in them either.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

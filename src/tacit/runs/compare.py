@@ -1,7 +1,5 @@
 """Runs side by side: their scores, what they cost and who saw what, as plain values and as a page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any

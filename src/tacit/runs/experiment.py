@@ -1,7 +1,5 @@
 """An experiment's federation: one data set, divided among clients on this machine."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tacit.core.errors import ConfigError, DataError, nearest

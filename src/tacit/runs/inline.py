@@ -1,7 +1,5 @@
 """The report of a training in Python: shown in a notebook, or saved as the page that a run folder has."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass
 from html import escape

@@ -1,7 +1,5 @@
 """A job: from settings to run folder. What ``tacit run`` does, and what Python may call as well."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress

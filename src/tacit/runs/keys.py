@@ -3,8 +3,6 @@
 A setting is described once, in the docstring of the class that has it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import textwrap

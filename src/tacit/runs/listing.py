@@ -1,7 +1,5 @@
 """The runs of a folder: list them, choose among them, delete some."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """What repeats a run: its command, and its settings as a file."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Mapping

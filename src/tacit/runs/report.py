@@ -4,8 +4,6 @@ It reads the result as written into the run folder and nothing else, so that a r
 any run. Components for which the result holds nothing are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from string import Template

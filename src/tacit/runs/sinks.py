@@ -5,8 +5,6 @@ Each is an extra, and writes beside the run unless its own environment variables
 Weights & Biases, offline, into ``wandb/`` in the run folder (``WANDB_MODE``).
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import time

@@ -1,7 +1,5 @@
 """Settings that no component has: data, run and Flower; each key is described here and nowhere else."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

@@ -8,8 +8,6 @@ is one.
 A transcript holds whatever the protection let through: under ``plain``, the clients' contributions.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ The objective is a federated evaluation: every client counts how often a trial's
 held-out rows, and only the protected sum of the counts is opened. The central test set is not looked at.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import time

@@ -7,8 +7,6 @@ puts an old copy back. So the last link also stands in a small file of its own, 
 transaction and before anything is acknowledged: a book may be ahead of it, and never behind.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sqlite3

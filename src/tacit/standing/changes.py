@@ -3,8 +3,6 @@
 What a user names becomes lines of the book; what cannot be meant is refused before anyone is asked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple

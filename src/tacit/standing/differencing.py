@@ -11,8 +11,6 @@ rows may have changed before they came again. So both views are tried: that what
 that no two contributions are. Only a total that has the same contributions as one before may open again.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

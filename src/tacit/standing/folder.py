@@ -5,8 +5,6 @@ encrypted under ``unlock.key``, which only its owner can read. All parties live 
 machines each has a store of its own. The coordinator's channel keys are secrets and lie in its vault there.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from functools import partial

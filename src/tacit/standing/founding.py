@@ -1,7 +1,5 @@
 """How a standing federation begins: the first clients agree on schema, scale and keys."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

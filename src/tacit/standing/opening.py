@@ -1,7 +1,5 @@
 """How the standing total opens: where the protection lets it, and never so that a few clients show."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

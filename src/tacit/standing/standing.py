@@ -1,7 +1,5 @@
 """A federation that stands: clients come, add rows and withdraw, and weights can be asked for at any time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self

@@ -15,8 +15,6 @@ Reference: Fan, Vercauteren, "Somewhat practical fully homomorphic encryption", 
 Zucca, "A full RNS variant of FV like somewhat homomorphic encryption schemes", 2016, which SEAL implements.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

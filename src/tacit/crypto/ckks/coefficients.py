@@ -1,7 +1,5 @@
 """Where the entries of encrypted columns and their products lie among coefficients; how exact they are."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

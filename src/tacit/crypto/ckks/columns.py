@@ -15,8 +15,6 @@ context, which takes coefficients). Of a product only those coefficients travel 
 nobody, with the key or without, can open the others.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import lru_cache

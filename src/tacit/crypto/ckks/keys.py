@@ -1,7 +1,5 @@
 """Keys of CKKS: a secret of 32 bytes, and rotation keys for whoever multiplies in slots."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass

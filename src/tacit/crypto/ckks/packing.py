@@ -7,8 +7,6 @@ mostly more places than outputs, so those are taken first where it gathers least
 At the end: what blobs of slots hold, which are sums, columns that can be multiplied, and their products.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

@@ -7,8 +7,6 @@ lies below the scale is lost in noise; values are therefore amplified by the pow
 bound and number of summands leave free, and rounded after decryption to a unit above the noise.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from dataclasses import dataclass

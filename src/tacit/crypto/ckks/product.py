@@ -6,8 +6,6 @@ rotated k steps (Halevi and Shoup, CRYPTO 2014). Baby steps and giant steps take
 Diagonals are taken modulo the padded size n, a power of two: that is the period of the rotations.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 from typing import Any

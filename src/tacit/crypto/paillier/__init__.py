@@ -9,8 +9,6 @@ refused. What it does not: blobs can be altered on purpose (add a seal or a sign
 packing and number of summands are in the clear, and the key holder can open every blob it gets.
 """
 
-from __future__ import annotations
-
 import secrets
 
 from gmpy2 import mpz

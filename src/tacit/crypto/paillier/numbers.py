@@ -4,8 +4,6 @@ Nothing here is constant in time: GMP's side-channel-quiet power is 40 % slower.
 that their holder does not share with an adversary.
 """
 
-from __future__ import annotations
-
 import secrets
 
 import gmpy2

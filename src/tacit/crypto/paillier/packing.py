@@ -6,8 +6,6 @@ its slot, that is, below 2^(width-1) in size. Then all digits of M + Σ 2^(width
 and each is Sᵢ + 2^(width-1): no summand needs an offset of its own and no count is needed to decode.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

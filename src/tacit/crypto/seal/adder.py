@@ -1,7 +1,5 @@
 """Sums of encrypted vectors, made by whoever holds no key."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -6,8 +6,6 @@ with as many bits as its prime. That is smaller than SEAL's compression, takes n
 from others, and leaves no scale, level or size to lie about.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import struct

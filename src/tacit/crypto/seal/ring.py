@@ -5,8 +5,6 @@ key holder expands the very same key by itself: SEAL's own form of it has 60 to 
 (encryption, rotation keys) comes fresh from the operating system.
 """
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 import struct

@@ -1,7 +1,5 @@
 """From clients' changes to the next weights: how much each counts, what of it travels, the server's step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf

@@ -1,7 +1,5 @@
 """The network that is learnt: which one, with which layers and first weights."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any

@@ -11,8 +11,6 @@ row of one client, added or removed, as if it took part in every round; how many
 hidden.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a client does by itself in a round: some epochs of gradient descent on its own rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise

@@ -5,8 +5,6 @@ losses, do not show a collapse: version control of models, as Santos et al. ("Ex
 for Federated Learning in National Statistics") ask for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf

@@ -4,8 +4,6 @@ A rate that suits one unit of a target lets training run away in another. So all
 the spread of every target, in one protected sum; the model keeps both, and predicts in the targets' units.
 """
 
-from __future__ import annotations
-
 from math import isfinite
 from typing import Any
 

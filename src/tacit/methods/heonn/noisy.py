@@ -20,8 +20,6 @@ third of its budget on the least eigenvalue, for a λ that a proof can rest on; 
 model shortens rows in the same way before it predicts: it was learnt from such.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import inf
 from typing import Any

@@ -1,7 +1,5 @@
 """As published: factors U S in the clear, m through the protected sum (algorithms 1 and 2 of the paper)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ G. Louppe, P. Geurts, "Ensembles on Random Patches", 2012. Features are drawn on
 clients, since their sums must fit together; rows are drawn by each client from its own randomness.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -5,8 +5,6 @@ Gram matrices square the condition number. Triangles do not: TSQR (Demmel, Grigo
 right-hand side as further columns, is as exact as least squares on the pooled rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

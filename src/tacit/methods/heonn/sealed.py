@@ -5,8 +5,6 @@ total. Columns are divided by their length over the whole federation, so that al
 stays that of eq. 2. With folds, every fold's sums travel side by side, to choose by cross-validation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

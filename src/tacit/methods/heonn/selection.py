@@ -10,8 +10,6 @@ is a function of the sums alone. So it takes the best, without another round; or
 learnt without the first fold, and lets the clients count how often each is right on theirs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice

@@ -1,7 +1,5 @@
 """The settings of FedHEONN, and what follows from them: its parts, and what it can be combined with."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import inf, sqrt
 from typing import Any, ClassVar, Literal

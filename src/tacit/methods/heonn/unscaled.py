@@ -5,8 +5,6 @@ T m: one sum serves preparation and training. What is subtracted costs digits, t
 column has more than its spread: so this is for exact sums, and means that are not far beyond the spread.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How CKKS encrypts vectors for a sum, in slots, and matrices for a product, in coefficients or slots."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache

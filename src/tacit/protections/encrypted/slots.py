@@ -5,8 +5,6 @@ bound, or one that is needed more finely than that unit, is cut into digits that
 is exactly the sum of the integers that clients encrypted.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, log2, sqrt

@@ -5,8 +5,6 @@ between them carries a tag (:mod:`tacit.core.tags`), and two parties can seal me
 only relays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """How the coordinator relays a key that it cannot read: from the client that makes it to all others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field

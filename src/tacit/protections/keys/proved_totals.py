@@ -10,8 +10,6 @@ formed of fewer clients or of one client many times. A client on the coordinator
 help it to all of that; a client that sends a wrong tag stops the run.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache

@@ -12,8 +12,6 @@ make and seal the federation's key with its introduction: one wave less. Its pri
 site's secret can open the keys of recorded runs that were sealed under it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import os

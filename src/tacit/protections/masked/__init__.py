@@ -19,8 +19,6 @@ The settings here are known to all; ``client`` runs at the clients, ``coordinato
 coordinator; ``rules``, ``confirming``, ``wire`` and ``neighbours`` hold what both need.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

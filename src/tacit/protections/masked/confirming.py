@@ -9,8 +9,6 @@ So the coordinator reads the shares if, and only if, t holders have confirmed, t
 This is the consistency round of Bonawitz et al. without signatures, and without a wave of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence, Set
 from hashlib import blake2b, sha256
 

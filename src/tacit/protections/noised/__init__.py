@@ -15,8 +15,6 @@ promises; each half *has* the inner protection's half, calls it for all that it 
 what goes in and comes out where it does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

@@ -14,8 +14,6 @@ And since it comes back, the closer blinds what it begins with: published, the s
 could open the contribution of the first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar

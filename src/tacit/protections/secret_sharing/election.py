@@ -19,8 +19,6 @@ voters than the quorum asks for of its roster, and never of fewer than ``min_cli
 than 1,000 clients those 1,000 vote and stand for election whose names hash lowest with the run's digest.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """What peer-to-peer and Two-Phase MPC can both be set to, and what follows from it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What sums by secret sharing have in common at a client: it deals shares, holds, adds and opens."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

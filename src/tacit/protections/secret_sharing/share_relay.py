@@ -5,8 +5,6 @@ Clients deal sealed shares, holders add them, and partial sums give the total (w
 where totals open at the clients, under a key that all clients have and the coordinator has not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 

@@ -7,8 +7,6 @@ Where clients open totals, the tag of a vector is shared with it, as one word mo
 in any other way, tags would tell who has the clients' key more than that of the total.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

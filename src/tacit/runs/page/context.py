@@ -1,7 +1,5 @@
 """Sections around the result: headline, warnings, failures, settings."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any

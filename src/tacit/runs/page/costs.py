@@ -1,7 +1,5 @@
 """Sections about what the run cost, and how the data lay: partition, traffic, time and energy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The picture of how rows and classes are divided over the clients, whatever their number."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

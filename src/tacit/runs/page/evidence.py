@@ -1,7 +1,5 @@
 """Sections by which a model is judged: curves, rounds, sites, what it looks at, errors of a regression."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The section "Who saw what": sentences, the table behind them, and what the protection promised."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

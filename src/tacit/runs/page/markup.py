@@ -1,7 +1,5 @@
 """Small pieces of HTML. Whatever comes from data is escaped here, once, and nowhere else."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sections about how well the model does: score cards, comparison, confusion, classes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Numbers as people read them, and text as HTML may hold it."""
 
-from __future__ import annotations
-
 import html
 import math
 from collections.abc import Sequence
