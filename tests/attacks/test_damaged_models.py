@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from tacit import Federation, FedHEONN, Table
@@ -108,3 +109,27 @@ def test_a_crafted_file_is_refused(tmp_path, words, tensor, reason):
     (tmp_path / "model").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
     with pytest.raises(DataError, match=reason):
         load_model(tmp_path / "model")
+
+
+CRAFTED = {
+    "one layer": ({"activation": "no such"}, {}),
+    "ensemble": ({"activation": "no such"}, {}),
+    "network": ({}, {"constant": np.array([10**12] * 3)}),
+}
+
+
+@pytest.mark.parametrize("saved", CRAFTED, indirect=True)
+def test_parts_that_do_not_fit_together_are_refused_when_a_file_is_read(saved, request):
+    """A stranger leaves the digest out: each part can be read, and the first prediction ended in KeyError."""
+    with safe_open(saved, framework="numpy") as file:
+        said = msgspec.json.decode(file.metadata()["tacit"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    del said["digest"]
+    words, odd = CRAFTED[request.node.callspec.params["saved"]]
+    for more, arrays, fine in (({}, {}, True), (words, odd, False)):
+        save_file({**tensors, **arrays}, saved, {"tacit": msgspec.json.encode({**said, **more}).decode()})
+        if fine:
+            load_model(saved)
+            continue
+        with pytest.raises(DataError, match=r"is damaged|unknown"):
+            load_model(saved)

@@ -7,6 +7,7 @@ import importlib
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -20,7 +21,7 @@ from tacit.methods.fedheonn import FedHEONN
 from tacit.protections import PROTECTIONS
 from tacit.protections.masked import Masked
 from tacit.protections.noised import Noised
-from tests.helpers.deployed import coordinator_at, make_folder, make_sites
+from tests.helpers.deployed import SiteEngine, coordinator_at, make_folder, make_sites
 
 PARTS = Components(FedHEONN(), Masked(), Preparation())
 PRIVATE = METHODS.build(
@@ -153,6 +154,25 @@ def test_what_is_not_accepted_by_name_is_not_even_imported(sites, monkeypatch):
     assert __name__ not in imported
     enrol(sites, Policy(methods=(name,)), parts)
     assert __name__ in imported
+
+
+def test_nor_is_what_an_experiment_s_settings_name_which_nobody_signs(sites, monkeypatch):
+    path = sites["north"].path / "site.toml"
+    before, imported, known = path.read_text(), [], importlib.import_module
+    monkeypatch.setattr(importlib, "import_module", lambda name: imported.append(name) or known(name))
+    rows = {"data": {"name": "iris"}, "partition": {"name": "iid", "clients": 3}}
+    chosen = {"method": {"name": "a.module:Class"}, "protect": {"name": "another.module:Class"}}
+    engine = SiteEngine(
+        {"north": path.parent}, {"settings": msgspec.json.encode({**rows, **chosen}).decode()}
+    )
+    path.write_text(before.replace("experiment = false", "experiment = true"))
+    try:
+        with pytest.raises(QuorumError, match=r"manifest \w+… is not signed: ask as the coordinator"):
+            parts = PARTS._replace(protection=PROTECTIONS.build("plain"))
+            coordinator_at(sites, parts, engine=engine, link={"authenticated": False}).enrol()
+    finally:
+        path.write_text(before)
+    assert not {"a.module", "another.module"} & {*imported}
 
 
 def test_a_least_count_is_held_to(sites):

@@ -200,6 +200,10 @@ def test_bad_searches_are_refused_before_anything_is_trained(settings, space, op
 def test_a_privacy_budget_is_not_spent_on_trials(settings):
     with pytest.raises(ConfigError, match="budget anew"):
         tune(dataclasses.replace(settings, protect={"name": "noised"}), {"lam": [0.1]})
+    for given, tried in (({"example_noise": 1.0}, {"rate": [0.1]}), ({}, {"example_noise": [1.0]})):
+        private = {"name": "fedavg", "weighting": "equal", **given}
+        with pytest.raises(ConfigError, match="every trial with noise would spend its privacy budget anew"):
+            tune(dataclasses.replace(settings, method=private), tried)
 
 
 def test_the_command_gives_one_json_object(tmp_path):

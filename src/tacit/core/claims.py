@@ -20,7 +20,7 @@ from tacit.core.message import Message
 from tacit.core.numbers import MOST_CLIENTS
 
 ROLL = "log/names/"  # fields that carry a stretch of the roll, by the place of its first name
-MOST_BYTES = 1 << 26  # of a stretch of the roll
+MOST_BYTES = 1 << 26  # of the roll, all its stretches together
 HISTORY = "history"  # in a party's state: a digest of the totals that it has applied, in order
 _IN_HISTORY = ("sum", "component", "contribution", "apply", "total/tag")
 RECENT = 8  # claims that are kept in memory: a client opens few totals at a time
@@ -114,11 +114,13 @@ def read_roll(fields: Mapping[str, bytes]) -> tuple[str, ...]:
     >>> roll.mark(["bob", "eve"]), read_roll({**first, **roll.write(2)})
     (b'\\x06', ('ann', 'bob', 'eve'))
     """
-    names: list[str] = []
+    names, room = list[str](), MOST_BYTES
     for place, raw in sorted((_place(name), raw) for name, raw in fields.items()):
         if place > len(names):
             raise MessageError(f"names of clients from place {place} on, but only {len(names)} are known")
-        if (more := _unpacked(raw)).count(b"\n") >= MOST_CLIENTS:
+        more = _unpacked(raw, room)
+        room -= len(more)
+        if place + more.count(b"\n") >= MOST_CLIENTS:
             raise MessageError(f"a list of more than {MOST_CLIENTS:,} clients: that is no federation")
         names[place:] = more.decode().split("\n")
     if len(set(names)) < len(names):
@@ -126,10 +128,10 @@ def read_roll(fields: Mapping[str, bytes]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _unpacked(raw: bytes) -> bytes:
+def _unpacked(raw: bytes, room: int = MOST_BYTES) -> bytes:
     unpacking = zlib.decompressobj()
     try:
-        found = unpacking.decompress(raw, MOST_BYTES)
+        found = unpacking.decompress(raw, max(room, 1))  # 0 would be no limit
     except zlib.error:
         raise MessageError("a list of clients is damaged") from None
     if not unpacking.eof:

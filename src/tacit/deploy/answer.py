@@ -223,14 +223,17 @@ def settings_of(config: Mapping[str, Any]) -> Settings:
 
 
 def _read_settings(folder: SiteFolder, config: Mapping[str, Any]) -> Settings:
-    """Read what a site needs of settings that nobody has signed: if it brings its own rows, `[data]` only."""
+    """Read what a site needs of settings that nobody has signed: no method, which would be imported here."""
     tables = _tables(config)
     data = table_of(tables, "data")
     if data.get("name") == OWN_ROWS:
         return Settings(from_plain(DataSettings, data, "[data]"))
     if not folder.settings.experiment:
         raise ConfigError(f"{folder.name} takes part in no experiments: run it with data = '{OWN_ROWS}'")
-    return Settings.from_tables(tables)
+    used = ("data", "partition", "prepare")
+    rows = {name: table for name, table in tables.items() if name in used}
+    seed = {name: value for name, value in table_of(tables, "run").items() if name == "seed"}
+    return Settings.from_tables({**rows, "run": seed, "protect": {"name": "plain"}})
 
 
 def _tables(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ optimiser. c_i⁺ - c_i is a gradient: it travels in the same protected sum as t
 no part in a round, or whose contribution is lost, keeps its c_i: so c stays the mean of all of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -159,6 +159,12 @@ class Scaffold(FedAvg):
     def incompatibility(self, protection: Protection) -> str | None:
         """Return why noise on sums makes no sense: a client's c_i would not be what was summed."""
         return "noise and clipping part c from the mean of c_i: use fedavg" if protection.adds_noise else None
+
+    def warnings_for(self, scaled: bool) -> Sequence[str]:
+        """Warn of totals in which one client stands out."""
+        text = "one that missed rounds, or is new, adds nearly its whole gradient, and the others little: "
+        text += "whoever opens totals of control variates then sees about the gradient of one client"
+        return (*super().warnings_for(scaled), text)
 
     @property
     def round_sums(self) -> int:

@@ -1,8 +1,11 @@
 """Reading a model file of any format."""
 
+from contextlib import suppress
 from pathlib import Path
 
-from tacit.core.errors import DataError
+import numpy as np
+
+from tacit.core.errors import DataError, TacitError
 from tacit.models.ensemble import Ensemble
 from tacit.models.neural import Neural
 from tacit.models.onelayer import OneLayer
@@ -18,4 +21,13 @@ def load_model(path: Path | str) -> OneLayer | Ensemble | Neural:
     kind = read_any(path)[0].get("format", "")
     if kind not in FORMATS:
         raise DataError(f"{path.name}: model format {kind!r}, this Tacit reads {', '.join(FORMATS)}")
-    return FORMATS[kind].load(path)
+    try:
+        model = FORMATS[kind].load(path)
+        row = [(*column.categories, 0.0)[0] for column in model.schema.columns]
+        with suppress(TacitError):
+            model.outputs(np.array([row], dtype=object))
+    except TacitError:
+        raise
+    except Exception as error:  # noqa: BLE001  # whatever crafted words and tensors make it raise
+        raise DataError(f"{path.name} is damaged: its parts do not fit together ({error!r})") from None
+    return model

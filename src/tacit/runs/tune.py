@@ -11,7 +11,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 import numpy as np
@@ -180,20 +180,20 @@ def _checked(settings: Settings, space: Space, search: str, trials: int | None) 
         raise ConfigError("nothing to tune: say which options to try, such as --try lam=0.001,0.01,0.1")
     if search not in ("grid", "optuna"):
         raise ConfigError(f"unknown search '{search}': use grid or optuna")
-    if (protection := settings.build_protection()).adds_noise:
-        raise ConfigError(
-            f"every trial under {protection.name} would spend its privacy budget anew: tune on public data, "
-            "then run"
-        )
     if trials is not None and not 1 <= trials <= MOST_TRIALS:
         raise ConfigError(f"trials is {trials}: give 1 to {MOST_TRIALS:,}")
     ranges = [name for name, axis in space.items() if isinstance(axis, Range)]
     if search == "grid" and ranges:
         raise ConfigError(f"{ranges[0]} is a range: a grid needs values, or use search = 'optuna'")
-    for name, axis in space.items():
-        ends = [axis.low, axis.high] if isinstance(axis, Range) else axis
-        for value in ends:  # a typo is found before the first trial
-            dataclasses.replace(settings, method={**settings.method, name: value}).build_method()
+    tried = [  # a typo is found before the first trial
+        dataclasses.replace(settings, method={**settings.method, name: value}).build_method()
+        for name, axis in space.items()
+        for value in ([axis.low, axis.high] if isinstance(axis, Range) else axis)
+    ]
+    if settings.build_protection().adds_noise or any(isfinite(method.own_epsilon) for method in tried):
+        raise ConfigError(
+            "every trial with noise would spend its privacy budget anew: tune on public data, then run"
+        )
     if search == "optuna":
         return trials or 30
     combinations = prod(len(axis) for axis in space.values() if not isinstance(axis, Range))

@@ -55,7 +55,7 @@ class MaskedCoordinator(AuthenticatedCoordinator):
         super().__init__(link)
         self.settings = settings
         self.relay = KeyRelay(settings.terms, link, self.channels)  # of the key that opens totals at clients
-        self.keys = KeyAgreement(settings, link.manifest.digest)  # how clients come to agree on masks
+        self.keys = KeyAgreement(settings, link.manifest.digest, link.pinned)  # how clients agree on masks
         self.announced = 0  # sums that the run was said to have; 0 before that
         self.batch: Batch | None = None  # of prepared sums, the one in use
 

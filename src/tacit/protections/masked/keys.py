@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tacit.core.errors import ProtectionError
 from tacit.core.message import Message
 from tacit.core.secret import Secret
-from tacit.crypto.channel import NONCE, SIGNATURE
+from tacit.crypto.channel import NONCE, new_exchange, pair_key
 from tacit.crypto.masking import cover
 from tacit.protections.masked.dealing import Dealer
 from tacit.protections.masked.neighbours import MerkleTree, assign_holders, find_place
@@ -107,6 +107,7 @@ class KeyAgreement:
 
     settings: Masked
     run: str  # digest of the manifest
+    pinned: Callable[[str], bytes]  # identity of a client
     draws: dict[str, bytes] = field(default_factory=dict)  # commitments to numbers for the next draw
     next_slot: int = 1  # number of the next sum that is prepared: none is prepared twice
 
@@ -143,12 +144,16 @@ class KeyAgreement:
     def _read_offers(
         self, replies: Replies, refuse: Refuse, root: bytes, first: int, count: int, sparse: bool
     ) -> tuple[dict[str, Offer], dict[str, bytes]]:
-        """Return offers with numbers that were committed to, read and as they were signed (first wave)."""
-        offers, shown = dict[str, Offer](), dict[str, bytes]()
+        """Return offers with numbers that were committed to, read and as they were signed (first wave).
+
+        One that cannot be used is refused here: or all to whom it is shown would refuse, and be named.
+        """
+        offers, shown, probe = dict[str, Offer](), dict[str, bytes](), new_exchange()[0]
         for party, reply in replies:
             try:
                 signed = read_blob(reply, "offer", "public")
-                offer = Offer.from_bytes(signed[SIGNATURE:], root, first, count)
+                offer = Offer.from_signed(signed, self.pinned(party), party, self.run, (root, first, count))
+                pair_key(probe, offer.exchange, "probe", self.run)
                 committed, self.draws[party] = self.draws[party], offer.next
                 if sparse and commit("draw", self.run, party, 0, offer.number) != committed:
                     raise ProtectionError("its number for the draw is not the one that it committed to")

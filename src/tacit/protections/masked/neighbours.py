@@ -21,13 +21,11 @@ from tacit.core.errors import OpeningError, ProtectionError
 from tacit.core.exposure import COORDINATOR
 from tacit.core.message import Message
 from tacit.core.party import Party
-from tacit.crypto.channel import checked_key
 from tacit.crypto.neighbours import longest_arc
 from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.masked.rules import Rules
 from tacit.protections.masked.wire import (
     HASH,
-    OFFERED,
     SIGNED_OFFER,
     Flags,
     Offer,
@@ -194,11 +192,10 @@ def check_neighbours(
     proofs, length = message.get("proofs", b""), proof_length(around.clients)
     if len(proofs) != found * length * sparse:
         raise ProtectionError(f"proofs of {len(proofs)} bytes: they are missing or too many")
-    run, offers = manifest_digest_of(party), {}
+    run, batch, offers = manifest_digest_of(party), (around.root, around.first, around.sums), {}
     for index, name in enumerate(around.neighbours):
         signed = raw[SIGNED_OFFER * index : SIGNED_OFFER * (index + 1)]
-        content = checked_key(signed, party.pinned(name), OFFERED, name, run)
-        offers[name] = offer = Offer.from_bytes(content, around.root, around.first, around.sums)
+        offers[name] = offer = Offer.from_signed(signed, party.pinned(name), name, run, batch)
         if not sparse:
             continue
         leaf, proof = (

@@ -15,7 +15,7 @@ from tacit.core.errors import MessageError, OpeningError, ProtectionError
 from tacit.core.message import Message
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
-from tacit.crypto.channel import SIGNATURE, bound
+from tacit.crypto.channel import SIGNATURE, bound, checked_key
 from tacit.crypto.field import Integers, Ring
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import Words
@@ -59,12 +59,15 @@ class Offer(NamedTuple):
         return _OFFER.pack(*self)
 
     @classmethod
-    def from_bytes(cls, raw: bytes, root: bytes, first: int, sums: int) -> Offer:
-        """Return an offer for this batch, or refuse it."""
+    def from_signed(
+        cls, signed: bytes, pinned: bytes, owner: str, run: str, batch: tuple[bytes, int, int]
+    ) -> Offer:
+        """Return an offer that its owner has signed for this batch, or refuse it."""
+        raw = checked_key(signed, pinned, OFFERED, owner, run)
         if len(raw) != _OFFER.size:
             raise ProtectionError(f"an offer of {len(raw)} bytes, agreed were {_OFFER.size}")
         offer = cls._make(_OFFER.unpack(raw))
-        if (offer.root, offer.first, offer.sums) != (root, first, sums):
+        if (offer.root, offer.first, offer.sums) != batch:
             raise ProtectionError("an offer for another batch of sums: somebody was told something else")
         return offer
 
