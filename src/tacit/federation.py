@@ -23,6 +23,7 @@ from tacit.core.protection import Protection
 from tacit.core.snapshot import Snapshot
 from tacit.core.snapshot import resume as resume_run
 from tacit.core.transport import Transcript
+from tacit.data.cells import check_at_hand
 from tacit.data.preparation import Preparation
 from tacit.data.recoding import describe
 from tacit.data.schema import Schema, complete, vocabulary
@@ -191,6 +192,9 @@ class Federation(Parties):
         tell_findings(coordinator, self.holdings.findings if self.experiment else {})
         method.check(coordinator.schema)
         counted = resume is None and cells_are_counted(coordinator)
+        if counted and self.experiment:
+            rows, aside = map(self.holdings.rows, range(self.clients)), self.holdings.holdout_sizes
+            check_at_hand(rows, coordinator.schema, coordinator.manifest.min_count, int(aside.sum()))
         sums = (method.budget_parts if protection.adds_noise else method.sums) + evaluated + counted
         agreed = {} if resume else method.agreements(coordinator.schema, protection)
         sums += len(agreed) + (0 if start else preparation.count_sums(method, protection))

@@ -15,7 +15,7 @@ from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, OpeningError
 from tacit.core.shared import Shared, Total
 from tacit.data import preparation
-from tacit.data.extremes import DIGITS, value_of
+from tacit.data.preparation import DIGITS, value_of
 from tacit.data.schema import Schema
 
 OLDEST = (91.0, 84.0, 79.0, 71.0, 66.0)  # of each client

@@ -176,6 +176,8 @@ UNTIDY: dict[str, tuple[dict[str, Column], str, str, str]] = {
         "labels",
         "target",
     ),
+    "888 for missing": ({"pressure": replaced(PRESSURE, 12, 888)}, "warning", "sentinel", "pressure"),
+    "blank cells": ({"age": replaced(AGE, 7, "  ")}, "error", "missing", "age"),
     "a score taken for classes": ({"target": AGE // 3}, "warning", "task", "target"),
 }
 
@@ -259,6 +261,8 @@ def test_sites_that_code_their_labels_otherwise(tacit: Tacit, tmp_path: Path) ->
         ({"target": ILL + 1}, "labels", "target"),
         ({"target": np.where(ILL, "ill", "well")}, "labels", "target"),
         ({"pressure": PRESSURE * 1000}, "range", "pressure"),
+        ({"sex": np.where(AGE % 2, "w", "m")}, "labels", "sex"),
+        ({"sex": np.where(AGE % 2, "female", "male")}, "labels", "sex"),
     ],
 )
 def test_a_site_that_writes_in_its_own_way_is_told_of(
@@ -275,6 +279,103 @@ def test_a_site_that_writes_in_its_own_way_is_told_of(
     assert tacit("run", "--data", *files, *RUN[:4], "--no-baselines", "--json", "--quiet").code == 0
     result = json.loads(next(tmp_path.glob("runs/*/result.json")).read_text())
     assert [note["text"] for note in result["notes"] if " in west " in note["text"]]
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"sex": np.where(AGE % 2, "female", "male")}, "column 'sex' has categories in west that no other"),
+        ({"target": ILL + 1}, "column 'target' has labels in west that no other"),
+        ({"pressure": PRESSURE * 1000}, "column 'pressure' is 100 times as large or as small in west"),
+    ],
+)
+def test_sites_that_bring_their_own_tables_are_compared(changed: dict[str, Column], told: str) -> None:
+    tables = {name: pa.table(tidy()) for name in ("north", "south")}
+    tables["west"] = pa.table(tidy() | changed)
+    training = Federation.of(tables).train("fedheonn", protect="plain")
+    (note,) = [note for note in training.record.notes if " in west" in note["text"]]
+    assert (note["about"], note["level"]) == ("data", "warning") and told in note["text"]
+
+
+def test_a_category_that_one_site_alone_has_now_and_then_is_no_other_writing() -> None:
+    words = np.where(AGE % 2, "f", "m").astype(object)
+    words[:5], words[words == "m"] = "x", "f"
+    tables = {name: pa.table(tidy()) for name in ("north", "south")} | {
+        "west": pa.table(tidy() | {"sex": words.astype(str)})
+    }
+    training = Federation.of(tables).train("fedheonn", protect="plain")
+    assert not [note for note in training.record.notes if " in west" in note["text"]]
+
+
+@pytest.mark.parametrize("protect", ["ckks", "masked"])
+def test_a_rare_class_ends_an_experiment_before_anything_is_summed(
+    tacit: Tacit, tmp_path: Path, protect: str
+) -> None:
+    path = write(tmp_path / "ward.csv", UNTIDY["a class of two rows"][0])
+    ran = tacit("run", "--data", path, "--method", "fedheonn", "--protect", protect, "--clients", 4, "--json")
+    assert ran.code == 3
+    assert ran.json["error"]["text"].startswith("the class '2' occurs in fewer than min_count = 5 rows")
+    events = next(tmp_path.glob("runs/*/events.jsonl")).read_text()
+    assert "cell_counts" not in events and "moments" not in events
+
+
+def test_a_column_too_large_for_its_sums_is_told_of(tacit: Tacit, tmp_path: Path) -> None:
+    for factor, severity, code in ((10**4, None, 0), (2 * 10**6, "warning", 0), (10**9, "error", 3)):
+        path = write(tmp_path / "ward.csv", {"pay": AGE * factor})
+        checked = tacit("data", "check", path, "--json")
+        found = [f for f in checked.json["findings"] if f["kind"] == "range"]
+        assert checked.code == code and [f["severity"] for f in found] == ([severity] if severity else [])
+    assert found[0]["column"] == "pay"
+    assert found[0]["text"].endswith("Use a larger unit, such as millions")
+    ran = tacit(
+        "run", "--data", path, "--method", "fedheonn", "--protect", "masked", "--clients", 4, "--json"
+    )
+    assert "column 'pay' is too large for its sums" in ran.json["error"]["text"]
+    assert "quorum is" in ran.json["error"]["text"] and "lower the quorum" not in ran.json["error"]["text"]
+
+
+def in_german(path: Path, pay: Sequence[str]) -> Path:
+    rows = [f"{age};{each};31.12.2025;{y}" for age, each, y in zip(AGE, pay, ILL, strict=True)]
+    path.write_text("\n".join(["age;pay;seen;target", *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def test_points_that_may_part_thousands_are_told_of(tacit: Tacit, tmp_path: Path) -> None:
+    parted = in_german(tmp_path / "parted.csv", [f"{age}.{age * 7:03}" for age in AGE])
+    checked = tacit("data", "check", parted, "--json")
+    (found,) = [f for f in checked.json["findings"] if (f["severity"], f["kind"]) == ("warning", "reading")]
+    assert found["text"].endswith(
+        "'pay' has three digits after each point: if points part thousands, use --decimal , --numeric pay"
+    )
+    assert load(parted, decimal=",", numeric=["pay"], drop=["seen"]).values[:, 1].min() > 18_000
+    for pay in ([f"0.{age}1" for age in AGE], [f"{age}.5" for age in AGE]):
+        checked = tacit("data", "check", in_german(tmp_path / "fractions.csv", pay), "--json")
+        assert {f["severity"] for f in checked.json["findings"] if f["kind"] == "reading"} == {"info"}
+
+
+def test_rows_without_a_target_hide_no_other_finding(tacit: Tacit, tmp_path: Path) -> None:
+    changed = {"target": replaced(ILL, 100, ""), "age": replaced(AGE, 30, 9999), "site": ["north"] * ROWS}
+    said = tacit("data", "check", write(tmp_path / "ward.csv", changed), "--json")
+    kinds = [(found["severity"], found["kind"]) for found in said.json["findings"]]
+    assert said.code == 3 and said.json["rows"] == ROWS
+    assert {("error", "reading"), ("warning", "sentinel"), ("info", "constant")} <= {*kinds}
+    said = tacit("data", "check", write(tmp_path / "none.csv", {"target": [""] * ROWS}), "--json")
+    assert (said.code, said.json["rows"], len(said.json["findings"])) == (3, ROWS, 1)
+
+
+def test_a_column_constant_at_one_site_is_dropped_by_all_or_none(tacit: Tacit, tmp_path: Path) -> None:
+    files = [write(tmp_path / "north.csv", {"sex": ["f"] * ROWS}), write(tmp_path / "south.csv")]
+    said = tacit("data", "check", *files)
+    assert "column 'sex' never changes and teaches nothing: drop it, at all sites or at none" in said.out
+
+
+def test_mistakes_of_usage_name_what_is_taken(tacit: Tacit, tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"\x08\x0a" + bytes(range(200)))
+    told = tacit("predict", tmp_path / "m.onnx", write(tmp_path / "ward.csv"))
+    assert told.code == 3 and "Give a run, or the .safetensors file of one" in told.err
+    assert tacit("compare", "--nope").err.endswith("See `tacit compare --help`\n")
+    gone = tacit("data", "check", f"sqlite:///{tmp_path}/gone.db", "--query", "SELECT 1")
+    assert gone.code == 6 and f"for there is no file {tmp_path}/gone.db: give another" in gone.err
 
 
 def test_rows_that_are_there_twice_are_told_of(tacit: Tacit, tmp_path: Path) -> None:

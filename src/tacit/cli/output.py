@@ -114,5 +114,5 @@ class Commands(TyperGroup):
 def _in_our_words(text: str, error: Any) -> str:
     """Rewrite what typer says of a mistake, without the variable that no flag has, and with a way out."""
     text = text.replace(" (env var: 'None')", "").rstrip()
-    path = error.ctx.command_path if error.ctx else "tacit"
-    return f"{text}{'' if text.endswith(('.', '?')) else '.'} See `{path} --help`"
+    path = error.ctx.command_path.split()[1:] if error.ctx else ()  # its first word is however it was called
+    return f"{text}{'' if text.endswith(('.', '?')) else '.'} See `{' '.join(['tacit', *path])} --help`"

@@ -236,5 +236,5 @@ class Transport:
         more = f"; and {len(groups) - 5} more reasons" if len(groups) > 5 else ""
         raise QuorumError(
             f"{what}: {len(good)} of {len(asked)} clients contributed, the quorum is {needed}. "
-            f"Failed: {told}{more}. Mend these clients, or lower the quorum"
+            f"Failed: {told}{more}. Mend these clients{', or lower the quorum' * bool(good)}"
         )

@@ -16,7 +16,7 @@ for few rows, there is none: then it is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,6 +121,14 @@ def _marks(values: Matrix) -> Counts:
 def _both_reach(marks: Counts, least: int) -> NDArray[np.bool_]:
     """Return for each column whether both answers to one of its marks have enough rows."""
     return np.asarray(np.any(np.all(marks >= least, axis=2), axis=1))
+
+
+def check_at_hand(tables: Iterable[Table], schema: Schema, least: int, aside: int) -> None:
+    """Refuse the rows of all clients, where they are at hand, for which :class:`Cells` would end the run."""
+    if schema.task == "classification":
+        found = np.sum([np.bincount(schema.labels(t), minlength=len(schema.classes)) for t in tables], axis=0)
+        none = np.zeros((0, 1, 2), dtype=np.int64)
+        Cells(least, int(found.sum()), np.array(aside), found, none.ravel(), none).check(schema)
 
 
 # -- whoever opens the total ---------------------------------------------------------------------------------

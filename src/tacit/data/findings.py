@@ -5,7 +5,7 @@ meant so, such as -999 for a missing value. ``info`` is what one should know. No
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import DataError
+from tacit.data.reading import THREE
 from tacit.data.schema import Schema
 from tacit.data.table import Label, Table
 
@@ -22,7 +23,7 @@ MOST_WORDS = 2_000  # classes, or categories of a column: beyond, it is a number
 MANY_WORDS = 20  # categories of one column: beyond, they must recur
 FEW_NUMBERS = 10  # words that are numbers: beyond, and with few others, the column is meant as numbers
 MOST_CELLS, LEAST_ROWS = 1_000_000, 2_000  # numbers that are looked at, and so many rows at least
-SENTINELS = (-99999, -9999, -999, -99, -9, -1, 99, 999, 9999, 99999)  # that many files write for "missing"
+SENTINELS = (-99999, -9999, -999, -99, -9, -1, 99, 777, 888, 999, 9999, 99999)  # that stand for "missing"
 MISSING_WORDS = {"?", "-", "--", ".", "n/a", "na", "nan", "none", "null", "unknown", "missing", "#n/a"}
 WILD = 1_000  # times the width of the middle half that a value lies from the median
 UNEVEN = 0.9  # share of one class from which accuracy says little
@@ -65,8 +66,7 @@ def look(table: Table, *, missing: str = "refuse") -> list[Finding]:
     >>> [(found.severity, found.kind, found.column) for found in look(table)]
     [('warning', 'sentinel', 'x0'), ('info', 'constant', 'x1'), ('info', 'task', 'target')]
     """
-    severities: Sequence[Severity] = ("error", "warning", "info")
-    return sorted(_all(table, missing), key=lambda finding: severities.index(finding.severity))
+    return sorted(_all(table, missing), key=lambda found: ("error", "warning", "info").index(found.severity))
 
 
 def check_words(table: Table, declared: Collection[str] = (), *, labels: bool = True) -> None:
@@ -102,7 +102,7 @@ def words_by_column(table: Table) -> dict[str, list[str]]:
 
 
 def _all(table: Table, missing: str) -> Iterator[Finding]:
-    yield from (Finding("info", "reading", "", note) for note in table.notes)
+    yield from (Finding("warning" if THREE in note else "info", "reading", "", note) for note in table.notes)
     gaps, infinite = count_by_column(table.values, np.isnan), count_by_column(table.values, np.isinf)
     step = max(1, table.rows // max(LEAST_ROWS, MOST_CELLS // max(1, len(table.columns))))
     alike: dict[bytes, str] = {}
@@ -117,11 +117,11 @@ def _all(table: Table, missing: str) -> Iterator[Finding]:
             text = f"has {count:,} infinite values: replace them in the file"
             yield Finding("error", "infinite", name, text)
         if _is_constant(values) and _is_constant(table.values[:, index]):
-            yield Finding("info", "constant", name, "never changes and teaches nothing: drop it")
+            text = "never changes and teaches nothing: drop it, at all sites or at none"
+            yield Finding("info", "constant", name, text)
         elif (twin := alike.setdefault(np.nan_to_num(values, nan=np.inf).tobytes(), name)) != name:
             yield Finding("warning", "duplicate", name, f"is the same as '{twin}': drop one of them")
-        numbers = column.kind == "number"
-        yield from _in_numbers(name, values) if numbers else _in_categories(table, index)
+        yield from _in_numbers(name, values) if column.kind == "number" else _in_categories(table, index)
     for place, name in enumerate(table.target_names if table.task == "regression" else ()):
         yield Finding("info", "task", name, "is taken for a quantity: the task is a regression")
         yield from _in_numbers(name, table.target[:, place])

@@ -18,12 +18,13 @@ from tacit.data.database import is_database
 from tacit.data.download import file_digest, pinned_digest
 from tacit.data.files import BUILT_IN, available, is_path, load, locate
 from tacit.data.findings import Finding, count_by_column, look, look_at_schema, used_words, words_by_column
+from tacit.data.partition import split
 from tacit.data.reading import Reading
-from tacit.data.skew import look_at_sites
+from tacit.data.skew import look_at_repeats, look_at_sites, sites_of
 from tacit.data.sources import read_source, stem_of
-from tacit.data.split import split
 from tacit.data.table import Table, joined
 
+MOST_SQUARE = 2.0**60  # the most that a value without a known bound may be in a protected sum
 _SAMPLE = 100_000  # rows of a synthetic set that are generated to look at it
 
 
@@ -141,14 +142,16 @@ def check(
     result: dict[str, Any] = {"name": name, "digest": None, "rows": 0, "missing": {}, "infinite": {}}
     result |= {"constant": [], "duplicates": [], "columns": [], "leaves": {}}
     size = min(_SAMPLE, synthetic.SHAPES[name].rows) if name in synthetic.SHAPES else None
+    data = None
     path = None if name in BUILT_IN or size else name if is_database(name) else locate(name_or_path)
     try:
         if path is not None:
             reading = Reading(**{key: value for key, value in choices.items() if hasattr(Reading, key)})
-            result["duplicates"] = doubled_names(read_source(path, reading)[0].column_names)
+            data = read_source(path, reading)[0]
+            result |= {"duplicates": doubled_names(data.column_names), "rows": data.num_rows}
     except DataError as error:
         return _concluded(result, [Finding("error", "reading", "", str(error))])
-    table, unread = _load_what_can_be(name_or_path, {**choices, "rows": size})
+    table, unread = _load_what_can_be(name_or_path, data, {**choices, "rows": size})
     if table is None:
         return _concluded(result, unread)
     findings = [found for found in look(table, missing=missing) if alone or found.kind != "balance"]
@@ -157,26 +160,33 @@ def check(
         counts = zip(names, count_by_column(table.values, test).tolist(), strict=True)
         result[kind] = {word: count for word, count in counts if count}
     result["constant"] = [found.column for found in findings if found.kind == "constant"]
-    result |= {"rows": table.rows, "columns": _columns(table, result["missing"]), "leaves": _leaving(table)}
+    result |= {"columns": _columns(table, result["missing"]), "leaves": _leaving(table)}
+    result["rows"] = result["rows"] or table.rows
     if isinstance(path, Path) and not is_path(name_or_path) and name in catalog():
         findings += _compare(path, table, catalog()[name], result)
-    findings += _repeated(table)
+    findings += look_at_repeats(table)
+    findings += _too_large(table, 10 if alone else 1)  # clients, among which a file is divided
     return _concluded(result, [*unread, *findings, *(_too_few(table) if alone else ())])
 
 
-def _load_what_can_be(source: str | Path, choices: dict[str, Any]) -> tuple[Table | None, list[Finding]]:
-    """Load a table without the columns that cannot be read, and return why each of them cannot."""
+def _load_what_can_be(source: Any, data: Any, choices: dict[str, Any]) -> tuple[Table | None, list[Finding]]:
+    """Load a table without columns that cannot be read and rows without a target; return what was wrong."""
     unread: list[Finding] = []
     while True:
         try:
             return load(source, **choices), unread
         except DataError as error:
-            named = re.search(r"column '([^']+)'", error.public)
+            named = re.search(r"(column|target) '([^']+)'", error.public)
             unread.append(Finding("error", "reading", "", str(error)))
             dropped = list(choices.get("drop") or ())
-            if named is None or named[1] in dropped:
+            if named is None or named[2] in dropped:
                 return None, unread
-            choices = {**choices, "drop": [*dropped, named[1]]}
+            if named[1] == "column":
+                choices = {**choices, "drop": [*dropped, named[2]]}
+            elif data is None or not 0 < (there := data[named[2]].is_valid()).to_numpy().sum() < len(there):
+                return None, unread
+            else:
+                source = data = data.filter(there)
 
 
 def check_sites(*sites: str | Path, missing: str = "refuse", **choices: Any) -> dict[str, Any]:
@@ -201,9 +211,9 @@ def check_sites(*sites: str | Path, missing: str = "refuse", **choices: Any) -> 
             findings += look_at_schema(schema)
             if not odd:
                 together = load(list(checks), **choices) if len(tables) == len(checks) else joined(tables)
-                findings += look_at_sites(together)
+                findings += look_at_sites(sites_of(together))
                 findings += [found for found in look(together) if found.kind == "balance"]
-                findings += [*_repeated(together), *_too_few(together)]
+                findings += [*look_at_repeats(together), *_too_few(together)]
         except SchemaError as error:
             findings.append(Finding("error", "labels", "", str(error)))
     result = _concluded({"sites": checks}, findings)
@@ -261,14 +271,15 @@ def _too_few(table: Table) -> Iterator[Finding]:
             yield Finding("error", "rows", table.target_names[0], text)
 
 
-def _repeated(table: Table) -> Iterator[Finding]:
-    """Yield a warning if rows are there twice though numbers in them hardly recur otherwise."""
-    values = table.values[:_SAMPLE]
-    rows = len({(row.tobytes(), aim.tobytes()) for row, aim in zip(values, table.target, strict=False)})
-    extra = len(values) - rows
-    if extra > len(values) / 20 and 2 * max(len(np.unique(column)) for column in values.T) > rows:
-        text = f"{extra:,} rows repeat another one, so that tests hold rows that were learnt: drop them"
-        yield Finding("warning", "duplicate", "", text)
+def _too_large(table: Table, clients: int) -> Iterator[Finding]:
+    """Yield columns whose squares a protected sum cannot hold; of many clients each has its part of them."""
+    text = f"is too large: squares of up to {MOST_SQUARE:.2g} in all of a client fit into protected sums"
+    for column, values in zip(table.columns, table.values.T, strict=True):
+        with np.errstate(over="ignore"):
+            square = np.square(values[np.isfinite(values)], dtype=np.float64).sum() / MOST_SQUARE
+        if square >= 1:
+            told = column.name, f"{text}. Use a larger unit, such as millions"
+            yield Finding("error" if square >= clients else "warning", "range", *told)
 
 
 def _compare(path: Path, table: Table, entry: DataSet, result: dict[str, Any]) -> Iterator[Finding]:

@@ -36,7 +36,6 @@ from tacit.core.protection import Protection
 from tacit.core.shared import Shared, Total
 from tacit.data import cells
 from tacit.data.agreement import Agreement, check_rows, introduce
-from tacit.data.extremes import DIGITS, image_of, value_of
 from tacit.data.inputs import Inputs
 from tacit.data.noisy_scale import SUMS, NoisyScale
 from tacit.data.schema import Schema
@@ -46,6 +45,7 @@ from tacit.data.words import WordSums
 Matrix = NDArray[np.float64]
 
 LEAST = 1e-12  # Σx² of a feature that is not zero, in a sum that rounds (to 2⁻⁶⁰): below, digits lack
+DIGITS = 8  # hexadecimal digits of a 32-bit image, of which extremes are found one by one
 LEAST_FOR_EXTREMES = 20  # clients: sums of yes or no place the extreme of each if there are few
 CONSTANT = 1e-12  # variance over mean square, below which a feature counts as constant
 
@@ -273,3 +273,19 @@ class Preparation(WordSums, NoisyScale, Component):
             "spread": np.where(constant, 1.0, high - low),
             "constant": constant,
         }
+
+
+def image_of(values: Matrix, towards: float) -> NDArray[np.int64]:
+    """Image of float32 in 0 … 2³²-1 that keeps the order; rounds outwards to the next float32."""
+    with np.errstate(over="ignore"):  # beyond float32 the neighbour is infinite, and refused later
+        single = values.astype(np.float32)
+        inside = single < values if towards > 0 else single > values
+        single = np.where(inside, np.nextafter(single, np.float32(towards)), single)
+    bits = single.view(np.uint32).astype(np.int64)
+    return np.where(bits >> 31, 0xFFFFFFFF - bits, bits + 0x80000000)
+
+
+def value_of(image: NDArray[np.int64]) -> Matrix:
+    """Inverse of :func:`image_of`."""
+    bits = np.where(image >> 31, image - 0x80000000, 0xFFFFFFFF - image)
+    return bits.astype(np.uint32).view(np.float32).astype(np.float64)

@@ -12,6 +12,7 @@ from tacit.data.table import Task
 PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}  # in days
 _DATES = ("%d.%m.%Y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%Y/%m/%d")  # none that can be read in two ways
 THOUSANDS = r"^[+-]?[1-9]\d{0,2},\d{3}$"  # 1,234 may be a thousand and more, or one and a little
+THREE = "has three digits after each point: if points part thousands"  # a warning, and no mere note
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
 
@@ -40,7 +41,7 @@ class Reading:
     date_format : str, optional
         How dates are written, such as ``%m/%d/%Y``, where it is neither ISO nor ``31.12.2026``.
     na_values : list, optional
-        Words or numbers that mean a missing value, such as ``-999``, beside empty, NA, N/A, NaN and NULL.
+        Words or numbers that mean a missing value, such as ``-999``, beside blank, NA, N/A, NaN and NULL.
     separator : str, optional
         Character between the cells of a CSV file, or ``tab``; else detected.
     decimal : str, optional

@@ -1,4 +1,4 @@
-"""How unevenly the classes are spread over the clients.
+"""How unevenly classes are spread over the clients, and what only rows of several of them show.
 
 References
 ----------
@@ -7,7 +7,8 @@ References
    N_i / s_i and NWFedAvg by its inverse.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ from tacit.data.findings import Finding
 from tacit.data.partition import BY_FILE
 from tacit.data.table import Table
 
+SAMPLE = 10_000  # rows of a site from which the size of a column is taken
+STRANGE = 0.1  # share of rows with categories that no other site has: below, they may be rare ones
 FAR = 100  # times the others' median of a column: another unit, most likely
 
 
@@ -55,23 +58,58 @@ def skew(codes: NDArray[Any], owner: NDArray[Any], clients: int, classes: int) -
     )
 
 
-def look_at_sites(table: Table) -> Iterator[Finding]:
-    """Yield warnings on files that write labels, or a column's unit, in another way than all others."""
+def sites_of(table: Table) -> dict[str, Table]:
+    """Return the rows of each file of which a table was made."""
     files = table.groups.get(BY_FILE, np.empty(0))
-    sites = {str(name): np.flatnonzero(files == name) for name in np.unique(files)}
-    if len(sites) < 2:
-        return
-    held = {site: {*np.unique(table.target[rows])} for site, rows in sites.items()} if table.classes else {}
-    for site, labels in held.items():
-        others = [held[other] for other in held if other != site]
-        if labels - set.union(*others) and set.intersection(*others) - labels:
-            text = f"has labels in {site} that no other file has, and none of some that all others have"
-            yield Finding("warning", "labels", table.target_names[0], f"{text}: write them in one way")
-    for index, column in enumerate(table.columns):
-        sizes = np.abs(np.nan_to_num(table.values[:, index].astype(np.float64)))
-        middle = {site: np.median(sizes[rows]) or np.nan for site, rows in sites.items()}
-        for site in sites if column.kind == "number" else ():
-            apart = [abs(np.log(middle[site] / middle[other])) for other in sites if other != site]
-            if min(apart) > np.log(FAR):
-                text = f"is {FAR} times as large or as small in {site} as in others: give it in one unit"
-                yield Finding("warning", "range", column.name, text)
+    return {str(name): table.take(files == name) for name in np.unique(files)}
+
+
+def look_at_sites(sites: Mapping[str, Table]) -> Iterator[Finding]:
+    """Yield warnings on sites that write labels, words or a column's unit in another way than all others."""
+    columns = {column.name: column.kind for table in sites.values() for column in table.columns}
+    tables = [table.arranged([*columns]) for table in sites.values()]
+    if len(sites) < 2 or any([(c.name, c.kind) for c in t.columns] != [*columns.items()] for t in tables):
+        return  # that columns differ is told elsewhere
+    if tables[0].task == "classification":
+        held = [_counted(table.target, table.classes) for table in tables]
+        yield from _in_words(dict(zip(sites, held, strict=True)), "labels", tables[0].target_names[0], 0.0)
+    numbers = [table.values[:: 1 + table.rows // SAMPLE].astype(np.float64) for table in tables]
+    middle = np.array([np.median(np.abs(np.nan_to_num(each)), axis=0) for each in numbers])
+    for index, (name, kind) in enumerate(columns.items()):
+        if kind == "category":
+            held = [_counted(table.values[:, index], table.columns[index].categories) for table in tables]
+            yield from _in_words(dict(zip(sites, held, strict=True)), "categories", name, STRANGE)
+            continue
+        sizes = np.log(np.where(middle[:, index] > 0, middle[:, index], np.nan))
+        steps = np.diff(np.sort(sizes), prepend=np.nan, append=np.nan)
+        for place in np.flatnonzero(np.fmin(steps[:-1], steps[1:]) > np.log(FAR)):
+            site = [*sites][np.argsort(sizes)[place]]
+            text = f"is {FAR} times as large or as small in {site} as in others: give it in one unit"
+            yield Finding("warning", "range", name, text)
+
+
+def look_at_repeats(table: Table) -> Iterator[Finding]:
+    """Yield a warning if rows are there twice though numbers in them hardly recur otherwise."""
+    values = table.values[: 10 * SAMPLE]
+    rows = len({(row.tobytes(), aim.tobytes()) for row, aim in zip(values, table.target, strict=False)})
+    extra = len(values) - rows
+    if extra > len(values) / 20 and 2 * max(len(np.unique(column)) for column in values.T) > rows:
+        text = f"{extra:,} rows repeat another one, so that tests hold rows that were learnt: drop them"
+        yield Finding("warning", "duplicate", "", text)
+
+
+def _counted(codes: NDArray[Any], words: Sequence[Any]) -> Counter[Any]:
+    """Return how many rows have each word that occurs."""
+    counts = np.bincount(codes[np.isfinite(codes)].astype(np.int64), minlength=len(words)).tolist()
+    return +Counter(dict(zip(words, counts, strict=True)))
+
+
+def _in_words(held: Mapping[str, Counter[Any]], what: str, name: str, least: float) -> Iterator[Finding]:
+    """Yield warnings on sites with words of their own, in more than that share of rows, for others."""
+    holders = Counter(word for own in held.values() for word in own)
+    for site, own in held.items():
+        strange = sum(count for word, count in own.items() if holders[word] == 1)
+        lacking = any(count == len(held) - 1 and word not in own for word, count in holders.items())
+        if lacking and strange > least * own.total():
+            text = f"has {what} in {site} that no other file has, and none of some that all others have"
+            yield Finding("warning", "labels", name, f"{text}: write them in one way")

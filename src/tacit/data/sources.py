@@ -10,13 +10,14 @@ from urllib.parse import urlsplit
 
 from tacit.core.errors import ConfigError, DataError, UnavailableError, nearest
 from tacit.data.database import is_database, read_query
-from tacit.data.reading import THOUSANDS, Reading
+from tacit.data.reading import THOUSANDS, THREE, Reading
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".xlsx", ".parquet")
 ONE_OF = "a .csv, .tsv, .csv.gz, .xlsx or .parquet file"
-_MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null"]
+_MISSING = [*(" " * width for width in range(9)), "NA", "N/A", "NaN", "nan", "NULL", "null"]
 _SAMPLE = 1 << 18  # bytes from which the dialect of a CSV file is guessed
 _NUMBER, _FRACTION = re.compile(r"\s*[+-]?\d+([.,]\d+)?\s*"), re.compile(r"\s*[+-]?\d+[.,]\d+\s*")
+_PARTED = r"[+-]?[1-9]\d{0,2}(\.\d{3})+$"  # 61.000 in a file of a country with decimal commas
 _COMMA, _POINT = r"[+-]?\d+,\d+([eE][+-]?\d+)?", r"[+-]?\d*\.\d+([eE][+-]?\d+)?"
 
 
@@ -130,10 +131,10 @@ def _read_csv(path: Path, reading: Reading) -> tuple[Any, list[str]]:
         with pa.input_stream(str(path), compression="detect") as file:
             sample = file.read(_SAMPLE)
         dialect = detect(sample, reading, tabs=".tsv" in path.suffixes)
-        data = _parse(path, dialect, reading, _padded(sample, dialect))
+        data = _parse(path, dialect, reading, sample)
         if reading.encoding is None and any(map(pa.types.is_binary, data.schema.types)):
             dialect = dialect._replace(encoding="cp1252")  # further down than the sample it is not UTF-8
-            data = _parse(path, dialect, reading, _padded(sample, dialect))
+            data = _parse(path, dialect, reading, sample)
     except (UnicodeError, LookupError) as error:
         text = f"{path.name} is not written in {reading.encoding or 'UTF-8, UTF-16 or Windows-1252'}"
         raise DataError(f"{text}: name its encoding (--encoding), or save it as UTF-8") from error
@@ -143,21 +144,29 @@ def _read_csv(path: Path, reading: Reading) -> tuple[Any, list[str]]:
         raise DataError(f"{path.name} cannot be read as CSV: correct the file", private=told) from None
     found = zip(Dialect._fields, dialect, Dialect(), strict=True)
     odd = [f"{key} {value!r}" for key, value, usual in found if value != usual and not getattr(reading, key)]
-    return data, [f"{path.name}: read with {', '.join(odd)}"] if odd else []
+    notes = [f"{path.name}: read with {', '.join(odd)}"] if odd else []
+    guessed = dialect.separator == ";" and not reading.decimal
+    pairs = [pair for pair in _numbers(sample, dialect) if guessed and re.fullmatch(_POINT, pair[1])]
+    parted = all(re.match(_PARTED, cell) for _, cell in pairs)
+    for name in dict.fromkeys(name for name, _ in pairs if parted):
+        notes.append(f"{path.name}: column '{name}' {THREE}, use --decimal , --numeric {name}")
+    return data, notes
 
 
-def _padded(sample: bytes, dialect: Dialect) -> set[str]:
-    """Return the columns in which 0 stands before other digits, as in postcodes: no numbers."""
+def _numbers(sample: bytes, dialect: Dialect) -> list[tuple[str, str]]:
+    """Return the cells of a sample that are numbers with a point or whole ones, each after its column."""
     text = codecs.getincrementaldecoder(dialect.encoding)().decode(sample).removeprefix("\ufeff")
     header, *rows = _cells(text, dialect.separator) or [[]]
     pairs = (pair for row in rows for pair in zip(header, row, strict=False))
-    return {name for name, cell in pairs if re.fullmatch(r"0\d+", cell)}
+    return [(name, cell) for name, cell in pairs if re.fullmatch(r"[+-]?\d[\d.]*", cell)]
 
 
-def _parse(path: Path, dialect: Dialect, reading: Reading, text: set[str]) -> Any:
+def _parse(path: Path, dialect: Dialect, reading: Reading, sample: bytes) -> Any:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
+    # Where 0 stands before other digits, as in postcodes, cells are no numbers.
+    text = [name for name, cell in _numbers(sample, dialect) if re.fullmatch(r"0\d+", cell)]
     return arrow_csv.read_csv(
         path,
         read_options=arrow_csv.ReadOptions(encoding=dialect.encoding),

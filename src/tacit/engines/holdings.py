@@ -15,10 +15,9 @@ from tacit.core.errors import ConfigError
 from tacit.core.message import Message
 from tacit.core.random import generator
 from tacit.data.findings import Finding, look, look_at_balance, words_by_column
-from tacit.data.partition import BY_FILE, BY_VALUE
+from tacit.data.partition import BY_FILE, BY_VALUE, split
 from tacit.data.partition import partition as divide_rows
-from tacit.data.skew import look_at_sites
-from tacit.data.split import split
+from tacit.data.skew import look_at_sites, sites_of
 from tacit.data.table import Column, Label, Table, joined
 
 DESCRIBED = ("name", "columns", "task", "classes", "target_names", "chosen")  # of a table, beside its arrays
@@ -66,7 +65,8 @@ class Holdings:
     @cached_property
     def findings(self) -> dict[str, list[Finding]]:
         """Return what looks wrong with the rows, by the name of their table or party."""
-        return {self.table.name: [*look(self.table), *look_at_sites(self.table)]} if self.table.rows else {}
+        together = look_at_sites(sites_of(self.table))
+        return {self.table.name: [*look(self.table), *together]} if self.table.rows else {}
 
     def part(self, indices: NDArray[np.int64]) -> Holdings:
         """Return the holdings of some parties only."""
@@ -142,7 +142,8 @@ class SeparateHoldings(Holdings):
         found = zip(self.names, map(look, self._tables), strict=True)
         alone = {name: [each for each in several if each.kind != "balance"] for name, several in found}
         target = self.table.target_names[0]
-        return {**alone, "all together": [*look_at_balance(target, counts)] if counts else []}
+        together = look_at_sites(dict(zip(self.names, self._tables, strict=True)))
+        return {**alone, "all together": [*together, *(look_at_balance(target, counts) if counts else ())]}
 
     def part(self, indices: NDArray[np.int64]) -> Holdings:
         """Return the holdings of some parties only."""

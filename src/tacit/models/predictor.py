@@ -250,7 +250,8 @@ def read_any(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         words = msgspec.json.decode(described, type=dict[str, str])
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DataError(f"{path.name} is not a model that can be read: {error}") from None
+        told = f"{path.name} is not a model that can be read: {error}"
+        raise DataError(f"{told}. Give a run, or the .safetensors file of one") from None
     if unknown := sorted(words.keys() - WORDS):
         raise DataError(f"{path.name} is damaged, or of a later release: it says '{unknown[0][:40]}'")
     found = words.pop(DIGEST, None)  # models of releases before have none

@@ -10,7 +10,7 @@ import numpy as np
 from tacit.core.message import Message
 from tacit.data.files import load
 from tacit.data.inputs import Inputs
-from tacit.data.split import split
+from tacit.data.partition import split
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
 

@@ -8,7 +8,7 @@ import numpy as np
 from tacit.core.random import generator
 from tacit.core.snapshot import Snapshot
 from tacit.data.files import load
-from tacit.data.split import split
+from tacit.data.partition import split
 from tacit.federation import Federation
 from tacit.methods.base import Method
 
