@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import sqlite3
 from fractions import Fraction
 from itertools import combinations
@@ -397,6 +398,16 @@ class TestMerging:
             north.folder.book.note("federation", {})
         with pytest.raises(ConfigError, match="north was interrupted: start it again"):
             standing.merge(tmp_path / "north")
+
+    def test_a_copy_of_the_state_is_not_merged(self, start, federation, tmp_path):
+        first = start()
+        first.close()
+        shutil.copytree(first.folder.path, tmp_path / "copy")
+        with (
+            Standing.open(first.folder.path, federation) as again,
+            pytest.raises(ConfigError, match="copy is a copy of this state: it is in it already"),
+        ):
+            again.merge(tmp_path / "copy")
 
     def test_events_of_a_change_are_told(self, start):
         seen = []
