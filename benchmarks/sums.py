@@ -279,10 +279,10 @@ def padded_run(data: str, clients: int, protect: str, **data_settings: Any) -> d
 
 
 def padded() -> list[Row]:
-    """``masked --opens clients`` beside ``ckks`` on digits, and with 20,000 clients of MiniBooNE's shape."""
-    runs = {name: [padded_run("digits", CLIENTS, name) for _ in range(3)] for name in ("masked", "ckks")}
+    """``masked --opens clients`` beside ``bfv`` on digits, and with 20,000 clients of MiniBooNE's shape."""
+    runs = {name: [padded_run("digits", CLIENTS, name) for _ in range(3)] for name in ("masked", "bfv")}
     ours, theirs = (min(run["clients"] + run["coordinator"] for run in found) for found in runs.values())
-    note = f"{CLIENTS} clients, FedHEONN on digits, whole run, all parties; beside ckks; least of 3"
+    note = f"{CLIENTS} clients, FedHEONN on digits, whole run, all parties; beside bfv; least of 3"
     made = [Row("padded-digits", ours, "s", theirs, target=0.5, note=note)]
     tell(f"FedHEONN of {MANY:,} clients under masked totals that clients open")
     command = [sys.executable, __file__, str(MANY)]
