@@ -126,8 +126,16 @@ def test_without_a_least_count_the_row_of_a_flag_that_is_set_once_is_read(opened
 # -- the same with the default ---------------------------------------------------------------------
 
 
+@pytest.fixture
+def scattered(monkeypatch):
+    """Let nobody have all rows at hand, as in a deployed federation."""
+    monkeypatch.setattr("tacit.federation.check_at_hand", lambda *rows: None)
+
+
 @pytest.mark.parametrize(("protect", "refusal"), [("ckks", QuorumError), ("masked", DataError)])
-def test_a_class_that_occurs_once_stops_the_run_before_anything_else_opens(opened, protect, refusal):
+def test_a_class_that_occurs_once_stops_the_run_before_anything_else_opens(
+    opened, scattered, protect, refusal
+):
     with pytest.raises(refusal, match="the class 'rare' occurs in fewer than min_count = 5 rows"):
         federation_of(patients(rare_class=True)).train(FedHEONN(), protect=protect)
     assert not opened.seen
@@ -279,7 +287,7 @@ def claims(monkeypatch: pytest.MonkeyPatch) -> Any:
     return lie
 
 
-def test_what_is_not_covered_a_client_that_claims_rows_reads_the_row_of_another(opened, claims):
+def test_what_is_not_covered_a_client_that_claims_rows_reads_the_row_of_another(scattered, opened, claims):
     """Nobody can check its counts: SECURITY.md says so."""
     claims(classes=np.ones(3))
     table = patients(rare_class=True)
