@@ -2,7 +2,7 @@
 
 S. P. Karimireddy, M. Jaggi, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh, "Breaking the
 centralized barrier for cross-device federated learning", NeurIPS 2021 (at first "Mime: Mimicking Centralized
-Stochastic Algorithms in Federated Learning"), algorithm 1. With the paper's symbols:
+Stochastic Algorithms in Federated Learning"), algorithm 1. With the paper's symbols::
 
     x, y_i     weights at the start of a round, and those of client i
     s          state of the base optimiser: m, and v of Adam (``server``)

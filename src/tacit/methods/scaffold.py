@@ -1,7 +1,7 @@
 """SCAFFOLD: FedAvg whose clients correct each step by how their gradients differ from those of all.
 
 S. P. Karimireddy, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh, "SCAFFOLD: Stochastic Controlled
-Averaging for Federated Learning", ICML 2020, algorithm 1 with option II and a global rate of 1:
+Averaging for Federated Learning", ICML 2020, algorithm 1 with option II and a global rate of 1::
 
     y_i ← y_i - η_l (g_i(y_i) - c_i + c)                   K local steps of client i, from the weights x
     c_i⁺ = c_i - c + (x - y_i) / (K η_l)                   its control variate, which it keeps; 0 at first
