@@ -21,7 +21,7 @@ from functools import partial
 
 import numpy as np
 
-from tacit.bench import Row, peak_megabytes
+from tacit.bench import Row
 from tacit.core.coordinator import Coordinator
 from tacit.core.events import Events, Replied
 from tacit.core.exposure import COORDINATOR
@@ -36,6 +36,7 @@ from tacit.data.table import Table
 from tacit.engines.embedded import EmbeddedEngine
 from tacit.engines.holdings import Holdings
 from tacit.engines.sites import pinned_identity, site_secret
+from tacit.ledger.cost import peak_megabytes
 from tacit.methods.base import Method
 from tacit.models.mlp import MLP
 from tacit.protections import PROTECTIONS

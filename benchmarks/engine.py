@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.bench import Row, peak_megabytes
+from tacit.bench import Row
 from tacit.core.coordinator import Coordinator
 from tacit.core.link import Link
 from tacit.core.manifest import Components, Manifest
@@ -20,6 +20,7 @@ from tacit.data.preparation import Preparation
 from tacit.data.table import Table
 from tacit.engines.embedded import EmbeddedEngine
 from tacit.engines.holdings import holdings_of
+from tacit.ledger.cost import peak_megabytes
 from tacit.methods.base import Method
 from tacit.protections.plain import Plain
 

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 import tenseal
 
-from tacit.bench import Row, cpu, peak_megabytes
+from tacit.bench import Row, cpu
 from tacit.core.parallel import one_thread
 from tacit.federation import Federation
+from tacit.ledger.cost import peak_megabytes
 from tacit.methods.fedheonn import FedHEONN
 from tacit.methods.heonn.exchange import invert_targets, with_bias
 from tacit.training import Training

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.bench import Row, cpu, peak_megabytes
+from tacit.bench import Row, cpu
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, DataError
 from tacit.core.events import Events, Replied
@@ -32,6 +32,7 @@ from tacit.engines.embedded import EmbeddedEngine
 from tacit.engines.holdings import Holdings
 from tacit.engines.sites import pinned_identity, site_secret
 from tacit.federation import Federation
+from tacit.ledger.cost import peak_megabytes
 from tacit.methods.base import Method
 from tacit.methods.fedheonn import FedHEONN
 from tacit.protections.masked import Masked

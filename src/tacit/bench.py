@@ -74,20 +74,6 @@ def cpu(*functions: Callable[[], Any], repeats: int = 5) -> list[float]:
     return best
 
 
-def peak_megabytes() -> float:
-    """Return the peak memory of this process.
-
-    Not ``ru_maxrss`` where there is better: on Linux a process inherits that from the one that started it.
-    """
-    status = Path("/proc/self/status")
-    if status.exists():
-        peak = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-        return int(peak.split()[1]) / 1024
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 1024)
-
-
 def folder_of(name: str) -> Path:
     """Find a folder of a checkout: where ``$TACIT_NAME`` says, here, or beside the source tree."""
     variable = f"TACIT_{name.upper()}"

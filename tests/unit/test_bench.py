@@ -12,8 +12,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from tacit.bench import Row, chosen, cpu, machine, peak_megabytes, run_bench
+from tacit.bench import Row, chosen, cpu, machine, run_bench
 from tacit.core.errors import ConfigError
+from tacit.ledger.cost import peak_megabytes
 
 
 @pytest.fixture
@@ -81,6 +82,6 @@ def test_functions_are_measured_in_turn_and_the_least_is_kept() -> None:
 
 def test_peak_memory_is_of_the_process_that_asks_not_of_its_parent():
     held = np.ones(1 << 25)  # 256 MB that the child never has
-    told = "from tacit.bench import peak_megabytes; print(peak_megabytes())"
+    told = "from tacit.ledger.cost import peak_megabytes; print(peak_megabytes())"
     child = subprocess.run([sys.executable, "-c", told], capture_output=True, check=True, text=True)
     assert 10 < float(child.stdout) < 200 < held.nbytes / 2**20 < peak_megabytes()

@@ -95,13 +95,28 @@ def _flag(key: Key) -> TyperOption:
 
 def read_settings(context: typer.Context, file: Path | None) -> Settings:
     """Read the settings of a run from a file and flags; flags override it."""
+    from tacit.runs.settings import Settings
+
+    below, words, found = _read_file(context, file)
+    return Settings.from_tables(read_tables(context, below, words, found))
+
+
+def read_survey(context: typer.Context, file: Path | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read the tables of a run from a file and flags, and the table [survey] of the file."""
+    below, words, found = _read_file(context, file)
+    wanted = below.pop("survey", {})
+    return read_tables(context, below, words, found), wanted
+
+
+def _read_file(context: typer.Context, file: Path | None) -> tuple[dict[str, Any], list[str], str | None]:
+    """Return the tables of a file, all words that are no known flags, and which of them is the file."""
     from tacit.cli.options import file_among
-    from tacit.runs.settings import Settings, read_toml
+    from tacit.runs.settings import read_toml
 
     # A flag that only a component knows is left over, and may have been taken for the file.
     words = [*([str(file)] if file else []), *context.args]
     found = file_among(words)
-    return Settings.from_tables(read_tables(context, read_toml(Path(found)) if found else {}, words, found))
+    return (read_toml(Path(found)) if found else {}), words, found
 
 
 def read_tables(

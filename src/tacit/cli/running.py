@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tacit.cli.common import Json, Out, Quiet, RunName, brief
-from tacit.cli.flags import File, read_settings
+from tacit.cli.flags import GIVEN, File, read_settings, read_survey
 from tacit.cli.output import say, stderr
 from tacit.core.errors import ConfigError
 
@@ -90,6 +91,59 @@ def tune(
     columns |= {"error": "note"} if any(trial["error"] for trial in ranked) else {}
     rows = [{**trial["settings"], **trial} for trial in ranked]
     say(as_json, result, listing(rows, columns), f"\nrun the best with: tacit run {result['file']}")
+
+
+def survey(
+    context: typer.Context,
+    file: File = None,
+    methods: Annotated[str, typer.Option(help="Methods, separated by commas; 'all'.")] = "all",
+    seeds: Annotated[int, typer.Option(help="Trainings of each cell, with seeds one after the other.")] = 1,
+    jobs: Annotated[int, typer.Option(help="Cells at a time; 0 for one on each processor.")] = 0,
+    link: Annotated[float | None, typer.Option(help="Megabytes that a client can send and receive.")] = None,
+    no_server: Annotated[bool, typer.Option("--no-server", help="Nobody is trusted with totals.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure methods under protections on the same rows: scores, costs, who saw what, and what to take.
+
+    --protect has several names, separated by commas, 'all', or 'default' for what each method has by itself.
+    All other flags of `tacit run`, and its TOML file, say what the cells have in common; a table [survey] in
+    the file has methods, protect and seeds as well, and [survey.options.NAME] the options of a method.
+    """
+    from tacit.cli.progress import OneBar
+    from tacit.cli.tables import listing
+    from tacit.runs.page.survey import TEXTS
+    from tacit.runs.recommendation import Needs
+    from tacit.runs.survey import survey as surveyed
+
+    given: dict[str, Any] = context.meta[GIVEN].get("protect", {})
+    protect = given.pop("name", None)
+    tables, wanted = read_survey(context, file)
+    with OneBar(quiet or (as_json and not stderr.is_terminal)) as bar:
+        found = surveyed(
+            {name: table for name, table in tables.items() if name not in ("method", "protect") or table},
+            wanted.get("methods", methods) if methods == "all" else methods,
+            protect or wanted.get("protect", "default"),
+            seeds=wanted.get("seeds", seeds) if seeds == 1 else seeds,
+            options=wanted.get("options", {}),
+            need=Needs(link and 1e6 * link, no_server),
+            jobs=jobs or os.cpu_count() or 1,
+            out=f"{tables.get('run', {}).get('out', 'runs')}/survey",
+            progress=bar,
+        )
+    shown = {
+        "bytes_up": "up, each",
+        "bytes_down": "down, each",
+        "waves": "waves",
+        "cpu_s": "CPU",
+        "wh": "energy",
+    }
+    columns = {"method": "method", "protect": "protect", "score": found["measure"], **shown}
+    columns |= {"note": "note"} if any(row["note"] for row in found["rows"]) else {}
+    ranked = sorted(found["rows"], key=lambda row: -(row.get("score") or -1.0))
+    texts = [row | {name: TEXTS[name](row.get(name)) for name in shown} for row in ranked]
+    page = f"{found['folder']}/survey.html"
+    say(as_json, found, listing(texts, columns), f"\n{found['recommendation']}\n\npage: {page}")
 
 
 def _axis(text: str) -> tuple[str, Any]:

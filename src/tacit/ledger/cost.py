@@ -13,8 +13,10 @@ The definitions are spelt out in docs/ledger.md.
 from __future__ import annotations
 
 import math
+import sys
 from array import array
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from tacit.core.display import Shown
@@ -196,3 +198,17 @@ class CostLedger(Shown):
 
 def _mean_and_max(counts: array[int]) -> dict[str, float]:
     return {"mean": sum(counts) / len(counts) if counts else 0.0, "max": max(counts, default=0)}
+
+
+def peak_megabytes() -> float:
+    """Return the peak memory of this process.
+
+    Not ``ru_maxrss`` where there is better: on Linux a process inherits that from the one that started it.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        peak = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(peak.split()[1]) / 1024
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 1024)

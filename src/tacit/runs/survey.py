@@ -1,0 +1,278 @@
+"""A survey: every chosen method under every chosen protection, on the same rows, measured side by side.
+
+A cell is one training with one seed, in a process of its own, so that its CPU time and memory are its own.
+What it gave is kept under the digest of its settings: a survey that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+import tacit
+from tacit.core.errors import ConfigError, TacitError, UnavailableError, nearest
+from tacit.core.events import Events
+from tacit.ledger.cost import peak_megabytes
+from tacit.ledger.sentences import sentences
+from tacit.methods import METHODS
+from tacit.protections import PROTECTIONS
+from tacit.runs.experiment import build_federation
+from tacit.runs.folder import RunFolder
+from tacit.runs.page.survey import DRAWN, survey_sections
+from tacit.runs.page.units import escape
+from tacit.runs.recommendation import NOTHING, RULES, Needs, Row, front, recommend
+from tacit.runs.report import fill
+from tacit.runs.settings import Settings, merged
+from tacit.training import Record
+
+Progress = Callable[[int, int, str], None]  # cells done, cells in all, what is next
+
+USUAL = "default"  # as a protection: the one that a method has by itself
+MEASURES = ("accuracy", "r2")  # by which cells are ranked: of classification, and of regression
+COSTS = {
+    "bytes_up": "bytes up, a client",
+    "bytes_down": "bytes down, a client",
+    "messages": "messages",
+    "waves": "waves",
+    "cpu_client_s": "CPU of the slowest client",
+    "cpu_coordinator_s": "CPU of the coordinator",
+    "cpu_s": "CPU of all",
+    "wh": "energy",
+    "epsilon": "epsilon",
+    "memory_mb": "peak memory, MB",
+}
+
+
+def list_cells(
+    tables: Mapping[str, Any], methods: str, protections: str, seeds: int, options: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return the settings of every cell, as tables; ``options`` has those of methods by their name.
+
+    >>> [cell["method"]["name"] for cell in list_cells({}, "fedavg,fedheonn", "default", 1, {})]
+    ['fedavg', 'fedheonn']
+    """
+    if seeds < 1:
+        raise ConfigError(f"--seeds is {seeds}: give at least 1")
+    chosen = _names(methods, METHODS.names(), "--methods")
+    for name in options:
+        if name not in METHODS.names():
+            raise ConfigError(f"[survey.options] has no method '{name}': {nearest(name, METHODS.names())}")
+    cells = []
+    for method in chosen:
+        for protection in _names(protections, (*PROTECTIONS.names(), USUAL), "--protect"):
+            named = {} if protection == USUAL else {"protect": {"name": protection}}
+            for seed in range(seeds):
+                first = tables.get("run", {}).get("seed", 0)
+                over = {"method": {"name": method, **options.get(method, {})}, **named}
+                cells.append(merged(tables, {**over, "run": {"seed": first + seed}}))
+    return cells
+
+
+def _names(words: str, valid: Sequence[str], flag: str) -> list[str]:
+    """Return the chosen names; "all" is every one that can be named."""
+    if words == "all":
+        return [name for name in valid if name != USUAL]
+    chosen = [word.strip() for word in words.split(",") if word.strip()]
+    for word in chosen or [""]:
+        if word not in valid:
+            raise ConfigError(f"{flag} {words}: {nearest(word, [*valid, 'all'])}")
+    return list(dict.fromkeys(chosen))
+
+
+def measure(tables: Mapping[str, Any]) -> Row:
+    """Train one cell and return what it gave; one that is refused, or fails, says why."""
+    row: Row = {"method": tables["method"]["name"], "protect": tables.get("protect", {}).get("name", "")}
+    row |= {"seed": tables["run"]["seed"], "state": "refused"}
+    began, record = time.monotonic(), Record()
+    try:
+        settings = Settings.from_tables(tables)
+        row["protect"] = settings.protect["name"]
+        federation = build_federation(settings)
+        row["state"] = "failed"
+        training = federation.train(**settings.training(), events=Events(record), record=record, track=True)
+    except ConfigError as error:
+        return {**row, "state": "refused", "note": str(error)}
+    except TacitError as error:
+        return {**row, "note": str(error)}
+    protection, cost = settings.build_protection(), training.ledger.summary(settings.run.watts)
+    scores = {name: value for name, value in (training.scores or {}).items() if isinstance(value, float)}
+    return {
+        **row,
+        "state": "done",
+        "note": "",
+        "scores": scores,
+        "score": next((scores[name] for name in MEASURES if name in scores), None),
+        "curve": [
+            (line["round"], line[name])
+            for line in record.history.lines
+            for name in MEASURES
+            if "round" in line and name in line
+        ],
+        "bytes_up": cost["bytes_up_per_client"]["mean"],
+        "bytes_down": cost["bytes_down_per_client"]["mean"],
+        "messages": cost["messages"],
+        "waves": len(cost["waves"]),
+        "cpu_client_s": cost["cpu_s"]["slowest_client"],
+        "cpu_coordinator_s": cost["cpu_s"]["coordinator"] + cost["cpu_s"]["services"],
+        "cpu_s": cost["sum_cpu_s"],
+        "wh": cost["wh"],
+        "epsilon": (cost["privacy"] or {}).get("epsilon"),
+        "memory_mb": peak_megabytes(),
+        "hides": not protection.shows_contributions,
+        "opens": protection.opens,
+        "undone_by": protection.promises.collusion,
+        "exposure": sentences(record.exposure.summary()),
+        "seconds": time.monotonic() - began,
+    }
+
+
+def measure_apart(tables: Mapping[str, Any]) -> Row:
+    """Measure a cell in a process of its own: no other is cached there, or counts for its memory."""
+    code = "from tacit.runs.survey import answer; answer()"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], input=msgspec.json.encode(tables), capture_output=True, check=False
+    )
+    try:
+        row: Row = msgspec.json.decode(ended.stdout, type=dict[str, Any])
+    except msgspec.DecodeError:
+        told = ended.stderr.decode(errors="replace").strip().splitlines()
+        note = f"its process ended with {ended.returncode}: {told[-1] if told else 'it said nothing'}"
+        named = {"protect": tables.get("protect", {}).get("name", USUAL), "seed": tables["run"]["seed"]}
+        return {"method": tables["method"]["name"], **named, "state": "failed", "note": note}
+    return row
+
+
+def answer() -> None:
+    """Measure the cell that stands in standard input, and write its row to standard output."""
+    warnings.simplefilter("ignore")
+    row = measure(msgspec.json.decode(sys.stdin.buffer.read(), type=dict[str, Any]))
+    sys.stdout.buffer.write(msgspec.json.encode(row))
+
+
+def run_cells(
+    cells: Sequence[Mapping[str, Any]], folder: RunFolder, jobs: int, progress: Progress | None = None
+) -> list[Row]:
+    """Measure cells, so many at a time, but those that a stopped survey has measured; keep each at once."""
+    tell = progress or (lambda done, total, text: None)
+    names = [f"{_digest(cell)}.json" for cell in cells]
+    kept = {name: _read(folder.path / name) for name in names}
+    left = [place for place, name in enumerate(names) if kept[name] is None]
+    tell(len(cells) - len(left), len(cells), "")
+    pool = ThreadPoolExecutor(max(1, jobs))  # each waits for a process
+    running = {pool.submit(measure_apart, cells[place]): place for place in left}
+    try:
+        for number, done in enumerate(as_completed(running), len(cells) - len(left) + 1):
+            name, row = names[running[done]], done.result()
+            if row["state"] != "failed":  # which may have had too little memory, or been stopped
+                folder.write_json(name, row)
+            kept[name] = row
+            tell(number, len(cells), f"{row['method']}, {row['protect']}")
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    return [kept[name] or {} for name in names]
+
+
+def _digest(cell: Mapping[str, Any]) -> str:
+    """Return what names a cell: its settings, and the version that measures it."""
+    return hashlib.sha256(msgspec.json.encode([tacit.__version__, cell], order="sorted")).hexdigest()[:16]
+
+
+def _read(path: Path) -> Row | None:
+    try:
+        row: Row = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError):
+        return None
+    return row
+
+
+def join_seeds(rows: Iterable[Row]) -> list[Row]:
+    """Return one row for each method and protection: means over the seeds, and the spread of the score."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["method"], row["protect"]), []).append(row)
+    return [_joined(group) for group in groups.values()]
+
+
+def _joined(group: Sequence[Row]) -> Row:
+    done = [row for row in group if row["state"] == "done"]
+    if not done:
+        return dict(group[0])
+    found = {**done[0], "seeds": len(done)}
+    for name in ("score", *COSTS):
+        values = [row[name] for row in done if row[name] is not None]
+        found[name] = float(np.mean(values)) if values else None
+    found["sd"] = float(np.std([row["score"] for row in done])) if found["score"] is not None else None
+    names = [name for name in done[0]["scores"] if all(name in row["scores"] for row in done)]
+    found["scores"] = {name: float(np.mean([row["scores"][name] for row in done])) for name in names}
+    return found
+
+
+def write_tables(folder: RunFolder, rows: Sequence[Row]) -> None:
+    """Write the rows as CSV and Parquet."""
+    import io
+
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    names = ("method", "protect", "state", "seeds", "score", "sd", *COSTS, "hides", "opens", "note")
+    scores = sorted({name for row in rows for name in row.get("scores", {})})
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    columns |= {name: [row.get("scores", {}).get(name) for row in rows] for name in scores}
+    table = pa.table(columns)
+    for name, writer in (("survey.csv", pa.csv.write_csv), ("survey.parquet", pa.parquet.write_table)):
+        buffer = io.BytesIO()
+        writer(table, buffer)
+        folder.write(name, buffer.getvalue())
+
+
+def survey(
+    tables: Mapping[str, Any],
+    methods: str = "all",
+    protections: str = USUAL,
+    *,
+    seeds: int = 1,
+    options: Mapping[str, Any] | None = None,
+    need: Needs = NOTHING,
+    jobs: int = 1,
+    out: str = "runs/survey",
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Measure methods under protections on the same rows, and write tables and a page.
+
+    ``tables`` are those of a run, which say the data, how they are divided and all else that cells have in
+    common. A protection that does not fit a method is a row that says why.
+    """
+    cells, folder = list_cells(tables, methods, protections, seeds, options or {}), RunFolder(Path(out))
+    try:
+        (folder.path / "cells").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnavailableError(f"cannot make {out}: {error.strerror}: choose another with --out") from None
+    rows = join_seeds(run_cells(cells, RunFolder(folder.path / "cells"), jobs, progress))
+    done = [row for row in rows if row["state"] == "done"]
+    scores: Mapping[str, float] = done[0]["scores"] if done else {}
+    found = {
+        "measure": next((name for name in MEASURES if name in scores), "score"),
+        "costs": COSTS,
+        "rows": rows,
+        "fronts": {cost: front(done, cost) for cost in DRAWN},
+        "recommendation": recommend(done, need),
+        "rules": [rule.text for rule in RULES if rule.asked(need)],
+        "folder": str(folder.path),
+    }
+    write_tables(folder, rows)
+    folder.write_json("survey.json", found)
+    title = f"{len(rows)} ways to learn from the same rows"
+    header = f'<p class="over"><b>Tacit survey</b></p><h1>{escape(title)}</h1>'
+    folder.write("survey.html", fill(title, header, survey_sections(found)).encode())
+    return found

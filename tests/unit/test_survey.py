@@ -1,0 +1,193 @@
+"""Surveys: methods and protections side by side, measured once and kept."""
+
+import json
+
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from typer.testing import CliRunner
+
+from tacit.cli.app import app
+from tacit.core.errors import ConfigError, UnavailableError
+from tacit.methods import METHODS
+from tacit.runs import survey as module
+from tacit.runs.recommendation import Needs, front, recommend
+from tacit.runs.survey import join_seeds, list_cells, measure, measure_apart, survey
+
+TABLES = {"data": {"name": "iris"}, "partition": {"name": "iid", "clients": 4}, "run": {"baselines": False}}
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Cells are measured in this process: starting one takes a second."""
+    counted = []
+
+    def apart(tables):
+        counted.append(tables["method"]["name"])
+        return json.loads(json.dumps(measure(tables)))
+
+    monkeypatch.setattr(module, "measure_apart", apart)
+    return counted
+
+
+def row(method="a", protect="masked", score=0.9, **other):
+    cost = {
+        "bytes_up": 1.0,
+        "bytes_down": 1.0,
+        "cpu_s": 1.0,
+        "wh": 1.0,
+        "hides": True,
+        "opens": "coordinator",
+    }
+    return {"method": method, "protect": protect, "score": score, **cost, **other}
+
+
+class TestCells:
+    def test_default_is_each_methods_own_protection(self):
+        cells = list_cells(TABLES, "fedheonn,fedavg", "default", 2, {"fedavg": {"rounds": 2}})
+        assert [cell["run"]["seed"] for cell in cells] == [0, 1, 0, 1]
+        assert all("protect" not in cell for cell in cells)
+        assert cells[2]["method"] == {"name": "fedavg", "rounds": 2}
+
+    def test_all_is_every_registered_method_and_protection(self):
+        assert [cell["method"]["name"] for cell in list_cells({}, "all", "default", 1, {})] == METHODS.names()
+        protections = [cell["protect"]["name"] for cell in list_cells({}, "fedheonn", "all", 1, {})]
+        assert "bfv" in protections
+        assert "default" not in protections
+
+    @pytest.mark.parametrize(
+        ("methods", "protections", "seeds", "options", "text"),
+        [
+            ("fedavgg", "default", 1, {}, "did you mean 'fedavg'"),
+            ("", "default", 1, {}, "--methods"),
+            ("fedavg", "maskd", 1, {}, "did you mean 'masked'"),
+            ("fedavg", "default", 0, {}, "--seeds is 0: give at least 1"),
+            ("fedavg", "default", 1, {"fedavgg": {}}, "has no method 'fedavgg'"),
+        ],
+    )
+    def test_names_that_nobody_knows_are_refused(self, methods, protections, seeds, options, text):
+        with pytest.raises(ConfigError, match=text):
+            list_cells(TABLES, methods, protections, seeds, options)
+
+
+class TestSurvey:
+    def test_measures_every_cell_and_goes_on_where_it_was_stopped(self, here, tmp_path):
+        out = str(tmp_path / "survey")
+        first = survey(TABLES, "fedheonn", "plain,masked", out=out)
+        assert [r["protect"] for r in first["rows"]] == ["plain", "masked"]
+        assert first["measure"] == "accuracy"
+        again = survey(TABLES, "fedheonn,fedavg", "plain,masked", out=out, options={"fedavg": {"rounds": 1}})
+        assert here == ["fedheonn"] * 2 + ["fedavg"] * 2, "what was measured is not measured again"
+        kept = {(r["method"], r["protect"]): r["score"] for r in again["rows"]}
+        assert {(r["method"], r["protect"]): r["score"] for r in first["rows"]}.items() <= kept.items()
+        page = (tmp_path / "survey/survey.html").read_text()
+        assert "fedheonn" in page
+        assert again["recommendation"].split(":")[0] in page
+        assert json.loads((tmp_path / "survey/survey.json").read_text())["rows"] == again["rows"]
+        for table in (
+            pyarrow.csv.read_csv(tmp_path / "survey/survey.csv"),
+            pyarrow.parquet.read_table(tmp_path / "survey/survey.parquet"),
+        ):
+            assert table["score"].to_pylist() == pytest.approx([r["score"] for r in again["rows"]])
+
+    def test_costs_are_those_of_the_ledger(self, here, tmp_path):
+        (found,) = survey(TABLES, "fedheonn", "masked", out=str(tmp_path))["rows"]
+        assert found["state"] == "done"
+        assert found["hides"]
+        assert found["wh"] == pytest.approx(65 * found["cpu_s"] / 3600)
+        assert found["cpu_s"] > found["cpu_client_s"] > 0
+        assert 50 < found["memory_mb"] < 10_000
+        assert any("masked vectors" in text for text in found["exposure"])
+
+    def test_what_does_not_go_together_says_why(self, here, tmp_path):
+        found = survey(TABLES, "scaffold", "noised", out=str(tmp_path))
+        assert found["rows"][0]["state"] == "refused"
+        assert "use fedavg" in found["rows"][0]["note"]
+        assert found["recommendation"].startswith("No cell has a score")
+        assert "What does not go together" in (tmp_path / "survey.html").read_text()
+
+    def test_a_cell_that_fails_is_tried_again_the_next_time(self, monkeypatch, tmp_path):
+        asked = []
+
+        def fails(tables):
+            asked.append(1)
+            return {"method": "fedheonn", "protect": "bfv", "seed": 0, "state": "failed", "note": "no memory"}
+
+        monkeypatch.setattr(module, "measure_apart", fails)
+        for _ in range(2):
+            assert survey(TABLES, "fedheonn", out=str(tmp_path))["rows"][0]["note"] == "no memory"
+        assert len(asked) == 2
+
+    def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_measured(self, here, tmp_path):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(UnavailableError, match="choose another with --out"):
+            survey(TABLES, "fedheonn", out=str(tmp_path / "file"))
+        assert not here
+
+    def test_seeds_are_joined(self):
+        rows = [{**row(score=score), "state": "done", "scores": {"accuracy": score}} for score in (0.8, 0.9)]
+        for name in module.COSTS:
+            for each in rows:
+                each.setdefault(name, None)
+        (found,) = join_seeds(rows)
+        assert (found["score"], found["sd"], found["seeds"]) == pytest.approx((0.85, 0.05, 2))
+
+
+def test_a_process_that_is_killed_is_a_failed_cell(monkeypatch):
+    monkeypatch.setattr(module.sys, "executable", "/bin/false")
+    found = measure_apart({"method": {"name": "fedavg"}, "run": {"seed": 3}})
+    assert (found["state"], found["seed"]) == ("failed", 3)
+    assert found["note"] == "its process ended with 1: it said nothing"
+
+
+def test_the_front_has_nothing_that_another_beats():
+    rng = np.random.default_rng(0)
+    rows = [row(score=float(a), wh=float(b)) for a, b in rng.random((40, 2))]
+    found = front(rows, "wh")
+    for one in rows:
+        beaten = any(o["score"] >= one["score"] and o["wh"] <= one["wh"] and o is not one for o in rows)
+        assert (one in found) == (not beaten)
+
+
+class TestRecommendation:
+    def test_takes_the_cheapest_of_those_that_are_as_good(self):
+        rows = [
+            row("dear", score=0.905, cpu_s=9.0),
+            row("cheap", score=0.9),
+            row("bad", score=0.5, cpu_s=0.1),
+        ]
+        assert recommend(rows).startswith("cheap under masked: score 0.900.")
+
+    def test_plain_sums_only_if_there_is_nothing_else(self):
+        open_row = row("shown", "plain", 0.99, hides=False)
+        told = recommend([open_row, row(score=0.9)])
+        assert told.startswith("a under masked")
+        assert "the best of all, 0.990, has shown under plain" in told
+        assert "passed over" in recommend([open_row])
+
+    def test_links_and_trust_are_kept_where_they_are_asked_for(self):
+        rows = [row("server"), row("clients", "bfv", 0.9, opens="clients", cpu_s=5.0, bytes_up=1e6)]
+        assert recommend(rows, Needs(no_server=True)).startswith("clients under bfv")
+        assert recommend(rows, Needs(link=1e3)).startswith("server under masked")
+        assert "fits its link: passed over" in recommend(rows, Needs(link=0.5))
+
+
+def test_the_command_writes_one_object(here, tmp_path, monkeypatch):
+    (tmp_path / "all.toml").write_text(
+        '[data]\nname = "iris"\n[partition]\nname = "iid"\nclients = 4\n'
+        '[survey]\nmethods = "fedheonn,fedavg"\nprotect = "plain"\n[survey.options.fedavg]\nrounds = 1\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["survey", "all.toml", "--json", "-q"])
+    found = json.loads(result.stdout)
+    assert [(r["method"], r["protect"]) for r in found["rows"]] == [
+        ("fedheonn", "plain"),
+        ("fedavg", "plain"),
+    ]
+    shown = CliRunner().invoke(
+        app, ["survey", "all.toml", "--protect", "masked", "--methods", "fedheonn", "-q"]
+    )
+    assert "fedheonn under masked" in shown.stdout
+    refused = CliRunner().invoke(app, ["survey", "all.toml", "--methods", "fedhenn"])
+    assert refused.exit_code != 0
