@@ -15,7 +15,7 @@ from tacit.cli.lists import methods, protections
 from tacit.cli.models import export, predict
 from tacit.cli.output import Commands, say, stderr
 from tacit.cli.past import compare, exposure, runs, show
-from tacit.cli.running import resume, run, survey, tune
+from tacit.cli.running import plan, resume, run, survey, tune
 from tacit.cli.standing import fedheonn_app
 
 app = typer.Typer(
@@ -43,9 +43,8 @@ def version(
         raise typer.Exit
 
 
-app.command(cls=SettingsCommand, context_settings=EXTRA)(run)
-app.command(cls=SettingsCommand, context_settings=EXTRA)(tune)
-app.command(cls=SettingsCommand, context_settings=EXTRA)(survey)
+for training in (run, plan, survey, tune):
+    app.command(cls=SettingsCommand, context_settings=EXTRA)(training)
 app.command(cls=ReadingCommand)(predict)
 for command in (new, methods, protections, resume, runs, show, compare, exposure, export):
     app.command()(command)

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from tacit.cli.common import Json, Out, Quiet, RunName, brief
 from tacit.cli.flags import GIVEN, File, read_settings, read_survey
@@ -91,6 +92,20 @@ def tune(
     columns |= {"error": "note"} if any(trial["error"] for trial in ranked) else {}
     rows = [{**trial["settings"], **trial} for trial in ranked]
     say(as_json, result, listing(rows, columns), f"\nrun the best with: tacit run {result['file']}")
+
+
+def plan(context: typer.Context, file: File = None, as_json: Json = False, quiet: Quiet = False) -> None:
+    """Say what a run will cost and show before it runs: bytes, time, energy, waves, who will see what.
+
+    It is rehearsed here, with the same clients and protection, on a few rows of each.
+    """
+    from tacit.cli.tables import plan_table
+    from tacit.runs.plan import plan as planned
+
+    found = planned(read_settings(context, file))
+    say(as_json, found, plan_table(found))
+    for text in () if quiet or as_json else found["warnings"]:
+        stderr.print(Text(f"warning: {text}"), soft_wrap=True)
 
 
 def survey(

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tacit.ledger.sentences import exposes_one, saw
 from tacit.runs.page.costs import time_facts, traffic_facts
-from tacit.runs.page.units import decimal, size_text, time_text
+from tacit.runs.page.units import decimal, energy_text, size_text, time_text
 
 MODELS = {
     "federated": "federated",
@@ -37,6 +37,33 @@ def run_table(result: Mapping[str, Any]) -> RenderableType:
     about[7:] = [f"and {len(about) - 7} more notes, in the report"] if len(about) > 7 else []
     head = [Text(title, style="bold"), *(Text(line, style="dim") for line in about)]
     return Group(*head, scores, Text(), _costs(result), told)
+
+
+def plan_table(found: Mapping[str, Any]) -> RenderableType:
+    """Lay out what a run will cost, and who will see what."""
+    how = "" if found["exact"] else ", estimated from fewer clients"
+    rounds = f"{found['rounds']} rounds, " if found["rounds"] else ""
+    epsilon = (found["privacy"] or {}).get("epsilon")
+    facts = {
+        "each client sends": size_text(found["bytes_up_per_client"]) + how,
+        "each client receives": size_text(found["bytes_down_per_client"]) + how,
+        "messages": f"{found['messages']:,} in {rounds}{found['waves']} waves",
+        "slowest client": f"{time_text(found['cpu_s']['slowest_client'])} of CPU",
+        "coordinator": f"{time_text(found['cpu_s']['coordinator'])} of CPU",
+        "all CPU time": f"{time_text(found['sum_cpu_s'])}, {energy_text(found['wh'])}",
+        "on Flower": f"at least {time_text(found['flower_s'])}, most of it waiting for messages",
+        "largest error": f"{found['precision']:.2g} of bound × clients",
+        "epsilon of a round": decimal(epsilon) if epsilon else None,
+        "undone by": found["undone_by"],
+    }
+    table = _table(("", ""), ())
+    for name, text in facts.items():
+        if text is not None:
+            table.add_row(Text(name, style="cyan"), Text(text))
+    title = (
+        f"{found['method']} under {found['protect']}, {found['clients']:,} clients, {found['rows']:,} rows"
+    )
+    return Group(Text(title, style="bold"), table, *map(Text, found["exposure"]))
 
 
 ABOUT = {

@@ -1,0 +1,98 @@
+"""Plans: what a run will cost and show, compared with what it then did cost and show."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tacit.cli.app import app
+from tacit.core.errors import ConfigError
+from tacit.data.table import Column, Table
+from tacit.runs import plan as module
+from tacit.runs.experiment import build_federation
+from tacit.runs.plan import plan, thin_rows
+from tacit.runs.settings import Settings
+
+
+def settings_of(data, clients, method, protect=None, partition="iid", **held):
+    name, _, rounds = method.partition(":")
+    chosen = {"name": name} | ({"rounds": int(rounds)} if rounds else {})
+    named = {"protect": {"name": protect}} if protect else {}
+    division = {"name": partition, "clients": clients}
+    held |= {"name": data}
+    return Settings.from_tables({"data": held, "partition": division, "method": chosen, **named})
+
+
+CASES = [
+    settings_of("digits", 12, "fedheonn"),
+    settings_of("digits", 12, "fedheonn", "masked", "label-sorted"),
+    settings_of("wine", 5, "fedheonn", "plain"),
+    settings_of("digits", 6, "fedavg:7"),
+    settings_of("iris", 4, "scaffold:5", "bfv"),
+    settings_of("digits", 5, "fedyogi:4", "shares", holdout=0.2),
+    settings_of("wine", 4, "fedheonn-ensemble"),
+    settings_of("iris", 6, "two-phase-mpc:3"),
+    settings_of("breast_cancer", 5, "mime:3", "masked"),
+    settings_of("wine", 5, "fedprox:4", "plain"),
+]
+
+
+@pytest.mark.parametrize("settings", CASES, ids=lambda each: f"{each.method['name']}-{each.protect['name']}")
+def test_bytes_messages_and_waves_are_those_of_the_run(settings):
+    found = plan(settings)
+    cost = build_federation(settings).train(**settings.training()).ledger.summary()
+    assert found["exact"]
+    for name in ("bytes_up", "bytes_down", "messages"):
+        assert found[name] == cost[name], name
+    assert found["waves"] == len(cost["waves"])
+    # Times are measured, beside whatever else the machine does: docs/plan.md has them from a quiet one.
+    assert 0.2 < found["sum_cpu_s"] / cost["sum_cpu_s"] < 5
+
+
+def test_a_rehearsal_is_short_and_leaves_nothing_of_a_row_out_that_is_told():
+    rng = np.random.default_rng(0)
+    values = np.column_stack([rng.normal(size=500), np.r_[np.zeros(497), [1, 1, 2]]])
+    columns = (Column("x"), Column("ward", "category", categories=("a", "b", "c")))
+    table = Table("rows", columns, values, np.r_[np.zeros(490, int), np.ones(10, int)], classes=("no", "yes"))
+    kept = table.take(thin_rows(table, 20))
+    assert kept.rows <= 20 + 5 + 3
+    assert set(kept.values[:, 1]) == {0, 1, 2}
+    assert np.bincount(kept.target).tolist()[1] >= 5
+
+
+def test_more_clients_than_rehearse_are_estimated(monkeypatch):
+    monkeypatch.setattr(module, "MOST", 6)
+    settings = settings_of("digits", 12, "fedheonn", "plain")
+    found = plan(settings)
+    cost = build_federation(settings).train(**settings.training()).ledger.summary()
+    assert not found["exact"]
+    assert found["bytes_up"] == pytest.approx(cost["bytes_up"], rel=0.1)
+    assert found["clients"] == 12
+
+
+def test_it_says_who_will_see_what_and_warns():
+    found = plan(settings_of("iris", 4, "fedavg:1", "plain"))
+    assert any("in the clear" in text for text in found["exposure"])
+    assert any("hides nothing" in text or "in the clear" in text for text in found["warnings"])
+    assert found["undone_by"].startswith("none is needed")
+    settings = settings_of("breast_cancer", 5, "fedheonn", "noised")
+    with pytest.raises(ConfigError, match="72 are needed: raise epsilon"):
+        plan(settings)
+    rows = replace(settings, protect={"name": "noised", "unit": "row", "epsilon": 2.0})
+    assert 0 < plan(rows)["privacy"]["epsilon"] <= 2
+
+
+def test_rows_at_the_sites_are_nothing_to_rehearse_with():
+    with pytest.raises(ConfigError, match="give --data a file of one site, or a sample"):
+        plan(settings_of("sites", 3, "fedheonn"))
+
+
+def test_the_command_writes_one_object_and_nothing_else():
+    words = ["plan", "--data", "iris", "--clients", "4", "--method", "fedavg", "--rounds", "3"]
+    found = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    assert (found["method"], found["rounds"], found["clients"]) == ("fedavg", 3, 4)
+    shown = CliRunner().invoke(app, words).stdout
+    assert "each client sends" in shown
+    assert "3 rounds" in shown
