@@ -46,11 +46,14 @@ def plain(digits):
 @pytest.mark.parametrize("name", representatives(NAMES, "fedavg", "fedyogi"))
 def test_protected_equals_plain_after_five_rounds(name, any_protection, digits, plain, keys_once):
     with keys_once():
-        if any_protection.name == "noised":
-            with pytest.raises(ConfigError, match="cannot protect"):
+        if any_protection.name == "noised" and name not in ("mime", "ring-mlp"):
+            with pytest.raises(ConfigError, match="cannot protect"):  # who has most rows would stand out
                 weights(digits, name, any_protection)
             return
         method, training = weights(digits, name, any_protection)
+    if any_protection.name == "noised":  # under which clients of any size count the same here
+        assert training.ledger.summary()["privacy"]["epsilon"] > 0
+        return
     # A round's mean is off by at most the promised share of the limit, times clients over Σ u ≥ 1; the
     # server's optimisers divide by √v + τ, and a network carries what it got wrong from round to round.
     # A gradient's error, of its own limit, moves each of three local steps.
