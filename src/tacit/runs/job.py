@@ -16,6 +16,8 @@ from tacit.core.manifest import new_run
 from tacit.data.schema import vocabulary
 from tacit.data.skew import skew
 from tacit.federation import Federation
+from tacit.ledger.cost import peak_megabytes
+from tacit.ledger.energy import Meter
 from tacit.ledger.exposure import ExposureLedger
 from tacit.ledger.sentences import exposes_one, sentences
 from tacit.methods.base import Model
@@ -83,7 +85,7 @@ def _execute(
 ) -> Finished:
     """Run a job in a folder that no other process works on."""
     result = {**_header(settings, run, folder), "launch": launch}
-    record = Record()
+    record, meter = Record(), Meter()
     try:
         told = dict(flat_settings(settings.as_tables()))
         with (
@@ -106,9 +108,10 @@ def _execute(
                 announce=writer.announce,
                 record=record,
             )
+            metered = meter.watt_hours()  # before anything is trained for comparison
             for text in _leaks(settings, record.exposure):
                 events.emit(Noted("exposure", text, "warning"))
-            result |= _measured(settings, federation, training, events)
+            result |= _measured(settings, federation, training, events, metered)
         result |= {"exposure": record.exposure.summary(), "notes": record.notes, "rounds": writer.rounds}
         if training.trained is not None:
             folder.place("model.safetensors", training.trained.save)
@@ -182,7 +185,7 @@ def _header(settings: Settings, run: str, folder: RunFolder) -> dict[str, Any]:
 
 
 def _measured(
-    settings: Settings, federation: Federation, training: Training, events: Events
+    settings: Settings, federation: Federation, training: Training, events: Events, metered: float | None
 ) -> dict[str, Any]:
     """Return scores, cost and skew of a training."""
     scores: dict[str, Any] = {}
@@ -199,6 +202,9 @@ def _measured(
     if text := warn_of_balance(main):
         events.emit(Noted("scores", text, "warning"))
     ledger = training.ledger.summary(watts=settings.run.watts)
+    grid = settings.run.grid
+    ledger |= {"measured_wh": metered, "memory_mb": peak_megabytes()}
+    ledger["co2_g"] = None if grid is None else ledger["wh"] / 1000 * grid
     costs = ("bytes_up", "bytes_down", "messages", "cpu_s", "training_s", "wh", "privacy", "failures")
     return {
         "clients": federation.clients,

@@ -103,6 +103,7 @@ class Settings:
             ("run", "workers", run.workers, 0 <= run.workers <= WORKERS, f"give 0 to {WORKERS} processes"),
             ("run", "quorum", run.quorum, 0 < run.quorum <= 1, "give a share above 0, at most 1"),
             ("run", "watts", run.watts, 0 < run.watts < inf, "give a CPU's nominal power, such as 65"),
+            ("run", "grid", run.grid, run.grid is None or 0 <= run.grid < inf, "give grams, such as 250"),
             ("run", "timeout", run.timeout, run.timeout is None or 0 < run.timeout < inf, SECONDS),
             ("run", "repeats", run.repeats, run.repeats > 0, "give a whole number of at least 1"),
             ("flower", "wait", self.flower.wait, 0 <= self.flower.wait < inf, "give seconds, 0 or more"),

@@ -86,6 +86,8 @@ class RunSettings:
         protection hides nothing or adds noise, else 5.
     watts : float
         Nominal power of a device's CPU, for the energy account.
+    grid : float, optional
+        Grams of CO2 for a kilowatt-hour of the grid, to account for the emissions as well.
     baselines : bool
         Also train centrally and at (up to 100) clients alone, for comparison.
     repeats : int
@@ -108,6 +110,7 @@ class RunSettings:
     min_clients: int | None = None
     min_count: int | None = None
     watts: float = 65.0
+    grid: float | None = None
     baselines: bool = True
     repeats: int = 1
     transcript: bool = False

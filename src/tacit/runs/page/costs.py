@@ -10,7 +10,7 @@ from tacit.ledger.sentences import step_words
 from tacit.runs.page import figures
 from tacit.runs.page.division import COLUMNS, columns_of, division
 from tacit.runs.page.markup import cards, figure, grid, part, section, sentence, table
-from tacit.runs.page.units import count, decimal, energy_text, escape, size_text, time_text
+from tacit.runs.page.units import count, decimal, energy_text, escape, significant, size_text, time_text
 
 SKEW = {"s": "s", "gini": "Gini coefficient", "entropy": "entropy in bits"}
 WAVES_SHOWN = 24
@@ -97,6 +97,12 @@ def time_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     yield "training time", time_text(ledger["training_s"]), " + ".join(waits)
     yield "all CPU time", time_text(ledger["sum_cpu_s"]), "every client + coordinator"
     yield "energy", energy_text(ledger["wh"]), f"at {ledger['watts']:g} W for each processor"
+    if (measured := ledger.get("measured_wh")) is not None:
+        yield "energy, metered", energy_text(measured), "of this machine, with all that ran on it"
+    if (co2 := ledger.get("co2_g")) is not None:
+        yield "CO2", f"{significant(co2)} g", "of the nominal energy, on the grid that was named"
+    if (memory := ledger.get("memory_mb")) is not None:
+        yield "peak memory", size_text(memory * 2**20), "of this process, all parties in it"
 
 
 def traffic_section(result: Mapping[str, Any]) -> str:
