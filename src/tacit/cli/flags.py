@@ -101,6 +101,19 @@ def read_settings(context: typer.Context, file: Path | None) -> Settings:
     return Settings.from_tables(read_tables(context, below, words, found))
 
 
+def read_auto(context: typer.Context, file: Path | None) -> dict[str, Any] | None:
+    """Return the tables of a run whose method is to be chosen; None if one is named."""
+    from tacit.runs.auto import AUTO
+    from tacit.runs.settings import table_of
+
+    below, words, found = _read_file(context, file)
+    given = context.meta[GIVEN]
+    if table_of(given, "method").get("name", table_of(below, "method").get("name")) != AUTO:
+        return None
+    context.meta[GIVEN] = {name: table for name, table in given.items() if name != "method"}
+    return read_tables(context, {key: value for key, value in below.items() if key != "method"}, words, found)
+
+
 def read_survey(context: typer.Context, file: Path | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read the tables of a run from a file and flags, and the table [survey] of the file."""
     below, words, found = _read_file(context, file)

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from tacit.cli.common import Json, Out, Quiet, RunName, brief
-from tacit.cli.flags import GIVEN, File, read_settings, read_survey
+from tacit.cli.flags import GIVEN, File, read_auto, read_settings, read_survey
 from tacit.cli.output import say, stderr
 from tacit.core.errors import ConfigError
 
@@ -23,8 +23,17 @@ def run(context: typer.Context, file: File = None, as_json: Json = False, quiet:
 
     Options of the chosen method, protection and partition are flags as well: --lam 0.01, --alpha 0.3.
     Without any flag this is the main job: FedHEONN on digits, 100 clients that mostly hold one digit.
+    With --method auto several methods are tried first, on rows that clients keep aside.
     """
-    _perform(read_settings(context, file), None, as_json, quiet)
+    if (tables := read_auto(context, file)) is None:
+        _perform(read_settings(context, file), None, as_json, quiet)
+        return
+    from tacit.cli.progress import OneBar
+    from tacit.runs.auto import choose, explain
+
+    with OneBar(quiet or (as_json and not stderr.is_terminal)) as bar:
+        settings, trials = choose(tables, bar)
+    _perform(settings, None, as_json, quiet, explain(trials))
 
 
 def resume(name: RunName = "latest", out: Out = "runs", as_json: Json = False, quiet: Quiet = False) -> None:
@@ -38,7 +47,9 @@ def resume(name: RunName = "latest", out: Out = "runs", as_json: Json = False, q
     _perform(checkpoint.settings, checkpoint, as_json, quiet)
 
 
-def _perform(settings: Settings, checkpoint: Checkpoint | None, as_json: bool, quiet: bool) -> None:
+def _perform(
+    settings: Settings, checkpoint: Checkpoint | None, as_json: bool, quiet: bool, chosen: str = ""
+) -> None:
     """Run a job on the engine of its settings, and say what came of it."""
     from tacit.cli.progress import ProgressBars
     from tacit.cli.tables import run_table
@@ -51,7 +62,7 @@ def _perform(settings: Settings, checkpoint: Checkpoint | None, as_json: bool, q
         else:
             from tacit.runs.job import execute
 
-            finished = execute(settings, bars, resume=checkpoint)
+            finished = execute(settings, bars, resume=checkpoint, chosen=chosen)
     say(as_json, brief(finished.result), run_table(finished.result))
     if not (quiet and as_json):  # the JSON names it; else nothing but this line does
         files = ("report.html", "result.json", "events.jsonl", "model.safetensors", "transcript")

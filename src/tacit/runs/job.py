@@ -55,12 +55,14 @@ def execute(
     run: str | None = None,
     resume: Checkpoint | None = None,
     launch: str = "",
+    chosen: str = "",
 ) -> Finished:
     """Run a job and write its folder.
 
     Subscribers get every event; a progress bar, for instance. ``federation`` says where to run, if not on
     one embedded here that the settings describe. ``resume`` is a run of these settings that was stopped: it
-    goes on from there, in its own folder. ``launch`` stands in the result, for whoever waits for it.
+    goes on from there, in its own folder. ``launch`` stands in the result, for whoever waits for it;
+    ``chosen`` says why the method was chosen, for the report.
     """
     settings.check()
     check_sinks(settings.run.sinks)
@@ -71,7 +73,7 @@ def execute(
         if resume:
             resume = read_checkpoint(str(folder.path))  # as the process that had the folder before left it
             resume.begin()
-        return _execute(settings, subscribers, federation, run, folder, resume, launch)
+        return _execute(settings, subscribers, federation, run, folder, resume, launch, chosen)
 
 
 def _execute(
@@ -82,6 +84,7 @@ def _execute(
     folder: RunFolder,
     resume: Checkpoint | None,
     launch: str,
+    chosen: str,
 ) -> Finished:
     """Run a job in a folder that no other process works on."""
     result = {**_header(settings, run, folder), "launch": launch}
@@ -96,6 +99,8 @@ def _execute(
             writer = CheckpointWriter(
                 settings, folder, federation.test, events, resume.rounds if resume else []
             )
+            if chosen:
+                events.emit(Noted("method", chosen))
             for warning in _warnings(settings, federation):
                 events.emit(warning)
             training = federation.train(

@@ -19,6 +19,7 @@ import numpy as np
 from tacit.core.coordinator import Outcome
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.manifest import new_run
+from tacit.core.protection import Protection
 from tacit.core.shared import Shared
 from tacit.data.inputs import Inputs
 from tacit.federation import Federation
@@ -125,8 +126,8 @@ def tune(
     of Optuna's. ``progress`` is told how many trials are done, of how many, and the best so far.
     """
     count = _checked(settings, space, search, trials)
-    data = settings.data if settings.data.holdout else dataclasses.replace(settings.data, holdout=HOLDOUT)
-    objective = Objective(settings, _federation(dataclasses.replace(settings, data=data)))
+    federation = divide(settings)
+    objective = Objective(settings, federation)
     folder = RunFolder.create(settings.run.out, f"{new_run()}-tune")
 
     def told(done: int) -> None:
@@ -152,7 +153,7 @@ def tune(
         "protect": settings.protect["name"],
         "search": search,
         "objective": objective.measure,
-        "holdout": data.holdout,
+        "holdout": settings.data.holdout or HOLDOUT,
         "trials": [dataclasses.asdict(trial) for trial in objective.trials],
         "best": dict(best.settings),
         "score": best.score,
@@ -162,8 +163,10 @@ def tune(
     return result
 
 
-def _federation(settings: Settings) -> Federation:
-    """Divide the rows, and refuse if nobody has any to keep aside: there would be no score."""
+def divide(settings: Settings) -> Federation:
+    """Divide the rows, of which clients keep some aside; refuse if nobody does: there would be no score."""
+    data = settings.data if settings.data.holdout else dataclasses.replace(settings.data, holdout=HOLDOUT)
+    settings = dataclasses.replace(settings, data=data)
     federation = build_federation(settings)
     if not federation.holdings.holdout_sizes.any():
         most = int(np.diff(federation.holdings.offsets).max())
@@ -190,16 +193,21 @@ def _checked(settings: Settings, space: Space, search: str, trials: int | None) 
         for name, axis in space.items()
         for value in ([axis.low, axis.high] if isinstance(axis, Range) else axis)
     ]
-    if settings.build_protection().adds_noise or any(isfinite(method.own_epsilon) for method in tried):
-        raise ConfigError(
-            "every trial with noise would spend its privacy budget anew: tune on public data, then run"
-        )
+    refuse_noise(settings.build_protection(), tried)
     if search == "optuna":
         return trials or 30
     combinations = prod(len(axis) for axis in space.values() if not isinstance(axis, Range))
     if (trials or combinations) > MOST_TRIALS:
         raise ConfigError(f"the grid has {combinations:,} combinations: leave out values, or set trials")
     return min(trials or combinations, combinations)
+
+
+def refuse_noise(protection: Protection, methods: Sequence[Any]) -> None:
+    """Refuse to try settings where each trial costs privacy."""
+    if protection.adds_noise or any(isfinite(method.own_epsilon) for method in methods):
+        raise ConfigError(
+            "every trial with noise would spend its privacy budget anew: tune on public data, then run"
+        )
 
 
 def _drawn(objective: Objective, space: Space, count: int, seed: int) -> Iterator[Trial]:

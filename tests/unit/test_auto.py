@@ -1,0 +1,69 @@
+"""`--method auto`: methods tried on rows kept aside, the best trained on all."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from tacit.cli.app import app
+from tacit.core.errors import ConfigError
+from tacit.runs import auto
+from tacit.runs.auto import choose, explain
+
+TABLES = {"data": {"name": "wine"}, "partition": {"name": "iid", "clients": 4}, "run": {"baselines": False}}
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    linear = {"name": "fedheonn"}
+    monkeypatch.setattr(auto, "CANDIDATES", ({**linear, "lam": 1e5}, linear, {"name": "fedavg", "rounds": 1}))
+
+
+def test_the_best_on_rows_kept_aside_is_taken():
+    settings, trials = choose(TABLES)
+    assert settings.method == {"name": "fedheonn"}
+    assert settings.protect == {"name": "masked"}
+    assert settings.data.holdout == 0, "the run that follows learns from all rows"
+    assert [trial.settings["name"] for trial in trials] == ["fedheonn", "fedheonn", "fedavg"]
+    assert trials[1].score == max(trial.score for trial in trials)
+    assert explain(trials).startswith("chosen by scores on rows kept aside: fedheonn ")
+
+
+def test_the_test_rows_decide_nothing(monkeypatch):
+    """Labels of the central test may be anything: what is chosen is the same."""
+    from tacit.models.predictor import Predictor
+
+    def scores(self, table):
+        raise AssertionError("the central test was looked at")
+
+    monkeypatch.setattr(Predictor, "scores", scores)
+    assert choose(TABLES)[0].method == {"name": "fedheonn"}
+
+
+def test_a_method_that_does_not_fit_is_passed_over(monkeypatch):
+    monkeypatch.setattr(auto, "CANDIDATES", ({"name": "mime"}, {"name": "fedheonn"}))
+    settings, trials = choose({**TABLES, "protect": {"name": "bfv"}})
+    assert settings.protect == {"name": "bfv"}
+    monkeypatch.setattr(auto, "CANDIDATES", ({"name": "fedheonn"}, {"name": "scaffold", "collapse": 0.5}))
+    settings, trials = choose(TABLES)
+    assert settings.method["name"] == "fedheonn"
+    assert "cannot be tried: " in explain(trials)
+
+
+def test_noise_is_refused_before_a_budget_is_spent():
+    with pytest.raises(ConfigError, match="would spend its privacy budget anew"):
+        choose({**TABLES, "protect": {"name": "noised", "unit": "row"}})
+
+
+def test_the_command_says_why(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["run", "--method", "auto", "--data", "wine", "--clients", "4", "--no-baselines", "--json", "-q"]
+    found = json.loads(CliRunner().invoke(app, words).stdout)
+    assert found["method"] == "fedheonn"
+    (folder,) = (tmp_path / "runs").iterdir()
+    notes = json.loads((folder / "result.json").read_text())["notes"]
+    assert any(note["about"] == "method" and "rows kept aside" in note["text"] for note in notes)
+    (tmp_path / "auto.toml").write_text(
+        '[method]\nname = "auto"\n[data]\nname = "iris"\n[partition]\nname = "iid"\nclients = 4\n'
+    )
+    assert CliRunner().invoke(app, ["run", "auto.toml", "--no-baselines", "-q"]).exit_code == 0
