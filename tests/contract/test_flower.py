@@ -25,7 +25,8 @@ from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.deploy import local
 from tacit.deploy.launch import launch
-from tacit.deploy.local import LocalFederation, processes_of
+from tacit.deploy.local import LocalFederation
+from tacit.deploy.processes import processes_of
 from tacit.deploy.site import learnt
 from tacit.engines.policy import Policy
 from tacit.engines.sitefolder import SiteFolder
