@@ -10,13 +10,25 @@ from tacit.cli.common import Json, Quiet
 from tacit.cli.federations import federation_app, site_app
 from tacit.cli.flags import GIVEN, ReadingCommand
 from tacit.cli.output import say, stderr
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, UnavailableError
 
 coordinator_app = typer.Typer(no_args_is_help=True, help="The coordinator of a federation on Flower.")
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the federation, or of the site.")]
 UPDATE = "send {roster} to all others, who take it over with: tacit site update FOLDER roster.json"
 Systemd = Annotated[bool, typer.Option("--systemd", help="Print a systemd unit instead of running.")]
+
+
+def _tell_nodes(folder: Path) -> dict[str, Any]:
+    """Tell a running SuperLink which nodes may connect; say so if it does not run."""
+    from tacit.deploy.operate import register_nodes
+    from tacit.deploy.provision import Operator
+
+    try:
+        register_nodes(Operator(folder))
+    except UnavailableError:
+        return {"notes": ["the coordinator does not run: it is told which nodes may connect when it starts"]}
+    return {"notes": []}
 
 
 def _tell(text: str) -> None:
@@ -58,14 +70,9 @@ def add_site(
 
     if (name is None) == (request is None):
         raise ConfigError("give the site's name, or --request with the file that it sent: one of them")
-    found = add_sites(folder, [name] if name else [], [request] if request else [])
+    found = add_sites(folder, [name] if name else [], [request] if request else []) | _tell_nodes(folder)
     lines = [f"send {path} to {site}" for site, path in found["bundles"].items()]
-    say(
-        as_json,
-        found,
-        *lines,
-        f"send {found['roster']} to all others: `tacit site update FOLDER roster.json`",
-    )
+    say(as_json, found, *lines, UPDATE.format(**found), *found["notes"])
 
 
 @federation_app.command("revoke-site")
@@ -73,17 +80,10 @@ def revoke(
     folder: Folder, name: Annotated[str, typer.Argument(help="The site.")], as_json: Json = False
 ) -> None:
     """Take a site out of the roster and, if the coordinator runs, of the nodes that may connect."""
-    from tacit.core.errors import UnavailableError
-    from tacit.deploy.operate import register_nodes
-    from tacit.deploy.provision import Operator, revoke_site
+    from tacit.deploy.provision import revoke_site
 
-    found = revoke_site(folder, name)
-    try:
-        register_nodes(Operator(folder))
-    except UnavailableError:
-        found["note"] = "the coordinator does not run: its node is forgotten when it starts"
-    notes = [found["note"]] if "note" in found else []
-    say(as_json, found, f"{name} is out", UPDATE.format(**found), *notes)
+    found = revoke_site(folder, name) | _tell_nodes(folder)
+    say(as_json, found, f"{name} is out", UPDATE.format(**found), *found["notes"])
 
 
 @federation_app.command("rotate")
@@ -132,7 +132,7 @@ def show_logs(
 
 
 def doctor(folder: Folder, as_json: Json = False) -> None:
-    """Look for what is wrong with certificates, port, clock, versions, disk, keys or rows; say how to mend it."""
+    """Look at certificates, clock, port, versions, disk, keys and rows; say how to mend what is wrong."""
     from tacit.deploy.doctor import as_rows, examine
 
     found = as_rows(examine(folder))
@@ -199,6 +199,7 @@ def join_site(
     bundle: Annotated[Path, typer.Argument(help="Bundle from the operator.")],
     data: Annotated[str | None, typer.Option(help="File with the site's rows, or its database.")] = None,
     folder: Annotated[Path | None, typer.Option(help="Folder of the site; else named as the site.")] = None,
+    start: Annotated[bool, typer.Option("--start", help="Also run it, until it is stopped.")] = False,
     as_json: Json = False,
 ) -> None:
     """Make a site's folder of a bundle, with the rows that it brings; start it with `tacit site start`."""
@@ -214,7 +215,10 @@ def join_site(
         settings = SiteSettings(**{**vars(settings), "data": absolute(data)})
     site = join(bundle, folder, settings)
     found = {"folder": str(site.path), "name": site.name, "identity": site.identity}
-    say(as_json, found, f"{site.path}: {site.name}; start it with: tacit site start {site.path}")
+    advice = "" if start else f"; start it with: tacit site start {site.path}"
+    say(as_json, found, f"{site.path}: {site.name}{advice}")
+    if start:
+        start_site(site.path)
 
 
 @site_app.command("update")

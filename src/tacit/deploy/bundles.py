@@ -86,7 +86,7 @@ def read_request(path: Path) -> Request:
 
 def sign_roster(roster: Roster, revision: int, secret: Secret) -> bytes:
     """Return a roster as a file that sites take over, signed by the coordinator."""
-    content = json.dumps({"format": FORMAT, "revision": revision, "roster": vars(roster)}, sort_keys=True)
+    content = json.dumps({"format": FORMAT, "revision": revision, "roster": vars(roster)})
     signed = sign_key(identity_of(secret), "roster", COORDINATOR, "federation", content.encode())
     return json.dumps({"signed": signed.hex()}).encode()
 

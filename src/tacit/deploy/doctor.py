@@ -25,6 +25,7 @@ SOON = 30  # days before a certificate expires
 LEAST_FREE = 1 << 30  # bytes on the disk
 CLOCK = 60.0  # seconds by which clocks may differ
 FLOWER = "1.41.0"
+PRIVATE = ("secret.key", "unlock", "node", "ca.key", "server.key", "coordinator.unlock")
 
 
 class Finding(NamedTuple):
@@ -51,20 +52,13 @@ def _common(folder: Path) -> Iterator[Finding]:
     except metadata.PackageNotFoundError:
         yield Finding("flower", False, "not installed: pip install 'tacit-fl[flower]'")
     free = shutil.disk_usage(folder).free
-    yield Finding(
-        "disk",
-        free >= LEAST_FREE,
-        f"{free / 1e9:.1f} GB are free"
-        + ("" if free >= LEAST_FREE else ": a site writes down each step before it answers, make room"),
-    )
+    room = "" if free >= LEAST_FREE else ": steps are written down before they are answered, make room"
+    yield Finding("disk", not room, f"{free / 1e9:.1f} GB are free{room}")
     for path in sorted(folder.rglob("*")):
-        if path.name in ("secret.key", "unlock", "node", "ca.key", "server.key", "coordinator.unlock"):
+        if path.name in PRIVATE:
             private = not path.stat().st_mode & 0o077
-            yield Finding(
-                "keys",
-                private,
-                f"{path.name} {'is private' if private else 'can be read by others: chmod 600 it'}",
-            )
+            text = "is private" if private else "can be read by others: chmod 600 it"
+            yield Finding("keys", private, f"{path.name} {text}")
 
 
 def certificate_of(path: Path) -> Finding:
@@ -79,11 +73,8 @@ def certificate_of(path: Path) -> Finding:
     days = (found.not_valid_after_utc - now).days
     if days < SOON:
         fix = "`tacit federation rotate` makes a new one; then start the coordinator again"
-        return Finding(
-            "certificate",
-            False,
-            f"{path.name} {'has expired' if days < 0 else f'expires in {days} days'}: {fix}",
-        )
+        text = "has expired" if days < 0 else f"expires in {days} days"
+        return Finding("certificate", False, f"{path.name} {text}: {fix}")
     return Finding("certificate", True, f"{path.name} is valid for {days} days")
 
 
@@ -92,15 +83,10 @@ def _operator(folder: Path) -> Iterator[Finding]:
     yield certificate_of(folder / "ca.crt")
     yield certificate_of(folder / "server.pem")
     active = [name for name, member in operator.state.members.items() if member.active]
-    yield Finding(
-        "sites",
-        len(active) >= 3,
-        f"{len(active)} sites"
-        + ("" if len(active) >= 3 else ": most protections open no total over fewer than 3"),
-    )
-    yield from _reach(
-        Connection("operator", operator.host, operator.port, folder / "ca.crt"), "start the coordinator"
-    )
+    few = "" if len(active) >= 3 else ": most protections open no total over fewer than 3"
+    yield Finding("sites", not few, f"{len(active)} sites{few}")
+    link = Connection("operator", operator.host, operator.port, folder / "ca.crt")
+    yield from _reach(link, "start the coordinator")
     yield _locked(operator.coordinator)
 
 

@@ -1,5 +1,6 @@
 """Running a provisioned federation: the coordinator's SuperLink, a site's SuperNode, who is connected."""
 
+import json
 import os
 import signal
 import subprocess
@@ -86,7 +87,7 @@ def serve_coordinator(path: Path, tell: Tell, bind: str | None = None) -> None:
     with (path / "superlink.log").open("ab") as log:
         process = start(SUPERLINK, superlink_words(path, host, operator.port), environment, path, log)
         here = HOST if host == "0.0.0.0" else host
-        with _running(path, [process]):
+        with _Running(path, [process]):
             _wait(process, lambda: listens(operator.port, here), path / "superlink.log")
             names = register_nodes(operator)
             tell(f"SuperLink at {operator.state.address}; registered: {', '.join(names) or 'no site yet'}")
@@ -105,7 +106,7 @@ def serve_site(folder: Path, tell: Tell) -> None:
     (folder / "flower").mkdir(exist_ok=True)
     with (folder / "supernode.log").open("ab") as log:
         process = start(SUPERNODE, words, environment_of(folder / "flower"), folder, log)
-        with _running(folder, [process]):
+        with _Running(folder, [process]):
             _wait(process, lambda: listens(port), folder / "supernode.log")
             tell(f"{site.name} answers the SuperLink at {connection.address}")
             process.wait()
@@ -113,8 +114,6 @@ def serve_site(folder: Path, tell: Tell) -> None:
 
 def connection_of(folder: Path) -> Connection:
     """Return the way to the SuperLink that a site's bundle names."""
-    import json
-
     try:
         host, _, port = str(json.loads((folder / FACTS).read_text())["address"]).rpartition(":")
         return Connection("bundle", host.strip("[]"), int(port), folder / "ca.crt", folder / FACTS)
@@ -122,7 +121,7 @@ def connection_of(folder: Path) -> Connection:
         raise ConfigError(f"{folder} has no address: make it with `tacit site join BUNDLE`") from None
 
 
-class _running:
+class _Running:
     """A block in which processes run; it ends them, also if this process is told to end."""
 
     def __init__(self, folder: Path, processes: list[subprocess.Popen[bytes]]) -> None:
@@ -146,40 +145,47 @@ def _wait(process: subprocess.Popen[bytes], ready: Callable[[], bool], log: Path
         time.sleep(0.2)
 
 
+def _nodes(operator: Operator) -> dict[str, dict[str, Any]]:
+    """Return the nodes that a running SuperLink knows."""
+    if not listens(operator.port, operator.host):
+        raise UnavailableError(f"nobody answers at {operator.state.address}: start the coordinator")
+    return list_nodes(LINK, environment_of(operator.path.absolute() / "flower"))
+
+
 def register_nodes(operator: Operator) -> list[str]:
     """Let the SuperLink know the nodes of all sites, and forget those of revoked ones; return the names."""
-    environment = environment_of(operator.path.absolute() / "flower")
-    known = list_nodes(LINK, environment)
-    for name, member in operator.state.members.items():
-        if member.active and name not in known:
+    environment, members = environment_of(operator.path.absolute() / "flower"), operator.state.members
+    known = _nodes(operator)
+    for name, member in members.items():
+        if member.active and member.number not in known:
             with tempfile.NamedTemporaryFile("w", suffix=".pub") as file:
                 file.write(member.node + "\n")
                 file.flush()
-                ask_flower(["supernode", "register", file.name, LINK, "--name", name], environment)
-        elif not member.active and name in known:
-            ask_flower(["supernode", "unregister", str(known[name]["node-id"]), LINK], environment)
-    return [name for name, member in operator.state.members.items() if member.active]
+                words = ["supernode", "register", file.name, LINK, "--name", name, "--format", "json"]
+                member.number = str(json.loads(ask_flower(words, environment))["node-id"])
+        elif not member.active and member.number in known:
+            ask_flower(["supernode", "unregister", member.number, LINK], environment)
+    operator.save()
+    return [name for name, member in members.items() if member.active]
 
 
 def status(path: Path) -> dict[str, Any]:
     """Return who takes part, and who is connected since when, as the SuperLink knows it."""
     operator = Operator(path)
     try:
-        nodes, running = list_nodes(LINK, environment_of(path.absolute() / "flower")), True
+        nodes, running = _nodes(operator), True
     except UnavailableError:
         nodes, running = {}, False
     rows = []
     for name, member in operator.state.members.items():
-        node = nodes.get(name, {})
-        state = "revoked" if not member.active else node.get("status", "not registered")
-        since = node.get("online-at") or None if state == "online" else None
+        node = nodes.get(member.number, {})
+        state = (
+            "revoked" if not member.active else node.get("status", "not registered" if running else "unknown")
+        )
+        since = node.get("online-at") if state == "online" else None
         rows.append({"site": name, "state": state, "since": since, "identity": member.identity[:16]})
-    return {
-        "address": operator.state.address,
-        "running": running,
-        "revision": operator.state.revision,
-        "sites": rows,
-    }
+    found = {"address": operator.state.address, "running": running}
+    return {**found, "revision": operator.state.revision, "sites": rows}
 
 
 def end(folder: Path) -> None:

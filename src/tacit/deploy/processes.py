@@ -82,9 +82,13 @@ def ask_flower(words: Sequence[str], environment: Mapping[str, str]) -> str:
 
 
 def list_nodes(link: str, environment: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Return the registered SuperNodes by their name."""
+    """Return the registered SuperNodes by their number."""
     told = json.loads(ask_flower(["supernode", "list", link, "--format", "json"], environment))
-    return {node.get("name") or str(node.get("node-id")): node for node in told.get("nodes", [])}
+    if not told.get("success"):
+        raise UnavailableError(
+            f"the SuperLink does not answer: {told.get('error-message', 'it says nothing')}"
+        )
+    return {str(node["node-id"]): node for node in told["nodes"]}
 
 
 def stop(processes: Iterable[subprocess.Popen[bytes]]) -> None:

@@ -43,6 +43,7 @@ class Member(msgspec.Struct):
     exchange: str
     node: str
     active: bool = True
+    number: str = ""  # by which the SuperLink knows its node
 
 
 class State(msgspec.Struct):
@@ -96,6 +97,13 @@ class Operator:
         (self.path / COORDINATOR / "roster.toml").write_text(roster.to_toml(), encoding="utf-8")
         (self.path / "roster.json").write_bytes(sign_roster(roster, self.state.revision, secret))
         write_private(self.path / "federation.json", msgspec.json.encode(self.state))
+        for path in (self.path / "bundles").glob("*.bundle"):  # who has not joined yet gets the newest
+            _, files = read_bundle(path)
+            write_bundle(path, {**files, **self._roster_files()})
+
+    def _roster_files(self) -> dict[str, bytes]:
+        signed = (self.path / "roster.json").read_bytes()
+        return {"roster.toml": self.roster.to_toml().encode(), "roster.json": signed}
 
     def write_bundle(self, name: str, keys: dict[str, bytes] | None = None) -> Path:
         """Write the bundle of a site; with its keys, if they were made here."""
@@ -104,8 +112,7 @@ class Operator:
         files = {
             FACTS: msgspec.json.encode(facts),
             "ca.crt": (self.path / "ca.crt").read_bytes(),
-            "roster.toml": self.roster.to_toml().encode(),
-            "roster.json": (self.path / "roster.json").read_bytes(),
+            **self._roster_files(),
         }
         target = self.path / "bundles" / f"{name}.bundle"
         write_bundle(target, {**files, **(keys or {})})
