@@ -245,12 +245,9 @@ def submit(
     quiet: Quiet = False,
 ) -> None:
     """Train on a provisioned federation, with the settings of a TOML file."""
-    import os
-
     from tacit.cli.running import perform
     from tacit.deploy.provision import run_tables
     from tacit.runs.settings import Settings, read_toml
 
-    os.environ["FLWR_HOME"] = str((folder / "flower").absolute())
     tables = read_toml(file or folder / "run.toml")
     perform(Settings.from_tables(run_tables(folder, tables)), None, as_json, quiet)
