@@ -25,7 +25,8 @@ from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.deploy import local
 from tacit.deploy.launch import launch
-from tacit.deploy.local import LocalFederation, processes_of
+from tacit.deploy.local import LocalFederation
+from tacit.deploy.processes import processes_of
 from tacit.deploy.site import learnt
 from tacit.engines.policy import Policy
 from tacit.engines.sitefolder import SiteFolder
@@ -56,7 +57,7 @@ def federation(tmp_path_factory):
         patch.setattr(local, "free_port", ports.__next__)
         with LocalFederation(home, CLIENTS, ["key-server"], policy=WIDE) as found:
             yield found
-    assert processes_of(home) == []
+    assert processes_of(home / "flower") == []
 
 
 def toml(tables):
@@ -236,7 +237,7 @@ def test_every_protection(name, federation, tables):
 
 def serving(federation):
     """Whether a coordinator's process is at work."""
-    lines = [Path(f"/proc/{number}/cmdline") for number in processes_of(federation.home)]
+    lines = [Path(f"/proc/{number}/cmdline") for number in processes_of(federation.home / "flower")]
     return any(b"serverapp" in line.read_bytes() for line in lines if line.exists())
 
 
@@ -303,7 +304,7 @@ def test_a_run_whose_coordinator_was_killed_goes_on(federation, tables, own_rows
     until = time.monotonic() + 120
     while not (found := list(tmp_path.glob("runs/*/checkpoint.bin"))) and time.monotonic() < until:
         time.sleep(0.05)
-    for number in processes_of(federation.home):
+    for number in processes_of(federation.home / "flower"):
         if b"serverapp" in Path(f"/proc/{number}/cmdline").read_bytes():
             os.kill(number, signal.SIGKILL)
     assert process.wait(timeout=120) != 0
@@ -399,8 +400,8 @@ def test_a_demo_that_is_ended_leaves_nothing(tmp_path):
     until = time.monotonic() + 120
     while not list(tmp_path.glob("runs/*/events.jsonl")) and time.monotonic() < until:
         time.sleep(0.5)
-    assert processes_of(tmp_path / "home")
+    assert processes_of(tmp_path / "home" / "flower")
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=60)
     assert json.loads(out)["error"]["exit_code"] == process.returncode == 130
-    assert processes_of(tmp_path / "home") == []
+    assert processes_of(tmp_path / "home" / "flower") == []

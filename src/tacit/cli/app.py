@@ -13,6 +13,7 @@ from tacit.cli.federations import federation_app, new, site_app
 from tacit.cli.flags import EXTRA, ReadingCommand, SettingsCommand
 from tacit.cli.lists import methods, protections
 from tacit.cli.models import export, predict
+from tacit.cli.operating import coordinator_app, doctor, submit
 from tacit.cli.output import Commands, say, stderr
 from tacit.cli.past import compare, exposure, runs, show
 from tacit.cli.running import plan, resume, run, survey, tune
@@ -29,6 +30,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(fedheonn_app, name="fedheonn")
 app.add_typer(federation_app, name="federation")
 app.add_typer(site_app, name="site")
+app.add_typer(coordinator_app, name="coordinator")
 
 
 @app.callback(invoke_without_command=True)
@@ -46,7 +48,7 @@ def version(
 for training in (run, plan, survey, tune):
     app.command(cls=SettingsCommand, context_settings=EXTRA)(training)
 app.command(cls=ReadingCommand)(predict)
-for command in (new, methods, protections, resume, runs, show, compare, exposure, export):
+for command in (new, methods, protections, resume, runs, show, compare, exposure, export, submit, doctor):
     app.command()(command)
 
 

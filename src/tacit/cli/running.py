@@ -26,14 +26,14 @@ def run(context: typer.Context, file: File = None, as_json: Json = False, quiet:
     With --method auto several methods are tried first, on rows that clients keep aside.
     """
     if (tables := read_auto(context, file)) is None:
-        _perform(read_settings(context, file), None, as_json, quiet)
+        perform(read_settings(context, file), None, as_json, quiet)
         return
     from tacit.cli.progress import OneBar
     from tacit.runs.auto import choose, explain
 
     with OneBar(quiet or (as_json and not stderr.is_terminal)) as bar:
         settings, trials = choose(tables, bar)
-    _perform(settings, None, as_json, quiet, explain(trials))
+    perform(settings, None, as_json, quiet, explain(trials))
 
 
 def resume(name: RunName = "latest", out: Out = "runs", as_json: Json = False, quiet: Quiet = False) -> None:
@@ -44,10 +44,10 @@ def resume(name: RunName = "latest", out: Out = "runs", as_json: Json = False, q
     from tacit.runs.checkpoint import read_checkpoint
 
     checkpoint = read_checkpoint(name, out)
-    _perform(checkpoint.settings, checkpoint, as_json, quiet)
+    perform(checkpoint.settings, checkpoint, as_json, quiet)
 
 
-def _perform(
+def perform(
     settings: Settings, checkpoint: Checkpoint | None, as_json: bool, quiet: bool, chosen: str = ""
 ) -> None:
     """Run a job on the engine of its settings, and say what came of it."""

@@ -62,6 +62,9 @@ def launch(
     settings.check()
     check_sinks(settings.run.sinks)
     coordinator = SiteFolder(settings.flower.coordinator)
+    provisioned = coordinator.path.absolute().parent / "flower"
+    if "FLWR_HOME" not in environment and (provisioned / "config.toml").is_file():
+        environment = {**environment, "FLWR_HOME": str(provisioned)}
     check_deployable(settings, coordinator.roster)
     coordinator.secret  # noqa: B018  # locked, it could greet nobody
     if settings.data.name != OWN_ROWS:

@@ -3,13 +3,9 @@
 It is for trying out and for tests. Everything it starts is stopped when the block ends, however it ends.
 """
 
-import ctypes
 import os
-import random
 import signal
-import socket
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,15 +16,27 @@ from tacit.core.errors import UnavailableError
 from tacit.core.exposure import COORDINATOR
 from tacit.core.secret import Secret
 from tacit.deploy.certificates import HOST, write_certificates, write_node_key
-from tacit.deploy.launch import FLWR, QUIET, check_flower
+from tacit.deploy.launch import check_flower
+from tacit.deploy.processes import (
+    FAREWELL,
+    SUPERLINK,
+    SUPERNODE,
+    ask_flower,
+    environment_of,
+    free_port,
+    listens,
+    processes_of,
+    start,
+    stop,
+    superlink_words,
+    supernode_words,
+)
 from tacit.engines.policy import Policy
 from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, new_unlock, write_private
 
 NAME = "local"  # of the connection in Flower's configuration
 START = 120.0  # seconds for a SuperLink or a SuperNode to answer
 ATTEMPTS = 3  # at starting a SuperNode, each on another port
-PORTS = range(20_000, 32_000)  # below those that systems give to outgoing connections
-FAREWELL = 10.0  # seconds between asking a process to end and ending it
 
 
 class LocalFederation:
@@ -68,11 +76,7 @@ class LocalFederation:
     @property
     def environment(self) -> dict[str, str]:
         """What commands about this federation need in their environment."""
-        single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        # Flower starts its own programs by name, and they are beside this interpreter.
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-        own = {"FLWR_HOME": str(self.home / "flower"), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}
-        return {**os.environ, **QUIET, **single, **own, "PATH": path}
+        return environment_of(self.home / "flower")
 
     def __enter__(self) -> Self:
         try:
@@ -95,22 +99,11 @@ class LocalFederation:
             f'root-certificates = "{self.home / "ca.crt"}"\n',
             encoding="utf-8",
         )
-        self._spawn(
-            "superlink",
-            ["flwr.superlink.cli.flower_superlink", "flower_superlink"],
-            ["--ssl-ca-certfile", self.home / "ca.crt", "--ssl-certfile", self.home / "server.pem"],
-            ["--ssl-keyfile", self.home / "server.key", "--enable-supernode-auth"],
-            ["--database", self.home / "superlink.db", "--disable-runtime-dependency-installation"],
-            ["--host", HOST, "--port", self.port],
-        )
+        self._spawn("superlink", SUPERLINK, superlink_words(self.home, HOST, self.port))
         self._wait_for("superlink")
         for name in (*self.clients, *self.services):
             public = write_node_key(self.home / f"{name}.node")
-            words = [*FLWR, "supernode", "register", str(public), NAME, "--name", name]
-            done = subprocess.run(words, env=self.environment, capture_output=True, text=True, check=False)
-            if done.returncode:
-                said = done.stderr.strip() or done.stdout.strip()
-                raise UnavailableError(f"{name} cannot be registered: {said}")
+            ask_flower(["supernode", "register", str(public), NAME, "--name", name], self.environment)
             self.start_node(name)
         for name in (*self.clients, *self.services):
             self._wait_for(name)
@@ -136,33 +129,18 @@ class LocalFederation:
     def start_node(self, name: str) -> None:
         """Start a site's SuperNode."""
         self._ports[name] = free_port()
-        self._spawn(
-            name,
-            ["flwr.supernode.cli.flower_supernode", "flower_supernode"],
-            ["--superlink", f"{HOST}:{self.port}", "--root-certificates", self.home / "ca.crt"],
-            ["--auth-supernode-private-key", self.home / f"{name}.node"],
-            ["--host", HOST, "--port", self._ports[name], "--node-config", f'site="{self.site(name)}"'],
-        )
+        address, key = f"{HOST}:{self.port}", self.home / f"{name}.node"
+        site, certificate = self.site(name), self.home / "ca.crt"
+        self._spawn(name, SUPERNODE, supernode_words(address, certificate, key, self._ports[name], site))
 
-    def _spawn(self, log: str, program: Sequence[str], *words: Sequence[object]) -> None:
-        module, function = program
-        code = f"import sys; sys.argv[0] = 'flower'; from {module} import {function}; {function}()"
+    def _spawn(self, log: str, program: Sequence[str], words: Sequence[object]) -> None:
         with (self.home / f"{log}.log").open("ab") as file:
-            self._processes[log] = subprocess.Popen(
-                [sys.executable, "-c", code, *(str(word) for group in words for word in group)],
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env=self.environment,
-                cwd=self.home,
-                start_new_session=True,  # a group of its own, which is ended as a whole
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
-            )
+            self._processes[log] = start(program, words, self.environment, self.home, file)
 
     def _wait_for(self, name: str) -> None:
         """Wait until a process listens; a SuperNode that ended, since its port was taken, starts again."""
         until, attempts = time.monotonic() + START, 1
-        while not _listens(self._ports[name]):
+        while not listens(self._ports[name]):
             if self._processes[name].poll() is not None:
                 if name == "superlink" or attempts == ATTEMPTS:
                     raise UnavailableError(f"Flower's process for {name} ended: {self._last_lines(name)}")
@@ -178,59 +156,15 @@ class LocalFederation:
 
     def stop_node(self, *names: str) -> None:
         """Stop the SuperNodes of sites, or the SuperLink."""
-        processes = [self._processes.pop(name) for name in names]
-        for process in processes:
-            _signal(process, signal.SIGTERM)
-        until = time.monotonic() + FAREWELL
-        for process in processes:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.1, until - time.monotonic()))
-        for process in processes:
-            _signal(process, signal.SIGKILL)  # also children that outlived their parent
-            process.wait()
+        stop([self._processes.pop(name) for name in names])
 
     def stop(self) -> None:
         """Stop all that was started."""
         self.stop_node(*reversed(self._processes))
         # Flower's executors are in sessions of their own; they notice that their parents are gone.
         until = time.monotonic() + FAREWELL
-        while (left := processes_of(self.home)) and time.monotonic() < until:
+        while (left := processes_of(self.home / "flower")) and time.monotonic() < until:
             time.sleep(0.1)
         for number in left:
             with suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
-
-
-def _die_with_parent() -> None:
-    """Ask Linux to end this process if the one that started it is killed, and can stop nothing any more."""
-    ctypes.CDLL(None).prctl(1, int(signal.SIGTERM))  # PR_SET_PDEATHSIG
-
-
-def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
-
-
-def processes_of(home: Path) -> list[int]:
-    """Find the processes of the federation in that folder by their environment, where there is /proc."""
-    word, found = f"FLWR_HOME={home / 'flower'}".encode(), []
-    for process in Path("/proc").glob("[0-9]*"):
-        # Others' processes cannot be read, and some end meanwhile.
-        with suppress(OSError):
-            if word in (process / "environ").read_bytes().split(b"\0") and int(process.name) != os.getpid():
-                found.append(int(process.name))
-    return found
-
-
-def free_port() -> int:
-    """Find a port of the loopback interface that nobody uses now, and that no connection will be given."""
-    while True:
-        port = random.choice(PORTS)
-        with socket.socket() as found, suppress(OSError):
-            found.bind((HOST, port))
-            return port
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as found:
-        return found.connect_ex((HOST, port)) == 0

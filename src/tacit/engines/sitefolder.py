@@ -138,13 +138,17 @@ class SiteFolder:
     ) -> SiteFolder:
         """Make a site's folder with a new secret; its roster is written once all identities are known."""
         path.mkdir(parents=True, mode=0o700)
-        lines = [f"{name} = {_toml(value)}" for name, value in vars(settings).items() if value is not None]
-        text = "\n".join(lines) + "\n\n" + (policy or Policy()).to_toml()
-        (path / "site.toml").write_text(text, encoding="utf-8")
+        (path / "site.toml").write_text(cls.text_of(settings, policy), encoding="utf-8")
         nonce = os.urandom(NONCE)
         sealed = _cipher(key).encrypt(nonce, secrets.token_bytes(32), b"tacit site secret")
         write_private(path / "secret.key", nonce + sealed)
         return cls(path)
+
+    @staticmethod
+    def text_of(settings: SiteSettings, policy: Policy | None = None) -> str:
+        """Return what ``site.toml`` holds."""
+        lines = [f"{name} = {_toml(value)}" for name, value in vars(settings).items() if value is not None]
+        return "\n".join(lines) + "\n\n" + (policy or Policy()).to_toml()
 
     @property
     def name(self) -> str:

@@ -1,0 +1,137 @@
+"""Bundles, requests and signed rosters: the files that an operator and the sites send each other.
+
+A *bundle* is what a site joins with: one private file with the address, the authority's certificate and the
+roster, and the site's keys if the operator has made them. A *request* is a site that makes its own keys; its
+bundle comes back without any. A *signed roster* tells all sites who takes part from now on.
+"""
+
+import io
+import json
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tacit.core.component import from_plain
+from tacit.core.errors import ConfigError, ProtectionError
+from tacit.core.exposure import COORDINATOR
+from tacit.core.party import identity_of
+from tacit.core.secret import Secret
+from tacit.crypto.channel import checked_key, sign_key
+from tacit.engines.sitefolder import Roster, write_private
+
+FORMAT = 1
+FACTS = "bundle.json"  # the site's name, the SuperLink's address, the coordinator's identity
+PLAIN = (FACTS, "ca.crt", "roster.toml", "roster.json")
+KEYS = ("secret.key", "unlock", "node", "node.pub")  # of a site that has not made its own
+LIMIT = 1 << 20  # bytes of a file that somebody sent
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A site that wants to take part: its name and the public halves of its keys, signed by its identity."""
+
+    name: str
+    identity: str
+    exchange: str
+    node: str
+    signature: str = ""
+
+    def _content(self) -> bytes:
+        return msgspec.json.encode((FORMAT, self.name, self.identity, self.exchange, self.node))
+
+    def sign(self, secret: Secret) -> "Request":
+        """Return the request, signed."""
+        signed = sign_key(identity_of(secret), "request", self.name, "federation", self._content())
+        return msgspec.structs.replace(self, signature=signed.hex())
+
+    def check(self) -> None:
+        """Refuse a request whose signature is not by the identity that it names."""
+        try:
+            told = checked_key(
+                bytes.fromhex(self.signature),
+                bytes.fromhex(self.identity),
+                "request",
+                self.name,
+                "federation",
+            )
+        except ValueError:
+            told = b""
+        if told != self._content():
+            raise ProtectionError(f"the request of {self.name} was changed on its way: ask for it again")
+
+
+def read_small(path: Path, what: str) -> bytes:
+    """Read a file that somebody sent, unless it is too large for what it is said to be."""
+    try:
+        if path.stat().st_size > LIMIT:
+            raise ConfigError(
+                f"{path} has {path.stat().st_size:,} bytes, {what} at most {LIMIT:,}: it is none"
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}: give {what}") from None
+
+
+def read_request(path: Path) -> Request:
+    """Read and check a request."""
+    try:
+        found = msgspec.json.decode(read_small(path, "a site's request"), type=Request)
+    except msgspec.DecodeError:
+        raise ConfigError(f"{path} is no request of a site: make one with `tacit site request`") from None
+    found.check()
+    return found
+
+
+def sign_roster(roster: Roster, revision: int, secret: Secret) -> bytes:
+    """Return a roster as a file that sites take over, signed by the coordinator."""
+    content = json.dumps({"format": FORMAT, "revision": revision, "roster": vars(roster)})
+    signed = sign_key(identity_of(secret), "roster", COORDINATOR, "federation", content.encode())
+    return json.dumps({"signed": signed.hex()}).encode()
+
+
+def read_roster(raw: bytes, coordinator: str) -> tuple[Roster, int]:
+    """Return a signed roster and its revision, if the coordinator that this site has pinned signed it."""
+    try:
+        signed = bytes.fromhex(json.loads(raw)["signed"])
+        told = json.loads(
+            checked_key(signed, bytes.fromhex(coordinator), "roster", COORDINATOR, "federation")
+        )
+        roster = from_plain(Roster, told["roster"], "roster")
+        revision = told["revision"]
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError("this is no signed roster: get it from the operator again") from None
+    if roster.coordinator != coordinator or type(revision) is not int:
+        raise ProtectionError("the roster names another coordinator than the one that this site has pinned")
+    return roster, revision
+
+
+def write_bundle(path: Path, files: Mapping[str, bytes]) -> None:
+    """Write a bundle, readable by its owner only."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o600
+            archive.addfile(entry, io.BytesIO(content))
+    write_private(path, buffer.getvalue())
+
+
+def read_bundle(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return what a bundle says and its files; nothing else than those that belong into one is read."""
+    files: dict[str, bytes] = {}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(read_small(path, "a site's bundle"))) as archive:
+            for entry in archive:
+                if not entry.isreg() or entry.name not in (*PLAIN, *KEYS) or entry.name in files:
+                    raise ConfigError(f"{path} holds '{entry.name[:80]}', which belongs into no bundle")
+                content = archive.extractfile(entry)
+                files[entry.name] = content.read() if content else b""
+        facts = json.loads(files[FACTS])
+        known = {name: str(facts[name]) for name in ("name", "address", "coordinator")}
+        if facts["format"] != FORMAT or not {*PLAIN} <= files.keys():
+            raise KeyError
+    except (tarfile.TarError, ValueError, KeyError, TypeError, EOFError):
+        raise ConfigError(f"{path} is no bundle of a site: get it from the operator again") from None
+    return known, files

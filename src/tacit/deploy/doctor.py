@@ -1,0 +1,166 @@
+"""What is wrong with an operator's or a site's folder, and how to mend it."""
+
+import datetime
+import email.utils
+import http.client
+import shutil
+import ssl
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cryptography import x509
+
+import tacit
+from tacit.core.errors import TacitError
+from tacit.data.files import load
+from tacit.deploy.connection import Connection, probe
+from tacit.deploy.operate import connection_of
+from tacit.deploy.processes import listens
+from tacit.deploy.provision import Operator
+from tacit.engines.sitefolder import SiteFolder
+
+SOON = 30  # days before a certificate expires
+LEAST_FREE = 1 << 30  # bytes on the disk
+CLOCK = 60.0  # seconds by which clocks may differ
+FLOWER = "1.41.0"
+PRIVATE = ("secret.key", "unlock", "node", "ca.key", "server.key", "coordinator.unlock")
+
+
+class Finding(NamedTuple):
+    """What was looked at, whether it is fine, and what to do if not."""
+
+    what: str
+    fine: bool
+    text: str
+
+
+def examine(folder: Path) -> list[Finding]:
+    """Look at a folder of an operator, or of a site."""
+    found = list(_common(folder))
+    found += _operator(folder) if (folder / "federation.json").is_file() else _site(folder)
+    return found
+
+
+def _common(folder: Path) -> Iterator[Finding]:
+    yield Finding("tacit", True, f"version {tacit.__version__}")
+    try:
+        version = metadata.version("flwr")
+        text = f"version {version}" + ("" if version == FLOWER else f": install {FLOWER}, as all others")
+        yield Finding("flower", version == FLOWER, text)
+    except metadata.PackageNotFoundError:
+        yield Finding("flower", False, "not installed: pip install 'tacit-fl[flower]'")
+    free = shutil.disk_usage(folder).free
+    room = "" if free >= LEAST_FREE else ": steps are written down before they are answered, make room"
+    yield Finding("disk", not room, f"{free / 1e9:.1f} GB are free{room}")
+    for path in sorted(folder.rglob("*")):
+        if path.name in PRIVATE:
+            private = not path.stat().st_mode & 0o077
+            text = "is private" if private else "can be read by others: chmod 600 it"
+            yield Finding("keys", private, f"{path.name} {text}")
+
+
+def certificate_of(path: Path) -> Finding:
+    """Look at how long a certificate is valid."""
+    try:
+        found = x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError) as error:
+        return Finding("certificate", False, f"{path.name} cannot be read: {error}")
+    now = datetime.datetime.now(datetime.UTC)
+    if now < found.not_valid_before_utc:
+        return Finding("certificate", False, f"{path.name} is not valid yet: set this machine's clock")
+    days = (found.not_valid_after_utc - now).days
+    if days < SOON:
+        fix = "`tacit federation rotate` makes a new one; then start the coordinator again"
+        text = "has expired" if days < 0 else f"expires in {days} days"
+        return Finding("certificate", False, f"{path.name} {text}: {fix}")
+    return Finding("certificate", True, f"{path.name} is valid for {days} days")
+
+
+def _operator(folder: Path) -> Iterator[Finding]:
+    operator = Operator(folder)
+    yield certificate_of(folder / "ca.crt")
+    yield certificate_of(folder / "server.pem")
+    active = [name for name, member in operator.state.members.items() if member.active]
+    few = "" if len(active) >= 3 else ": most protections open no total over fewer than 3"
+    yield Finding("sites", not few, f"{len(active)} sites{few}")
+    link = Connection("operator", operator.host, operator.port, folder / "ca.crt")
+    yield from _reach(link, "start the coordinator")
+    yield _locked(operator.coordinator)
+
+
+def _site(folder: Path) -> Iterator[Finding]:
+    site = SiteFolder(folder)
+    yield _locked(site)
+    try:
+        pinned = site.roster.clients.get(site.name) == site.identity
+        text = (
+            f"revision of {len(site.roster.clients)} sites"
+            if pinned
+            else "has another identity for this site"
+        )
+        yield Finding("roster", pinned, text)
+    except TacitError as error:
+        yield Finding("roster", False, str(error))
+    if site.settings.data is not None:
+        try:
+            table = load(site.settings.data, **site.settings.choices())
+            yield Finding(
+                "rows",
+                True,
+                f"{table.rows} rows, {len(table.columns)} columns, target {table.target_names[0]}",
+            )
+        except TacitError as error:
+            yield Finding("rows", False, str(error))
+    else:
+        yield Finding("rows", False, "no file or database is named: add data to site.toml")
+    if (folder / "ca.crt").is_file():
+        yield certificate_of(folder / "ca.crt")
+    try:
+        yield from _reach(
+            connection_of(folder), "ask its operator whether it runs, and whether a firewall is between"
+        )
+    except TacitError as error:
+        yield Finding("address", False, str(error))
+
+
+def _locked(site: SiteFolder) -> Finding:
+    try:
+        return Finding("secrets", True, f"open, identity {site.identity[:16]}…")
+    except TacitError as error:
+        return Finding("secrets", False, str(error))
+
+
+def _reach(connection: Connection, fix: str) -> Iterator[Finding]:
+    """Look whether the SuperLink answers, is who it should be, and has about the same time."""
+    if not listens(connection.port, connection.host):
+        yield Finding("superlink", False, f"nobody answers at {connection.address}: {fix}")
+        return
+    try:
+        probe(connection)
+    except TacitError as error:
+        yield Finding("superlink", False, str(error))
+        return
+    yield Finding("superlink", True, f"answers at {connection.address}")
+    context = ssl.create_default_context(cafile=connection.certificates)
+    try:
+        asked = http.client.HTTPSConnection(connection.host, connection.port, timeout=5, context=context)
+        asked.request("HEAD", "/")
+        told = asked.getresponse().getheader("date")
+    except (OSError, http.client.HTTPException):
+        return
+    if told:
+        away = abs(
+            (email.utils.parsedate_to_datetime(told) - datetime.datetime.now(datetime.UTC)).total_seconds()
+        )
+        fine = away <= CLOCK
+        text = f"{away:.0f} s from the SuperLink's" + (
+            "" if fine else ": let both machines follow a time server"
+        )
+        yield Finding("clock", fine, text)
+
+
+def as_rows(found: list[Finding]) -> list[dict[str, Any]]:
+    """Return findings as plain values."""
+    return [finding._asdict() for finding in found]

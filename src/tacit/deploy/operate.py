@@ -1,0 +1,202 @@
+"""Running a provisioned federation: the coordinator's SuperLink, a site's SuperNode, who is connected."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from tacit.core.errors import ConfigError, UnavailableError
+from tacit.deploy.bundles import FACTS
+from tacit.deploy.certificates import HOST
+from tacit.deploy.connection import Connection, probe
+from tacit.deploy.launch import check_flower
+from tacit.deploy.processes import (
+    SUPERLINK,
+    SUPERNODE,
+    ask_flower,
+    environment_of,
+    free_port,
+    list_nodes,
+    listens,
+    start,
+    stop,
+    superlink_words,
+    supernode_words,
+)
+from tacit.deploy.provision import LINK, Operator
+from tacit.engines.sitefolder import SiteFolder
+
+START = 120.0  # seconds for a SuperLink or a SuperNode to answer
+PID = "tacit.pid"  # of the command that runs here
+Tell = Callable[[str], None]
+
+UNIT = """[Unit]
+Description=Tacit, {what}
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+ExecStart={command}
+Restart=on-failure
+RestartSec=5
+PrivateTmp=yes
+NoNewPrivileges=yes
+ProtectSystem=strict
+ReadWritePaths={folder}
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def unit(what: str, words: list[str], folder: Path) -> str:
+    """Return a systemd unit that runs one of the commands below."""
+    command = " ".join([str(Path(sys.executable).with_name("tacit")), *words])
+    return UNIT.format(what=what, command=command, folder=folder.absolute())
+
+
+def bind_address(host: str) -> str:
+    """Return where to listen for a host that others know by that name.
+
+    >>> bind_address("10.0.0.5"), bind_address("tacit.example.org")
+    ('10.0.0.5', '0.0.0.0')
+    """
+    try:
+        return str(ip_address(host))
+    except ValueError:
+        return HOST if host == "localhost" else "0.0.0.0"
+
+
+def serve_coordinator(path: Path, tell: Tell, bind: str | None = None) -> None:
+    """Run the SuperLink of a federation, with its nodes registered, until it is stopped."""
+    check_flower()
+    operator, path = Operator(path), path.absolute()
+    environment, host = environment_of(path / "flower"), bind or bind_address(operator.host)
+    if listens(operator.port, HOST if host == "0.0.0.0" else host):
+        raise UnavailableError(
+            f"port {operator.port} of {host} is taken: is the coordinator running already?"
+        )
+    with (path / "superlink.log").open("ab") as log:
+        process = start(SUPERLINK, superlink_words(path, host, operator.port), environment, path, log)
+        here = HOST if host == "0.0.0.0" else host
+        with _Running(path, [process]):
+            _wait(process, lambda: listens(operator.port, here), path / "superlink.log")
+            names = register_nodes(operator)
+            tell(f"SuperLink at {operator.state.address}; registered: {', '.join(names) or 'no site yet'}")
+            process.wait()
+
+
+def serve_site(folder: Path, tell: Tell) -> None:
+    """Run a site's SuperNode until it is stopped."""
+    check_flower()
+    site, folder = SiteFolder(folder), folder.absolute()
+    connection = connection_of(folder)
+    site.secret  # noqa: B018  # locked, it could answer nobody
+    probe(connection)
+    port = free_port()
+    words = supernode_words(connection.address, folder / "ca.crt", folder / "node", port, folder)
+    (folder / "flower").mkdir(exist_ok=True)
+    with (folder / "supernode.log").open("ab") as log:
+        process = start(SUPERNODE, words, environment_of(folder / "flower"), folder, log)
+        with _Running(folder, [process]):
+            _wait(process, lambda: listens(port), folder / "supernode.log")
+            tell(f"{site.name} answers the SuperLink at {connection.address}")
+            process.wait()
+
+
+def connection_of(folder: Path) -> Connection:
+    """Return the way to the SuperLink that a site's bundle names."""
+    try:
+        host, _, port = str(json.loads((folder / FACTS).read_text())["address"]).rpartition(":")
+        return Connection("bundle", host.strip("[]"), int(port), folder / "ca.crt", folder / FACTS)
+    except (OSError, ValueError, KeyError):
+        raise ConfigError(f"{folder} has no address: make it with `tacit site join BUNDLE`") from None
+
+
+class _Running:
+    """A block in which processes run; it ends them, also if this process is told to end."""
+
+    def __init__(self, folder: Path, processes: list[subprocess.Popen[bytes]]) -> None:
+        self._file, self._processes = folder / PID, processes
+
+    def __enter__(self) -> None:
+        self._file.write_text(str(os.getpid()))
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+
+    def __exit__(self, *_: object) -> None:
+        stop(self._processes)
+        self._file.unlink(missing_ok=True)
+
+
+def _wait(process: subprocess.Popen[bytes], ready: Callable[[], bool], log: Path) -> None:
+    until = time.monotonic() + START
+    while not ready():
+        if process.poll() is not None or time.monotonic() > until:
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-4:]
+            raise UnavailableError(f"Flower did not start: {' / '.join(map(str.strip, lines))}; see {log}")
+        time.sleep(0.2)
+
+
+def _nodes(operator: Operator) -> dict[str, dict[str, Any]]:
+    """Return the nodes that a running SuperLink knows."""
+    if not listens(operator.port, operator.host):
+        raise UnavailableError(f"nobody answers at {operator.state.address}: start the coordinator")
+    return list_nodes(LINK, environment_of(operator.path.absolute() / "flower"))
+
+
+def register_nodes(operator: Operator) -> list[str]:
+    """Let the SuperLink know the nodes of all sites, and forget those of revoked ones; return the names."""
+    environment, members = environment_of(operator.path.absolute() / "flower"), operator.state.members
+    known = _nodes(operator)
+    for name, member in members.items():
+        if member.active and member.number not in known:
+            with tempfile.NamedTemporaryFile("w", suffix=".pub") as file:
+                file.write(member.node + "\n")
+                file.flush()
+                words = ["supernode", "register", file.name, LINK, "--name", name, "--format", "json"]
+                member.number = str(json.loads(ask_flower(words, environment))["node-id"])
+        elif not member.active and member.number in known:
+            ask_flower(["supernode", "unregister", member.number, LINK], environment)
+    operator.save()
+    return [name for name, member in members.items() if member.active]
+
+
+def status(path: Path) -> dict[str, Any]:
+    """Return who takes part, and who is connected since when, as the SuperLink knows it."""
+    operator = Operator(path)
+    try:
+        nodes, running = _nodes(operator), True
+    except UnavailableError:
+        nodes, running = {}, False
+    rows = []
+    for name, member in operator.state.members.items():
+        node = nodes.get(member.number, {})
+        state = (
+            "revoked" if not member.active else node.get("status", "not registered" if running else "unknown")
+        )
+        since = node.get("online-at") if state == "online" else None
+        rows.append({"site": name, "state": state, "since": since, "identity": member.identity[:16]})
+    found = {"address": operator.state.address, "running": running}
+    return {**found, "revision": operator.state.revision, "sites": rows}
+
+
+def end(folder: Path) -> None:
+    """Stop the coordinator or the site that runs from a folder."""
+    try:
+        number = int((folder / PID).read_text())
+        os.kill(number, signal.SIGTERM)
+    except (OSError, ValueError):
+        raise UnavailableError(f"nothing runs from {folder}") from None
+    until = time.monotonic() + START / 4
+    with suppress(ProcessLookupError):
+        while time.monotonic() < until:
+            os.kill(number, 0)
+            time.sleep(0.1)

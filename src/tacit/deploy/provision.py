@@ -1,0 +1,300 @@
+"""What an operator keeps of a federation: authority, own keys, who takes part, and a bundle for each site.
+
+The folder has ``ca.crt``, ``ca.key``, ``server.pem`` and ``server.key``, the coordinator's folder and its
+key, ``federation.json`` (address, members, revision of the roster), ``roster.json`` (signed, for the sites),
+``bundles/``, and Flower's own home in ``flower/``.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tacit.core.errors import ConfigError, nearest
+from tacit.core.exposure import COORDINATOR
+from tacit.core.secret import Secret
+from tacit.deploy.bundles import (
+    FACTS,
+    FORMAT,
+    Request,
+    read_bundle,
+    read_request,
+    read_roster,
+    read_small,
+    sign_roster,
+    write_bundle,
+)
+from tacit.deploy.certificates import write_certificates, write_node_key, write_server
+from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, new_unlock, write_private
+from tacit.runs.folder import cannot_write
+from tacit.runs.repeat import toml
+
+ADDRESS = "127.0.0.1:8000"
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+LINK = "tacit"  # of the connection in Flower's configuration
+
+
+class Member(msgspec.Struct):
+    """A site of the federation: its public keys, and whether it still takes part."""
+
+    identity: str
+    exchange: str
+    node: str
+    active: bool = True
+    number: str = ""  # by which the SuperLink knows its node
+
+
+class State(msgspec.Struct):
+    """What ``federation.json`` holds."""
+
+    address: str
+    members: dict[str, Member]
+    revision: int = 1
+    format: int = FORMAT
+
+
+class Operator:
+    """The folder of a federation's operator."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        try:
+            self.state = msgspec.json.decode((self.path / "federation.json").read_bytes(), type=State)
+        except FileNotFoundError:
+            raise ConfigError(
+                f"{self.path} is no federation's folder: make one with `tacit federation init`"
+            ) from None
+        except (OSError, msgspec.DecodeError) as error:
+            raise ConfigError(f"{self.path}/federation.json cannot be read: {error}") from None
+
+    @property
+    def coordinator(self) -> SiteFolder:
+        """The coordinator's folder."""
+        return SiteFolder(self.path / COORDINATOR)
+
+    @property
+    def roster(self) -> Roster:
+        """Who takes part now."""
+        active = {name: each for name, each in self.state.members.items() if each.active}
+        identities = {name: each.identity for name, each in active.items()}
+        return Roster(self.coordinator.identity, identities, {}, {n: e.exchange for n, e in active.items()})
+
+    @property
+    def host(self) -> str:
+        """Host of the SuperLink's address."""
+        return self.state.address.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """Port of the SuperLink's address."""
+        return int(self.state.address.rpartition(":")[2])
+
+    def save(self) -> None:
+        """Write who takes part, for the coordinator and, signed, for the sites."""
+        roster, secret = self.roster, self.coordinator.secret
+        (self.path / COORDINATOR / "roster.toml").write_text(roster.to_toml(), encoding="utf-8")
+        (self.path / "roster.json").write_bytes(sign_roster(roster, self.state.revision, secret))
+        write_private(self.path / "federation.json", msgspec.json.encode(self.state))
+        for path in (self.path / "bundles").glob("*.bundle"):  # who has not joined yet gets the newest
+            _, files = read_bundle(path)
+            write_bundle(path, {**files, **self._roster_files()})
+
+    def _roster_files(self) -> dict[str, bytes]:
+        signed = (self.path / "roster.json").read_bytes()
+        return {"roster.toml": self.roster.to_toml().encode(), "roster.json": signed}
+
+    def write_bundle(self, name: str, keys: dict[str, bytes] | None = None) -> Path:
+        """Write the bundle of a site; with its keys, if they were made here."""
+        facts = {"format": FORMAT, "name": name, "address": self.state.address}
+        facts["coordinator"] = self.coordinator.identity
+        files = {
+            FACTS: msgspec.json.encode(facts),
+            "ca.crt": (self.path / "ca.crt").read_bytes(),
+            **self._roster_files(),
+        }
+        target = self.path / "bundles" / f"{name}.bundle"
+        write_bundle(target, {**files, **(keys or {})})
+        return target
+
+
+def check_name(name: str) -> str:
+    """Refuse a name that could not stand in file names, rosters and commands."""
+    if name == COORDINATOR or not NAME.fullmatch(name):
+        raise ConfigError(f"'{name}' cannot be a site's name: use small letters, digits, dots and hyphens")
+    return name
+
+
+def _make_member(path: Path, name: str) -> tuple[Member, dict[str, bytes]]:
+    """Make a site's keys in a folder of their own; return their public halves, and all files."""
+    unlock = new_unlock().encode()
+    site = SiteFolder.create(path, SiteSettings(name, unlock="unlock"), Secret(unlock))
+    write_private(path / "unlock", unlock)
+    public = write_node_key(path / "node")
+    files = {each: (path / each).read_bytes() for each in ("secret.key", "unlock", "node", "node.pub")}
+    return Member(site.identity, site.exchange, public.read_text(encoding="utf-8").strip()), files
+
+
+def init(
+    path: Path, sites: Sequence[str], address: str = ADDRESS, own: Sequence[Path] = ()
+) -> dict[str, Any]:
+    """Make a federation: authority, certificate, coordinator, and a bundle with keys for each named site.
+
+    ``own`` are the files of an own authority's certificate, a certificate for the address, and its key.
+    """
+    if (path / "federation.json").exists():
+        raise ConfigError(
+            f"{path} is a federation's folder already: add sites with `tacit federation add-site`"
+        )
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"--address is {address}: give host:port, as sites reach it, such as 10.0.0.5:8000")
+    names = [check_name(name) for name in sites]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"a site is named twice among {', '.join(names)}: each has a name of its own")
+    try:
+        (path / "bundles").mkdir(parents=True, exist_ok=True, mode=0o700)
+        (path / "flower").mkdir(exist_ok=True)
+        path.chmod(0o700)
+        if own:
+            for name, source in zip(("ca.crt", "server.pem", "server.key"), own, strict=True):
+                write_private(path / name, read_small(source, "a certificate or its key"))
+        else:
+            write_certificates(path, host.strip("[]"))
+        unlock = new_unlock().encode()
+        write_private(path / "coordinator.unlock", unlock)
+        settings = SiteSettings(COORDINATOR, unlock=str((path / "coordinator.unlock").absolute()))
+        SiteFolder.create(path / COORDINATOR, settings, Secret(unlock))
+        write_private(path / "federation.json", msgspec.json.encode(State(address, {})))
+        first = {"data": {"name": "sites", "holdout": 0.2}, "method": {"name": "fedheonn"}}
+        (path / "run.toml").write_text(toml(first), encoding="utf-8")
+        (path / "flower" / "config.toml").write_text(
+            f'[superlink]\ndefault = "{LINK}"\n\n[superlink.{LINK}]\naddress = "{address}"\n'
+            f'root-certificates = "{(path / "ca.crt").absolute()}"\n',
+            encoding="utf-8",
+        )
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    return add_sites(path, names)
+
+
+def run_tables(path: Path, tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run on this federation: its own SuperLink, and rows of the sites."""
+    run = {"engine": "flower", "out": str((path / "runs").absolute()), **tables.get("run", {})}
+    flower = {"superlink": LINK, "coordinator": str((path / COORDINATOR).absolute())}
+    data = {"name": "sites", **tables.get("data", {})}
+    return {**tables, "data": data, "run": run, "flower": {**flower, **tables.get("flower", {})}}
+
+
+def add_sites(path: Path, names: Iterable[str] = (), requests: Iterable[Path] = ()) -> dict[str, Any]:
+    """Add sites, by name with keys made here, or by their own requests; all others get a new roster."""
+    operator, made = Operator(path), dict[str, dict[str, bytes]]()
+    known, added = operator.state.members, dict[str, Member]()
+    for request in map(read_request, requests):
+        added[check_name(request.name)] = Member(request.identity, request.exchange, request.node)
+    for name in names:
+        folder = path / "bundles" / f".{check_name(name)}"
+        try:
+            added[name], made[name] = _make_member(folder, name)
+        finally:
+            for file in folder.glob("*") if folder.is_dir() else ():
+                file.unlink()
+            if folder.is_dir():
+                folder.rmdir()
+    for name, member in added.items():
+        if name in known:
+            raise ConfigError(f"there is a site '{name}' already: revoke it first, or choose another name")
+        alike = [other for other, each in known.items() if member.identity == each.identity]
+        alike += [other for other, each in known.items() if member.node == each.node]
+        if alike:
+            raise ConfigError(f"'{name}' has the keys of '{alike[0]}': each site needs keys of its own")
+    known.update(added)
+    operator.state.revision += bool(added)
+    operator.save()
+    bundles = {name: str(operator.write_bundle(name, made.get(name))) for name in added}
+    found = {"folder": str(path), "address": operator.state.address, "sites": [*known], "bundles": bundles}
+    return {**found, "roster": str(path / "roster.json"), "revision": operator.state.revision}
+
+
+def revoke_site(path: Path, name: str) -> dict[str, Any]:
+    """Take a site out: of the roster that all others take over, and of the nodes that may connect."""
+    operator = Operator(path)
+    if name not in operator.state.members:
+        raise ConfigError(f"there is no site '{name}': {nearest(name, operator.state.members)}")
+    operator.state.members[name].active = False
+    operator.state.revision += 1
+    operator.save()
+    (path / "bundles" / f"{name}.bundle").unlink(missing_ok=True)
+    left = [site for site, each in operator.state.members.items() if each.active]
+    return {"revoked": name, "sites": left, "roster": str(path / "roster.json")}
+
+
+def rotate(path: Path) -> dict[str, Any]:
+    """Make a new certificate for the SuperLink, by the same authority; sites need nothing new."""
+    operator = Operator(path)
+    if not (path / "ca.key").is_file():
+        raise ConfigError(f"{path} has no ca.key, its authority is another's: get a new certificate there")
+    write_server(path, operator.host)
+    return {"certificate": str(path / "server.pem")}
+
+
+# -- at a site ---------------------------------------------------------------------------------------
+
+
+def request(folder: Path, name: str) -> Path:
+    """Make a site's folder with keys of its own, and return the request that goes to the operator."""
+    if folder.exists():
+        raise ConfigError(f"{folder} is there already: choose another folder")
+    try:
+        member, _ = _make_member(folder, check_name(name))
+        asked = Request(name, member.identity, member.exchange, member.node).sign(SiteFolder(folder).secret)
+        path = folder.with_name(f"{folder.name}.request")
+        path.write_bytes(msgspec.json.encode(asked))
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+    return path
+
+
+def join(bundle: Path, folder: Path | None, settings: SiteSettings) -> SiteFolder:
+    """Make a site's folder of a bundle, or complete the one that the request came from; add its rows."""
+    facts, files = read_bundle(bundle)
+    path = folder or Path(facts["name"])
+    own = (path / "secret.key").is_file()
+    if own and "secret.key" in files:
+        raise ConfigError(f"{path} has keys, and {bundle} brings others: choose another folder with --folder")
+    if not own and "secret.key" not in files:
+        raise ConfigError(f"{bundle} has no keys, as the site made its own: name its folder with --folder")
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for name, content in files.items():
+            write_private(path / name, content)
+        named = SiteSettings(**{**vars(settings), "name": facts["name"], "unlock": "unlock"})
+        write_private(path / "site.toml", SiteFolder.text_of(named).encode())
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    site = SiteFolder(path)
+    if site.roster.clients.get(site.name) != site.identity:
+        raise ConfigError(f"the roster of {bundle} has another identity for '{site.name}': it is another's")
+    return site
+
+
+def update(folder: Path, roster: Path) -> tuple[Roster, int]:
+    """Take over a newer roster that the pinned coordinator has signed; an older one is refused."""
+    site = SiteFolder(folder)
+    pinned = site.roster.coordinator
+    found, revision = read_roster(read_small(roster, "a signed roster"), pinned)
+    kept = site.path / "roster.json"
+    before = read_roster(kept.read_bytes(), pinned)[1] if kept.is_file() else 0
+    if revision < before:
+        raise ConfigError(f"{roster} is revision {revision}, this site has {before}: get the newest")
+    changed = [name for name, key in found.clients.items() if site.roster.clients.get(name, key) != key]
+    if changed:
+        raise ConfigError(
+            f"the roster has another identity for {changed[0]}: ask that site by another way first"
+        )
+    (site.path / "roster.toml").write_text(found.to_toml(), encoding="utf-8")
+    part = kept.with_suffix(".part")
+    part.write_bytes(roster.read_bytes())
+    part.replace(kept)
+    return found, revision
