@@ -4,9 +4,12 @@ A paper is a file ``reproductions/NAME.py`` of a checkout, with a function ``exp
 :class:`Experiment` objects. Files there import each other from the package ``reproductions``.
 """
 
+import hashlib
 import html
+import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -17,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+import tacit
 from tacit.bench import files_of, folder_of
 from tacit.core.errors import ConfigError, UnavailableError, nearest
 from tacit.runs.folder import RunFolder
@@ -87,12 +91,19 @@ class Experiment:
 
 
 def reproduce_papers(
-    name: str, *, seeds: int | None = None, quick: bool = False, out: Path, progress: Progress | None = None
+    name: str,
+    *,
+    seeds: int | None = None,
+    quick: bool = False,
+    fresh: bool = False,
+    out: Path,
+    progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """Measure all tables of a paper (or of all), and write each as JSON and HTML.
+    """Measure all tables of a paper (or of all), and write each as JSON and HTML, and all as a book.
 
     ``seeds`` are repetitions, if other than an experiment's own; ``quick`` is one seed, and no rows that
-    take long. ``progress`` is told how many cells are done, of how many, and which is next.
+    take long. Rows that were measured are kept, and not measured again unless ``fresh``. ``progress`` is told
+    how many cells are done, of how many, and which is next.
     """
     names = papers(name)
     if seeds is not None and seeds < 1:
@@ -114,7 +125,10 @@ def reproduce_papers(
             progress(done, total, text)
         done += 1
 
-    return [measured(experiment, seeds, out, tell) for experiment in found]
+    tables = [measured(experiment, seeds, out, tell, fresh=fresh) for experiment in found]
+    if (folder_of("reproductions") / "_book.py").is_file():  # which a folder of one's own need not have
+        _import("_book").write_book(out)
+    return tables
 
 
 def papers(name: str) -> list[str]:
@@ -127,17 +141,21 @@ def papers(name: str) -> list[str]:
 
 def load_paper(name: str) -> ModuleType:
     """Import the file of a paper."""
+    return _import(name.replace("-", "_"))
+
+
+def _import(name: str) -> ModuleType:
     package = sys.modules.setdefault("reproductions", ModuleType("reproductions"))
     package.__path__ = [str(folder_of("reproductions").resolve())]
-    return import_module(f"reproductions.{name.replace('-', '_')}")
+    return import_module(f"reproductions.{name}")
 
 
 def measured(
-    experiment: Experiment, seeds: int | None, out: Path, tell: Callable[[str], None]
+    experiment: Experiment, seeds: int | None, out: Path, tell: Callable[[str], None], *, fresh: bool = False
 ) -> dict[str, Any]:
     """Measure one table, and write it."""
     repeats = seeds or experiment.seeds
-    rows = [_row(experiment, cell, repeats, tell) for cell in experiment.cells]
+    rows = [_kept_row(experiment, cell, repeats, tell, out, fresh) for cell in experiment.cells]
     table = {
         "name": experiment.name,
         "title": experiment.title,
@@ -154,6 +172,25 @@ def measured(
     table["html"] = str(folder.write(f"{experiment.name}.html", render(table, drawings).encode()))
     folder.write_json(f"{experiment.name}.json", table)
     return table
+
+
+def _kept_row(
+    experiment: Experiment, cell: Cell, repeats: int, tell: Callable[[str], None], out: Path, fresh: bool
+) -> dict[str, Any]:
+    """Return a row that was measured with the same settings by the same version, or measure it."""
+    asked = [tacit.__version__, experiment.name, experiment.settings, cell.settings, repeats]
+    digest = hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    path = out / "rows" / f"{experiment.name}-{digest}.json"
+    if not fresh and path.is_file():
+        with suppress(ValueError, OSError):  # a damaged one is measured again
+            tell(f"{experiment.name}: kept")
+            kept: dict[str, Any] = json.loads(path.read_bytes())
+            return kept
+    row = _row(experiment, cell, repeats, tell)
+    if row["ours"] is not None:
+        path.parent.mkdir(exist_ok=True)
+        RunFolder(path.parent).write(path.name, json.dumps(row, default=str).encode())
+    return row
 
 
 def _row(experiment: Experiment, cell: Cell, repeats: int, tell: Callable[[str], None]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -299,3 +300,54 @@ def test_messages_of_peer_to_peer_and_two_phase_are_those_that_were_sent() -> No
     assert two_phase.figure("messages", "p2p-mpc", 8, 0) == 15 * 2 * 8 * 7 == two_phase.survey("p2p-mpc", 8)
     assert two_phase.figure("messages", "two-phase-mpc", 8, 0) == 15 * 2 * 3 * 7 + 2 * 8
     assert two_phase.figure("messages", two_phase.PUBLISHED, 16, 0) == 1470
+
+
+class TestBook:
+    """What stands for every table and figure of the papers."""
+
+    def written(self, out, name, within=True):
+        row = {"data": "digits", "paper": 0.9, "ours": 0.91, "within": within}
+        (out / f"{name}.json").write_text(json.dumps({"name": name, "title": name, "rows": [row]}))
+
+    def test_entries_follow_from_the_tables_that_are_there(self, tmp_path):
+        write_book = harness.load_paper("_book").write_book
+        assert write_book(tmp_path)["counts"]["done"] == 0
+        self.written(tmp_path, "fedheonn-ensemble-accuracy")
+        self.written(tmp_path, "ring-mlp-time", within=False)
+        book = write_book(tmp_path)
+        states = {(entry["paper"][:8], entry["item"]): entry["state"] for entry in book["entries"]}
+        assert states["Efficien", "table II"] == "done"
+        assert states["Training", "figures 7 to 9"] == "differs"
+        assert states["Efficien", "figure 1"] == "not repeated"
+        assert states["FedHEONN", "figure 2"] == "not measured"
+        assert sum(book["counts"].values()) == len(book["entries"]) >= 30
+        assert all(entry["why"] or entry["state"] != "not repeated" for entry in book["entries"])
+        page = (tmp_path / "index.html").read_text()
+        assert "+0.01" in page
+        assert json.loads((tmp_path / "reproduction.json").read_text()) == book
+
+    def test_every_table_that_is_named_can_be_made(self):
+        contents = harness.folder_of("reproductions") / "contents.toml"
+        named = {
+            table
+            for paper in tomllib.loads(contents.read_text())["paper"]
+            for item in paper["items"]
+            for table in item.get("tables", [])
+        }
+        files = [harness.load_paper(name) for name in papers("all")]
+        made = [each.name for file in files for each in file.experiments()]
+        later = {"survey-time", "survey-messages", "fusion", "flop"}  # whose files are still to come
+        assert {name for name in named - later if not any(each.startswith(name) for each in made)} == set()
+
+    def test_rows_are_kept_and_measured_again_only_if_asked(self, tmp_path):
+        asked = []
+        cell = Cell({"data": "x"}, lambda seed: asked.append(seed) or 1.0)
+        experiment = Experiment("kept", "T", "P", "q", {}, 2, [cell])
+        (tmp_path / "rows").mkdir()
+        for fresh, times in ((False, 2), (False, 2), (True, 4)):
+            table = harness.measured(experiment, None, tmp_path, lambda text: None, fresh=fresh)
+            assert table["rows"][0]["ours"] == 1.0
+            assert len(asked) == times
+        (next((tmp_path / "rows").iterdir())).write_text("{")
+        harness.measured(experiment, None, tmp_path, lambda text: None)
+        assert len(asked) == 6, "a damaged row is measured again"

@@ -59,17 +59,18 @@ def reproduce(
     ] = "all",
     seeds: Annotated[int | None, typer.Option(help="Seeds per cell; fewer is quicker.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One seed, and no rows that take long.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure also rows that are kept.")] = False,
     out: Annotated[str, typer.Option(help="Folder for the tables.")] = "runs/reproduce",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Repeat a paper's experiments: its table beside ours."""
+    """Repeat a paper's experiments: its table beside ours; goes on where it was stopped."""
     from tacit.cli.progress import OneBar
     from tacit.cli.tables import listing, plain_text
     from tacit.reproduce import columns_of, reproduce_papers
 
     with OneBar(quiet) as bar:
-        tables = reproduce_papers(name, seeds=seeds, quick=quick, out=Path(out), progress=bar)
+        tables = reproduce_papers(name, seeds=seeds, quick=quick, fresh=fresh, out=Path(out), progress=bar)
     shown = [
         part
         for table in tables

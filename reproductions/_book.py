@@ -1,0 +1,76 @@
+"""The book of all papers: what stands for each of their tables and figures, and theirs beside ours."""
+
+import html
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tacit.bench import folder_of
+from tacit.reproduce import STYLE
+from tacit.runs.folder import RunFolder
+from tacit.runs.page import markup
+
+BOOK = "reproduction.json"
+STATES = ("done", "differs", "not measured", "not repeated")
+OURS = ("paper", "expected", "ours", "sd", "within", "note")  # columns of every table, beside what varies
+
+
+def write_book(out: Path) -> dict[str, Any]:
+    """Write what stands for every table and figure of the papers, from the tables that are in a folder.
+
+    ``reproduction.json`` has the entries: "done", "differs" (some row is outside of what was expected),
+    "not measured" yet, or "not repeated", with the reason; ``index.html`` is the same for people.
+    """
+    files = [path for path in sorted(out.glob("*.json")) if path.name != BOOK]
+    tables = {path.stem: json.loads(path.read_bytes()) for path in files}
+    contents = tomllib.loads((folder_of("reproductions") / "contents.toml").read_text(encoding="utf-8"))
+    entries = []
+    for paper in contents.get("paper", []):
+        for item in paper["items"]:
+            wanted = item.get("tables", [])
+            found = [name for name in tables if any(name.startswith(prefix) for prefix in wanted)]
+            rows = [row for name in found for row in tables[name]["rows"]]
+            missed = [row for row in rows if row.get("within") is False]
+            state = "differs" if missed else "done" if found else "not measured" if wanted else "not repeated"
+            entry = {"paper": paper["title"], "item": item["item"], "about": item["about"], "state": state}
+            entries.append({**entry, "tables": found, "outside": len(missed), "why": item.get("why", "")})
+    counts = {state: sum(entry["state"] == state for entry in entries) for state in STATES}
+    book = {"counts": counts, "entries": entries, "tables": [*tables]}
+    folder = RunFolder(out)
+    folder.write_json(BOOK, book)
+    folder.write("index.html", _book_page(book, tables).encode())
+    return book
+
+
+def _book_page(book: Mapping[str, Any], tables: Mapping[str, Any]) -> str:
+    """Write the book: what stands for each table and figure, then theirs beside ours."""
+    counted = ", ".join(f"{number} {state}" for state, number in book["counts"].items() if number)
+    heads = ("paper", "table or figure", "about", "state", "our tables", "why")
+    listed = [
+        [one["paper"], one["item"], one["about"], one["state"], ", ".join(one["tables"]), one["why"]]
+        for one in book["entries"]
+    ]
+    compared = [
+        [name, ", ".join(f"{key} {row[key]}" for key in row if key not in OURS), *_difference(row)]
+        for name, table in tables.items()
+        for row in table["rows"]
+        if row.get("paper") is not None and row.get("ours") is not None
+    ]
+    links = "".join(f'<li><a href="{html.escape(name)}.html">{html.escape(name)}</a></li>' for name in tables)
+    beside = markup.table(("table", "row", "theirs", "ours", "difference"), compared, words=2)
+    return f"""<!doctype html>
+<html lang=en><meta charset=utf-8><meta name=viewport content="width=device-width">
+<title>The papers, repeated</title><style>{STYLE}</style>
+<h1>The papers, repeated</h1><p>Tables and figures: {html.escape(counted)}.</p>
+{markup.table(heads, listed, words=6)}
+<h1>Theirs beside ours</h1>{beside}
+<h1>All tables</h1><ul>{links}</ul>
+</html>
+"""
+
+
+def _difference(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    theirs, ours = float(row["paper"]), float(row["ours"])
+    return f"{theirs:g}", f"{ours:g}", f"{ours - theirs:+.4g}"
