@@ -124,6 +124,22 @@ def methods(*names: str) -> str:
     return table(["`--method`", "Is", "Usual protection", "After"], rows)
 
 
+def matrix() -> str:
+    """Which method learns under which protection, with usual settings; a dash where it is refused beforehand."""
+    kinds = [*PROTECTIONS.classes.values()]
+    rows = []
+    for name in METHODS.classes.values():
+        method = METHODS.build(name)
+        cells = []
+        for kind in kinds:
+            protection = PROTECTIONS.build(kind)
+            refused = protection.incompatibility(method) or method.incompatibility(protection)
+            usual = _usual(METHODS.get(name))[0] == kind
+            cells.append("–" if refused else "**yes**" if usual else "yes")
+        rows.append([f"`{name}`", *cells])
+    return table(["", *(f"`{kind}`" for kind in kinds)], rows)
+
+
 def options(*names: str) -> str:
     """Options of one method, or of several that share them."""
     grouped: dict[str, list[tuple[Option, list[str]]]] = {}
@@ -178,7 +194,7 @@ def accept() -> str:
 
 MAKERS: dict[str, Callable[..., str]] = {
     each.__name__: each
-    for each in (protections, promises, adversaries, methods, options, partitions, settings, accept)
+    for each in (protections, promises, adversaries, methods, matrix, options, partitions, settings, accept)
 }
 
 
