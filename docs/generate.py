@@ -125,7 +125,7 @@ def methods(*names: str) -> str:
 
 
 def matrix() -> str:
-    """Which method learns under which protection, with usual settings; a dash where it is refused beforehand."""
+    """Which method learns under which protection, with usual settings; a dash where it is refused."""
     kinds = [*PROTECTIONS.classes.values()]
     rows = []
     for name in METHODS.classes.values():
