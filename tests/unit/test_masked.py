@@ -17,7 +17,7 @@ from tacit.core.values import Blob
 from tacit.crypto.channel import SIGNATURE, new_exchange, sign_key, unseal
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks, bind_seeds, sign_for
-from tacit.crypto.neighbours import neighbours_for
+from tacit.crypto.neighbours import longest_arc, neighbours_for
 from tacit.crypto.sharing import Share
 from tacit.federation import Federation
 from tacit.protections.masked import Masked, dealing
@@ -658,6 +658,13 @@ class TestDraw:
             alarms += not is_plausible_draw(own, ahead[:24] + ahead[-24:], 2000, 0.1)
         assert alarms == 200
 
+    def test_neighbours_far_away_on_both_sides_raise_one(self):
+        far, near = (int(share * longest_arc(24, 2000, 0.1) * 2**64) for share in (0.95, 0.3))
+        for ahead, behind, honest in ((far, near, True), (near, far, True), (far, far, False)):
+            places = [ahead * step // 24 for step in range(1, 25)]
+            places += [2**64 - behind * step // 24 for step in range(1, 25)]
+            assert is_plausible_draw(0, places, 2000, 0.1) is honest
+
     def test_neighbours_that_were_chosen_are_refused(self, scene_of, monkeypatch):
         scene = scene_of(Masked(neighbours=4), rows_of(90), quorum=0.5)
         scene.coordinator.enrol()
@@ -717,7 +724,7 @@ class TestThresholds:
 
     def test_many_that_may_vanish_take_more_than_half_of_the_clients_as_neighbours(self):
         assert neighbours_for(100, 0.05, 0.3).neighbours == 58
-        assert neighbours_for(100, 0.05, 0.1).neighbours == 20
+        assert neighbours_for(100, 0.05, 0.1).neighbours == 18
 
     def test_a_proof_is_as_long_as_its_tree_is_deep(self):
         assert [proof_length(size) for size in (1, 2, 8, 9)] == [4 + 32 * depth for depth in (0, 1, 3, 4)]

@@ -158,12 +158,21 @@ def tail(total, marked, drawn, least):
 @pytest.mark.parametrize(
     ("corrupt", "dropout", "neighbours", "threshold"),
     # What Google's federated-compute finds for 1,000 clients where both ask for the same.
-    [(0.33, 0.05, 78, 60)],
+    [(330, 50, 78, 60)],
 )
 def test_sizes_agree_with_those_published(corrupt, dropout, neighbours, threshold):
-    found = neighbours_for(1000, corrupt, dropout)
-    assert abs(found.neighbours - neighbours) <= 2
-    assert abs(found.threshold - threshold) <= 2
+    """They count failures of each client; that begin at one that vanished they are fewer."""
+
+    def fits(count, vanished, marked, more):
+        least = next(least for least in range(count) if 1000 * tail(999, corrupt, count, least) <= 2.0**-41)
+        gone = tail(999, marked, count, count + 1 + more - least)
+        return least if vanished * gone <= 2.0**-20 else None
+
+    published = next(count for count in range(40, 100, 2) if fits(count, 1000, dropout, 1))
+    assert abs(published - neighbours) <= 2 and abs(fits(published, 1000, dropout, 1) - threshold) <= 2
+    found = neighbours_for(1000, corrupt / 1000, dropout / 1000)
+    ours = next(count for count in range(40, 100, 2) if fits(count, dropout, dropout - 1, 0))
+    assert (found.neighbours, found.threshold) == (ours, fits(ours, dropout, dropout - 1, 0)) == (74, 58)
 
 
 @pytest.mark.parametrize("active", [False, True])
@@ -174,10 +183,21 @@ def test_bounds_hold_in_whole_numbers(clients, active):
     # Held by the corrupt: as many as the threshold; or so many that both secrets of a client open.
     least = 2 * found.threshold - count - 1 if active else found.threshold
     assert clients * tail(clients - 1, corrupt, count, least) <= 2.0**-41
-    assert clients * tail(clients - 1, gone, count, count + 2 - found.threshold) <= 2.0**-20
-    assert clients * tail(clients - 1, gone - 1, count, count + 1 - found.threshold) <= 2.0**-20
+    assert gone * tail(clients - 1, gone - 1, count, count + 1 - found.threshold) <= 2.0**-20
     assert 2 * found.threshold > count + 1
     assert found.security_bits >= 40 and found.correctness_bits >= 20
+
+
+@pytest.mark.parametrize("count", [2, 4, 6])
+def test_a_crowded_stretch_is_no_likelier_than_one_that_begins_at_a_marked_client(count):
+    """All ways in which 4 of 12 on a circle vanish, or are corrupt: how often do so many sit side by side?"""
+    worst = [
+        max(sum((start + step) % 12 in marked for step in range(count + 1)) for start in range(12))
+        for marked in map(set, combinations(range(12), 4))
+    ]
+    for least in (1, 2, 3, 4):
+        exact = sum(found >= least for found in worst) / len(worst)
+        assert exact <= 4 * tail(11, 3, count, least - 1)
 
 
 def test_neighbours_grow_like_the_logarithm():
