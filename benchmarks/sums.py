@@ -25,7 +25,7 @@ from tacit.core.link import Link
 from tacit.core.manifest import Components, Manifest
 from tacit.core.marks import contribution
 from tacit.core.secret import Secret
-from tacit.crypto.masking import add_mask, expand
+from tacit.crypto.masking import add_masks, expand
 from tacit.data.preparation import Preparation
 from tacit.data.table import Table
 from tacit.engines.embedded import EmbeddedEngine
@@ -59,7 +59,7 @@ def mask() -> Row:
 
     def masked() -> None:
         for _ in range(ROUNDS):
-            add_mask(vector, seed)
+            add_masks(vector, [(seed, 1)])
 
     def expanded() -> None:
         for _ in range(ROUNDS):

@@ -31,7 +31,7 @@ def tried(monkeypatch):
 
 def test_control_numbers_that_are_right():
     neighbours.neighbours_for.cache_clear()
-    assert [neighbours.neighbours_for(n, 0.05, active=True).neighbours for n in (100, 1000)] == [26, 102]
+    assert [neighbours.neighbours_for(n, 0.05, active=True).neighbours for n in (100, 1000)] == [26, 88]
 
 
 def test_a_client_tries_a_few(monkeypatch):

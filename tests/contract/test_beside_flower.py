@@ -159,7 +159,7 @@ def test_both_kinds_of_shares_for_one_client_are_never_released(scene_of):
     for party, first, then in (("client-1", (), {"client-2"}), ("client-3", {"client-2"}, ())):
         (reply,) = unmask(scene, party, first).values()
         # One share for each of five clients, sealed, after a part of the lock for each of five holders.
-        assert len(reply["shares"].data) == 5 * CONFIRM + NONCE + 5 * 40 + TAG
+        assert len(reply["shares"].data) == 5 * CONFIRM + NONCE + 5 * 24 + TAG
         with pytest.raises(QuorumError, match="gave its shares of it already"):
             unmask(scene, party, then)
 

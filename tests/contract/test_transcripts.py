@@ -50,7 +50,7 @@ from tacit.protections.keys.proved_totals import TAG
 from tacit.protections.keys.shared_key import SharedKey
 from tacit.protections.masked import Masked
 from tacit.protections.masked.confirming import CONFIRM, unlock
-from tacit.protections.masked.wire import ELEMENTS, KEY
+from tacit.protections.masked.wire import ELEMENTS, KEY, key_of
 from tacit.protections.noised import Noised
 from tacit.protections.paillier import Paillier
 from tacit.protections.plain import Plain
@@ -362,8 +362,7 @@ def unmasked(world, entries, keys):  # noqa: C901, PLR0915 -- an attacker follow
     for label, held in shares.items():
         if len(held) >= threshold:
             some = [Share(point, row.astype(np.uint64)) for point, row in held.items()][:threshold]
-            words = recover_vector(some, threshold).astype("<u8").view(np.uint8).reshape(-1, 8)
-            secrets.setdefault(label, words[:, :7].tobytes()[:KEY])
+            secrets.setdefault(label, key_of(recover_vector(some, threshold)).reveal())
     pairs_known = known_pairs(order, batches, keys)
     for (owner, slot), raw in deposits.items():
         if (slot, owner, "key") in secrets:

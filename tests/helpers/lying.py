@@ -14,10 +14,10 @@ from tacit.core.tags import FIELD, ask_context, tagged
 from tacit.crypto.channel import place
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks, bind_seeds, sign_for
-from tacit.crypto.sharing import Share
 from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.masked.confirming import CONFIRM, unlock
 from tacit.protections.masked.wire import (
+    ELEMENTS,
     Encoding,
     commit,
     pack_flags,
@@ -118,7 +118,7 @@ def read_released(scene, slot=1, partners=None):
         raw = unlock(answers[party]["shares"].data, len(holders), pads, batch.threshold, where)
         if raw is not None:
             known = (partners or {}).get(party, batch.commits)
-            rows = np.frombuffer(raw, "<u8").astype(np.uint64).reshape(-1, 5)
+            rows = np.frombuffer(raw, "<u8").astype(np.uint64).reshape(-1, ELEMENTS)
             owners = [name for name in holders if name in known or name == party]
             released |= {(party, owner): row for owner, row in zip(owners, rows, strict=True)}
     return released
@@ -145,12 +145,13 @@ def open_victim(scene, lies, released, slot=1):
             for name in batch.holders[owner]
             if (name, owner) in released and (owner in lies.vanished.get(name, ())) == of_key
         ]
-        return [Share(batch.holders[owner].index(name) + 1, released[name, owner]) for name in told]
+        points = np.array([batch.holders[owner].index(name) + 1 for name in told], np.intp)
+        return points, np.array([released[name, owner] for name in told], np.uint64).reshape(-1, ELEMENTS)
 
     def recovered(owner, is_seed):
         expected, purpose = batch.commitment(owner, slot, is_seed), "self" if is_seed else "key"
         return recover_secret(
-            shares(owner, not is_seed),
+            *shares(owner, not is_seed),
             batch.threshold,
             lambda found: commit(purpose, batch.run, owner, slot, found.reveal()) == expected,
             owner,

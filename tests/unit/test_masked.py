@@ -17,8 +17,7 @@ from tacit.core.values import Blob
 from tacit.crypto.channel import SIGNATURE, new_exchange, sign_key, unseal
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks, bind_seeds, sign_for
-from tacit.crypto.neighbours import neighbours_for
-from tacit.crypto.sharing import Share
+from tacit.crypto.neighbours import longest_arc, neighbours_for
 from tacit.federation import Federation
 from tacit.protections.masked import Masked, dealing
 from tacit.protections.masked import keys as masked_keys
@@ -160,7 +159,8 @@ class TestCosts:
         scene.total()
         told = scene.told_of(Relayed)
         assert len(told) == 12
-        assert {event.bytes for event in told} == {12 + 2 * 80 + 16}
+        assert {event.bytes for event in told} == {12 + 2 * 48 + 16}
+        assert not scene.coordinator.protection.batch.sealed  # nor kept once all have them
 
     def test_the_worth_of_a_sparse_graph_is_told(self, scene_of):
         for neighbours, level in ((None, "info"), (4, "warning")):
@@ -308,7 +308,7 @@ def key_in_transcript(scene, owner):
     batch = scene.coordinator.protection.batch
     slot = batch.first + batch.used - 1
     shares = [
-        Share(batch.holders[owner].index(party) + 1, row)
+        (batch.holders[owner].index(party) + 1, row)
         for (party, name), row in read_released(scene, slot).items()
         if name == owner != party
     ]
@@ -317,7 +317,8 @@ def key_in_transcript(scene, owner):
     def is_right(key):
         return commit("key", batch.run, owner, slot, key.reveal()) == expected
 
-    return recover_secret(shares, batch.threshold, is_right, owner).reveal()
+    points, rows = map(np.array, zip(*shares, strict=True))
+    return recover_secret(points, rows, batch.threshold, is_right, owner).reveal()
 
 
 class TestSecrets:
@@ -474,9 +475,8 @@ class TestRefusals:
         common = {"first": 1, "sums": 1, "clients": 3, "root": bytes(32)}
         with pytest.raises(QuorumError, match="prepared before"):
             list(scene.coordinator.ask(Dealer.offer, common, None, ["client-1"]))
-        scene.coordinator.protection.batch.count = 2  # as if masks could be used twice
         reveal(scene)
-        scene.coordinator.protection.batch.used = 0
+        scene.coordinator.protection.batch.used = 0  # as if masks could be used twice
         with pytest.raises(QuorumError, match="no masks for sum 1"):
             reveal(scene)
 
@@ -581,11 +581,10 @@ class TestLies:
 
     def test_relayed_shares_of_another_are_refused(self, scene_of):
         scene = scene_of(Masked(), rows_of(5), quorum=0.5).begin()
-        sealed = scene.coordinator.protection.batch.sealed
-        sealed["client-1"]["client-2"], sealed["client-1"]["client-3"] = (
-            sealed["client-1"]["client-3"],
-            sealed["client-1"]["client-2"],
-        )
+        batch = scene.coordinator.protection.batch
+        dealt, size = batch.sealed, batch.sealed_size  # to client-1 comes first
+        swapped = {"client-2": "client-3", "client-3": "client-2"}
+        dealt |= {name: dealt[other][:size] + dealt[name][size:] for name, other in swapped.items()}
         assert_exact(scene, reveal(scene), some(1))
         assert "client-2 dealt to client-1 do not open" in scene.coordinator.failures["client-1"]
 
@@ -658,6 +657,13 @@ class TestDraw:
             alarms += not is_plausible_draw(own, ahead[:24] + ahead[-24:], 2000, 0.1)
         assert alarms == 200
 
+    def test_neighbours_far_away_on_both_sides_raise_one(self):
+        far, near = (int(share * longest_arc(24, 2000, 0.1) * 2**64) for share in (0.95, 0.3))
+        for ahead, behind, honest in ((far, near, True), (near, far, True), (far, far, False)):
+            places = [ahead * step // 24 for step in range(1, 25)]
+            places += [2**64 - behind * step // 24 for step in range(1, 25)]
+            assert is_plausible_draw(0, places, 2000, 0.1) is honest
+
     def test_neighbours_that_were_chosen_are_refused(self, scene_of, monkeypatch):
         scene = scene_of(Masked(neighbours=4), rows_of(90), quorum=0.5)
         scene.coordinator.enrol()
@@ -717,7 +723,7 @@ class TestThresholds:
 
     def test_many_that_may_vanish_take_more_than_half_of_the_clients_as_neighbours(self):
         assert neighbours_for(100, 0.05, 0.3).neighbours == 58
-        assert neighbours_for(100, 0.05, 0.1).neighbours == 20
+        assert neighbours_for(100, 0.05, 0.1).neighbours == 18
 
     def test_a_proof_is_as_long_as_its_tree_is_deep(self):
         assert [proof_length(size) for size in (1, 2, 8, 9)] == [4 + 32 * depth for depth in (0, 1, 3, 4)]

@@ -144,9 +144,12 @@ class TestSettings:
                 encoding.read_integers(changed, 10)
 
     def test_of_how_many_totals_a_liar_can_have(self):
-        """Ahead of a client, no further than a tenth or twentieth of the circle, sit 3 more of its set."""
+        """A client sits with 16 more of its set, no further than a tenth or twentieth of the circle away."""
         rules = Rules(neighbours=26, threshold=20, partners=24, complete=False)
-        assert [rules.most_totals(100, arc) for arc in (0.1, 0.05)] == [100 // (4 * 5), 100 // (4 * 10)]
+        assert [rules.most_totals(900, arc) for arc in (0.1, 0.05)] == [900 // (17 * 3), 900 // (17 * 6)]
+        assert rules.most_totals(100, 0.05) == 1
+        behind = Rules(neighbours=32, threshold=20, partners=30, complete=False)
+        assert behind.most_totals(900, 0.05) == 900 // 17  # all may sit behind it: a set need not go around
 
     @pytest.mark.parametrize(("opens", "clients"), [("clients", 50), ("coordinator", 250)])
     def test_promised_bytes_are_those_of_so_many_clients(self, opens, clients):

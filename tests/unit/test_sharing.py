@@ -13,8 +13,8 @@ from tacit.core.secret import Secret
 from tacit.crypto import field, sharing
 from tacit.crypto.field import PRIME, from_field, multiply, to_field
 from tacit.crypto.masking import expand
-from tacit.crypto.sharing import Share, add_shares, recover_vector, share_vector
-from tacit.protections.masked.wire import recover_secret, to_elements
+from tacit.crypto.sharing import Share, add_shares, recover_vector, share_rows, share_vector
+from tacit.protections.masked.wire import key_of, recover_secret
 from tacit.protections.secret_sharing.share_round import ShareRound, words_from_bytes
 
 DRAWS = 200_000
@@ -89,7 +89,7 @@ def test_two_shares_of_three_fit_every_candidate_secret():
     for candidate in (0, 1, 42, PRIME - 1):
         # The only parabola through the candidate and both shares: it exists, so nothing is excluded.
         others = [Share(point, vector(value)) for point, value in seen]
-        third = sharing._interpolate(
+        third = sharing.interpolate(
             np.stack([vector(candidate), *(share.values for share in others)]), (0, *dict(seen)), 5
         )
         assert recover_vector([*others, Share(5, third)], 3).tolist() == [candidate]
@@ -187,8 +187,9 @@ def test_shares_that_do_not_belong_together_are_refused():
 
 
 def test_too_low_a_threshold_gives_no_seed_but_an_error():
-    # All five elements of a wrong 32-byte seed would have to be below 2^56 and end in the right padding.
-    shares = share_vector(to_elements(b"s" * 32).reshape(-1), 5, 3)
-    for chosen in combinations(shares, 2):
+    drawn = field.random_elements(3)
+    rows = share_rows(drawn, 5, 3)
+    for chosen in map(list, combinations(range(5), 2)):
         with pytest.raises(ProtectionError, match="do not give"):
-            recover_secret(chosen, 2, lambda _: True, "ann")
+            recover_secret(np.array(chosen) + 1, rows[chosen], 2, key_of(drawn).__eq__, "ann")
+    assert recover_secret(np.arange(1, 6), rows, 3, key_of(drawn).__eq__, "ann") == key_of(drawn)

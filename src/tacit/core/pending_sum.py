@@ -15,6 +15,7 @@ from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.message import Message
 from tacit.core.protection import CoordinatorHalf
+from tacit.core.transport import LazyJobs
 
 # Folding visible pieces many at a time is what makes merging thousands of factors cheap.
 FOLD_BATCH = 32
@@ -64,10 +65,10 @@ class PendingSum:
         """
         call = {"component": self.component, "contribution": self.contribution, "sum": self.number}
         call |= add_prefix("ticket/", {**(common or {}), **self._told})
-        jobs = {party: add_prefix("ticket/", ticket) for party, ticket in (tickets or {}).items()}
-        for party, own in self.jobs.items():
-            jobs.setdefault(party, {}).update(own)
-        asked = self.parties if parties is None else tuple(parties)
+        asked, given = self.parties if parties is None else tuple(parties), tickets or {}
+        jobs = LazyJobs(
+            asked, lambda party: {**add_prefix("ticket/", given.get(party, {})), **self.jobs.get(party, {})}
+        )
         wave = self.link.wave(self.step, asked, call, jobs, failures=self.failures, number=self.number)
         for reply in wave:
             if reason := self._flaw(reply.message):

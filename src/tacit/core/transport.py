@@ -238,3 +238,20 @@ class Transport:
             f"{what}: {len(good)} of {len(asked)} clients contributed, the quorum is {needed}. "
             f"Failed: {told}{more}. Mend these clients{', or lower the quorum' * bool(good)}"
         )
+
+
+class LazyJobs(Mapping[str, Mapping[str, Any]]):
+    """Fields for each party, made when they are sent: thousands of proofs need not be held at once."""
+
+    def __init__(self, parties: Sequence[str], make: Callable[[str], Mapping[str, Any]]) -> None:
+        self._parties, self._make = dict.fromkeys(parties), make
+
+    def __getitem__(self, party: str) -> Mapping[str, Any]:
+        self._parties[party]
+        return self._make(party)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parties)
+
+    def __len__(self) -> int:
+        return len(self._parties)

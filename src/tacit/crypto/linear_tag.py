@@ -36,7 +36,7 @@ from tacit.core.errors import DataError, ProtectionError
 from tacit.core.secret import Secret
 from tacit.crypto.channel import bound
 from tacit.crypto.field import PRIME, Integers, Ring
-from tacit.crypto.masking import expand, spare_number
+from tacit.crypto.masking import expand
 
 VALUE_BITS = 60  # of a tagged integer, its sign apart: what differs, differs modulo p
 FORGERY_BITS = 40  # a forgery passes with at most 2 to the minus this
@@ -195,12 +195,3 @@ def add_pads(pads: Blocks, counts: NDArray[np.uint64] | None = None, modulus: in
         raise ProtectionError("a total in which contributions count billions of times")
     sums = (pads * often[:, None]).sum(axis=0, dtype=np.uint64)
     return sum(int(word) << (32 * place) for place, word in enumerate(sums)) % modulus
-
-
-def mask_tag(tag: int, masks: Iterable[tuple[Secret, int]]) -> int:
-    """Add masks to a tag, seeds with their signs, in the field: their sum leaves that of the tags alone.
-
-    In digits that are masked each by itself, the sums of digits would say with which carries tags were added,
-    and who has the key could tell which of some values of a single vector fit.
-    """
-    return (tag + sum(sign * spare_number(seed) for seed, sign in masks)) % PRIME

@@ -34,7 +34,8 @@ from tacit.core.secret import Secret
 
 SEED = 32
 CHUNK = 1 << 16  # bytes of mask at a time: mask, zeros and the stretch of the vector stay in the L2 cache
-_ZEROS = bytes(CHUNK)
+_NUMBER = 16  # bytes of the mask of a number beside the vector
+_ZEROS = bytes(CHUNK + _NUMBER)
 _NONCE = 12
 _WORDS = (np.dtype(np.uint32), np.dtype(np.uint64))
 
@@ -104,41 +105,36 @@ def expand(seed: Secret, count: int, dtype: DTypeLike = np.uint64) -> Words:
     return words.astype(kind, copy=False)
 
 
-def add_mask(vector: Words, seed: Secret, sign: int = 1) -> None:
-    """Add (or subtract) the mask of a seed, in place, modulo 2^32 or 2^64.
+def add_masks(vector: Words, masks: Iterable[tuple[Secret, int]]) -> int:
+    """Add all masks of a client, seeds with their signs 1 or -1, in one pass over the vector, in place.
+
+    Returns what they give for one number beside a vector of that length: 128 bits of each, with its sign.
 
     >>> vector, seed = np.arange(3, dtype=np.uint32), new_seed()
-    >>> add_mask(vector, seed); add_mask(vector, seed, -1)
-    >>> vector.tolist()
-    [0, 1, 2]
+    >>> add_masks(vector, [(seed, 1)]) + add_masks(vector, [(seed, -1)]), vector.tolist()
+    (0, [0, 1, 2])
     """
-    add_masks(vector, [(seed, sign)])
-
-
-def add_masks(vector: Words, masks: Iterable[tuple[Secret, int]]) -> None:
-    """Add all masks of a client, seeds with their signs 1 or -1, in one pass over the vector, in place."""
     if vector.dtype not in _WORDS or vector.ndim != 1:
         raise ConfigError(
             f"a mask is added to one row of uint32 or uint64, not {vector.ndim} dimensions of {vector.dtype}"
         )
     if not (vector.flags.c_contiguous and vector.flags.writeable):
-        raise ConfigError("the vector is read-only or not contiguous: give add_mask a copy of its own")
+        raise ConfigError("the vector is read-only or not contiguous: give add_masks a copy of its own")
     streams = []
     for seed, sign in masks:
         if sign not in (1, -1):
             raise ConfigError(f"sign is {sign}: a mask is added with 1 or subtracted with -1")
-        streams.append((_cipher(seed), np.add if sign == 1 else np.subtract))
-    kind, step = vector.dtype.newbyteorder("<"), CHUNK // vector.itemsize
-    for number, start in enumerate(range(0, len(vector), step)):
+        streams.append((_cipher(seed), np.add if sign == 1 else np.subtract, sign))
+    kind, step, beside = vector.dtype.newbyteorder("<"), CHUNK // vector.itemsize, 0
+    for number, start in enumerate(range(0, max(len(vector), 1), step)):
         part = vector[start : start + step]
-        size, count = part.nbytes, len(part)
-        for cipher, apply in streams:
-            apply(part, np.frombuffer(_keystream(cipher, number, size), kind, count), out=part)
-
-
-def spare_number(seed: Secret) -> int:
-    """Return 128 bits of a seed's stream that no mask of a vector uses: those of the last nonce."""
-    return int.from_bytes(_keystream(_cipher(seed), (1 << 8 * _NONCE) - 1, 16)[:16], "little")
+        size, count, is_first = part.nbytes, len(part), start == 0
+        for cipher, apply, sign in streams:
+            stream = _keystream(cipher, number, size + _NUMBER)
+            apply(part, np.frombuffer(stream, kind, count), out=part)
+            if is_first:  # of the first stretch no word of a vector of this length uses these
+                beside += sign * int.from_bytes(stream[size : size + _NUMBER], "little")
+    return beside
 
 
 def _cipher(seed: Secret) -> AESGCM:

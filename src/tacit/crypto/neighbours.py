@@ -42,11 +42,14 @@ def neighbours_for(
     1. *no reconstruction*: that anybody has more than c corrupt neighbours has a probability of at most
        2^-(s+1). Against an ``active`` server, which tells each client another tale, 2t > k + 1 + c; and since
        it may also leave out clients as if they had vanished before the graph was made, all corrupt ones
-       count that sit no further away than a client accepts (:func:`longest_arc`), a binomial number.
+       count in any arc that a client accepts (:func:`longest_arc`). An arc with c + 1 of them can be moved
+       until it begins at one: ≤ C · P[c others or more in it], a binomial number.
        Against a curious one their number follows H(n-1, C, k), and t > max(c, (k+1)/2) suffices;
     2. *no isolation*: honest survivors stay connected but for 2^-(s+1). A circle falls apart only if
        h = ⌊k/2⌋ clients in a row are missing in two places: ≤ n(n-2h-1)/2 · C(C+D, 2h) / C(n, 2h);
-    3. *no failure*: each secret finds t surviving holders, but for 2^-q in all.
+    3. *no failure*: each secret finds t surviving holders, but for 2^-q in all. If one does not, k + 1
+       clients in a row miss more than k + 1 - t, and so do as many that begin at one that vanished:
+       ≤ D · P[k + 1 - t or more of the k after it], which follow H(n-1, D-1, k).
 
     Below 64 clients, or if nothing sparser fits, the graph is complete: then 1 and 3 are certain.
 
@@ -57,7 +60,7 @@ def neighbours_for(
     Examples
     --------
     >>> [neighbours_for(n).neighbours for n in (40, 100, 1_000, 20_000)]
-    [39, 20, 46, 56]
+    [39, 20, 42, 54]
     >>> neighbours_for(40).threshold
     21
     """
@@ -107,12 +110,9 @@ def _fit(
     held = _log_held(logs, clients, corrupt, count, missing, active)
     most = min(int(np.argmax(held <= secure)) - 1, count)  # P[more corrupt neighbours] is small enough
     threshold = (count + 1 + most) // 2 + 1 if active else max(most + 1, (count + 1) // 2 + 1)
-    # A survivor keeps a share of its own; one that vanished is not among those who may vanish.
-    spare = count + 1 - threshold
-    stuck = log(clients) + max(
-        _log_tails(logs, clients - 1, min(vanishing, clients - 1), count)[max(spare + 1, 0)],
-        _log_tails(logs, clients - 1, vanishing - 1, count)[max(spare, 0)] if vanishing else -inf,
-    )
+    stuck = -inf
+    if vanishing:
+        stuck = log(vanishing) + _log_tails(logs, clients - 1, vanishing - 1, count)[count + 1 - threshold]
     if stuck > correct:
         return None
     leak = float(np.logaddexp(held[most + 1] if most + 1 < len(held) else -inf, apart))
@@ -136,15 +136,15 @@ def security_bits_of(
 
 
 @lru_cache(maxsize=256)
-def longest_arc(half: int, clients: int, missing: float) -> float:
-    """Return how far, as a part of the circle, the nearest ``half`` clients on one side can plausibly reach.
+def longest_arc(count: int, clients: int, missing: float) -> float:
+    """Return how far, as a part of the circle, one can plausibly go from a client until ``count`` others sat.
 
     If μ clients are expected in an arc, P[fewer than h] ≤ exp(-(μ - h - h ln(μ/h))) (Chernoff); an arc
     that holds h neighbours is too long if that is below 2^-20 for all clients together. ``missing`` is the
     share of clients that may be missing.
     """
-    mean = float(half)
-    while mean - half - half * log(mean / half) < FALSE_ALARM_BITS * log(2) + log(clients):
+    mean = float(count)
+    while mean - count - count * log(mean / count) < FALSE_ALARM_BITS * log(2) + log(clients):
         mean += 1
     return mean / (clients * (1 - missing))
 
@@ -159,12 +159,13 @@ def _log_held(
     """Log of a bound on the probability that somebody has at least x corrupt neighbours, for x = 0, 1, …."""
     if not active or count >= clients - 1:
         return log(clients) + _log_tails(logs, clients - 1, min(corrupt, clients - 1), count)
-    near = min(2 * longest_arc(count // 2, clients, missing), 1.0)
-    x = np.arange(corrupt + 1)
+    near, others = min(longest_arc(count, clients, missing), 1.0), max(corrupt - 1, 0)
+    x = np.arange(others + 1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        fewer = np.where(x < corrupt, (corrupt - x) * np.log1p(-near), 0.0)
-    each = logs[corrupt] - logs[x] - logs[corrupt - x] + x * log(near) + fewer
-    return log(clients) + np.append(np.logaddexp.accumulate(each[::-1])[::-1], -inf)
+        fewer = np.where(x < others, (others - x) * np.log1p(-near), 0.0)
+    each = logs[others] - logs[x] - logs[others - x] + x * log(near) + fewer
+    tails = log(max(corrupt, 1)) + np.logaddexp.accumulate(each[::-1])[::-1]
+    return np.concatenate([[0.0], tails[:corrupt], [-inf]])
 
 
 def _log_tails(logs: NDArray[np.float64], total: int, marked: int, drawn: int) -> NDArray[np.float64]:

@@ -54,6 +54,11 @@ def share_vector(values: Ring, parties: int, threshold: int) -> list[Share]:
     >>> recover_vector([shares[4], shares[0], shares[2]], threshold=3).tolist()
     [4, 9]
     """
+    return [Share(point, row) for point, row in enumerate(share_rows(values, parties, threshold), start=1)]
+
+
+def share_rows(values: Ring, parties: int, threshold: int) -> Ring:
+    """Share field elements as :func:`share_vector` does, and return a row for each party in order."""
     if not 1 <= parties <= MOST_PARTIES:
         raise ConfigError(f"{parties:,} parties: shares are for 1 to {MOST_PARTIES:,}")
     if not 1 <= threshold <= parties:
@@ -66,7 +71,7 @@ def share_vector(values: Ring, parties: int, threshold: int) -> list[Share]:
         constant = secret[start : start + block]
         higher = random_elements((threshold - 1) * len(constant)).reshape(threshold - 1, len(constant))
         shares[:, start : start + block] = product(powers, np.concatenate([constant[None], higher]))
-    return [Share(point, row) for point, row in enumerate(shares, start=1)]
+    return shares
 
 
 def recover_vector(shares: Sequence[Share], threshold: int) -> Ring:
@@ -83,12 +88,12 @@ def recover_vector(shares: Sequence[Share], threshold: int) -> Ring:
     rows = np.stack([share.values for share in shares[:threshold]])
     elements_of(rows.reshape(-1))  # all at once, or it refuses
     for extra in shares[threshold:]:
-        if not np.array_equal(_interpolate(rows, points[:threshold], extra.point), extra.values):
+        if not np.array_equal(interpolate(rows, points[:threshold], extra.point), extra.values):
             raise ProtectionError(
                 f"the share of point {extra.point} does not fit the others: one of them is wrong, or "
                 "threshold is lower than when they were dealt"
             )
-    return _interpolate(rows, points[:threshold], 0)
+    return interpolate(rows, points[:threshold])
 
 
 def add_shares(shares: Sequence[Share]) -> Share:
@@ -98,8 +103,8 @@ def add_shares(shares: Sequence[Share]) -> Share:
     return Share(shares[0].point, add_rows(np.stack([elements_of(share.values) for share in shares])))
 
 
-def _interpolate(rows: Ring, points: tuple[int, ...], at: int) -> Ring:
-    """Evaluate the polynomials through the given rows at a point."""
+def interpolate(rows: Ring, points: tuple[int, ...], at: int = 0) -> Ring:
+    """Evaluate the polynomials through rows at different points at another: at 0 is what was shared."""
     weights = _weights(points, at)[:, None]
     result = np.empty(rows.shape[1], np.uint64)
     block = max(_BLOCK // len(points), 64)

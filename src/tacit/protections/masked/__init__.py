@@ -78,9 +78,9 @@ class Masked(Protection):
     Examples
     --------
     >>> Masked().sizing(10), Masked().sizing(1000), Masked(neighbours=5).sizing(1000)
-    ((9, 6), (102, 72), (6, 5))
+    ((9, 6), (88, 62), (6, 5))
     >>> Masked(active=False).sizing(1000), Masked().rules(10).colluders
-    ((36, 19), 1)
+    ((34, 18), 1)
     """
 
     name = "masked"

@@ -24,7 +24,7 @@ from tacit.core.protection import Vector
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import NONCE, place, unseal
-from tacit.crypto.linear_tag import mask_tag
+from tacit.crypto.field import PRIME
 from tacit.crypto.masking import add_masks, advance_chains, bind_seeds, sign_for
 from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.keys.shared_key import SharedKeyClient
@@ -93,12 +93,12 @@ class MaskedClient(SharedKeyClient):
             for name, seed in zip(around.neighbours, seeds, strict=True)
             if flags[name]
         ]
-        add_masks(words, masks)
+        beside = add_masks(words, masks)
         forget_sums(party, slot)
         known = {"slot": slot, "sum": ticket["sum"], "partners": ticket["partners"]}
         state.update(add_prefix("mask/", known))
         upload = {"masked": Blob("masked", encoding.write(words, run, slot, call))}
-        return Message(upload if tag is None else upload | write_tag(mask_tag(tag, masks)))
+        return Message(upload if tag is None else upload | write_tag((tag + beside) % PRIME))
 
     def _advance(self, slot: int) -> bytes:
         """Return what the chain with each neighbour gives for a sum; that of an earlier one is gone."""

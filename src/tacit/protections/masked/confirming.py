@@ -10,19 +10,17 @@ This is the consistency round of Bonawitz et al. without signatures, and without
 """
 
 from collections.abc import Mapping, Sequence, Set
-from hashlib import blake2b, sha256
+from hashlib import blake2b
 
 import numpy as np
 
 from tacit.core.errors import ProtectionError
-from tacit.core.secret import Secret
 from tacit.crypto.channel import seal, unseal
-from tacit.crypto.field import PRIME, Ring, random_elements
-from tacit.crypto.sharing import Share, recover_vector, share_vector
-from tacit.protections.masked.wire import KEY, windows
+from tacit.crypto.field import PRIME, random_elements
+from tacit.crypto.sharing import interpolate, share_rows
+from tacit.protections.masked.wire import ELEMENTS, KEY, SHARE, key_of, windows
 
-ELEMENTS = 3  # field elements of a lock's key: 183 bits
-CONFIRM = 8 * ELEMENTS  # bytes of a confirmation
+CONFIRM = SHARE  # bytes of a confirmation: it covers a share of a lock's key
 
 _NONE = bytes(CONFIRM)
 
@@ -60,9 +58,9 @@ def lock(raw: bytes, pads: bytes, threshold: int, where: bytes) -> bytes:
     """
     key = random_elements(ELEMENTS)
     holders = len(pads) // CONFIRM
-    shares = np.stack([share.values for share in share_vector(key, holders, threshold)])
+    shares = share_rows(key, holders, threshold)
     padded: bytes = (shares ^ np.frombuffer(pads, "<u8").reshape(holders, ELEMENTS)).astype("<u8").tobytes()
-    return padded + seal(_sealing_key(key), raw, where)
+    return padded + seal(key_of(key), raw, where)
 
 
 def unlock(
@@ -73,15 +71,11 @@ def unlock(
     rows = padded[list(pads)] ^ np.frombuffer(b"".join(pads.values()), "<u8").reshape(-1, ELEMENTS)
     # A wrong pad mostly gives what is no element of the field; one that does is left out by some window.
     fits = (rows < PRIME).all(axis=1)
-    shares = [Share(index + 1, row) for index, row, fit in zip(pads, rows, fits, strict=True) if fit]
-    for window in windows(shares, threshold):
+    points, rows = np.array(list(pads), np.intp)[fits] + 1, rows[fits]
+    for some in windows(len(points), threshold):
         try:
-            key = _sealing_key(recover_vector(window, threshold))
+            key = key_of(interpolate(rows[some], tuple(points[some].tolist())))
             return unseal(key, locked[holders * CONFIRM :], where)
         except ProtectionError:
             continue
     return None
-
-
-def _sealing_key(key: Ring) -> Secret:
-    return Secret(sha256(key.astype("<u8").tobytes()).digest())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.core.errors import OpeningError, ProtectionError
 from tacit.core.events import Noted
@@ -18,23 +18,23 @@ from tacit.core.link import Link
 from tacit.core.pending_sum import PendingSum
 from tacit.core.protection import Vector
 from tacit.core.secret import Secret
+from tacit.core.transport import LazyJobs
 from tacit.core.values import Blob
 from tacit.crypto.channel import place
 from tacit.crypto.field import PRIME, Ring
-from tacit.crypto.linear_tag import mask_tag
 from tacit.crypto.masking import Words, add_masks, bind_seeds, sign_for
-from tacit.crypto.sharing import Share
 from tacit.protections.keys.authenticated import AuthenticatedCoordinator
 from tacit.protections.keys.key_relay import KeyRelay
 from tacit.protections.masked.client import MaskedClient
 from tacit.protections.masked.confirming import CONFIRM, unlock
-from tacit.protections.masked.keys import Batch, KeyAgreement, LazyJobs
+from tacit.protections.masked.keys import Batch, KeyAgreement
 from tacit.protections.masked.totals import read_tag, write_total
 from tacit.protections.masked.wire import (
     ELEMENTS,
     HASH,
     SHARE,
     Encoding,
+    Flags,
     commit,
     pack_flags,
     read_blob,
@@ -188,11 +188,9 @@ class MaskedSum:
         ``key`` and ``keys`` are what all and each are told beside, if somebody lacks the clients' key.
         """
         total, tags, arrived = np.zeros(encoding.words, encoding.kind), 0, {}
-        common, tickets = {"slot": self.slot, **key}, self._write_tickets()
-        for party in tickets.keys() & keys.keys():
-            tickets[party] |= keys[party]
+        common, tickets = {"slot": self.slot, **key}, self._write_tickets(keys)
         for party, message in self.pending.contributions(tickets, common, self.asked):
-            self.batch.sealed.pop(party, None)
+            self.batch.waiting.discard(party)
             try:
                 tag = read_tag(message) if self.tagged else 0
                 words, arrived[party] = encoding.read(message.get("masked"), self.batch.run, self.slot)
@@ -208,75 +206,73 @@ class MaskedSum:
             )
         return total, tags, arrived
 
-    def _write_tickets(self) -> dict[str, dict[str, Any]]:
+    def _write_tickets(self, keys: Mapping[str, Mapping[str, Any]]) -> LazyJobs:
         """Return for each client with whom it masks, and the shares that it was not handed yet."""
-        members, tickets = set(self.asked), dict[str, dict[str, Any]]()
-        for party in self.asked:
-            holders = self.batch.holders[party]
-            tickets[party] = {"partners": pack_flags([name in members for name in holders])}
-            if (sealed := self.batch.sealed.get(party)) is not None:
-                dealt = [name == party or name in sealed for name in holders]
-                blob = Blob("sealed", b"".join(sealed[name] for name in holders if name in sealed))
-                tickets[party] |= {"dealt": pack_flags(dealt), "shares": blob}
-                for name, raw in sealed.items():
-                    self.pending.link.record_relay(name, party, len(raw))
-        return tickets
+        members, batch = set(self.asked), self.batch
+        for party in filter(batch.waiting.__contains__, self.asked):
+            for name in filter(batch.sealed.__contains__, batch.neighbours(party)):
+                self.pending.link.record_relay(name, party, batch.sealed_size)
+
+        def ticket(party: str) -> dict[str, Any]:
+            told: dict[str, Any] = {
+                "partners": pack_flags([name in members for name in batch.holders[party]])
+            }
+            if party in batch.waiting:
+                dealt, shares = batch.take_shares(party)
+                told |= {"dealt": pack_flags(dealt), "shares": Blob("sealed", shares)}
+            return {**told, **keys.get(party, {})}
+
+        return LazyJobs(self.asked, ticket)
 
     def remove_masks(self, total: Words, tag: int, arrived: Mapping[str, bytes]) -> int:
         """Take the masks off the total, in place, and off its tag, which is returned."""
-        masks = self._recover_masks(self.request_shares(arrived), arrived)
+        masks = self._recover_masks(*self.request_shares(arrived), arrived)
         while some := list(islice(masks, STREAMS)):
-            add_masks(total, some)
-            tag = mask_tag(tag, some if self.tagged else ())
-        return tag
+            tag += add_masks(total, some)
+        return tag % PRIME
 
-    def request_shares(self, arrived: Mapping[str, bytes]) -> dict[str, Ring]:
-        """Return, from the last wave, what each client that arrived gave: a row for each holder in order."""
-        holders, names = self.batch.holders, list(arrived)
+    def request_shares(self, arrived: Mapping[str, bytes]) -> tuple[Ring, Flags]:
+        """Return, from the last wave, what clients gave by seats, a row for each holder; and who gave any."""
+        holders, names, seats = self.batch.holders, list(arrived), self.batch.seats
         common = {"slot": self.slot, "survivors": len(names)}
         jobs = LazyJobs(
             names, lambda party: {"alive": pack_flags([name in arrived for name in holders[party]])}
         )
-        locked, given = dict[str, bytes](), dict[str, bytes]()
+        locked, shape = dict[str, bytes](), (*self.batch.graph[0].shape, ELEMENTS)
+        given, released = np.zeros(shape, np.uint64), np.zeros(shape, np.uint64)
+        confirmed, gave = np.zeros(len(seats), bool), np.zeros(len(seats), bool)
         for party, reply in self.pending.ask(MaskedClient.unmask, common, jobs, names):
             try:
                 shares, confirms = read_blob(reply, "shares", "share"), read_blob(reply, "confirms", "public")
             except ProtectionError:
                 continue  # as if it had vanished: others hold shares, too
             if len(confirms) == CONFIRM * len(holders[party]) < len(shares):
-                locked[party], given[party] = shares, confirms
-        members = set(self.asked)
-        found = {party: self._unlock(party, locked.pop(party), given, members) for party in list(locked)}
-        return {party: rows for party, rows in found.items() if rows is not None}
+                locked[party], confirmed[seats[party]] = shares, True
+                given[seats[party]] = np.frombuffer(confirms, "<u8").reshape(-1, ELEMENTS)
+        members = np.zeros(len(seats), bool)
+        members[[seats[party] for party in self.asked]] = True
+        for party in list(locked):
+            pads = self.batch.rows_for(party, given, confirmed)
+            owners = members[self.batch.graph[0][seats[party]]]
+            if (rows := self._unlock(party, locked.pop(party), *pads, int(owners.sum()))) is not None:
+                released[seats[party], owners], gave[seats[party]] = rows, True
+        return released, gave
 
     def _unlock(
-        self, party: str, locked: bytes, given: Mapping[str, bytes], members: Set[str]
+        self, party: str, locked: bytes, found: NDArray[np.intp], pads: Ring, owners: int
     ) -> Ring | None:
         """Return the shares that a client gave, if enough of its holders have confirmed the same."""
-        holders, pads = self.batch.holders[party], dict[int, bytes]()
-        for index, name in enumerate(holders):
-            if name in given:
-                start = CONFIRM * bisect_left(self.batch.holders[name], party)
-                pads[index] = given[name][start : start + CONFIRM]
-        where = place(self.batch.run, self.slot, "release", party, COORDINATOR)
-        raw = unlock(locked, len(holders), pads, self.batch.threshold, where)
-        owners = [index for index, name in enumerate(holders) if name in members]
-        if raw is None or len(raw) != SHARE * len(owners):
+        raws = [row.tobytes() for row in pads.astype("<u8", copy=False)]
+        where, holders = place(self.batch.run, self.slot, "release", party, COORDINATOR), self.batch.holders
+        confirms = dict(zip(found.tolist(), raws, strict=True))
+        raw = unlock(locked, len(holders[party]), confirms, self.batch.threshold, where)
+        if raw is None or len(raw) != SHARE * owners:
             return None
-        rows = np.zeros((len(holders), ELEMENTS), np.uint64)
-        rows[owners] = np.frombuffer(raw, "<u8").reshape(-1, ELEMENTS)
+        rows = np.frombuffer(raw, "<u8").reshape(-1, ELEMENTS)
         return rows if rows.max() < PRIME else None
 
-    def _find_shares(self, owner: str, released: Mapping[str, Ring]) -> list[Share]:
-        """Return the shares of one client's secret, one from each holder that gave any."""
-        shares = []
-        for index, name in enumerate(self.batch.holders[owner]):
-            if (rows := released.get(name)) is not None:
-                shares.append(Share(index + 1, rows[bisect_left(self.batch.holders[name], owner)]))
-        return shares
-
     def _recover_masks(
-        self, released: Mapping[str, Ring], arrived: Mapping[str, bytes]
+        self, released: Ring, gave: Flags, arrived: Mapping[str, bytes]
     ) -> Iterator[tuple[Secret, int]]:
         """Return own masks of those that arrived, and masks of pairs of which one vanished, with signs."""
         batch, call, members = self.batch, next(iter(arrived.values())), set(arrived)
@@ -285,7 +281,8 @@ class MaskedSum:
             if not around:  # it vanished, and so did all that masked with it
                 continue
             is_right = self._recogniser(owner, owner in members)
-            secret = recover_secret(self._find_shares(owner, released), batch.threshold, is_right, owner)
+            found, rows = self.batch.rows_for(owner, released, gave)
+            secret = recover_secret(found + 1, rows, batch.threshold, is_right, owner)
             if owner in members:
                 yield secret, -1
                 continue

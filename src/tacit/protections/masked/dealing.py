@@ -17,11 +17,21 @@ from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import new_exchange, pair_keys, seal, sign_key
+from tacit.crypto.field import random_elements
 from tacit.crypto.masking import advance_chains, cover
-from tacit.crypto.sharing import share_vector
+from tacit.crypto.sharing import share_rows
 from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.masked.neighbours import Neighbourhood, check_members, check_neighbours
-from tacit.protections.masked.wire import KEY, OFFERED, Offer, commit, hash_pieces, share_place, to_elements
+from tacit.protections.masked.wire import (
+    ELEMENTS,
+    KEY,
+    OFFERED,
+    Offer,
+    commit,
+    hash_pieces,
+    key_of,
+    share_place,
+)
 
 if TYPE_CHECKING:
     from tacit.protections.masked import Masked
@@ -82,17 +92,18 @@ class Dealer:
         channels = self._derive_channels(offers)
         links = b"".join([first_link(key) for key in channels])
         party.vault["mask/links"], party.state["mask/next"] = Secret(links), around.first
-        secrets, commits, deposits = [], [], []
+        drawn, commits, deposits = random_elements(2 * ELEMENTS * around.sums), list[bytes](), list[bytes]()
+        drawn = drawn.reshape(around.sums, 2, ELEMENTS)
         for slot in range(around.first, around.first + around.sums):
-            key, seed = os.urandom(KEY), os.urandom(KEY)
-            party.vault[f"mask/own/{slot}"] = Secret(seed)
-            secrets.append(key + seed)
-            commits += [commit("key", run, party.id, slot, key), commit("self", run, party.id, slot, seed)]
+            key, seed = map(key_of, drawn[slot - around.first])
+            party.vault[f"mask/own/{slot}"] = seed
+            for purpose, secret in (("key", key), ("self", seed)):
+                commits.append(commit(purpose, run, party.id, slot, secret.reveal()))
             links, given = advance_chains(links)
-            deposits.append(cover(Secret(key), given))
+            deposits.append(cover(key, given))
         threshold = self.settings.rules(around.clients).threshold
-        shares = share_vector(to_elements(b"".join(secrets)).reshape(-1), len(around.holders), threshold)
-        rows = [share.values.astype("<u8").tobytes() for share in shares]
+        shares = share_rows(drawn.reshape(-1), len(around.holders), threshold).astype("<u8")
+        rows = [row.tobytes() for row in shares]
         party.vault["mask/channels"] = Secret(b"".join([key.reveal() for key in channels]))
         party.vault["mask/row"] = Secret(rows.pop(around.holders.index(party.id)))
         where = share_place(run, around.first)

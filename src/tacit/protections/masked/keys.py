@@ -4,17 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tacit.core.errors import ProtectionError
 from tacit.core.message import Message
 from tacit.core.secret import Secret
+from tacit.core.transport import LazyJobs
 from tacit.crypto.channel import NONCE, new_exchange, pair_key
+from tacit.crypto.field import Ring
 from tacit.crypto.masking import cover
 from tacit.protections.masked.dealing import Dealer
 from tacit.protections.masked.neighbours import MerkleTree, assign_holders, find_place
 from tacit.protections.masked.rules import Rules
-from tacit.protections.masked.wire import HASH, KEY, SHARE, TAG, Offer, commit, digest_members, read_blob
+from tacit.protections.masked.wire import (
+    HASH,
+    KEY,
+    SHARE,
+    TAG,
+    Flags,
+    Offer,
+    commit,
+    digest_members,
+    read_blob,
+)
 
 if TYPE_CHECKING:
     from tacit.protections.masked import Masked
@@ -30,8 +46,8 @@ class Batch:
 
     A *slot* is the number of a prepared sum. ``holders`` are, for each client, itself and its neighbours, who
     hold shares of its secrets; ``commits`` are to its key and its seed of each slot; ``deposits`` have, by
-    slot, its pair seed with each neighbour, under its key; ``sealed`` are the shares on their way, by
-    receiver and dealer.
+    slot, its pair seed with each neighbour, under its key; ``sealed`` are the shares that it dealt to each
+    neighbour, until all have them; ``waiting`` are those that were not handed theirs yet.
     """
 
     run: str
@@ -43,17 +59,56 @@ class Batch:
     holders: Mapping[str, tuple[str, ...]]
     commits: dict[str, bytes] = field(default_factory=dict)
     deposits: dict[str, bytes] = field(default_factory=dict)
-    sealed: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    sealed: dict[str, bytes] = field(default_factory=dict)
+    waiting: set[str] = field(default_factory=set)
     used: int = 0
 
     def take_slot(self) -> int:
         """Return the slot of the next sum, and count it as used."""
         self.used += 1
+        if not self.waiting:
+            self.sealed.clear()  # all have them
         return self.first + self.used - 1
 
     def neighbours(self, party: str) -> list[str]:
         """Return those around a client, without itself."""
         return [name for name in self.holders[party] if name != party]
+
+    @cached_property
+    def seats(self) -> dict[str, int]:
+        """Number of each client in the order of names."""
+        return {name: number for number, name in enumerate(sorted(self.holders))}
+
+    @cached_property
+    def graph(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """For each client, by seats, the seats of its holders, and the place that it has among theirs."""
+        around = np.array([[self.seats[name] for name in self.holders[own]] for own in self.seats], np.int64)
+        size, width = around.shape
+        edges = (np.arange(size)[:, None] * size + around).reshape(-1)  # in order, as seats and holders are
+        places = np.searchsorted(edges, around * size + np.arange(size)[:, None]) - around * width
+        return around.astype(np.int32), places.astype(np.int32)
+
+    def rows_for(self, party: str, rows: Ring, present: Flags) -> tuple[NDArray[np.intp], Ring]:
+        """Return which holders of a client are present, by their places, and what each has for it in rows."""
+        around, places = (table[self.seats[party]] for table in self.graph)
+        found = np.flatnonzero(present[around])
+        return found, rows[around[found], places[found]]
+
+    @property
+    def sealed_size(self) -> int:
+        """Bytes of the sealed shares that one client deals to another."""
+        return NONCE + 2 * SHARE * self.count + TAG
+
+    def take_shares(self, party: str) -> tuple[list[bool], bytes]:
+        """Return which holders of a client have dealt it shares (itself among them), and these, sealed."""
+        dealt, found, size = list[bool](), list[bytes](), self.sealed_size
+        places = self.graph[1][self.seats[party]].tolist()
+        for name, place in zip(self.holders[party], places, strict=True):
+            dealt.append(name in self.sealed)
+            if name != party and dealt[-1]:
+                start = size * (place - (name < party))  # a dealer has none for itself
+                found.append(self.sealed[name][start : start + size])
+        return dealt, b"".join(found)
 
     def select_dealers(self, parties: Sequence[str]) -> list[str]:
         """Return those of the parties that have dealt their shares."""
@@ -178,10 +233,9 @@ def _deal_jobs(batch: Batch, shown: Mapping[str, bytes], tree: MerkleTree | None
 
 def _read_deals(batch: Batch, replies: Replies, refuse: Refuse) -> None:
     """Keep the sealed shares that each client deals to its neighbours (second wave)."""
-    length = NONCE + 2 * SHARE * batch.count + TAG
     for party, reply in replies:
-        others = batch.neighbours(party)
-        agreed = [length * len(others), 2 * HASH * batch.count, KEY * len(others) * batch.count]
+        others = len(batch.holders[party]) - 1
+        agreed = [batch.sealed_size * others, 2 * HASH * batch.count, KEY * others * batch.count]
         try:
             kinds = (("shares", "sealed"), ("commits", "public"), ("deposits", "sealed"))
             shares, commits, deposits = found = [read_blob(reply, *kind) for kind in kinds]
@@ -190,23 +244,5 @@ def _read_deals(batch: Batch, replies: Replies, refuse: Refuse) -> None:
         except ProtectionError as error:
             refuse(party, f"{type(error).__name__}: {error}")
             continue
-        batch.commits[party], batch.deposits[party] = commits, deposits
-        for index, name in enumerate(others):
-            batch.sealed.setdefault(name, {})[party] = shares[length * index : length * (index + 1)]
-
-
-class LazyJobs(Mapping[str, Mapping[str, Any]]):
-    """Fields for each party, made when they are sent: thousands of proofs need not be held at once."""
-
-    def __init__(self, parties: Sequence[str], make: Callable[[str], Mapping[str, Any]]) -> None:
-        self._parties, self._make = dict.fromkeys(parties), make
-
-    def __getitem__(self, party: str) -> Mapping[str, Any]:
-        self._parties[party]
-        return self._make(party)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._parties)
-
-    def __len__(self) -> int:
-        return len(self._parties)
+        batch.commits[party], batch.deposits[party], batch.sealed[party] = commits, deposits, shares
+        batch.waiting.add(party)

@@ -4,9 +4,9 @@ Each client's place on the circle is a hash of the batch's root and of a number 
 committed at enrolment or in the batch before. The root covers all commitments: whoever changes one moves
 everybody, and a client that is left out moves nobody else, so that there is nothing to grind for. A client
 sees its neighbours' numbers, each with a proof of O(log n) hashes that it was committed to, and checks that
-the arc to its furthest neighbour is no longer than chance and the agreed share of dropouts explain: a
-coordinator that shows only its friends has to reach far. What remains: it chooses who is asked at all (no
-fewer than min_clients), and may let chosen clients vanish once it knows the graph.
+the arcs to its furthest neighbours are no longer, each and both together, than chance and the agreed share of
+dropouts explain: a coordinator that shows only its friends has to reach far. What remains: it chooses who is
+asked at all (no fewer than min_clients), and may let chosen clients vanish once it knows the graph.
 """
 
 from __future__ import annotations
@@ -117,8 +117,9 @@ def is_plausible_draw(own: int, others: Sequence[int], clients: int, missing: fl
     """Return whether these may be the nearest on either side, of clients of whom a share is missing."""
     half = len(others) // 2
     ahead = sorted((other - own) % (1 << 64) for other in others)
-    reach = longest_arc(half, clients, missing) * 2.0**64
-    return ahead[half - 1] <= reach and (1 << 64) - ahead[half] <= reach
+    sides = ahead[half - 1], (1 << 64) - ahead[half]
+    reach, both = (longest_arc(count, clients, missing) * 2.0**64 for count in (half, 2 * half))
+    return max(sides) <= reach and sum(sides) <= both
 
 
 class Neighbourhood(NamedTuple):

@@ -74,16 +74,16 @@ class Rules:
         """Return how many totals of one sum a coordinator can have that has no client on its side.
 
         They are over disjoint sets. By 3 above, each client of such a set masked with f = t + m - (k + 1) of
-        it, itself included. At most k / 2 of these sit behind it on the circle, so e = f - k / 2 - 1 sit
-        ahead of it, no further than ``longest_arc``, or it had not dealt shares. If e > 0, the set goes all
-        around: any two such arcs in a row hold e + 1 of it.
+        it, itself included, that sit no further away than ``longest_arc``, or it had not dealt shares. At
+        most k / 2 of these sit behind it on the circle. If f > k / 2 + 1, one sits ahead of it, and the set
+        goes all around: no later than three arcs after one of its clients sits another, further away than two
+        arcs, so that all that these two masked with are different clients.
         """
         if self.complete:
             return 1
         found = self.threshold + self.partners - self.neighbours - 1
-        ahead = found - self.neighbours // 2 - 1
-        around = (ahead + 1) * int(1 / (2 * longest_arc)) if ahead > 0 else 0
-        return clients // max(found, around, 1)
+        around = int(1 / (3 * longest_arc)) if found > self.neighbours // 2 + 1 else 0
+        return max(1, clients // max(found * around, found, 1))
 
     def flaw_of_partners(self, own: str, partners: Set[str]) -> str | None:
         """Return why a client does not mask with just these (itself included), if so."""

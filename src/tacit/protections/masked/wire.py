@@ -19,10 +19,10 @@ from tacit.crypto.channel import SIGNATURE, bound, checked_key
 from tacit.crypto.field import Integers, Ring
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import Words
-from tacit.crypto.sharing import Share, recover_vector
+from tacit.crypto.sharing import interpolate
 
 HASH = KEY = 32
-ELEMENTS = 5  # field elements that a key or seed takes, seven bytes each
+ELEMENTS = 3  # field elements from which a key or seed follows: 183 bits
 SHARE = 8 * ELEMENTS
 TAG = 16  # bytes by which a sealed message is longer, after its nonce
 
@@ -78,34 +78,23 @@ def share_place(run: str, first: int) -> Callable[[str, str], bytes]:
     return lambda sender, receiver: start + bound(sender, receiver)
 
 
-def to_elements(secrets: bytes) -> Ring:
-    """Return keys and seeds as field elements to be shared, one row each.
-
-    >>> to_elements(bytes(64)).shape
-    (2, 5)
-    """
-    rows = np.frombuffer(secrets, np.uint8).reshape(-1, KEY)
-    padded = np.zeros((len(rows), ELEMENTS * 7), np.uint8)
-    padded[:, :KEY] = rows
-    words = np.zeros((len(rows), ELEMENTS, 8), np.uint8)
-    words[:, :, :7] = padded.reshape(len(rows), ELEMENTS, 7)
-    return words.view("<u8")[:, :, 0].astype(np.uint64)
+def key_of(elements: Ring) -> Secret:
+    """Return the key or seed that follows from random elements of the field: these are what is shared."""
+    return Secret(sha256(elements.astype("<u8").tobytes()).digest())
 
 
 def recover_secret(
-    shares: Sequence[Share], threshold: int, is_right: Callable[[Secret], bool], owner: str
+    points: NDArray[np.intp], rows: Ring, threshold: int, is_right: Callable[[Secret], bool], owner: str
 ) -> Secret:
     """Return a key or seed that can be recognised; one wrong share is found if there is one to spare."""
-    if len(shares) < threshold:
+    if len(points) < threshold:
         raise OpeningError(
-            f"{len(shares)} shares of the masks of {owner}, {threshold} are needed: too many of its "
+            f"{len(points)} shares of the masks of {owner}, {threshold} are needed: too many of its "
             "neighbours vanished before unmasking, and the sum stays shut"
         )
-    for window in windows(shares, threshold):
-        words = recover_vector(window, threshold).astype("<u8").view(np.uint8).reshape(-1, 8)
-        raw = words[:, :7].tobytes()
-        secret = Secret(raw[:KEY])
-        if not words[:, 7].any() and not any(raw[KEY:]) and is_right(secret):
+    for some in windows(len(points), threshold):
+        secret = key_of(interpolate(rows[some], tuple(points[some].tolist())))
+        if is_right(secret):
             return secret
     raise ProtectionError(
         f"the shares of the masks of {owner} do not give what it committed to: {owner} dealt wrong ones, "
@@ -113,11 +102,11 @@ def recover_secret(
     )
 
 
-def windows(shares: Sequence[Share], threshold: int) -> Iterator[list[Share]]:
+def windows(shares: int, threshold: int) -> Iterator[list[int]]:
     """Return choices of as many shares as are needed: if there is one to spare, any is left out by some."""
-    if len(shares) >= threshold:
-        for start in range(len(shares) if len(shares) > threshold else 1):
-            yield [shares[(start + i) % len(shares)] for i in range(threshold)]
+    if shares >= threshold:
+        for start in range(shares if shares > threshold else 1):
+            yield [(start + i) % shares for i in range(threshold)]
 
 
 def digest_names(names: Sequence[str]) -> bytes:

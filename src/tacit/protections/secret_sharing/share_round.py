@@ -20,8 +20,7 @@ from tacit.core.message import Message
 from tacit.core.secret import Secret
 from tacit.crypto.channel import place
 from tacit.crypto.field import PRIME, Integers, Ring, from_field, multiply, to_field
-from tacit.crypto.linear_tag import mask_tag
-from tacit.crypto.masking import SEED, add_mask, add_masks, expand, new_seed
+from tacit.crypto.masking import SEED, add_masks, expand, new_seed
 from tacit.crypto.sharing import Share, add_shares, recover_vector, share_vector
 
 Scheme = Literal["additive", "shamir"]
@@ -82,8 +81,8 @@ class ShareRound:
             shares = share_vector(words, len(self.holders), self.threshold)
             return [words_to_bytes(share.values) for share in shares]
         masks = [(new_seed(), -1) for _ in self.holders[1:]]
-        rest = np.append(np.asarray(integers, np.int64).view(np.uint64), np.uint64(mask_tag(tag, masks)))
-        add_masks(rest[:-1], masks)
+        rest = np.append(np.asarray(integers, np.int64).view(np.uint64), np.uint64(0))
+        rest[-1] = (tag + add_masks(rest[:-1], masks)) % PRIME
         pieces = [seed.reveal() for seed, _ in masks]
         pieces.insert(self.full_share_index(dealer), words_to_bytes(rest))
         return pieces
@@ -100,8 +99,7 @@ class ShareRound:
                 values += words[:-1]
                 tag += int(words[-1])
             else:
-                add_mask(values, Secret(piece))
-                tag = mask_tag(tag, [(Secret(piece), 1)])
+                tag += add_masks(values, [(Secret(piece), 1)])
         running[-1] = tag % PRIME
         return running
 
