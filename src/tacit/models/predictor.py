@@ -22,7 +22,9 @@ Matrix = NDArray[np.float64]
 
 DIGEST = "digest"
 EXPORTS = ("safetensors", "onnx", "json")
-WORDS = frozenset({"format", "schema", "activation", "layer", "vote", "network", DIGEST})  # of all formats
+WORDS = frozenset(
+    {"format", "schema", "activation", "layer", "vote", "network", "loss", DIGEST}
+)  # of all formats
 
 
 class Predictor(Shown):
@@ -94,9 +96,11 @@ class Predictor(Shown):
         """Return the counts over a table from which all scores follow; those of several tables add up."""
         if self.schema.task == "classification":
             return classification_counts(self.schema.labels(table), self.predict_proba(table))
-        # Outputs for a row of zeros, the mean of standardised rows, are near the mean of the targets.
-        centre = self._outputs(np.zeros((1, self.schema.features)))[0]
-        return regression_counts(table.target, self.outputs(table), centre)
+        return regression_counts(table.target, self.outputs(table), self._centre())
+
+    def _centre(self) -> Matrix:
+        """Return targets near their mean, such as those of a row of zeros, the mean of standardised rows."""
+        return np.asarray(self._outputs(np.zeros((1, self.schema.features)))[0])
 
     def scores(self, table: Table) -> dict[str, Any]:
         """Return all scores on a table, as scikit-learn defines them."""
