@@ -79,8 +79,12 @@ class BoostedTrees(Predictor):
         """Return what it predicts, from which columns, by how many trees."""
         return {**super().facts(), "trees": self.trees, "loss": self.loss}
 
-    def _matrix(self, rows: Any) -> Any:
+    def columns(self, rows: Any) -> NDArray[np.float32]:
+        """Return raw rows or a table as the trees read them, and an exported booster: NaN is missing."""
         return self.inputs.columns(self.inputs.table_of(rows), lenient=isinstance(rows, Table))
+
+    def _matrix(self, rows: Any) -> Any:
+        return self.columns(rows)
 
     @cached_property
     def depth(self) -> int:
@@ -145,7 +149,32 @@ class BoostedTrees(Predictor):
         columns = self.schema.columns
         return {columns[i].name: float(totals[i]) for i in np.argsort(-totals, kind="stable")}
 
+    def nested(self, tree: int, levels: int = 3) -> dict[str, Any]:
+        """Return a tree as nodes within nodes, down to some levels; where ``split`` holds, rows go left."""
+        return self._below(int(self.arrays["tree_start"][tree]), levels)
+
+    def _below(self, node: int, levels: int) -> dict[str, Any]:
+        at = {name: self.arrays[name][node].item() for name in NODES}
+        if at["feature"] < 0 or not levels:
+            return {"value": at["value"], "more": at["feature"] >= 0}
+        column = self.schema.columns[at["feature"]]
+        split = f"{column.name} < {at['threshold']:.4g}"
+        if at["category_row"] >= 0:
+            right = self.arrays["categories"][at["category_row"]]
+            words = (
+                word for word, goes_right in zip(column.categories, right, strict=False) if not goes_right
+            )
+            split = f"{column.name}: {', '.join(words)}"
+        sides = {side: self._below(at[side], levels - 1) for side in ("left", "right")}
+        return {"split": split, "missing": "left" if at["default_left"] else "right", **sides}
+
     # -- the way out -------------------------------------------------------------------------------
+
+    def to_xgboost(self) -> Any:
+        """Return an ``xgboost.Booster`` that predicts as this model does, from what :meth:`columns` gives."""
+        from tacit.models.xgboost_export import to_booster
+
+        return to_booster(self.to_bytes("xgboost"))
 
     def _content(self) -> tuple[dict[str, Any], dict[str, str]]:
         return self.arrays, {"loss": self.loss}
