@@ -125,9 +125,9 @@ class HoldOutMonitor:
             )
             self.coordinator.events.emit(Noted("hold-out", text, "warning"))
             return False
-        return self._judge_round(number)
+        return self.judge_round(number)
 
-    def _judge_round(self, number: int) -> bool:
+    def judge_round(self, number: int) -> bool:
         """Keep a round or take it back, and return whether to go on."""
         if not self.stopping.active:
             self.start = number + 1
