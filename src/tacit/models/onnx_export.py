@@ -11,22 +11,54 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError, UnavailableError
-from tacit.data.schema import ABSENT, Schema
+from tacit.data.schema import ABSENT, OTHER, Schema
+from tacit.data.table import Column
 from tacit.models.activations import HIGH, LOW
 from tacit.models.ensemble import Ensemble
 from tacit.models.mlp import MLP
 from tacit.models.neural import TARGET_CENTRE, TARGET_SPREAD, Neural
 from tacit.models.onelayer import OneLayer
-from tacit.models.onnx_graph import DOUBLE, OPSET, Graph, one_hot
-from tacit.models.onnx_trees import add_trees
 from tacit.models.predictor import Predictor
 from tacit.models.trees import BoostedTrees
 
-IR = 10
+OPSET, IR = 19, 10  # the first that compares strings
+DOUBLE = 11  # ONNX's number of the type
 WORDS = {"logistic": "Sigmoid", "relu": "Relu", "tanh": "Tanh"}
 WORDS |= {"sigmoid": "Sigmoid", "fourier": "Cos"}
+
+
+class Graph:
+    """A graph that grows node by node."""
+
+    def __init__(self, onnx: Any, schema: Schema) -> None:
+        self._onnx = onnx
+        self._columns = {column.name for column in schema.columns}
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        self.opsets = {"": OPSET}
+
+    def node(self, kind: str, *inputs: str | NDArray[Any], output: str = "", **attributes: Any) -> str:
+        """Add a node and return the name of its output; inputs are names, or arrays as constants."""
+        name = self.free(output) if output else f"tacit/value{len(self.nodes)}"
+        names = [value if isinstance(value, str) else self._constant(value) for value in inputs]
+        self.nodes.append(self._onnx.helper.make_node(kind, names, [name], **attributes))
+        return name
+
+    def _constant(self, values: NDArray[Any]) -> str:
+        name = f"tacit/constant{len(self.constants)}"
+        self.constants.append(self._onnx.numpy_helper.from_array(values, name))
+        return name
+
+    def free(self, name: str) -> str:
+        """Return the name under which an output stands beside the columns."""
+        return self.free(f"{name}_") if name in self._columns else name
+
+    def total(self, X: str, axis: int) -> str:
+        """Add a node that sums along an axis, which stays."""
+        return self.node("ReduceSum", X, np.array([axis]), keepdims=1)
 
 
 def to_onnx(model: Predictor) -> bytes:
@@ -37,6 +69,8 @@ def to_onnx(model: Predictor) -> bytes:
         raise UnavailableError("onnx is not installed: pip install 'tacit-fl[onnx]'") from None
     graph = Graph(onnx, model.schema)
     if isinstance(model, BoostedTrees):
+        from tacit.models.onnx_trees import add_trees
+
         add_trees(graph, model)
         whole = _assembled(onnx, graph, model)
     else:
@@ -95,6 +129,25 @@ def _prepared(graph: Graph, model: Predictor) -> str:
         lengths = graph.node("Div", graph.node("Sqrt", squares), values["longest"][None])
         X = graph.node("Div", X, graph.node("Max", lengths, np.ones((1, 1))))
     return X
+
+
+def one_hot(graph: Graph, column: Column, unseen: int, gap: int) -> str:
+    """Add nodes that encode a column's words; one that is missing or not in the list may count as "other"."""
+    categories = len(column.categories)
+    unseen = column.categories.index(OTHER) if OTHER in column.categories else unseen
+    words = np.array([column.categories], dtype=object).reshape(1, -1)
+    encoded = graph.node("Cast", graph.node("Equal", column.name, words), to=DOUBLE)
+    if unseen == ABSENT and gap == ABSENT:
+        return encoded
+    empty = np.array([["" if "" not in column.categories else "\0"]], dtype=object)
+    missing = graph.node("Cast", graph.node("Equal", column.name, empty), to=DOUBLE)
+    found = graph.node("Add", missing, graph.total(encoded, 1))
+    unknown = graph.node("Sub", np.ones((1, 1)), found)
+    for which, place in ((missing, gap), (unknown, unseen)):
+        if place != ABSENT:
+            at = (np.arange(categories) == place).astype(np.float64)[None]
+            encoded = graph.node("Add", encoded, graph.node("MatMul", which, at))
+    return encoded
 
 
 def _layer(graph: Graph, X: str, weights: Any, bias: Any, activation: str) -> str:

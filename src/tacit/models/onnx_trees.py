@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tacit.core.errors import UnavailableError
 from tacit.data.schema import ABSENT
-from tacit.models.onnx_graph import DOUBLE, Graph, one_hot
+from tacit.models.onnx_export import DOUBLE, Graph, one_hot
 from tacit.models.trees import BoostedTrees
 from tacit.models.xgboost_export import document, leaf_tree, to_booster, tree_of
 
@@ -26,7 +26,7 @@ def add_trees(graph: Graph, model: BoostedTrees) -> None:
         own = np.flatnonzero(model.arrays["tree_output"] == output)
         trees = [leaf_tree(base), *(tree_of(model, tree, splits) for tree in own)]
         size = len(model.schema.columns) + int((splits >= 0).sum())
-        node = _converted(graph, document(trees, [0] * len(trees), "squared", 1, size), size)
+        node = _converted(graph, document(trees, [0] * len(trees), "squared", size, {}), size)
         node.name = f"tacit/margin{output}"
         node.input[:], node.output[:] = [features], [node.name]
         graph.nodes.append(node)

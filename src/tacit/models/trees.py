@@ -42,18 +42,13 @@ class BoostedTrees(Predictor):
     Parameters
     ----------
     arrays : mapping
-        The nodes of all trees one after the other, each tree from its root down, level by level:
-
-        - ``feature``: the schema's column at which a node splits, -1 at a leaf;
-        - ``threshold``: a row goes left if its 32-bit number is below;
-        - ``category_row``: of a split by category the row of ``categories`` (nodes × codes) that has 1 for
-          each category that goes right; -1 if the split is by number;
-        - ``default_left``: whether a missing value goes left;
-        - ``left``, ``right``: children, as places among all nodes;
-        - ``value``: what a leaf adds; ``gain`` and ``cover``, the sum of second derivatives, of a split.
-
-        ``tree_start`` has the first node of each tree and the number of all nodes, ``tree_output`` the output
-        that each tree adds to, ``base`` the outputs before any tree.
+        Of all nodes, tree after tree, each from its root down: ``feature``, the column at which a node splits
+        (-1: a leaf); ``threshold``, below which 32-bit numbers go left; ``category_row``, the row of
+        ``categories`` with a 1 for each category that goes right (-1: a split by number); ``default_left``, if
+        missing values go left; the children ``left`` and ``right``, as places among all nodes; ``value``, what
+        a leaf adds; ``gain`` and ``cover``, the sum of second derivatives. ``tree_start`` has the first node
+        of each tree and the number of nodes, ``tree_output`` the output that each tree adds to, ``base`` the
+        outputs before any tree.
     loss : {"logistic", "softmax", "squared", "poisson"}
         Two classes have one margin under "logistic", several one each under "softmax"; so do targets.
     inputs : Inputs
@@ -68,7 +63,7 @@ class BoostedTrees(Predictor):
         kinds = {**NODES, **ARRAYS}
         self.arrays = {name: np.asarray(arrays[name], dtype=kind) for name, kind in kinds.items()}
         if flaw := _flaw(self.arrays, loss, inputs.schema):
-            raise DataError(f"these are no trees: {flaw}")
+            raise DataError(f"the model is damaged: {flaw}")
 
     @property
     def trees(self) -> int:

@@ -17,17 +17,12 @@ from tacit.models.predictor import Predictor
 from tacit.models.trees import NODES, BoostedTrees
 
 ROOT = 2**31 - 1  # XGBoost's parent of a root
-OBJECTIVES: Mapping[str, tuple[str, float]] = {  # with the base score whose margin is 0
-    "logistic": ("binary:logistic", 0.5),
-    "softmax": ("multi:softprob", 0.0),
-    "squared": ("reg:squarederror", 0.0),
-    "poisson": ("count:poisson", 1.0),
-}
-# What XGBoost insists on reading beside an objective's name.
-PARAMETERS = {
-    "logistic": {"reg_loss_param": {"scale_pos_weight": "1"}},
-    "squared": {"reg_loss_param": {"scale_pos_weight": "1"}},
-    "poisson": {"poisson_regression_param": {"max_delta_step": "0.7"}},
+SCALED = {"reg_loss_param": {"scale_pos_weight": "1"}}
+OBJECTIVES = {  # with the base score whose margin is 0, and what XGBoost insists on reading beside the name
+    "logistic": ("binary:logistic", "0.5", SCALED),
+    "softmax": ("multi:softprob", "0", {}),
+    "squared": ("reg:squarederror", "0", SCALED),
+    "poisson": ("count:poisson", "1", {"poisson_regression_param": {"max_delta_step": "0.7"}}),
 }
 
 Tree = dict[str, Any]
@@ -38,14 +33,13 @@ def to_xgboost(model: Predictor) -> bytes:
     if not isinstance(model, BoostedTrees):
         raise ConfigError(f"a {type(model).__name__} has no trees: export it as safetensors, onnx or json")
     names = [column.name for column in model.schema.columns]
-    kinds = ["q" if column.kind == "number" else "c" for column in model.schema.columns]
-    outputs = len(model.arrays["base"])
-    trees = [leaf_tree(base) for base in model.arrays["base"]]
-    trees += [tree_of(model, tree) for tree in range(model.trees)]
-    places = [*range(outputs), *model.arrays["tree_output"].tolist()]
     if any(set("[]<") & set(name) for name in names):  # which XGBoost allows in no name
         names = []
-    return document(trees, places, model.loss, outputs, len(kinds), names=names, kinds=kinds)
+    trees = [leaf_tree(base) for base in model.arrays["base"]]
+    places = [*range(len(trees)), *model.arrays["tree_output"].tolist()]
+    trees += [tree_of(model, tree) for tree in range(model.trees)]
+    kinds = ["q" if column.kind == "number" else "c" for column in model.schema.columns]
+    return document(trees, places, model.loss, len(kinds), {"feature_names": names, "feature_types": kinds})
 
 
 def to_booster(raw: bytes) -> Any:
@@ -58,43 +52,32 @@ def to_booster(raw: bytes) -> Any:
 
 
 def document(
-    trees: Sequence[Tree],
-    places: Sequence[int],
-    loss: str,
-    outputs: int,
-    features: int,
-    *,
-    names: Sequence[str] = (),
-    kinds: Sequence[str] = (),
+    trees: Sequence[Tree], places: Sequence[int], loss: str, features: int, known: Mapping[str, Any]
 ) -> bytes:
-    """Return trees as XGBoost's JSON; ``places`` has the output that each of them adds to."""
-    objective, base = OBJECTIVES[loss]
-    several = outputs if loss == "softmax" else 0
-    own: dict[str, Any] = {"softmax_multiclass_param": {"num_class": str(several)}} if several else {}
+    """Return trees as XGBoost's JSON; ``places`` has the output that each adds to, ``known`` what else is."""
+    objective, base, parameters = OBJECTIVES[loss]
+    outputs, several = max(places) + 1, loss == "softmax"
+    sizes = {
+        "num_class": str(outputs * several),
+        "num_feature": str(features),
+        "num_target": str(1 if several else outputs),
+    }
+    if several:
+        parameters = {"softmax_multiclass_param": {"num_class": str(outputs)}}
     # A round ends where the outputs begin anew.
     ends = [i for i in range(1, len(places)) if places[i] <= places[i - 1]]
-    sized = [{**tree, "id": i, "tree_param": _sizes(tree, features)} for i, tree in enumerate(trees)]
+    model = {
+        "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(len(trees))},
+        "iteration_indptr": [0, *ends, len(places)],
+        "tree_info": places,
+        "trees": [{**tree, "id": i, "tree_param": _sizes(tree, features)} for i, tree in enumerate(trees)],
+    }
     learner = {
+        **known,
         "attributes": {},
-        "feature_names": names,
-        "feature_types": kinds,
-        "gradient_booster": {
-            "model": {
-                "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(len(trees))},
-                "iteration_indptr": [0, *ends, len(places)],
-                "tree_info": places,
-                "trees": sized,
-            },
-            "name": "gbtree",
-        },
-        "learner_model_param": {
-            "base_score": str(base),
-            "boost_from_average": "0",
-            "num_class": str(several),
-            "num_feature": str(features),
-            "num_target": str(1 if several else outputs),
-        },
-        "objective": {"name": objective, **PARAMETERS.get(loss, own)},
+        "gradient_booster": {"model": model, "name": "gbtree"},
+        "learner_model_param": {"base_score": base, "boost_from_average": "0", **sizes},
+        "objective": {"name": objective, **parameters},
     }
     return msgspec.json.encode({"learner": learner, "version": [2, 0, 0]})
 

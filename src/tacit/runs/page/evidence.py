@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from tacit.runs.page.drawing import FEDERATED, LINE, LOCAL, PIXEL, POOLED, sheet
-from tacit.runs.page.figures import HALF, histogram, lines
+from tacit.runs.page.figures import HALF, histogram, lines, tree
 from tacit.runs.page.markup import figure, grid, part, section, sentence, table
-from tacit.runs.page.treedrawing import tree
 from tacit.runs.page.units import count, decimal, number, significant
 
 STYLES = [(colour, dashes) for dashes in ((), (4, 2)) for colour in (FEDERATED, POOLED, LOCAL)]
