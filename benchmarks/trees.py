@@ -30,12 +30,23 @@ def theirs(rows: Table) -> Callable[[], Any] | None:
     except ImportError:
         return None
     kinds = ["q" if column.kind == "number" else "c" for column in rows.columns]
-    settings = {"objective": "binary:logistic", "tree_method": "hist", "max_depth": 6, "eta": 0.3, "nthread": 1}
+    settings = {
+        "objective": "binary:logistic",
+        "tree_method": "hist",
+        "max_depth": 6,
+        "eta": 0.3,
+        "nthread": 1,
+    }
     settings |= {"max_bin": BUCKETS - 1}
 
     def train() -> Any:
         data = xgboost.QuantileDMatrix(
-            rows.values, rows.target, feature_types=kinds, enable_categorical=True, max_bin=BUCKETS - 1, nthread=1
+            rows.values,
+            rows.target,
+            feature_types=kinds,
+            enable_categorical=True,
+            max_bin=BUCKETS - 1,
+            nthread=1,
         )
         return xgboost.train(settings, data, TREES)
 
@@ -66,8 +77,29 @@ def rows() -> list[Row]:
     note = f"{copied.rows:,} rows, {TREES} trees of depth 6, {BUCKETS} buckets"
     beside = f"{note}; " + ("baseline XGBoost hist" if baseline else "XGBoost is not installed")
     return [
-        Row("train", plain, "CPU s", baseline=other[0] if other else None, target=0.5 if other else None, note=beside),
-        Row("masked", masked, "CPU s", baseline=plain, target=0.5, note=f"{note}; {CLIENTS} clients; baseline: train"),
-        Row("bytes-up", sent["bytes_up"] / CLIENTS / TREES, "bytes/tree", note=f"of a client under masked; {note}"),
-        Row("bytes-down", sent["bytes_down"] / CLIENTS / TREES, "bytes/tree", note="of a client under masked"),
+        Row(
+            "train",
+            plain,
+            "CPU s",
+            baseline=other[0] if other else None,
+            target=0.5 if other else None,
+            note=beside,
+        ),
+        Row(
+            "masked",
+            masked,
+            "CPU s",
+            baseline=plain,
+            target=0.5,
+            note=f"{note}; {CLIENTS} clients; baseline: train",
+        ),
+        Row(
+            "bytes-up",
+            sent["bytes_up"] / CLIENTS / TREES,
+            "bytes/tree",
+            note=f"of a client under masked; {note}",
+        ),
+        Row(
+            "bytes-down", sent["bytes_down"] / CLIENTS / TREES, "bytes/tree", note="of a client under masked"
+        ),
     ]

@@ -74,8 +74,10 @@ class FederBoost(Settings):
         Share of the columns that are drawn for each round, by the public seed.
     loss : {"auto", "logistic", "softmax", "squared", "poisson"}
         Auto: logistic for two classes, softmax for more, squared for regression.
-    increasing, decreasing : tuple of str
-        Columns with which predictions may only rise, or only fall.
+    increasing : tuple of str
+        Columns of numbers with which predictions may only rise.
+    decreasing : tuple of str
+        Columns of numbers with which predictions may only fall.
     patience : int
         Stop after so many rounds without a lower loss on the clients' hold-outs, and drop their trees; 0 for
         never.
