@@ -20,6 +20,7 @@ from tacit.data.schema import Schema
 
 Integers = NDArray[np.int64]
 PARTS, SUMS = 4, 16  # PARTS ** SUMS values have an image
+LARGEST = np.finfo(np.float32).max
 MISSING = 0  # the bucket of missing values, in every column
 NAMES = ("low", "size", "below", "inside")  # of an interval: first image, images, rows before it, rows in it
 
@@ -131,12 +132,12 @@ def _quantiles(rows: int, most: int) -> NDArray[np.float64]:
 
 
 def finish(state: Mapping[str, Any], least: int) -> NDArray[np.float32]:
-    """Return the first value of all buckets but the first, for each column, in order; then infinite ones.
+    """Return the first value of all buckets but the first, for each column, in order; then LARGEST.
 
     No bucket has fewer than ``least`` rows: it joins its neighbour.
     """
     columns, most = state["low"].shape
-    cuts = np.full((columns, most - 1), np.inf, dtype=np.float32)
+    cuts = np.full((columns, most - 1), LARGEST)
     for column, rows in enumerate(state["rows"].tolist()):
         found = np.stack([state[name][column] for name in NAMES])
         found = found[:, found[3] > 0]
@@ -152,6 +153,6 @@ def finish(state: Mapping[str, Any], least: int) -> NDArray[np.float32]:
                 kept.append(place)
                 last = rank
         values = values_of(np.array(kept, dtype=np.int64))
-        values = values[np.isfinite(values)]
+        values = values[values < LARGEST]  # neither infinite nor NaN
         cuts[column, : len(values)] = values
     return cuts

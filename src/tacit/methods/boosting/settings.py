@@ -159,7 +159,7 @@ class Settings(Method):
     @classmethod
     def tiny(cls) -> Self:
         """Return few small trees."""
-        return cls(trees=4, depth=3, buckets=32, rate=0.5, min_child_weight=0.1)
+        return cls(trees=4, depth=2, buckets=16)
 
 
 def sum_nodes(width: int) -> Any:

@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.methods.boosting.cuts import Buckets
+from tacit.methods.boosting.cuts import LARGEST, Buckets
 
 Matrix = NDArray[np.float64]
 BLOCK = 1 << 20  # places of histograms that are looked at together
-LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ def _find(sums: Matrix, bounds: Matrix, buckets: Buckets, cuts: NDArray[Any], ru
     threshold = np.zeros(len(sums), dtype=np.float32)
     for row, number in enumerate(buckets.numbers):
         chosen = column == number
-        threshold[chosen] = np.minimum(np.append(cuts[row], np.inf)[place[chosen]], LARGEST)
+        threshold[chosen] = np.append(cuts[row], LARGEST)[place[chosen]]
     ranks = np.argsort(order[each, column], axis=1)
     goes = np.concatenate([side[:, None] == 1, ranks > place[:, None]], axis=1).astype(np.uint8)
     return Splits(flat[each, best], column, threshold, side == 0, goes, left[each, side, column, place])
