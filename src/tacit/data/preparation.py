@@ -59,8 +59,8 @@ class Preparation(WordSums, NoisyScale, Component):
     scale : {"standard", "minmax", "none"}
         Standardise to mean 0 and variance 1, scale to [0, 1], or leave numbers as they are.
     missing : {"refuse", "mean", "keep"}
-        Refuse missing numbers, replace them by the federation's mean of the feature, or leave them to a method
-        that learns where they go, as federboost does.
+        Refuse missing numbers, replace them by the federation's mean of the feature, or leave them as they
+        are to a method that learns from gaps, as federboost does.
     """
 
     name = "preparation"

@@ -22,6 +22,7 @@ from tacit.core.shared import Shared
 from tacit.data.schema import vocabulary
 from tacit.data.table import Table
 from tacit.models.neural import TARGET_SPREAD, Neural
+from tacit.models.trees import BoostedTrees
 
 PREVIOUS = "previous/"  # of shared values as they were before the last round
 SCORES = Layout(Field("hits", ()), Field("loss", ()), Field("rows", ()))
@@ -69,7 +70,7 @@ class Stopping(SettingsGroup):
         return add_prefix(PREVIOUS, changing) if self.collapse else {}
 
 
-def score_hold_out(model: Neural, holdout: Table) -> dict[str, Any]:
+def score_hold_out(model: Neural | BoostedTrees, holdout: Table) -> dict[str, Any]:
     """Return hits, loss and rows of a client's hold-out; a regression has squared errors, and no hits."""
     if not holdout.rows:
         return {"hits": 0.0, "loss": 0.0, "rows": 0.0}

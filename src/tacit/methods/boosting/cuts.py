@@ -3,13 +3,14 @@
 The 32 bits of a float32 become an integer that keeps the order. A column begins as one interval of such
 integers, and each sum counts the rows in the quarters of all intervals of all columns: sixteen sums lead to
 single values, and nobody tells its least or largest. While a column has no more intervals with rows than
-buckets, all are followed, so that each value of a discrete column gets a bucket of its own. If there are more,
-only those that hold a quantile are. One with fewer rows than ``least`` is followed no further: its beginning,
-which is nobody's value, does as well.
+buckets, all are followed: each value of a discrete column gets a bucket of its own. Of more, only those that
+hold a quantile are. One with fewer rows than ``least`` is followed no further: its beginning, which is
+nobody's value, does as well.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from tacit.data.schema import Schema
 
 Integers = NDArray[np.int64]
 PARTS, SUMS = 4, 16  # PARTS ** SUMS values have an image
+LARGEST = np.finfo(np.float32).max
 MISSING = 0  # the bucket of missing values, in every column
 NAMES = ("low", "size", "below", "inside")  # of an interval: first image, images, rows before it, rows in it
 
@@ -30,18 +32,18 @@ class Buckets:
     schema: Schema
     most: int  # buckets of a column of numbers, that of missing values among them
 
-    @property
+    @cached_property
     def numbers(self) -> list[int]:
         """The columns of numbers."""
         return [index for index, column in enumerate(self.schema.columns) if column.kind == "number"]
 
-    @property
+    @cached_property
     def widths(self) -> Integers:
         """Buckets of each column."""
         columns = self.schema.columns
         return np.array([self.most if c.kind == "number" else len(c.categories) + 1 for c in columns])
 
-    @property
+    @cached_property
     def offsets(self) -> Integers:
         """Where each column begins, and at last the size of a histogram."""
         return np.concatenate([[0], np.cumsum(self.widths)])
@@ -130,12 +132,12 @@ def _quantiles(rows: int, most: int) -> NDArray[np.float64]:
 
 
 def finish(state: Mapping[str, Any], least: int) -> NDArray[np.float32]:
-    """Return the first value of all buckets but the first, for each column, in order; then infinite ones.
+    """Return the first value of all buckets but the first, for each column, in order; then LARGEST.
 
     No bucket has fewer than ``least`` rows: it joins its neighbour.
     """
     columns, most = state["low"].shape
-    cuts = np.full((columns, most - 1), np.inf, dtype=np.float32)
+    cuts = np.full((columns, most - 1), LARGEST)
     for column, rows in enumerate(state["rows"].tolist()):
         found = np.stack([state[name][column] for name in NAMES])
         found = found[:, found[3] > 0]
@@ -144,11 +146,13 @@ def finish(state: Mapping[str, Any], least: int) -> NDArray[np.float32]:
             low, size, below, inside = found[:, _find_holders(found, rows, most)]
             later = below + inside - _quantiles(rows, most) < _quantiles(rows, most) - below
             places, before = low + size * later, below + inside * later
-        kept, last = [], 0
+        kept: list[int] = []
+        last = 0
         for place, rank in sorted(zip(places.tolist(), before.tolist(), strict=True)):
             if rank - last >= least and rows - rank >= least:
-                kept, last = [*kept, place], rank
+                kept.append(place)
+                last = rank
         values = values_of(np.array(kept, dtype=np.int64))
-        values = values[np.isfinite(values)]
+        values = values[values < LARGEST]  # neither infinite nor NaN
         cuts[column, : len(values)] = values
     return cuts

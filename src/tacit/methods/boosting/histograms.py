@@ -1,6 +1,6 @@
 """Histograms of derivatives: rows move down the trees, and are added up by node and bucket.
 
-By numba, if it is installed (``pip install tacit[trees]``) and there are enough rows to be worth compiling;
+By numba, if it is installed (``pip install tacit[trees]``) and there are rows enough to be worth compiling;
 else by NumPy. All sums are of whole numbers, so that both give the same.
 """
 
@@ -10,54 +10,31 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 WORTHWHILE = 500_000  # values of a client from which on loops are compiled
 
-Integers = NDArray[np.int64]
-Places = NDArray[np.int32]
-Bytes = NDArray[np.uint8]
 
-
-def advance(
-    bins: Bytes,
-    offsets: Integers,
-    at: Places,
-    packed: Integers,
-    nodes: tuple[Places, Places, Bytes],
-    slots: Places,
-    sums: Integers,
-) -> None:
+def advance(bins: Any, offsets: Any, at: Any, packed: Any, nodes: Any, slots: Any, sums: Any) -> None:
     """Move rows one node down, where theirs has children, and add their numbers to histograms, in place.
 
     ``at`` has the node of each row; ``nodes`` are their columns (-1: none), their left children, and whether
     each bucket goes right; ``slots`` has the histogram of each node (-1: none).
     """
     step = _compile() if bins.size >= WORTHWHILE and find_spec("numba") else _step
-    step(bins, offsets, at, packed, *nodes, slots, sums)
+    step(bins, offsets, at, packed, nodes, slots, sums)
 
 
-def _step(
-    bins: Bytes,
-    offsets: Integers,
-    at: Places,
-    packed: Integers,
-    feature: Places,
-    left: Places,
-    right: Bytes,
-    slots: Places,
-    sums: Integers,
-) -> None:
+def _step(bins: Any, offsets: Any, at: Any, packed: Any, nodes: Any, slots: Any, sums: Any) -> None:
+    feature, left, right = nodes
     rows = np.flatnonzero(feature[at] >= 0)
     node = at[rows]
     at[rows] = left[node] + right[node, bins[rows, feature[node]]]
     slot = slots[at]
     chosen = np.flatnonzero(slot >= 0)
-    first, size = slot[chosen].astype(np.int64) * sums.shape[1], sums.size
-    parts = packed[chosen] >> 32, packed[chosen] & 0xFFFFFFFF
+    first, parts = slot[chosen].astype(np.int64) * sums.shape[1], (packed >> 32, packed & 0xFFFFFFFF)
     for column, offset in enumerate(offsets[:-1].tolist()):
         places = first + offset + bins[chosen, column]
-        g, h = (np.bincount(places, part, size).astype(np.int64) for part in parts)
+        g, h = (np.bincount(places, part[chosen], sums.size).astype(np.int64) for part in parts)
         sums += ((g << 32) + h).reshape(sums.shape)
 
 
@@ -70,16 +47,9 @@ def _compile() -> Callable[..., Any]:
 
 
 def _loop(
-    bins: Bytes,
-    offsets: Integers,
-    at: Places,
-    packed: Integers,
-    feature: Places,
-    left: Places,
-    right: Bytes,
-    slots: Places,
-    sums: Integers,
+    bins: Any, offsets: Any, at: Any, packed: Any, nodes: Any, slots: Any, sums: Any
 ) -> None:  # pragma: no cover
+    feature, left, right = nodes
     for row in range(bins.shape[0]):
         node = at[row]
         if feature[node] >= 0:

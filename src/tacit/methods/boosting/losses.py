@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import DataError
+from tacit.core.party import Party
 from tacit.core.shared import Total
 from tacit.data.schema import Schema
 
@@ -50,14 +51,18 @@ def derive(loss: str, margins: Matrix, truth: NDArray[Any]) -> tuple[Matrix, Mat
     return p - truth.T, p
 
 
-def check_truth(loss: str, truth: NDArray[Any], owner: str) -> None:
-    """Refuse targets that the loss is not defined for."""
+def read_truth(loss: str, party: Party, schema: Schema) -> Any:
+    """Return a party's labels, or its targets; refuse those that the loss is not defined for."""
+    if schema.task == "classification":
+        return schema.labels(party.data)
+    truth = np.asarray(party.data.target, dtype=np.float64).reshape(party.data.rows, -1)
     if loss == "poisson" and (truth < 0).any():
         raise DataError(
-            f"{owner}: the target holds negative values, and loss = 'poisson' is for counts, 0 or more: use "
-            "loss = 'squared'",
+            f"{party.id}: the target holds negative values, and loss = 'poisson' is for counts, 0 or more: "
+            "use loss = 'squared'",
             private=f"the least is {truth.min():g}, in row {int(np.argmin(truth.min(axis=1))) + 1}",
         )
+    return truth
 
 
 def start(loss: str, total: Total, weights: NDArray[Any] | None) -> tuple[Matrix, Matrix]:
@@ -93,7 +98,7 @@ def pack(first: Matrix, second: Matrix, units: Matrix) -> NDArray[np.int64]:
         raise DataError(
             "derivatives of the loss have outgrown their sums: training runs away, lower the rate"
         )
-    return (g.astype(np.int64) << 32) + h.astype(np.int64)
+    return np.asarray((g.astype(np.int64) << 32) + h.astype(np.int64))
 
 
 def unpack(sums: NDArray[np.int64]) -> Matrix:

@@ -4,8 +4,6 @@ All of it is kept in the party's cache, and made again from its rows and the sha
 Margins are kept in its state, so that a client is told the trees of the last round only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,8 +36,7 @@ class PartyRows:
     def begin(self, number: int, packed: NDArray[np.int64]) -> None:
         """Put all rows into the roots of a round's trees."""
         self.packed, self.round, self.step = packed, number, 0
-        roots = np.arange(len(packed), dtype=np.int32)
-        self.at = np.repeat(roots[:, None], packed.shape[1], axis=1)
+        self.at = np.repeat(np.arange(len(packed), dtype=np.int32)[:, None], packed.shape[1], axis=1)
 
     def sum_slots(self, record: Mapping[str, Any], step: int, slots: int) -> Matrix:
         """Return the histograms of the nodes that are to be summed, in so many places.
@@ -60,7 +57,6 @@ class PartyRows:
         return np.asarray(margins + record["value"][self.at])
 
     def _advance(self, record: Mapping[str, Any], sums: NDArray[np.int64] | None = None) -> None:
-        """Move all rows one node down where there are children, and sum what is asked for."""
         slots = np.full(len(record["feature"]), -1, dtype=np.int32)
         if sums is not None:
             slots[record["slots"]] = np.arange(len(record["slots"]), dtype=np.int32)
@@ -83,17 +79,16 @@ def catch_up(
     They follow from those before and ``record``, the trees of the last round, if it is complete; or, for a
     client that does not have them, from all trees (``predict``), if it was told these.
     """
-    known = int(party.state.get(COUNT, -1))
-    if known == number:
-        margins: Matrix = party.state[MARGINS]
-        return margins
-    if known == number - 1 and record["complete"]:
+    known, margins = int(party.state.get(COUNT, -1)), party.state.get(MARGINS)
+    if known == number - 1 and margins is not None and record["complete"]:
         if rows.round != known:
-            rows.begin(known, np.zeros((len(party.state[MARGINS]), len(rows.bins)), dtype=np.int64))
-        margins = rows.add_trees(record, party.state[MARGINS])
-    elif predict is not None:
+            rows.begin(known, np.zeros((len(margins), len(rows.bins)), dtype=np.int64))
+        margins = rows.add_trees(record, margins)
+    elif known != number:
+        if predict is None:
+            raise StepError(
+                f"{party.id} knows {known} rounds of trees, and was told the last of {number} only"
+            )
         margins = predict()
-    else:
-        raise StepError(f"{party.id} knows {known} rounds of trees, and was told the last of {number} only")
     party.state[MARGINS], party.state[COUNT] = margins, number
-    return margins
+    return np.asarray(margins)

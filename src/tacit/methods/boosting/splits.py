@@ -11,15 +11,15 @@ Grouping for Maximum Homogeneity", 1958).
 """
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.methods.boosting.cuts import Buckets
+from tacit.methods.boosting.cuts import LARGEST, Buckets
 
 Matrix = NDArray[np.float64]
 BLOCK = 1 << 20  # places of histograms that are looked at together
-LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -43,69 +43,57 @@ class Rules:
         return np.asarray(-(2 * G + (H + self.lam) * w) * w)
 
 
-@dataclass(frozen=True)
-class Splits:
+class Splits(NamedTuple):
     """A split for each node: what it gains (-inf: there is none), and where rows go."""
 
     gain: Matrix
-    column: NDArray[np.int64]
+    feature: NDArray[np.int64]
     threshold: NDArray[np.float32]
     default_left: NDArray[np.bool_]
     right: NDArray[np.uint8]  # whether each bucket of the column goes right
     left_sums: Matrix
 
 
-def find_splits(
-    sums: Matrix, bounds: Matrix, buckets: Buckets, cuts: NDArray[np.float32], rules: Rules
-) -> Splits:
-    """Return the best split of each node; ``sums`` are nodes × places × 2, ``bounds`` of weights nodes × 2."""
-    step = max(1, BLOCK // max(1, len(buckets.widths) * int(buckets.widths.max())))
-    parts = [
-        _find(sums[i : i + step], bounds[i : i + step], buckets, cuts, rules)
-        for i in range(0, max(1, len(sums)), step)
-    ]
-    return Splits(*(np.concatenate([getattr(p, name) for p in parts]) for name in Splits.__annotations__))
+def find_splits(sums: Matrix, bounds: Matrix, buckets: Buckets, cuts: NDArray[Any], rules: Rules) -> Splits:
+    """Return the best split of each node; ``sums`` are nodes × places × 2, ``bounds`` nodes × 2."""
+    step = max(1, BLOCK // (len(buckets.widths) * int(buckets.widths.max())))
+    starts = range(0, max(1, len(sums)), step)
+    parts = [_find(sums[i : i + step], bounds[i : i + step], buckets, cuts, rules) for i in starts]
+    return Splits(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _find(sums: Matrix, bounds: Matrix, buckets: Buckets, cuts: NDArray[np.float32], rules: Rules) -> Splits:
-    widths, nodes = buckets.widths, len(sums)
+def _find(sums: Matrix, bounds: Matrix, buckets: Buckets, cuts: NDArray[Any], rules: Rules) -> Splits:
+    widths, each = buckets.widths, np.arange(len(sums))
     inside = np.arange(widths.max()) < widths[:, None]
     places = np.where(inside, buckets.offsets[:-1, None] + np.arange(widths.max()), 0)
     table = np.where(inside[:, :, None], sums[:, places], 0.0)  # node × column × bucket × (G, H)
     missing, values = table[:, :, :1], table[:, :, 1:]
     order = _order(values, buckets, rules.lam)
     before = np.cumsum(np.take_along_axis(values, order[..., None], axis=2), axis=2)
-    whole = (missing + before[:, :, -1:])[:, :1]  # the same in all columns
+    whole = (missing + before[:, :, -1:])[:, None, :1]  # the same in all columns
     left = np.stack([before + missing, before], axis=1)  # missing values left, or right
-    right = whole[:, None] - left
     lower, upper = (side[:, None, None, None] for side in bounds.T)
-    w_left, w_right = (rules.weigh(side[..., 0], side[..., 1], lower, upper) for side in (left, right))
-    gain = sum(rules.score(s[..., 0], s[..., 1], w) for s, w in ((left, w_left), (right, w_right)))
-    alone = whole[:, None, ..., 0], whole[:, None, ..., 1]
-    gain = gain - rules.score(*alone, rules.weigh(*alone, lower, upper))
-    fits = (left[..., 1] >= rules.least) & (right[..., 1] >= rules.least)
-    fits &= (left[..., 1] > 0) & (right[..., 1] > 0) & (inside[:, 1:] & rules.columns[:, None])
-    fits &= rules.signs[:, None] * (w_right - w_left) >= 0
-    flat = np.where(fits, gain, -np.inf).reshape(nodes, -1)
-    best = flat.argmax(axis=1)
-    each = np.arange(nodes)
-    side, column, place = np.unravel_index(best, gain.shape[1:])
-    ranks = np.argsort(order[each, column], axis=1)
-    threshold = np.zeros(nodes, dtype=np.float32)
+    G, H = (np.stack([left[..., i], whole[..., i] - left[..., i]]) for i in range(2))
+    w = rules.weigh(G, H, lower, upper)
+    gain = rules.score(G, H, w).sum(axis=0)
+    gain -= rules.score(whole[..., 0], whole[..., 1], rules.weigh(whole[..., 0], whole[..., 1], lower, upper))
+    fits = (H.min(axis=0) >= max(rules.least, 1e-300)) & inside[:, 1:] & rules.columns[:, None]
+    fits &= rules.signs[:, None] * (w[1] - w[0]) >= 0
+    flat = np.where(fits, gain, -np.inf).reshape(len(sums), gain[0].size)
+    side, column, place = np.unravel_index(best := flat.argmax(axis=1), gain.shape[1:])
+    threshold = np.zeros(len(sums), dtype=np.float32)
     for row, number in enumerate(buckets.numbers):
         chosen = column == number
-        threshold[chosen] = np.minimum(np.append(cuts[row], np.inf)[place[chosen]], LARGEST)
-    goes = np.concatenate([side[:, None] == 1, ranks > place[:, None]], axis=1)
-    return Splits(
-        flat[each, best], column, threshold, side == 0, goes.astype(np.uint8), left[each, side, column, place]
-    )
+        threshold[chosen] = np.append(cuts[row], LARGEST)[place[chosen]]
+    ranks = np.argsort(order[each, column], axis=1)
+    goes = np.concatenate([side[:, None] == 1, ranks > place[:, None]], axis=1).astype(np.uint8)
+    return Splits(flat[each, best], column, threshold, side == 0, goes, left[each, side, column, place])
 
 
 def _order(values: Matrix, buckets: Buckets, lam: float) -> NDArray[np.int64]:
     """Return numbers in their own order, categories in that of G / H; those without rows come last."""
     order = np.broadcast_to(np.arange(values.shape[2]), values.shape[:3]).copy()
-    by_category = [c for c in range(values.shape[1]) if c not in set(buckets.numbers)]
-    if by_category:
+    if by_category := [column for column in range(values.shape[1]) if column not in buckets.numbers]:
         G, H = np.moveaxis(values[:, by_category], 3, 0)
         ratio = np.divide(G, H + lam, out=np.full(G.shape, np.inf), where=H > 0)
         order[:, by_category] = np.argsort(ratio, axis=2, kind="stable")
