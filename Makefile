@@ -34,7 +34,7 @@ $(STAMP): pyproject.toml constraints.txt
 	    "$$("$(PYTHON)" --version 2>&1 || true): try 'make setup PYTHON=/path/to/python3.11'" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "Making .venv (a minute or two, once)"; "$(PYTHON)" -m venv .venv; }
 	@$(PIP) install --upgrade pip
-	@$(PIP) install -e ".[dp,excel,flower,mlflow,notebook,onnx,sql,tensorboard,torch,tune,wandb]" --group dev --group bench --group docs -c constraints.txt
+	@$(PIP) install -e ".[dp,excel,flower,mlflow,notebook,onnx,sql,tensorboard,torch,trees,tune,wandb,xgboost]" --group dev --group bench --group docs -c constraints.txt
 	@touch $@
 
 run: setup ## The main job: federate, compare, report
@@ -88,4 +88,4 @@ lock: setup ## Write the installed versions into constraints.txt
 
 clean: ## Remove all that can be made again, .venv too; run folders stay
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache docs/_build docs/api dist build
-	@find src tests benchmarks docs examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src tests benchmarks docs examples reproductions -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -172,7 +172,7 @@ def test_importances_are_totals_over_splits():
     ],
 )
 def test_arrays_that_are_no_trees_are_refused(changed, reason):
-    with pytest.raises(DataError, match=f"these are no trees: {reason}"):
+    with pytest.raises(DataError, match=f"the model is damaged: {reason}"):
         model(**changed)
 
 

@@ -42,18 +42,13 @@ class BoostedTrees(Predictor):
     Parameters
     ----------
     arrays : mapping
-        The nodes of all trees one after the other, each tree from its root down, level by level:
-
-        - ``feature``: the schema's column at which a node splits, -1 at a leaf;
-        - ``threshold``: a row goes left if its 32-bit number is below;
-        - ``category_row``: of a split by category the row of ``categories`` (nodes × codes) that has 1 for
-          each category that goes right; -1 if the split is by number;
-        - ``default_left``: whether a missing value goes left;
-        - ``left``, ``right``: children, as places among all nodes;
-        - ``value``: what a leaf adds; ``gain`` and ``cover``, the sum of second derivatives, of a split.
-
-        ``tree_start`` has the first node of each tree and the number of all nodes, ``tree_output`` the output
-        that each tree adds to, ``base`` the outputs before any tree.
+        Of all nodes, tree after tree, each from its root down: ``feature``, the column at which a node splits
+        (-1: a leaf); ``threshold``, below which 32-bit numbers go left; ``category_row``, the row of
+        ``categories`` with a 1 for each category that goes right (-1: a split by number); ``default_left``, if
+        missing values go left; the children ``left`` and ``right``, as places among all nodes; ``value``, what
+        a leaf adds; ``gain`` and ``cover``, the sum of second derivatives. ``tree_start`` has the first node
+        of each tree and the number of nodes, ``tree_output`` the output that each tree adds to, ``base`` the
+        outputs before any tree.
     loss : {"logistic", "softmax", "squared", "poisson"}
         Two classes have one margin under "logistic", several one each under "softmax"; so do targets.
     inputs : Inputs
@@ -68,7 +63,7 @@ class BoostedTrees(Predictor):
         kinds = {**NODES, **ARRAYS}
         self.arrays = {name: np.asarray(arrays[name], dtype=kind) for name, kind in kinds.items()}
         if flaw := _flaw(self.arrays, loss, inputs.schema):
-            raise DataError(f"these are no trees: {flaw}")
+            raise DataError(f"the model is damaged: {flaw}")
 
     @property
     def trees(self) -> int:
@@ -79,8 +74,12 @@ class BoostedTrees(Predictor):
         """Return what it predicts, from which columns, by how many trees."""
         return {**super().facts(), "trees": self.trees, "loss": self.loss}
 
-    def _matrix(self, rows: Any) -> Any:
+    def columns(self, rows: Any) -> NDArray[np.float32]:
+        """Return raw rows or a table as the trees read them, and an exported booster: NaN is missing."""
         return self.inputs.columns(self.inputs.table_of(rows), lenient=isinstance(rows, Table))
+
+    def _matrix(self, rows: Any) -> Any:
+        return self.columns(rows)
 
     @cached_property
     def depth(self) -> int:
@@ -145,7 +144,32 @@ class BoostedTrees(Predictor):
         columns = self.schema.columns
         return {columns[i].name: float(totals[i]) for i in np.argsort(-totals, kind="stable")}
 
+    def nested(self, tree: int, levels: int = 3) -> dict[str, Any]:
+        """Return a tree as nodes within nodes, down to some levels; where ``split`` holds, rows go left."""
+        return self._below(int(self.arrays["tree_start"][tree]), levels)
+
+    def _below(self, node: int, levels: int) -> dict[str, Any]:
+        at = {name: self.arrays[name][node].item() for name in NODES}
+        if at["feature"] < 0 or not levels:
+            return {"value": at["value"], "more": at["feature"] >= 0}
+        column = self.schema.columns[at["feature"]]
+        split = f"{column.name} < {at['threshold']:.4g}"
+        if at["category_row"] >= 0:
+            right = self.arrays["categories"][at["category_row"]]
+            words = (
+                word for word, goes_right in zip(column.categories, right, strict=False) if not goes_right
+            )
+            split = f"{column.name}: {', '.join(words)}"
+        sides = {side: self._below(at[side], levels - 1) for side in ("left", "right")}
+        return {"split": split, "missing": "left" if at["default_left"] else "right", **sides}
+
     # -- the way out -------------------------------------------------------------------------------
+
+    def to_xgboost(self) -> Any:
+        """Return an ``xgboost.Booster`` that predicts as this model does, from what :meth:`columns` gives."""
+        from tacit.models.xgboost_export import to_booster
+
+        return to_booster(self.to_bytes("xgboost"))
 
     def _content(self) -> tuple[dict[str, Any], dict[str, str]]:
         return self.arrays, {"loss": self.loss}
