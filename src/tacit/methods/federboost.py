@@ -9,11 +9,10 @@ GBDT", IEEE Transactions on Dependable and Secure Computing, 2023: its horizonta
     λ, γ       penalties of a leaf's weight, and of a split (``lam``, ``gamma``)
     η          shrinkage (``rate``)
 
-Clients agree on the buckets by sums of counts (:mod:`tacit.methods.boosting.cuts`). Then, for each tree level
-by level, they sum G and H of every bucket of every node; whoever opens the totals finds the splits (eq. 3:
-:mod:`tacit.methods.boosting.splits`), and all learn them. Of two children only the lighter one is summed: the
-other is what its parent has left. Each g_i and h_i is a whole number (of a unit that all know) before it is
-summed, so that trees are the same whoever holds which rows, those of all rows in one place too.
+Clients agree on buckets by sums of counts (:mod:`tacit.methods.boosting.cuts`). Then, level by level, they
+sum G and H of every bucket of every node; whoever opens the totals finds the splits (eq. 3: ``splits``). Of
+two children only the lighter one is summed. Each g_i and h_i is a whole number before it is summed, so that
+trees are the same whoever holds which rows, those of all rows in one place too.
 
 A parent's histogram over some clients less its children's over others would show who left. So histograms
 belong to the family of all sums over rows, and trees whose clients changed on the way start again.
@@ -41,7 +40,6 @@ from tacit.methods.boosting.settings import CUT, TREE, WIDTHS, Settings, least_r
 from tacit.models.trees import BoostedTrees
 
 HIDDEN = tuple(TREE + name for name in (*growing.LATER[:-1], "lower", "upper", "depth"))  # from clients
-CACHED = "federboost"
 
 
 @dataclass(frozen=True)
@@ -118,8 +116,7 @@ class FederBoost(Settings):
             going_on = monitor.judge_round(number)
             if not going_on:
                 coordinator.round(self.consent, self.take_back)
-            # Who has been in it needs no more than the last trees.
-            _tell(coordinator, everything=cohort != before)
+            _tell(coordinator, everything=cohort != before)  # who has been in it needs the last trees only
             coordinator.complete_round(number + 1, over=not going_on, best=monitor.best, start=monitor.start)
             if not going_on:
                 break
@@ -131,11 +128,11 @@ class FederBoost(Settings):
         rounds.admit_late_clients(coordinator, number)
         if new := [name for name in coordinator.parties if name not in before]:
             _tell(coordinator, everything=True)
+            wider, count_cells = (*cohort, *new), coordinator.components.preparation.count_cells
             try:
                 if coordinator.manifest.min_count > 1:
-                    preparation = coordinator.components.preparation
-                    preparation.count_cells(coordinator, (*cohort, *new), continued=True)
-                return self._grow_trees(coordinator, (*cohort, *new))
+                    count_cells(coordinator, wider, continued=True)
+                return self._grow_trees(coordinator, wider)
             except DifferencingError as error:
                 text = f"grow without {', '.join(new)}, who came late: {error}"
                 coordinator.events.emit(Noted("trees", text, "warning"))
@@ -151,8 +148,8 @@ class FederBoost(Settings):
                     break
                 width = 2 ** (-(-slots // self.count_outputs(coordinator.schema)) - 1).bit_length()
             found = coordinator.round(getattr(self, f"histograms_{width}"), self.extend, present)
-            if gone := {*present} - {*found}:
-                text = f"{len(gone)} clients left: the trees of this round start again without them"
+            if {*found} != {*present}:
+                text = "clients left: the trees of this round start again without them"
                 coordinator.events.emit(Noted("trees", text, "warning"))
                 return self._grow_trees(coordinator, found)
         return present
@@ -162,7 +159,7 @@ class FederBoost(Settings):
     @contribution(Settings.counts_layout)
     def counts(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return how many of this client's rows are in the parts of each interval."""
-        key = (CACHED, "images", party.id)
+        key = (self.name, "images", party.id)
         if key not in party.cache:
             X = Inputs.of(shared).columns(party.data)
             party.cache[key] = [cuts.images(X[:, column]) for column in self.buckets_of(shared).numbers]
@@ -171,7 +168,7 @@ class FederBoost(Settings):
     @contribution(Settings.labels_layout)
     def labels(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return how many rows this client has of each class; or Σy and Σy² of its targets."""
-        party.cache.pop((CACHED, "images", party.id), None)
+        party.cache.pop((self.name, "images", party.id), None)
         rows, truth = float(party.data.rows), losses.read_truth(self.loss_of(shared), party, shared.schema)
         if shared.schema.task == "classification":
             return {"rows": rows, "classes": np.bincount(truth, minlength=shared.schema.outputs)}
@@ -182,9 +179,9 @@ class FederBoost(Settings):
         """Return G and H of each bucket over all of this client's rows, for every output."""
         rows = self._start_round(party, shared)
         outputs = len(rows.packed)
-        record = {"slots": np.arange(outputs), "goes": np.zeros((outputs, 1), dtype=np.uint8)}
-        record |= dict.fromkeys(("feature", "left"), np.full(outputs, -1, dtype=np.int32))
-        return {"sums": rows.sum_slots(record, 0, outputs)}
+        none = np.full(outputs, -1, dtype=np.int32)
+        record = {"slots": np.arange(outputs), "goes": np.zeros((outputs, 1), np.uint8)}
+        return {"sums": rows.sum_slots({**record, "feature": none, "left": none}, 0, outputs)}
 
     def sum_level(self, party: Party, shared: Shared, width: int) -> dict[str, Any]:
         """Return G and H of each bucket in the nodes that are asked for."""
@@ -205,13 +202,13 @@ class FederBoost(Settings):
 
     def _find_rows(self, party: Party, shared: Shared) -> PartyRows:
         """Return this client's rows in buckets, from the cache if they are there."""
-        if (CACHED, party.id) not in party.cache:
+        if (self.name, party.id) not in party.cache:
             buckets, weights = self.buckets_of(shared), self.weigh_rows(party.data, shared)
             bins = buckets.fill(Inputs.of(shared).columns(party.data), shared["cuts"])
             truth = losses.read_truth(self.loss_of(shared), party, shared.schema)
-            party.cache[CACHED, party.id] = PartyRows(bins, truth, weights, buckets.offsets)
-        kept: PartyRows = party.cache[CACHED, party.id]
-        return kept
+            party.cache[self.name, party.id] = PartyRows(bins, truth, weights, buckets.offsets)
+        found: PartyRows = party.cache[self.name, party.id]
+        return found
 
     def _start_round(self, party: Party, shared: Shared) -> PartyRows:
         """Return this client's rows with their derivatives, put into the roots."""
