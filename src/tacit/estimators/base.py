@@ -38,7 +38,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     @property
     def _allows_gaps(self) -> bool:
-        return self._plan()[1].missing != "refuse"
+        return getattr(self, "missing", "keep") != "refuse"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
