@@ -261,7 +261,7 @@ class FederBoost(Settings):
 
     @apply
     def extend(self, total: Total, shared: Shared) -> Shared:
-        """Split the nodes that the total is of, and their siblings; if clients left, the round starts again."""
+        """Split the nodes that the total is of, and their siblings; if clients left, all start again."""
         record = strip_prefix(TREE, shared)
         if record["complete"] or record["clients"] != total.contributors:
             return shared
