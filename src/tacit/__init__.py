@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from tacit.data.files import load as load
     from tacit.data.preparation import Preparation as Preparation
     from tacit.data.table import Table as Table
-    from tacit.estimators import FedHEONNClassifier as FedHEONNClassifier
-    from tacit.estimators import FedHEONNRegressor as FedHEONNRegressor
     from tacit.estimators import FederBoostClassifier as FederBoostClassifier
     from tacit.estimators import FederBoostRegressor as FederBoostRegressor
+    from tacit.estimators import FedHEONNClassifier as FedHEONNClassifier
+    from tacit.estimators import FedHEONNRegressor as FedHEONNRegressor
     from tacit.federation import Federation as Federation
     from tacit.ledger.cost import CostLedger as CostLedger
     from tacit.ledger.exposure import ExposureLedger as ExposureLedger

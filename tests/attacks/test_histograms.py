@@ -40,7 +40,7 @@ def table() -> Table:
 
 @cache
 def run(protect: str, method: FederBoost = METHOD) -> tuple[list[set[Row]], dict[str, list[Any]], list[Any]]:
-    """Train; return the rows of each client in buckets, what each sent, and all totals with their siblings."""
+    """Train; return each client's rows in buckets, what each sent, and all totals with their siblings."""
     held = {f"site-{i}": table().take(slice(i * ROWS, (i + 1) * ROWS)) for i in range(CLIENTS)}
     heard: list[Any] = []
     totals: list[Any] = []

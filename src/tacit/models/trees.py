@@ -44,11 +44,11 @@ class BoostedTrees(Predictor):
     arrays : mapping
         Of all nodes, tree after tree, each from its root down: ``feature``, the column at which a node splits
         (-1: a leaf); ``threshold``, below which 32-bit numbers go left; ``category_row``, the row of
-        ``categories`` with a 1 for each category that goes right (-1: a split by number); ``default_left``, if
-        missing values go left; the children ``left`` and ``right``, as places among all nodes; ``value``, what
-        a leaf adds; ``gain`` and ``cover``, the sum of second derivatives. ``tree_start`` has the first node
-        of each tree and the number of nodes, ``tree_output`` the output that each tree adds to, ``base`` the
-        outputs before any tree.
+        ``categories`` with a 1 for each category that goes right (-1: a split by number); ``default_left``,
+        if missing values go left; the children ``left`` and ``right``, as places among all nodes; ``value``,
+        what a leaf adds; ``gain`` and ``cover``, the sum of second derivatives. ``tree_start`` has the first
+        node of each tree and the number of nodes, ``tree_output`` the output that each tree adds to, ``base``
+        the outputs before any tree.
     loss : {"logistic", "softmax", "squared", "poisson"}
         Two classes have one margin under "logistic", several one each under "softmax"; so do targets.
     inputs : Inputs
