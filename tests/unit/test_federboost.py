@@ -236,6 +236,7 @@ class TestClientsThatComeAndGo:
         assert [e.contributors for e in told(events, "roots")] == [4, 4, 3, 3]
         assert any("start again" in e.text for e in events if isinstance(e, Noted))
         assert training.outcome.holders == ("client-1", "client-2", "client-3")
+        assert training.model.trees == 3
 
     def test_under_protection_as_many_differ_as_a_total_must_have(self, learnt, keys_once):
         def lose(step, party, opened):

@@ -126,15 +126,14 @@ class FederBoost(Settings):
         """Grow the trees of a round, with clients that came late if the totals may open; return by whom."""
         before = coordinator.parties
         rounds.admit_late_clients(coordinator, number)
-        if new := [name for name in coordinator.parties if name not in before]:
+        if (wider := coordinator.parties) != before:  # with those that have waited, too
             _tell(coordinator, everything=True)
-            wider, count_cells = (*cohort, *new), coordinator.components.preparation.count_cells
             try:
                 if coordinator.manifest.min_count > 1:
-                    count_cells(coordinator, wider, continued=True)
+                    coordinator.components.preparation.count_cells(coordinator, wider, continued=True)
                 return self._grow_trees(coordinator, wider)
             except DifferencingError as error:
-                text = f"grow without {', '.join(new)}, who came late: {error}"
+                text = f"clients that came late wait until there are more: {error}"
                 coordinator.events.emit(Noted("trees", text, "warning"))
         return self._grow_trees(coordinator, cohort)
 
@@ -257,16 +256,17 @@ class FederBoost(Settings):
     @apply
     def plant(self, total: Total, shared: Shared) -> Shared:
         """Split the roots of a round's trees (eq. 3)."""
-        return self._keep(self.grower(shared).plant(np.rint(total["sums"])), 1, shared)
+        found = self.grower(shared).plant(np.rint(total["sums"]))
+        return self._keep({**found, "clients": total.contributors}, 1, shared)
 
     @apply
     def extend(self, total: Total, shared: Shared) -> Shared:
-        """Split the nodes that the total is of, and their siblings."""
+        """Split the nodes that the total is of, and their siblings; if clients left, all start again."""
         record = strip_prefix(TREE, shared)
-        if record["complete"]:
+        if record["complete"] or record["clients"] != total.contributors:
             return shared
         found = self.grower(shared).extend(record, np.rint(total["sums"]))
-        return self._keep(found, int(record["step"]) + 1, shared)
+        return self._keep({**record, **found}, int(record["step"]) + 1, shared)
 
     def _keep(self, record: dict[str, Any], step: int, shared: Shared) -> Shared:
         """Return shared values with the trees as they are now; complete ones join the model."""
