@@ -9,6 +9,7 @@ import pytest
 from sklearn.inspection import permutation_importance
 
 from tacit import Federation, FedHEONN
+from tacit.cli.models import write_model
 from tacit.core.errors import ConfigError
 from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
@@ -134,3 +135,11 @@ def test_a_file_of_xgboosts_ends_in_json(tmp_path):
         kind_of(tmp_path / "model.onnx", "xgboost")
     with pytest.raises(ConfigError, match=r"models are written as safetensors, onnx, json: end its name so"):
         kind_of(tmp_path / "model.xgboost")
+
+
+def test_the_command_writes_xgboosts_format(tmp_path):
+    xgboost = pytest.importorskip("xgboost")
+    model, _ = random_trees("softmax", trees=2)
+    facts = write_model(model, tmp_path / "model.json", "xgboost")
+    assert (facts["format"], facts["bytes"]) == ("xgboost", (tmp_path / "model.json").stat().st_size)
+    assert xgboost.Booster(model_file=facts["path"]).num_boosted_rounds() == 3
