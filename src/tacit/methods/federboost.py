@@ -85,7 +85,7 @@ class FederBoost(Settings):
     >>> import tacit
     >>> federation = tacit.Federation.embedded("iris", clients=5)
     >>> model = FederBoost(trees=5, depth=3).fit(federation)
-    >>> model.score(federation.test.values, federation.test.target) > 0.8
+    >>> model.scores(federation.test)["accuracy"] > 0.8
     True
     """
 
