@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tacit.data.files import load as load
     from tacit.data.preparation import Preparation as Preparation
     from tacit.data.table import Table as Table
+    from tacit.estimators import FederBoostClassifier as FederBoostClassifier
+    from tacit.estimators import FederBoostRegressor as FederBoostRegressor
     from tacit.estimators import FedHEONNClassifier as FedHEONNClassifier
     from tacit.estimators import FedHEONNRegressor as FedHEONNRegressor
     from tacit.federation import Federation as Federation
@@ -37,6 +39,8 @@ _HOMES = {
     "Federation": "tacit.federation",
     "FedHEONNClassifier": "tacit.estimators",
     "FedHEONNRegressor": "tacit.estimators",
+    "FederBoostClassifier": "tacit.estimators",
+    "FederBoostRegressor": "tacit.estimators",
     "Preparation": "tacit.data.preparation",
     "Table": "tacit.data.table",
     "TacitError": "tacit.core.errors",

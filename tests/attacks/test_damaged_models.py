@@ -26,6 +26,7 @@ MODELS = {
     "random layer": FedHEONN(hidden=2),
     "ensemble": METHODS.build("fedheonn-ensemble", {"estimators": 2}),
     "network": METHODS.build("fedavg", {"hidden": 2, "rounds": 1}),
+    "trees": METHODS.build("federboost", {"trees": 1, "depth": 2, "buckets": 4}),
 }
 
 
@@ -115,6 +116,7 @@ CRAFTED = {
     "one layer": ({"activation": "no such"}, {}),
     "ensemble": ({"activation": "no such"}, {}),
     "network": ({}, {"constant": np.array([10**12] * 3)}),
+    "trees": ({"loss": "squared"}, {}),
 }
 
 

@@ -55,6 +55,7 @@ def test_the_readme_shows_the_first_example() -> None:
     assert (ROOT / "examples" / "quickstart.py").read_text().endswith(shown)
 
 
+@pytest.mark.filterwarnings("ignore:The set_\\w+ function:PendingDeprecationWarning")  # as shap is imported
 @pytest.mark.parametrize("page", representatives(WITH_CODE, "quickstart.md", "exposure.md", "standing.md"))
 def test_the_code_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if page == "averaging.md":

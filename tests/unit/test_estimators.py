@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits, load_iris
 from sklearn.model_selection import GroupKFold, cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from tacit import FedHEONNClassifier, FedHEONNRegressor
+from tacit import FederBoostClassifier, FederBoostRegressor, FedHEONNClassifier, FedHEONNRegressor
 
 # scikit-learn's own check of class_weight gives weights by hand; parties agree on balanced ones only.
 FAILING = {"check_class_weight_classifiers": "weights by hand are refused"}
@@ -131,3 +131,49 @@ class TestFrames:
         assert np.isfinite(model.predict(X)).all()
         with pytest.raises(ValueError, match="contains NaN"):
             FedHEONNRegressor().fit(X, X[:, 0])
+
+
+SMALL = {"trees": 3, "depth": 2, "rate": 0.9, "min_child_weight": 0.1}
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [FederBoostClassifier(**SMALL), FederBoostRegressor(**SMALL)],
+    expected_failed_checks=lambda estimator: FAILING,
+)
+def test_boosted_trees_pass_check_estimator(estimator, check):
+    check(estimator)
+
+
+def test_boosted_trees_are_the_same_whoever_owns_rows():
+    X, y = load_iris(return_X_y=True)
+    X[::7, 2] = np.nan
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    alone = FederBoostClassifier(**SMALL, min_count=5).fit(X, names)
+    settings = {**SMALL, "min_count": 5, "protect": "masked"}
+    apart = FederBoostClassifier(**settings).fit(X, names, groups=np.arange(150) % 4)
+    assert alone.model_.as_dict() == apart.model_.as_dict()
+    np.testing.assert_array_equal(apart.predict_proba(X), alone.predict_proba(X))
+    assert alone.score(X, names) > 0.95
+    assert apart.parties_.tolist() == ["0", "1", "2", "3"]
+
+
+def test_importances_of_boosted_trees_are_shares_of_gain():
+    X, y = load_iris(return_X_y=True)
+    y = (X[:, 3] > 1.0).astype(int)
+    found = FederBoostClassifier(**SMALL).fit(X[:, [0, 1, 3]], y).feature_importances_
+    assert found.argmax() == 2
+    assert found.sum() == pytest.approx(1.0)
+    constant = FederBoostRegressor(**SMALL).fit(X, np.ones(150))
+    assert constant.feature_importances_.tolist() == [0.0] * 4
+
+
+def test_boosted_regression_of_several_targets_and_of_counts():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    y = np.column_stack([X[:, 0] > 0, X[:, 1] * 2])
+    assert FederBoostRegressor(trees=10, depth=3).fit(X, y).score(X, y) > 0.8
+    counts = rng.poisson(np.exp(X[:, 0]))
+    assert (FederBoostRegressor(**SMALL, loss="poisson").fit(X, counts).predict(X) > 0).all()
+    with pytest.raises(ValueError, match="class_weight = 'balanced' is for classes"):
+        FederBoostRegressor(**SMALL, class_weight="balanced").fit(X, counts)

@@ -23,7 +23,7 @@ FORMULA = r"^([=+@-].*[(|!])"  # with a function, a program or another sheet in 
 
 Kind = Annotated[
     str | None,
-    typer.Option("--format", help="safetensors, onnx or json; else as the file's name ends."),
+    typer.Option("--format", help="safetensors, onnx, json or xgboost; else as the file's name ends."),
 ]
 
 
@@ -36,9 +36,10 @@ def export(
 ) -> None:
     """Export a run's model in a standard format."""
     from tacit.models.files import load_model
+    from tacit.models.predictor import ENDINGS
 
     folder = find_run(name, out)
-    path = to or Path(f"{folder.path.name}.{kind or 'safetensors'}")
+    path = to or Path(f"{folder.path.name}.{ENDINGS.get(kind or '', kind or 'safetensors')}")
     facts = write_model(load_model(_file_of(folder)), path, kind)
     say(as_json, {"run": folder.path.name, **facts}, f"{path}: {facts['bytes']:,} bytes")
 

@@ -56,6 +56,9 @@ class Method(Component):
     # Whether it bounds its sums by the lengths of the prepared columns, which the preparation then sums.
     needs_norms: ClassVar[bool] = True
 
+    # Whether it learns from numbers as the preparation scales them, rather than from their order.
+    needs_scale: ClassVar[bool] = True
+
     # A closed form gives the model of the pooled rows, whoever holds which of them: contract tests ask.
     closed_form: ClassVar[bool] = False
 

@@ -54,6 +54,13 @@ class Inputs:
         """Read plain rows as the schema's table; a category that nobody agreed on counts as "other"."""
         return self.schema.table_of(rows, self.recoding.unseen)
 
+    def columns(self, table: Table, *, lenient: bool = False) -> NDArray[np.float32]:
+        """Return rows × columns, neither filled nor scaled: categories as agreed codes, NaN if missing.
+
+        A category that nobody agreed on is refused or, if ``lenient``, counts as "other", else as missing.
+        """
+        return self.recoding.columns(self.schema.arrange(table), lenient=lenient)
+
     def matrix(self, table: Table, *, lenient: bool = False, bias: bool = False) -> Matrix:
         """Return prepared rows; refuse infinite values, and missing ones unless there is a fill value.
 

@@ -65,7 +65,7 @@ def _values(table: Table, shared: Shared) -> Matrix:
 class NoisyScale:
     """The two sums by which a preparation finds a scale where sums bear noise."""
 
-    missing: Literal["refuse", "mean"]
+    missing: Literal["refuse", "mean", "keep"]
 
     @contribution(
         lambda self, schema: Layout(Field("magnitudes", (_count_columns(schema), INTERVALS)), row_norm=1.0)

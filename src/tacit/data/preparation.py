@@ -58,14 +58,15 @@ class Preparation(WordSums, NoisyScale, Component):
     ----------
     scale : {"standard", "minmax", "none"}
         Standardise to mean 0 and variance 1, scale to [0, 1], or leave numbers as they are.
-    missing : {"refuse", "mean"}
-        Refuse missing numbers, or replace them by the federation's mean of the feature.
+    missing : {"refuse", "mean", "keep"}
+        Refuse missing numbers, replace them by the federation's mean of the feature, or leave them as they
+        are to a method that learns from gaps, as federboost does.
     """
 
     name = "preparation"
 
     scale: Literal["standard", "minmax", "none"] = "standard"
-    missing: Literal["refuse", "mean"] = "refuse"
+    missing: Literal["refuse", "mean", "keep"] = "refuse"
 
     # -- enrolment ---------------------------------------------------------------------------------
 
@@ -90,13 +91,15 @@ class Preparation(WordSums, NoisyScale, Component):
 
     def is_needless_for(self, method: Any) -> bool:
         """Return whether nothing has to be agreed: rows stay as they are, the method asks for no norms."""
+        if not getattr(method, "needs_scale", True):
+            return True
         return self.scale == "none" and self.missing == "refuse" and not getattr(method, "needs_norms", True)
 
     def count_sums(self, method: Any, protection: Protection) -> int:
         """Return how many sums :meth:`train` forms for a method under a protection."""
-        if protection.adds_noise:
-            return 0 if self.scale == "none" else SUMS
-        return 0 if self.is_needless_for(method) else self.sums
+        if self.is_needless_for(method):
+            return 0
+        return (0 if self.scale == "none" else SUMS) if protection.adds_noise else self.sums
 
     def check_clients(self, protection: Protection, clients: int) -> None:
         """Refuse what noise would spoil, and min-max scaling of few clients that are to be hidden each."""

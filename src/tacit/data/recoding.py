@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.errors import DataError
 from tacit.core.shared import Shared
 from tacit.data.schema import ABSENT, OTHER, UNSEEN, Schema
 from tacit.data.table import Table, some
@@ -69,13 +70,39 @@ class Recoding:
         """Return the features of one column: a number, or a category as one-hot."""
         if self.schema.columns[index].kind == "number":
             return np.asarray(table.values[:, index], dtype=np.float64)[:, None]
-        codes = self.schema.codes(table, index, lenient=lenient)
-        codes = np.where(codes == ABSENT, self.gaps[index], codes)
-        codes = np.where(codes == UNSEEN, self.unseen[index], codes)
+        codes = self._codes(table, index, lenient)
         onehot = np.zeros((len(codes), len(self.schema.columns[index].categories)))
         rows = np.flatnonzero(codes >= 0)
         onehot[rows, codes[rows]] = 1.0
         return onehot
+
+    def _codes(self, table: Table, index: int, lenient: bool) -> Counts:
+        """Return a column's categories as agreed codes, before rare ones are put together; -1 for none."""
+        codes = self.schema.codes(table, index, lenient=lenient)
+        codes = np.where(codes == ABSENT, self.gaps[index], codes)
+        return np.where(codes == UNSEEN, self.unseen[index], codes)
+
+    def columns(self, table: Table, *, lenient: bool = False) -> NDArray[np.float32]:
+        """Return one value for each column: a number, or the code of a category; NaN if it is missing.
+
+        A column or category that is left out has the same value in all rows.
+        """
+        X, first = np.empty((table.rows, len(self.schema.columns)), dtype=np.float32), 0
+        for index, column in enumerate(self.schema.columns):
+            own = self.features[first : first + max(1, len(column.categories))]
+            if column.kind == "category":
+                places = np.append(np.where(own == ABSENT, np.nan, own - first), np.nan)
+                X[:, index] = places[self._codes(table, index, lenient)]
+            else:
+                with np.errstate(over="ignore"):
+                    X[:, index] = table.values[:, index] if own[0] != ABSENT else 0.0
+                if np.isinf(X[:, index]).any():
+                    raise DataError(
+                        f"column '{column.name}' holds values that are infinite or beyond ±3.4e38, the limit "
+                        "of 32-bit floats: correct them, or leave them empty, which counts as missing"
+                    )
+            first += len(column.categories) if column.kind == "category" else 1
+        return X
 
 
 def describe(shared: Shared) -> list[str]:

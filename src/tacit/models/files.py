@@ -10,12 +10,14 @@ from tacit.models.ensemble import Ensemble
 from tacit.models.neural import Neural
 from tacit.models.onelayer import OneLayer
 from tacit.models.predictor import read_any
+from tacit.models.trees import BoostedTrees
 
-KINDS: tuple[type[OneLayer] | type[Ensemble] | type[Neural], ...] = (OneLayer, Ensemble, Neural)
+Kind = OneLayer | Ensemble | Neural | BoostedTrees
+KINDS: tuple[type[Kind], ...] = (OneLayer, Ensemble, Neural, BoostedTrees)
 FORMATS = {kind.FORMAT: kind for kind in KINDS}
 
 
-def load_model(path: Path | str) -> OneLayer | Ensemble | Neural:
+def load_model(path: Path | str) -> Kind:
     """Read a model that a run wrote, or its own ``save``, whatever its method."""
     path = Path(path)
     kind = read_any(path)[0].get("format", "")

@@ -22,6 +22,7 @@ from tacit.models.mlp import MLP
 from tacit.models.neural import TARGET_CENTRE, TARGET_SPREAD, Neural
 from tacit.models.onelayer import OneLayer
 from tacit.models.predictor import Predictor
+from tacit.models.trees import BoostedTrees
 
 OPSET, IR = 19, 10  # the first that compares strings
 DOUBLE = 11  # ONNX's number of the type
@@ -29,7 +30,7 @@ WORDS = {"logistic": "Sigmoid", "relu": "Relu", "tanh": "Tanh"}
 WORDS |= {"sigmoid": "Sigmoid", "fourier": "Cos"}
 
 
-class _Graph:
+class Graph:
     """A graph that grows node by node."""
 
     def __init__(self, onnx: Any, schema: Schema) -> None:
@@ -37,6 +38,7 @@ class _Graph:
         self._columns = {column.name for column in schema.columns}
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
+        self.opsets = {"": OPSET}
 
     def node(self, kind: str, *inputs: str | NDArray[Any], output: str = "", **attributes: Any) -> str:
         """Add a node and return the name of its output; inputs are names, or arrays as constants."""
@@ -55,6 +57,7 @@ class _Graph:
         return self.free(f"{name}_") if name in self._columns else name
 
     def total(self, X: str, axis: int) -> str:
+        """Add a node that sums along an axis, which stays."""
         return self.node("ReduceSum", X, np.array([axis]), keepdims=1)
 
 
@@ -64,39 +67,49 @@ def to_onnx(model: Predictor) -> bytes:
         import onnx
     except ImportError:
         raise UnavailableError("onnx is not installed: pip install 'tacit-fl[onnx]'") from None
-    graph = _Graph(onnx, model.schema)
-    X = _prepared(graph, model)
-    network = model.network if isinstance(model, Neural) else None
-    if isinstance(model, Neural) and not isinstance(network, MLP):
-        graph.node("Cast", X, output="tacit/features", to=onnx.TensorProto.FLOAT)
-        whole = _with_module(onnx, _assembled(onnx, graph, model, "tacit/features"), model)
-    else:
-        if isinstance(model, Neural) and isinstance(network, MLP):
-            outputs = _perceptron(graph, model, network, X)
-        elif isinstance(model, OneLayer | Ensemble):
-            outputs = _evidence(graph, model, X)
-        else:
-            raise ConfigError(f"a {type(model).__name__} has no ONNX form: export it as safetensors or json")
-        if model.schema.task == "regression":
-            graph.node("Identity", _rescaled(graph, model, outputs), output="targets")
-        elif isinstance(model, Neural):
-            graph.node("Softmax", outputs, output="probabilities", axis=1)
-        else:
-            graph.node("Identity", _shares(graph, outputs), output="probabilities")
+    graph = Graph(onnx, model.schema)
+    if isinstance(model, BoostedTrees):
+        from tacit.models.onnx_trees import add_trees
+
+        add_trees(graph, model)
         whole = _assembled(onnx, graph, model)
+    else:
+        whole = _network(onnx, graph, model)
     onnx.checker.check_model(whole)
     raw: bytes = whole.SerializeToString()
     return raw
 
 
-def _prepared(graph: _Graph, model: Predictor) -> str:
+def _network(onnx: Any, graph: Graph, model: Predictor) -> Any:
+    """Return the graph of a network or of several."""
+    X = _prepared(graph, model)
+    network = model.network if isinstance(model, Neural) else None
+    if isinstance(model, Neural) and not isinstance(network, MLP):
+        graph.node("Cast", X, output="tacit/features", to=onnx.TensorProto.FLOAT)
+        return _with_module(onnx, _assembled(onnx, graph, model, "tacit/features"), model)
+    if isinstance(model, Neural) and isinstance(network, MLP):
+        outputs = _perceptron(graph, model, network, X)
+    elif isinstance(model, OneLayer | Ensemble):
+        outputs = _evidence(graph, model, X)
+    else:
+        raise ConfigError(f"a {type(model).__name__} has no ONNX form: export it as safetensors or json")
+    if model.schema.task == "regression":
+        graph.node("Identity", _rescaled(graph, model, outputs), output="targets")
+    elif isinstance(model, Neural):
+        graph.node("Softmax", outputs, output="probabilities", axis=1)
+    else:
+        graph.node("Identity", _shares(graph, outputs), output="probabilities")
+    return _assembled(onnx, graph, model)
+
+
+def _prepared(graph: Graph, model: Predictor) -> str:
     """Add nodes that encode, fill and scale raw rows, as :class:`tacit.data.inputs.Inputs` does."""
     schema, values = model.schema, model.inputs.values
     known = model.inputs.recoding
     pieces = [
         column.name
         if column.kind == "number"
-        else _one_hot(graph, column, known.unseen[index], known.gaps[index])
+        else one_hot(graph, column, known.unseen[index], known.gaps[index])
         for index, column in enumerate(schema.columns)
     ]
     X = graph.node("Concat", *pieces, axis=1)
@@ -118,8 +131,8 @@ def _prepared(graph: _Graph, model: Predictor) -> str:
     return X
 
 
-def _one_hot(graph: _Graph, column: Column, unseen: int, gap: int) -> str:
-    """Nodes that encode a column's words; one that is missing or not in the list may count as "other"."""
+def one_hot(graph: Graph, column: Column, unseen: int, gap: int) -> str:
+    """Add nodes that encode a column's words; one that is missing or not in the list may count as "other"."""
     categories = len(column.categories)
     unseen = column.categories.index(OTHER) if OTHER in column.categories else unseen
     words = np.array([column.categories], dtype=object).reshape(1, -1)
@@ -137,7 +150,7 @@ def _one_hot(graph: _Graph, column: Column, unseen: int, gap: int) -> str:
     return encoded
 
 
-def _layer(graph: _Graph, X: str, weights: Any, bias: Any, activation: str) -> str:
+def _layer(graph: Graph, X: str, weights: Any, bias: Any, activation: str) -> str:
     X = graph.node("Add", graph.node("MatMul", X, weights), bias)
     if activation == "softplus":  # which onnxruntime does not compute of 64-bit floats
         small = graph.node("Exp", graph.node("Neg", graph.node("Abs", X)))
@@ -146,7 +159,7 @@ def _layer(graph: _Graph, X: str, weights: Any, bias: Any, activation: str) -> s
     return graph.node(WORDS[activation], X) if activation in WORDS else X
 
 
-def _evidence(graph: _Graph, model: OneLayer | Ensemble, X: str) -> str:
+def _evidence(graph: Graph, model: OneLayer | Ensemble, X: str) -> str:
     """Nodes for what speaks for each class, or for the targets; of several networks what they vote."""
     if isinstance(model, OneLayer) and model.layer is not None:
         X = _layer(graph, X, model.layer.weights, model.layer.bias, model.layer.kind)
@@ -166,13 +179,13 @@ def _evidence(graph: _Graph, model: OneLayer | Ensemble, X: str) -> str:
     return graph.node("ReduceMean", outputs, np.array([0]), keepdims=0) if many else outputs
 
 
-def _shares(graph: _Graph, found: str) -> str:
+def _shares(graph: Graph, found: str) -> str:
     """Nodes that turn evidence into probabilities, as :func:`tacit.models.predictor.shares` does."""
     clipped = graph.node("Max", found, np.array(1e-12))
     return graph.node("Div", clipped, graph.total(clipped, -1))
 
 
-def _perceptron(graph: _Graph, model: Neural, network: MLP, X: str) -> str:
+def _perceptron(graph: Graph, model: Neural, network: MLP, X: str) -> str:
     arrays = [model.arrays[name] for name in network.shapes]
     for place in range(0, len(arrays), 2):
         activation = "" if place == len(arrays) - 2 else network.activation
@@ -180,7 +193,7 @@ def _perceptron(graph: _Graph, model: Neural, network: MLP, X: str) -> str:
     return X
 
 
-def _rescaled(graph: _Graph, model: Predictor, outputs: str) -> str:
+def _rescaled(graph: Graph, model: Predictor, outputs: str) -> str:
     """Nodes that give targets back in their own units, if a network learnt them scaled."""
     if isinstance(model, Neural) and TARGET_SPREAD in model.arrays:
         outputs = graph.node("Mul", outputs, model.arrays[TARGET_SPREAD][None])
@@ -188,7 +201,7 @@ def _rescaled(graph: _Graph, model: Predictor, outputs: str) -> str:
     return outputs
 
 
-def _assembled(onnx: Any, graph: _Graph, model: Predictor, features: str = "") -> Any:
+def _assembled(onnx: Any, graph: Graph, model: Predictor, features: str = "") -> Any:
     """Return the whole graph, or the part that ends with the features of a module."""
     helper, types, schema = onnx.helper, onnx.TensorProto, model.schema
     rows = [
@@ -202,16 +215,15 @@ def _assembled(onnx: Any, graph: _Graph, model: Predictor, features: str = "") -
     else:
         outputs = _given_out(onnx, graph, schema)
     made = helper.make_graph(graph.nodes, "tacit", rows, outputs, graph.constants)
-    whole = helper.make_model(
-        made, producer_name="tacit", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR
-    )
+    opsets = [helper.make_opsetid(*pair) for pair in graph.opsets.items()]
+    whole = helper.make_model(made, producer_name="tacit", opset_imports=opsets, ir_version=IR)
     columns = [(column.name, list(column.categories)) for column in schema.columns]
     words = {"classes": list(schema.classes), "targets": list(schema.target_names), "columns": columns}
     helper.set_model_props(whole, {k: msgspec.json.encode(v).decode() for k, v in words.items()})
     return whole
 
 
-def _given_out(onnx: Any, graph: _Graph, schema: Schema) -> list[Any]:
+def _given_out(onnx: Any, graph: Graph, schema: Schema) -> list[Any]:
     """Return what is given out: targets; or probabilities, with nodes that name the classes."""
     if schema.task == "regression":
         return [onnx.helper.make_tensor_value_info(graph.free("targets"), DOUBLE, ["n", schema.outputs])]
@@ -257,7 +269,7 @@ def _with_module(onnx: Any, prepared: Any, model: Neural) -> Any:
         onnx.compose.add_prefix(theirs, "network/", rename_inputs=False, rename_outputs=False),
         io_map=[("tacit/features", "module_features")],
     )
-    graph = _Graph(onnx, model.schema)
+    graph = Graph(onnx, model.schema)
     outputs = _rescaled(graph, model, graph.node("Cast", "module_outputs", to=DOUBLE))
     graph.node("Identity", outputs, output="targets" if regression else "probabilities")
     whole.graph.ClearField("output")

@@ -21,8 +21,11 @@ from tacit.models.scores import classification_counts, regression_counts, regres
 Matrix = NDArray[np.float64]
 
 DIGEST = "digest"
-EXPORTS = ("safetensors", "onnx", "json")
-WORDS = frozenset({"format", "schema", "activation", "layer", "vote", "network", DIGEST})  # of all formats
+EXPORTS = ("safetensors", "onnx", "json", "xgboost")
+ENDINGS = {"xgboost": "json"}  # of files, where that is not the name of the kind
+WORDS = frozenset(
+    {"format", "schema", "activation", "layer", "vote", "network", "loss", DIGEST}
+)  # of all formats
 
 
 class Predictor(Shown):
@@ -94,9 +97,11 @@ class Predictor(Shown):
         """Return the counts over a table from which all scores follow; those of several tables add up."""
         if self.schema.task == "classification":
             return classification_counts(self.schema.labels(table), self.predict_proba(table))
-        # Outputs for a row of zeros, the mean of standardised rows, are near the mean of the targets.
-        centre = self._outputs(np.zeros((1, self.schema.features)))[0]
-        return regression_counts(table.target, self.outputs(table), centre)
+        return regression_counts(table.target, self.outputs(table), self._centre())
+
+    def _centre(self) -> Matrix:
+        """Return targets near their mean, such as those of a row of zeros, the mean of standardised rows."""
+        return np.asarray(self._outputs(np.zeros((1, self.schema.features)))[0])
 
     def scores(self, table: Table) -> dict[str, Any]:
         """Return all scores on a table, as scikit-learn defines them."""
@@ -161,9 +166,10 @@ class Predictor(Shown):
     def to_bytes(self, kind: str) -> bytes:
         """Return the model as a file of one of the kinds in ``EXPORTS``."""
         from tacit.models.onnx_export import to_onnx
+        from tacit.models.xgboost_export import to_xgboost
 
-        if kind == "onnx":
-            return to_onnx(self)
+        if kind in ("onnx", "xgboost"):
+            return to_onnx(self) if kind == "onnx" else to_xgboost(self)
         return msgspec.json.encode(self.as_dict()) if kind == "json" else self._as_safetensors()
 
     def save(self, path: Path | str) -> Path:
@@ -192,7 +198,10 @@ class Predictor(Shown):
         raise NotImplementedError
 
     def export(self, path: Path | str, kind: str | None = None) -> Path:
-        """Write as safetensors, ONNX or JSON: by the ending of the file, or as ``kind`` says."""
+        """Write as safetensors, ONNX or JSON: by the ending of the file, or as ``kind`` says.
+
+        Boosted trees are also written as XGBoost's JSON, by ``kind="xgboost"``.
+        """
         place = Path(path)
         place.write_bytes(self.to_bytes(kind_of(place, kind)))
         return place
@@ -213,9 +222,10 @@ def kind_of(path: Path, kind: str | None = None) -> str:
     ending = path.suffix.lower().removeprefix(".")
     if kind is not None and kind not in EXPORTS:
         raise ConfigError(f"unknown format '{kind}': {nearest(kind, EXPORTS)}")
-    if kind is None and ending not in EXPORTS:
-        raise ConfigError(f"{path.name}: models are written as {', '.join(EXPORTS)}: end its name so")
-    if kind is not None and ending in EXPORTS and ending != kind:
+    known = [one for one in EXPORTS if one not in ENDINGS]
+    if kind is None and ending not in known:
+        raise ConfigError(f"{path.name}: models are written as {', '.join(known)}: end its name so")
+    if kind is not None and ending in known and ending != ENDINGS.get(kind, kind):
         raise ConfigError(f"{path.name} would hold {kind}: end its name so, or choose format {ending}")
     return kind or ending
 

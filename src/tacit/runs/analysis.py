@@ -19,6 +19,7 @@ from tacit.models.scores import (
     regression_counts,
     regression_scores,
 )
+from tacit.models.trees import BoostedTrees
 from tacit.runs.experiment import build_federation
 from tacit.runs.settings import Settings
 from tacit.training import Training
@@ -26,6 +27,7 @@ from tacit.training import Training
 RESAMPLES = 200
 LEVEL = 0.95
 MOST_ROWS, MOST_COLUMNS = 500, 200  # of a permutation importance
+DRAWN = 2  # trees
 CELLS = 24  # along each side of the picture of predicted against true targets
 
 Matrix = NDArray[np.float64]
@@ -36,7 +38,7 @@ Scores = Mapping[str, Any]
 def analyse(settings: Settings, training: Training, test: Table | None, scores: Scores) -> dict[str, Any]:
     """Return what is known of a model beside its ``scores``, as plain values; most from a central test."""
     rng = generator(b"public", settings.run.seed, "analysis")
-    found: dict[str, Any] = {"weights": linear_weights(training.trained)}
+    found: dict[str, Any] = {"weights": linear_weights(training.trained), "trees": trees_of(training.trained)}
     if test is not None:
         found |= _tested(training, test, rng)
     elif training.holdout:
@@ -145,6 +147,16 @@ def linear_weights(model: Model | None) -> dict[str, Any] | None:
     outputs = [str(name) for name in model.schema.classes or model.schema.target_names]
     features = {model.schema.feature_names[i]: weights[i].tolist() for i in order}
     return {"outputs": outputs, "features": features}
+
+
+def trees_of(model: Model | None) -> dict[str, Any] | None:
+    """Return gain and cover by column of boosted trees, and the first of them to look at."""
+    if not isinstance(model, BoostedTrees):
+        return None
+    cover = model.importances("cover")
+    columns = {name: [gain, cover[name]] for name, gain in model.importances("gain").items()}
+    first = [model.nested(tree) for tree in range(min(DRAWN, model.trees))]
+    return {"count": model.trees, "columns": columns, "first": first}
 
 
 def residuals(truth: Matrix, predicted: Matrix) -> dict[str, Any]:

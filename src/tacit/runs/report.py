@@ -35,6 +35,7 @@ def render(result: Mapping[str, Any]) -> str:
         evidence.curve_section(result),
         evidence.residual_section(result),
         evidence.feature_section(result),
+        evidence.tree_section(result),
         costs.partition_section(result),
         costs.traffic_section(result),
         costs.time_section(result),

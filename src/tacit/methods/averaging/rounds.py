@@ -22,6 +22,7 @@ from tacit.core.shared import Shared
 from tacit.data.schema import vocabulary
 from tacit.data.table import Table
 from tacit.models.neural import TARGET_SPREAD, Neural
+from tacit.models.trees import BoostedTrees
 
 PREVIOUS = "previous/"  # of shared values as they were before the last round
 SCORES = Layout(Field("hits", ()), Field("loss", ()), Field("rows", ()))
@@ -69,7 +70,7 @@ class Stopping(SettingsGroup):
         return add_prefix(PREVIOUS, changing) if self.collapse else {}
 
 
-def score_hold_out(model: Neural, holdout: Table) -> dict[str, Any]:
+def score_hold_out(model: Neural | BoostedTrees, holdout: Table) -> dict[str, Any]:
     """Return hits, loss and rows of a client's hold-out; a regression has squared errors, and no hits."""
     if not holdout.rows:
         return {"hits": 0.0, "loss": 0.0, "rows": 0.0}
@@ -125,9 +126,9 @@ class HoldOutMonitor:
             )
             self.coordinator.events.emit(Noted("hold-out", text, "warning"))
             return False
-        return self._judge_round(number)
+        return self.judge_round(number)
 
-    def _judge_round(self, number: int) -> bool:
+    def judge_round(self, number: int) -> bool:
         """Keep a round or take it back, and return whether to go on."""
         if not self.stopping.active:
             self.start = number + 1

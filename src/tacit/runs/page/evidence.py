@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tacit.runs.page.drawing import FEDERATED, LINE, LOCAL, PIXEL, POOLED, sheet
-from tacit.runs.page.figures import HALF, histogram, lines
+from tacit.runs.page.figures import HALF, histogram, lines, tree
 from tacit.runs.page.markup import figure, grid, part, section, sentence, table
 from tacit.runs.page.units import count, decimal, number, significant
 
@@ -116,7 +116,23 @@ def feature_section(result: Mapping[str, Any]) -> str:
     if len(outputs) <= SHOWN:
         values = [[key, *map(significant, row)] for key, row in list(features.items())[:SHOWN]]
         linear = table(["weight of the scaled feature", *outputs], values)
-    return section("What it looks at", told, linear)
+    sums = list(part(result, "trees", "columns").items())[:SHOWN]
+    split = table(["column", "gain of its splits", "cover"], [[key, *map(significant, v)] for key, v in sums])
+    return section("What it looks at", told, linear, split)
+
+
+def tree_section(result: Mapping[str, Any]) -> str:
+    """Set the first of boosted trees."""
+    trees = part(result, "trees", "first")
+    drawn = [
+        figure(
+            tree(one),
+            f"Tree {place} of {count(part(result, 'trees', 'count'))}: rows for which a condition "
+            "holds go left, and ° stands on the way of missing values.",
+        )
+        for place, one in enumerate(trees, 1)
+    ]
+    return section("Its first trees", *drawn)
 
 
 def residual_section(result: Mapping[str, Any]) -> str:

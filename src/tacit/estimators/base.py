@@ -1,11 +1,6 @@
-"""Scikit-learn estimators: ``fit(X, y, groups=...)``, where a row's group is the party that owns it.
+"""What estimators have in common: from rows and groups to a trained model."""
 
-They let a federated method stand wherever scikit-learn takes an estimator: in pipelines, in grid
-searches, in cross-validation. Rows come in one array, so this is for experiments; the training inside
-is the real one, with every message encoded and every sum protected as asked.
-"""
-
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,60 +22,46 @@ from tacit.data.preparation import Preparation
 from tacit.data.table import Table, Task
 from tacit.engines.holdings import Holdings
 from tacit.federation import Federation
-from tacit.methods.fedheonn import FedHEONN
-from tacit.models.activations import ActivationName
-
-Mode = Literal["sealed", "paper", "robust"]
-Missing = Literal["refuse", "mean"]
-Scale = Literal["standard", "minmax", "none"]
+from tacit.methods.base import Method
 
 
-class _FedHEONNEstimator(BaseEstimator):  # type: ignore[misc]
-    """What classifier and regressor have in common."""
+class Estimator(BaseEstimator):  # type: ignore[misc]
+    """Trains a method on prepared rows."""
 
-    def __init__(
-        self,
-        lam: float = 1e-3,
-        activation: ActivationName = "linear",
-        mode: Mode = "sealed",
-        scale: Scale = "standard",
-        protect: str = "plain",
-        seed: int = 0,
-        min_count: int | None = None,
-        hidden: int = 0,
-        missing: Missing = "refuse",
-    ) -> None:
-        self.lam = lam
-        self.activation = activation
-        self.mode = mode
-        self.scale = scale
-        self.protect = protect
-        self.seed = seed
-        self.min_count = min_count
-        self.hidden = hidden
-        self.missing = missing
+    protect: str
+    seed: int
+    min_count: int | None
+
+    def _plan(self) -> tuple[Method, Preparation]:
+        """Return the method with the settings of this estimator, and how rows are prepared."""
+        raise NotImplementedError
+
+    @property
+    def _allows_gaps(self) -> bool:
+        return getattr(self, "missing", "keep") != "refuse"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self.missing == "mean"
+        tags.input_tags.allow_nan = self._allows_gaps
         return tags
 
     def _checks(self, X: Any) -> dict[str, Any]:
         """Return what scikit-learn is to check of rows; a DataFrame stays one, for its categories."""
         if is_frame(X):
             return {"skip_check_array": True}
-        return {"dtype": np.float64, "ensure_all_finite": "allow-nan" if self.missing == "mean" else True}
+        return {"dtype": np.float64, "ensure_all_finite": "allow-nan" if self._allows_gaps else True}
 
-    def _train(self, X: Any, target: Any, groups: Any, task: Task, **more: Any) -> None:
-        """Train on the rows of each group as one party; ``more`` are options of the method."""
+    def _train(self, X: Any, target: Any, groups: Any, task: Task) -> None:
+        """Train on the rows of each group as one party."""
         try:
+            method, preparation = self._plan()
             table = _table(X, target, task)
             holdings = _holdings(table, groups)
             declared = {"classes": list(table.classes)} if table.classes else {}
             training = Federation(holdings, seed=self.seed, declared=declared).train(
-                FedHEONN(self.lam, self.activation, self.mode, hidden=self.hidden, **more),
+                method,
                 protect=self.protect,
-                preparation=Preparation(scale=self.scale, missing=self.missing),
+                preparation=preparation,
                 min_count=self.min_count,
                 events=Events(),
             )
@@ -101,66 +82,8 @@ class _FedHEONNEstimator(BaseEstimator):  # type: ignore[misc]
         return found
 
 
-class FedHEONNClassifier(ClassifierMixin, _FedHEONNEstimator):  # type: ignore[misc]
-    """FedHEONN as a scikit-learn classifier.
-
-    Parameters
-    ----------
-    lam : float
-        Ridge penalty λ.
-    activation : {"logistic", "softplus", "linear"}
-    mode : {"sealed", "paper", "robust"}
-        What travels; see :class:`tacit.FedHEONN`.
-    scale : {"standard", "minmax", "none"}
-        Federated scaling of the features.
-    protect : str
-        How sums are protected; see ``tacit protections``.
-    seed : int
-    min_count : int, optional
-        Fewest rows of a class, and of either side of a column; see :meth:`tacit.Federation.train`.
-    hidden : int
-        Units of a fixed random layer in front; 0 for none.
-    missing : {"refuse", "mean"}
-        Refuse missing numbers, or replace them by the mean over all parties.
-    class_weight : {"balanced"}, optional
-        Rows count so that all classes weigh the same, by their numbers at all parties.
-
-    Of a DataFrame, columns of text or truth values are categories; a missing one belongs to none.
-
-    Attributes
-    ----------
-    classes_ : ndarray
-    model_ : OneLayer
-        The trained network.
-    parties_ : ndarray
-        The owners of rows, in the order in which they took part.
-    cost_ : dict
-        Bytes, messages, CPU and energy of the training.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> X, y = load_iris(return_X_y=True)
-    >>> hospitals = np.arange(len(y)) % 3
-    >>> FedHEONNClassifier().fit(X, y, groups=hospitals).score(X, y) > 0.8
-    True
-    """
-
-    def __init__(
-        self,
-        lam: float = 1e-3,
-        activation: ActivationName = "logistic",
-        mode: Mode = "sealed",
-        scale: Scale = "standard",
-        protect: str = "plain",
-        seed: int = 0,
-        min_count: int | None = None,
-        hidden: int = 0,
-        missing: Missing = "refuse",
-        class_weight: Literal["balanced"] | None = None,
-    ) -> None:
-        super().__init__(lam, activation, mode, scale, protect, seed, min_count, hidden, missing)
-        self.class_weight = class_weight
+class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
+    """What classifiers have in common."""
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Train; rows with the same entry in ``groups`` belong to one party (None: all to one)."""
@@ -169,7 +92,7 @@ class FedHEONNClassifier(ClassifierMixin, _FedHEONNEstimator):  # type: ignore[m
         self.classes_, codes = np.unique(column_or_1d(labels, warn=True), return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y holds one class, {self.classes_.tolist()}: a classifier needs two")
-        self._train(rows, codes, groups, "classification", class_weight=self.class_weight)
+        self._train(rows, codes, groups, "classification")
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
@@ -183,24 +106,8 @@ class FedHEONNClassifier(ClassifierMixin, _FedHEONNEstimator):  # type: ignore[m
         return predicted
 
 
-class FedHEONNRegressor(RegressorMixin, _FedHEONNEstimator):  # type: ignore[misc]
-    """FedHEONN as a scikit-learn regressor, for one target or several.
-
-    Parameters
-    ----------
-    lam : float
-        Ridge penalty λ.
-    activation : {"linear", "softplus", "logistic"}
-        Softplus needs targets above 0, logistic ones between 0 and 1.
-    mode, scale, protect, seed, min_count, hidden, missing
-        As for :class:`FedHEONNClassifier`.
-
-    Examples
-    --------
-    >>> X = np.arange(12.0).reshape(6, 2)
-    >>> FedHEONNRegressor(lam=0.0, mode="robust").fit(X, X[:, 0] * 3 + 1).predict(X).round(6).tolist()
-    [1.0, 7.0, 13.0, 19.0, 25.0, 31.0]
-    """
+class Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
+    """What regressors have in common."""
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Train; rows with the same entry in ``groups`` belong to one party (None: all to one)."""

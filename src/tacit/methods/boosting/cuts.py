@@ -1,0 +1,158 @@
+"""Where the buckets of numbers begin: quantiles of all clients' rows together, from sums of counts.
+
+The 32 bits of a float32 become an integer that keeps the order. A column begins as one interval of such
+integers, and each sum counts the rows in the quarters of all intervals of all columns: sixteen sums lead to
+single values, and nobody tells its least or largest. While a column has no more intervals with rows than
+buckets, all are followed: each value of a discrete column gets a bucket of its own. Of more, only those that
+hold a quantile are. One with fewer rows than ``least`` is followed no further: its beginning, which is
+nobody's value, does as well.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.data.schema import Schema
+
+Integers = NDArray[np.int64]
+PARTS, SUMS = 4, 16  # PARTS ** SUMS values have an image
+LARGEST = np.finfo(np.float32).max
+MISSING = 0  # the bucket of missing values, in every column
+NAMES = ("low", "size", "below", "inside")  # of an interval: first image, images, rows before it, rows in it
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """Which places of a histogram belong to which column: missing values first, then the values in order."""
+
+    schema: Schema
+    most: int  # buckets of a column of numbers, that of missing values among them
+
+    @cached_property
+    def numbers(self) -> list[int]:
+        """The columns of numbers."""
+        return [index for index, column in enumerate(self.schema.columns) if column.kind == "number"]
+
+    @cached_property
+    def widths(self) -> Integers:
+        """Buckets of each column."""
+        columns = self.schema.columns
+        return np.array([self.most if c.kind == "number" else len(c.categories) + 1 for c in columns])
+
+    @cached_property
+    def offsets(self) -> Integers:
+        """Where each column begins, and at last the size of a histogram."""
+        return np.concatenate([[0], np.cumsum(self.widths)])
+
+    def fill(self, X: NDArray[np.float32], cuts: NDArray[np.float32]) -> NDArray[np.uint8]:
+        """Return the bucket of each value."""
+        found, numbers = np.empty(X.shape, dtype=np.uint8), iter(cuts)
+        for index, column in enumerate(self.schema.columns):
+            values = X[:, index]
+            missing = np.isnan(values)
+            if column.kind == "number":
+                places = np.searchsorted(next(numbers), values, side="right")
+            else:
+                places = np.where(missing, 0, values).astype(np.int64)
+            found[:, index] = np.where(missing, MISSING, places + 1)
+        return found
+
+
+def images(values: NDArray[np.float32]) -> NDArray[np.uint32]:
+    """Return sorted images of the values that are there.
+
+    >>> images(np.array([1.0, np.nan, -2.0, 0.0], dtype=np.float32)).tolist() == sorted(
+    ...     images(np.array([x], dtype=np.float32))[0] for x in (-2.0, -0.0, 1.0))
+    True
+    """
+    bits = (values[~np.isnan(values)] + np.float32(0.0)).view(np.uint32)  # -0 and 0 are one value
+    return np.sort(np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31)))
+
+
+def values_of(found: Integers) -> NDArray[np.float32]:
+    """Return the numbers that have these images."""
+    bits = np.where(found >> 31, found ^ (1 << 31), found ^ 0xFFFFFFFF)
+    return bits.astype(np.uint32).view(np.float32)
+
+
+def begin(columns: int, most: int) -> dict[str, Integers]:
+    """Return one interval for each column, of all images, whose rows nobody knows yet."""
+    found = {name: np.zeros((columns, most), dtype=np.int64) for name in NAMES}
+    found["size"][:, 0] = PARTS**SUMS
+    return found
+
+
+def follows(state: Mapping[str, Any], least: int) -> NDArray[np.bool_]:
+    """Return which intervals are cut into quarters."""
+    first = state["size"] == PARTS**SUMS
+    return np.asarray(first | ((state["inside"] >= least) & (state["size"] > 1)))
+
+
+def count(columns: Sequence[NDArray[np.uint32]], state: Mapping[str, Any], least: int) -> Integers:
+    """Return how many of a client's rows are in the quarters of each interval that is followed."""
+    edges = state["low"][:, :, None] + state["size"][:, :, None] // PARTS * np.arange(PARTS + 1)
+    edges = np.minimum(edges, 0xFFFFFFFF).astype(np.uint32)  # the last image is that of no number
+    places = [np.searchsorted(own, at.ravel()) for own, at in zip(columns, edges, strict=True)]
+    counts = np.diff(np.reshape(places, edges.shape), axis=2)
+    return np.where(follows(state, least)[:, :, None], counts, 0)
+
+
+def narrow(state: Mapping[str, Any], counts: Integers, least: int) -> dict[str, Integers]:
+    """Return the intervals that are followed next, from the counts of all clients."""
+    columns, most = state["low"].shape
+    result, followed = begin(columns, most), follows(state, least)
+    rows = counts.sum(axis=(1, 2)) if (state["size"] == PARTS**SUMS).any() else state["rows"]
+    for column in range(columns):
+        old = np.stack([state[name][column] for name in NAMES])
+        low, size, below, _ = old[:, followed[column], None]
+        parts = counts[column][followed[column]]
+        size = np.repeat(size // PARTS, PARTS, axis=1)
+        new = np.stack([low + size * np.arange(PARTS), size, below + np.cumsum(parts, axis=1) - parts, parts])
+        found = np.concatenate([old[:, ~followed[column]], new.reshape(len(NAMES), -1)], axis=1)
+        found = found[:, found[3] > 0]
+        found = found[:, np.argsort(found[0])]
+        if found.shape[1] > most or found[3].sum() < rows[column]:  # too many values for a bucket each
+            found = found[:, np.unique(_find_holders(found, int(rows[column]), most))]
+        for name, values in zip(NAMES, found, strict=True):
+            result[name][column] = np.append(values, np.zeros(most - len(values), dtype=np.int64))
+    return {**result, "rows": rows}
+
+
+def _find_holders(found: Integers, rows: int, most: int) -> Integers:
+    """Return for each quantile the interval that holds it."""
+    return np.maximum(np.searchsorted(found[2], _quantiles(rows, most), side="right") - 1, 0)
+
+
+def _quantiles(rows: int, most: int) -> NDArray[np.float64]:
+    return np.asarray(rows * np.arange(1, most) / most)
+
+
+def finish(state: Mapping[str, Any], least: int) -> NDArray[np.float32]:
+    """Return the first value of all buckets but the first, for each column, in order; then LARGEST.
+
+    No bucket has fewer than ``least`` rows: it joins its neighbour.
+    """
+    columns, most = state["low"].shape
+    cuts = np.full((columns, most - 1), LARGEST)
+    for column, rows in enumerate(state["rows"].tolist()):
+        found = np.stack([state[name][column] for name in NAMES])
+        found = found[:, found[3] > 0]
+        places, before = found[0], found[2]
+        if found[3].sum() < rows:  # the nearer end of the interval that holds a quantile
+            low, size, below, inside = found[:, _find_holders(found, rows, most)]
+            later = below + inside - _quantiles(rows, most) < _quantiles(rows, most) - below
+            places, before = low + size * later, below + inside * later
+        kept: list[int] = []
+        last = 0
+        for place, rank in sorted(zip(places.tolist(), before.tolist(), strict=True)):
+            if rank - last >= least and rows - rank >= least:
+                kept.append(place)
+                last = rank
+        values = values_of(np.array(kept, dtype=np.int64))
+        values = values[values < LARGEST]  # neither infinite nor NaN
+        cuts[column, : len(values)] = values
+    return cuts

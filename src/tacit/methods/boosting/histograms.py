@@ -1,0 +1,61 @@
+"""Histograms of derivatives: rows move down the trees, and are added up by node and bucket.
+
+By numba, if it is installed (``pip install tacit[trees]``) and there are rows enough to be worth compiling;
+else by NumPy. All sums are of whole numbers, so that both give the same.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+WORTHWHILE = 500_000  # values of a client from which on loops are compiled
+
+
+def advance(bins: Any, offsets: Any, at: Any, packed: Any, nodes: Any, slots: Any, sums: Any) -> None:
+    """Move rows one node down, where theirs has children, and add their numbers to histograms, in place.
+
+    ``at`` has the node of each row; ``nodes`` are their columns (-1: none), their left children, and whether
+    each bucket goes right; ``slots`` has the histogram of each node (-1: none).
+    """
+    step = _compile() if bins.size >= WORTHWHILE and find_spec("numba") else _step
+    step(bins, offsets, at, packed, nodes, slots, sums)
+
+
+def _step(bins: Any, offsets: Any, at: Any, packed: Any, nodes: Any, slots: Any, sums: Any) -> None:
+    feature, left, right = nodes
+    rows = np.flatnonzero(feature[at] >= 0)
+    node = at[rows]
+    at[rows] = left[node] + right[node, bins[rows, feature[node]]]
+    slot = slots[at]
+    chosen = np.flatnonzero(slot >= 0)
+    first, parts = slot[chosen].astype(np.int64) * sums.shape[1], (packed >> 32, packed & 0xFFFFFFFF)
+    for column, offset in enumerate(offsets[:-1].tolist()):
+        places = first + offset + bins[chosen, column]
+        g, h = (np.bincount(places, part[chosen], sums.size).astype(np.int64) for part in parts)
+        sums += ((g << 32) + h).reshape(sums.shape)
+
+
+@cache
+def _compile() -> Callable[..., Any]:
+    from numba import njit
+
+    compiled: Callable[..., Any] = njit(cache=True, nogil=True)(_loop)
+    return compiled
+
+
+def _loop(
+    bins: Any, offsets: Any, at: Any, packed: Any, nodes: Any, slots: Any, sums: Any
+) -> None:  # pragma: no cover
+    feature, left, right = nodes
+    for row in range(bins.shape[0]):
+        node = at[row]
+        if feature[node] >= 0:
+            node = left[node] + right[node, bins[row, feature[node]]]
+            at[row] = node
+        slot = slots[node]
+        if slot >= 0:
+            for column in range(bins.shape[1]):
+                sums[slot, offsets[column] + bins[row, column]] += packed[row]

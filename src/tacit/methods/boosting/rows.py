@@ -1,0 +1,94 @@
+"""A client's rows while trees grow: their buckets, derivatives, and the node that each has come to.
+
+All of it is kept in the party's cache, and made again from its rows and the shared values if it is not there.
+Margins are kept in its state, so that a client is told the trees of the last round only.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import StepError
+from tacit.core.party import Party
+from tacit.methods.boosting.histograms import advance
+from tacit.methods.boosting.losses import unpack
+
+Matrix = NDArray[np.float64]
+MARGINS, COUNT = "boosting/margins", "boosting/rounds"  # in a party's state
+
+
+@dataclass
+class PartyRows:
+    """One client's rows."""
+
+    bins: NDArray[np.uint8]
+    truth: NDArray[Any]
+    weights: NDArray[np.float64] | None
+    offsets: NDArray[np.int64]
+    packed: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    at: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int32))
+    round: int = -1  # for which derivatives are known
+    step: int = 0  # waves of that round that rows have followed
+
+    def begin(self, number: int, packed: NDArray[np.int64]) -> None:
+        """Put all rows into the roots of a round's trees."""
+        self.packed, self.round, self.step = packed, number, 0
+        self.at = np.repeat(np.arange(len(packed), dtype=np.int32)[:, None], packed.shape[1], axis=1)
+
+    def sum_slots(self, record: Mapping[str, Any], step: int, slots: int) -> Matrix:
+        """Return the histograms of the nodes that are to be summed, in so many places.
+
+        Rows that have come to a node without children stay there: what is asked twice moves nothing.
+        """
+        while self.step < step - 1:  # waves that this client's rows have not followed
+            self._advance(record)
+        sums = np.zeros((slots, int(self.offsets[-1])), dtype=np.int64)
+        self._advance(record, sums)
+        self.step = step
+        return unpack(sums)
+
+    def add_trees(self, record: Mapping[str, Any], margins: Matrix) -> Matrix:
+        """Return margins with what the leaves of complete trees add."""
+        while (record["feature"][self.at] >= 0).any():
+            self._advance(record)
+        return np.asarray(margins + record["value"][self.at])
+
+    def _advance(self, record: Mapping[str, Any], sums: NDArray[np.int64] | None = None) -> None:
+        slots = np.full(len(record["feature"]), -1, dtype=np.int32)
+        if sums is not None:
+            slots[record["slots"]] = np.arange(len(record["slots"]), dtype=np.int32)
+        nodes = record["feature"], record["left"], np.unpackbits(record["goes"], axis=1)
+        sums = np.zeros((1, 1), dtype=np.int64) if sums is None else sums
+        for at, packed in zip(self.at, self.packed, strict=True):
+            advance(self.bins, self.offsets, at, packed, nodes, slots, sums)
+        self.step += 1
+
+
+def catch_up(
+    party: Party,
+    rows: PartyRows,
+    record: Mapping[str, Any],
+    number: int,
+    predict: Callable[[], Matrix] | None,
+) -> Matrix:
+    """Return the margins of a client's rows after so many rounds, outputs × rows, and keep them.
+
+    They follow from those before and ``record``, the trees of the last round, if it is complete; or, for a
+    client that does not have them, from all trees (``predict``), if it was told these.
+    """
+    known, margins = int(party.state.get(COUNT, -1)), party.state.get(MARGINS)
+    if known == number - 1 and margins is not None and record["complete"]:
+        if rows.round != known:
+            rows.begin(known, np.zeros((len(margins), len(rows.bins)), dtype=np.int64))
+        margins = rows.add_trees(record, margins)
+    elif known != number:
+        if predict is None:
+            raise StepError(
+                f"{party.id} knows {known} rounds of trees, and was told the last of {number} only"
+            )
+        margins = predict()
+    party.state[MARGINS], party.state[COUNT] = margins, number
+    return np.asarray(margins)

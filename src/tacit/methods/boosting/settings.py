@@ -1,0 +1,182 @@
+"""The settings of FederBoost, and what follows from them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from tacit.core.errors import ConfigError
+from tacit.core.fields import add_prefix
+from tacit.core.layout import Field, Layout
+from tacit.core.marks import contribution
+from tacit.core.party import Party
+from tacit.core.protection import Protection
+from tacit.core.random import generator
+from tacit.core.settings_group import check_rules
+from tacit.core.shared import Shared
+from tacit.data.schema import Schema
+from tacit.methods.base import Method
+from tacit.methods.boosting import cuts, losses
+from tacit.methods.boosting.cuts import Buckets
+from tacit.methods.boosting.growing import Grower
+from tacit.methods.boosting.splits import Rules
+
+TREE, CUT = "tree/", "cut/"  # shared values of the trees that grow, and of the intervals that become buckets
+MOST_DEPTH, MOST_LEAVES, MOST_CATEGORIES = 12, 1024, 255
+WIDTHS = tuple(2**level for level in range(MOST_DEPTH - 1))  # nodes of a tree that are summed at once
+POISSON_STEP = 0.7  # largest weight of a leaf, as XGBoost has it: exp of a larger one runs away
+
+
+@dataclass(frozen=True)
+class Settings(Method):
+    """Base of :class:`tacit.methods.federboost.FederBoost`, where the settings are described."""
+
+    trees: int = 100
+    depth: int = 6
+    grow: Literal["level", "leaf"] = "level"
+    leaves: int = 31
+    rate: float = 0.3
+    buckets: int = 64
+    lam: float = 1.0
+    gamma: float = 0.0
+    min_child_weight: float = 1.0
+    samples: float = 1.0
+    columns: float = 1.0
+    loss: Literal["auto", "logistic", "softmax", "squared", "poisson"] = "auto"
+    increasing: tuple[str, ...] = ()
+    decreasing: tuple[str, ...] = ()
+    patience: int = 0
+
+    def __post_init__(self) -> None:
+        share, least = "give a share, above 0 up to 1", "give a finite number of at least 0"
+        checks = [
+            ("trees", self.trees >= 1, "give a whole number of at least 1"),
+            ("depth", 1 <= self.depth <= MOST_DEPTH, f"give 1 to {MOST_DEPTH} levels"),
+            ("leaves", 2 <= self.leaves <= MOST_LEAVES, f"give 2 to {MOST_LEAVES}"),
+            ("buckets", 2 <= self.buckets <= 256, "give 2 to 256"),
+            ("patience", self.patience >= 0, "give a number of rounds, or 0 for never"),
+        ]
+        checks += [(name, 0 < getattr(self, name) <= 1, share) for name in ("rate", "samples", "columns")]
+        values = ("lam", "gamma", "min_child_weight")
+        check_rules(self, checks + [(name, 0 <= getattr(self, name) < inf, least) for name in values])
+
+    def check(self, schema: Schema) -> None:
+        """Refuse a loss, columns or categories that cannot work."""
+        super().check(schema)
+        loss, names = losses.choose(self.loss, schema), [column.name for column in schema.columns]
+        task = "classification" if loss in ("logistic", "softmax") else "regression"
+        if task != schema.task or (loss == "logistic" and schema.outputs != 2):
+            text = f"loss = '{loss}' does not fit {schema.task} with {schema.outputs} outputs"
+            raise ConfigError(f"{text}: leave it out")
+        numbers = {names[index] for index in Buckets(schema, self.buckets).numbers}
+        if odd := [name for name in (*self.increasing, *self.decreasing) if name not in numbers]:
+            raise ConfigError(f"increasing or decreasing names '{odd[0]}': give columns of numbers")
+        if both := {*self.increasing} & {*self.decreasing}:
+            raise ConfigError(f"column '{min(both)}' is both increasing and decreasing: choose one")
+        if large := [c.name for c in schema.columns if len(c.categories) > MOST_CATEGORIES]:
+            text = f"column '{large[0]}' has more than {MOST_CATEGORIES} categories"
+            raise ConfigError(f"{text}: put rare ones together")
+
+    @property
+    def steps(self) -> int:
+        """Sums by which the trees of a round grow: one for each level, or each split of a leaf."""
+        return self.depth if self.grow == "level" else self.leaves - 1
+
+    @property
+    def round_sums(self) -> int:
+        """Return the sums of a round, with scores of the hold-outs."""
+        return self.steps + bool(self.patience)
+
+    @property
+    def sums(self) -> int:
+        """Return the sums of buckets and labels, of all rounds, and one to take trees back."""
+        return cuts.SUMS + 1 + self.trees * self.round_sums + bool(self.patience)
+
+    def count_outputs(self, schema: Schema) -> int:
+        """Return how many trees grow in a round."""
+        return losses.count_outputs(losses.choose(self.loss, schema), schema)
+
+    def counts_layout(self, schema: Schema) -> Layout:
+        """Return the layout of the rows in parts of intervals."""
+        return Layout(
+            whole("counts", len(Buckets(schema, self.buckets).numbers), self.buckets - 1, cuts.PARTS)
+        )
+
+    def labels_layout(self, schema: Schema) -> Layout:
+        """Return the layout of labels or targets."""
+        if schema.task == "classification":
+            return Layout(whole("rows"), whole("classes", schema.outputs))
+        return Layout(whole("rows"), *(Field(name, (schema.outputs,)) for name in ("sum", "square")))
+
+    def histogram_layout(self, schema: Schema, width: int = 1) -> Layout:
+        """Return the layout of histograms of up to so many nodes of each output's tree."""
+        width = min(width, 2 ** max(0, self.depth - 2)) if self.grow == "level" else 1
+        places = int(Buckets(schema, self.buckets).offsets[-1])
+        return Layout(whole("sums", width * self.count_outputs(schema), places, 2))
+
+    def grower(self, shared: Shared) -> Grower:
+        """Return how trees grow in the present round."""
+        schema, loss = shared.schema, self.loss_of(shared)
+        names = [column.name for column in schema.columns]
+        drawn = np.ones(len(names), dtype=bool)
+        if self.columns < 1:
+            rng = generator(shared["seed"].tobytes(), "columns", int(shared["round"]))
+            drawn = rng.permutation(len(names)) < max(1, round(self.columns * len(names)))
+        signs = np.array([(name in self.increasing) - (name in self.decreasing) for name in names], np.int64)
+        # So many rows are in a leaf at least, where second derivatives are known to be small.
+        least = max(self.min_child_weight, losses.HIGHEST.get(loss, 0.0) * shared.get("min_count", 0))
+        largest = POISSON_STEP if loss == "poisson" else inf
+        rules = Rules(self.lam, self.gamma, least, largest, drawn, signs)
+        return Grower(
+            self.buckets_of(shared), shared["cuts"], rules, shared["units"], self.rate, self.grow == "leaf"
+        )
+
+    def loss_of(self, shared: Shared) -> str:
+        """Return the loss that suits the task, if none is named."""
+        return losses.choose(self.loss, shared.schema)
+
+    def buckets_of(self, shared: Shared) -> Buckets:
+        """Return which places of a histogram belong to which column."""
+        return Buckets(shared.schema, self.buckets)
+
+    def incompatibility(self, protection: Protection) -> str | None:
+        """Return why histograms cannot have noise, if the protection adds any."""
+        text = "a budget for the histograms of all levels of all trees leaves little but noise: use fedheonn"
+        return text if protection.adds_noise else None
+
+    def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
+        """Return one interval for each column of numbers, and the public seed of drawn columns."""
+        start = cuts.begin(len(Buckets(schema, self.buckets).numbers), self.buckets - 1)
+        seed = rng.integers(1 << 32, size=8, dtype=np.uint32)
+        return {**add_prefix(CUT, start), "seed": seed, "round": 0, "brief": False, TREE + "complete": False}
+
+    def continue_from(self, shared: Shared) -> Shared:
+        """Go on from a finished training, by as many trees again."""
+        return super().continue_from(shared) | {"until": int(shared["round"]) + self.trees}
+
+    @classmethod
+    def tiny(cls) -> Self:
+        """Return few small trees."""
+        return cls(trees=4, depth=2, buckets=16)
+
+
+def sum_nodes(width: int) -> Any:
+    """Return a contribution of up to so many nodes of each output: a layout has one size."""
+
+    def histograms(self: Any, party: Party, shared: Shared) -> Any:
+        return self.sum_level(party, shared, width)
+
+    histograms.__name__ = f"histograms_{width}"
+    return contribution(lambda method, schema: method.histogram_layout(schema, width))(histograms)
+
+
+def whole(name: str, *shape: int) -> Field:
+    """Return a field of whole numbers that add up to less than 2³¹ over all clients."""
+    return Field(name, shape, bound=losses.WHOLE, total=losses.WHOLE)
+
+
+def least_rows(shared: Mapping[str, Any]) -> int:
+    """Return how many rows a bucket must have: as many as were agreed, if small cells are counted."""
+    return int(shared.get("min_count", 1))
