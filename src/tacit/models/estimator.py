@@ -22,15 +22,15 @@ from tacit.data.inputs import Inputs
 from tacit.models.predictor import Matrix, Predictor
 
 KINDS = {
-    "linear_model": "BayesianRidge ElasticNet HuberRegressor Lasso LinearRegression LogisticRegression Perceptron "
-    "PoissonRegressor Ridge RidgeClassifier SGDClassifier SGDRegressor",
-    "neural_network": "MLPClassifier MLPRegressor",
-    "tree": "DecisionTreeClassifier DecisionTreeRegressor",
+    "linear_model": "BayesianRidge ElasticNet HuberRegressor Lasso LinearRegression LogisticRegression "
+    "Perceptron PoissonRegressor Ridge RidgeClassifier SGDClassifier SGDRegressor",
     "ensemble": "AdaBoostClassifier AdaBoostRegressor ExtraTreesClassifier ExtraTreesRegressor "
     "RandomForestClassifier RandomForestRegressor",
-    "naive_bayes": "GaussianNB",
+    "neural_network": "MLPClassifier MLPRegressor",
+    "tree": "DecisionTreeClassifier DecisionTreeRegressor",
     "discriminant_analysis": "LinearDiscriminantAnalysis QuadraticDiscriminantAnalysis",
     "svm": "LinearSVC LinearSVR",
+    "naive_bayes": "GaussianNB",
     "dummy": "DummyClassifier",
     "compose": "TransformedTargetRegressor",
     "preprocessing": "LabelBinarizer StandardScaler",
@@ -38,8 +38,10 @@ KINDS = {
 PLACES = {name: package for package, names in KINDS.items() for name in names.split()}
 NODES = ("left_child", "right_child", "feature", "threshold")  # of a tree; all that predictions need
 # No prediction needs these; some tell how many rows there were, or how well they were learnt.
-LEFT_OUT = {"loss_", "best_loss_", "loss_curve_", "validation_scores_", "best_validation_score_", "t_", "n_iter_"}
-LEFT_OUT |= {"class_count_", "n_samples_seen_", "_n_samples", "_n_samples_bootstrap", "n_jobs", "verbose"}
+LEFT_OUT = {
+    *("loss_", "best_loss_", "loss_curve_", "validation_scores_", "best_validation_score_", "t_", "n_iter_"),
+    *("class_count_", "n_samples_seen_", "_n_samples", "_n_samples_bootstrap", "n_jobs", "verbose"),
+}
 
 
 def name_estimator(text: str, task: str) -> Any:
@@ -52,7 +54,8 @@ def name_estimator(text: str, task: str) -> Any:
         node = ast.parse(text.strip(), mode="eval").body
         call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
         given = call.func.id if isinstance(call.func, ast.Name) and not call.args else ""
-        name = given if given in PLACES else given + ("Classifier" if task == "classification" else "Regressor")
+        ending = "Classifier" if task == "classification" else "Regressor"
+        name = given if given in PLACES else given + ending
         if name in PLACES:
             return _kind(name)(**{str(word.arg): ast.literal_eval(word.value) for word in call.keywords})
     except (SyntaxError, ValueError, TypeError) as error:
@@ -156,8 +159,8 @@ class Estimator(Predictor):
         """Return codes of classes, or targets, for prepared rows."""
         found = self.estimator.predict(X)
         if self.schema.task == "classification":
-            return np.asarray(found, dtype=np.int64)
-        return np.asarray(found, dtype=np.float64).reshape(len(X), self.schema.outputs)
+            return np.asarray(found, dtype=np.int64).clip(0, self.schema.outputs - 1)
+        return np.nan_to_num(np.asarray(found, dtype=np.float64).reshape(len(X), self.schema.outputs))
 
     def _outputs(self, X: Matrix) -> Matrix:
         if self.schema.task == "regression":

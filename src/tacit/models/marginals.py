@@ -11,10 +11,21 @@ from numpy.typing import NDArray
 from tacit.core.errors import DataError
 
 Vector = NDArray[np.float64]
-FAMILIES = tuple(
-    "norm expon uniform laplace logistic gumbel_r gumbel_l cauchy rayleigh maxwell halfnorm halflogistic "
-    "hypsecant gamma lognorm beta weibull_min weibull_max chi2 pareto t triang invgauss fisk powerlaw "
-    "genextreme".split()
+FAMILIES = (
+    *("norm", "expon", "uniform", "laplace", "logistic", "gumbel_r", "gumbel_l", "cauchy", "rayleigh", "t"),
+    *(
+        "maxwell",
+        "halfnorm",
+        "halflogistic",
+        "hypsecant",
+        "gamma",
+        "lognorm",
+        "beta",
+        "chi2",
+        "pareto",
+        "fisk",
+    ),
+    *("weibull_min", "weibull_max", "triang", "invgauss", "powerlaw", "genextreme"),
 )
 LEVELS = "levels"
 MOST = 500  # values that a distribution is fitted to: more take long, and change little
@@ -42,16 +53,16 @@ class Marginal(msgspec.Struct, frozen=True, array_like=True):
 
 
 def describe(
-    values: Vector, families: Sequence[str], levels: int, digits: int, rng: np.random.Generator
+    values: Vector, families: Sequence[str], levels: float, digits: int, rng: np.random.Generator
 ) -> Marginal:
-    """Return the levels of a column that has few, else the family with the least Kolmogorov-Smirnov distance.
+    """Return the levels of a column that has few, else the nearest family (Kolmogorov-Smirnov distance).
 
-    Parameters are rounded to ``digits`` (0: not), locations to a part of the spread, before that is compared.
+    Parameters are rounded to ``digits`` (0: not) before, locations to a part of the spread.
     """
     found, counts = np.unique(values, return_counts=True)
     kept = counts >= min(FEWEST, counts.max())
     covered = counts[kept].sum() >= 0.9 * len(values) and counts.max() >= FEWEST
-    if len(found) == 1 or levels > len(values) or (len(found) <= levels and covered):
+    if len(found) == 1 or levels == math.inf or (len(found) <= levels and covered):
         return Marginal(LEVELS, [*found[kept].tolist(), *(counts[kept] / counts[kept].sum()).tolist()])
     centre, spread = values.mean(), values.std()
     sample, unit = np.sort(rng.permutation(values)[:MOST]), 10.0 ** math.floor(math.log10(spread))
