@@ -23,11 +23,11 @@ from tacit.models.predictor import Matrix, Predictor
 
 KINDS = {
     "linear_model": "BayesianRidge ElasticNet HuberRegressor Lasso LinearRegression LogisticRegression "
-    "Perceptron PoissonRegressor Ridge RidgeClassifier SGDClassifier SGDRegressor",
+    "Perceptron Ridge RidgeClassifier SGDClassifier SGDRegressor",
     "ensemble": "AdaBoostClassifier AdaBoostRegressor ExtraTreesClassifier ExtraTreesRegressor "
     "RandomForestClassifier RandomForestRegressor",
     "neural_network": "MLPClassifier MLPRegressor",
-    "tree": "DecisionTreeClassifier DecisionTreeRegressor",
+    "tree": "DecisionTreeClassifier DecisionTreeRegressor ExtraTreeClassifier ExtraTreeRegressor",
     "discriminant_analysis": "LinearDiscriminantAnalysis QuadraticDiscriminantAnalysis",
     "svm": "LinearSVC LinearSVR",
     "naive_bayes": "GaussianNB",
