@@ -68,7 +68,7 @@ class Columns(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Fusion(Method):
-    """Distributions and local models travel once; the final model learns from drawn rows (Kasturi, 2020).
+    """Distributions and local models travel once; the final model learns from drawn rows; only under plain.
 
     Parameters
     ----------
@@ -92,6 +92,7 @@ class Fusion(Method):
 
     name = "fusion"
     paper = "Kasturi, Ellore and Hota, Fusion Learning: A One Shot Federated Learning, 2020"
+    default_protection = "masked"  # which is refused: nobody shows so much without having asked for plain
     needs_norms = False
     reveals: ClassVar[Mapping[str, str]] = {
         "coordinator": "the distribution of every column and the local model, of each client by itself",
