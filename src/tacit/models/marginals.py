@@ -13,19 +13,8 @@ from tacit.core.errors import DataError
 Vector = NDArray[np.float64]
 FAMILIES = (
     *("norm", "expon", "uniform", "laplace", "logistic", "gumbel_r", "gumbel_l", "cauchy", "rayleigh", "t"),
-    *(
-        "maxwell",
-        "halfnorm",
-        "halflogistic",
-        "hypsecant",
-        "gamma",
-        "lognorm",
-        "beta",
-        "chi2",
-        "pareto",
-        "fisk",
-    ),
-    *("weibull_min", "weibull_max", "triang", "invgauss", "powerlaw", "genextreme"),
+    *("maxwell", "halfnorm", "halflogistic", "hypsecant", "gamma", "lognorm", "beta", "chi2", "pareto"),
+    *("fisk", "weibull_min", "weibull_max", "triang", "invgauss", "powerlaw", "genextreme"),
 )
 LEVELS = "levels"
 MOST = 500  # values that a distribution is fitted to: more take long, and change little
