@@ -4,6 +4,8 @@ The attacker is the coordinator, or whoever else opens totals. It keeps to the p
 parameters: a location, or a location with its scale, that is a value of one row only tells that row's value.
 """
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pytest
@@ -79,7 +81,9 @@ def test_levels_of_single_rows_are_not_told(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("digits", "least"), [(0, 20), (3, 0)])
-def test_all_families_on_tumours(digits, least, monkeypatch):
-    found, parameters = attack(load("breast_cancer"), 10, monkeypatch, digits=digits, families=FAMILIES[::2])
-    assert (found >= least) if digits == 0 else (found <= 3), (found, parameters)
+@pytest.mark.parametrize(("digits", "most"), [(0, 0), (3, 2)])  # values of few digits are met by chance
+def test_distributions_of_tumours_seldom_show_a_row(digits, most, monkeypatch):
+    tumours = load("breast_cancer")
+    rows = replace(tumours, values=tumours.values[:, :4], columns=tumours.columns[:4])
+    found, parameters = attack(rows, 3, monkeypatch, digits=digits, families=FAMILIES)
+    assert found <= most and parameters >= 24
