@@ -320,7 +320,7 @@ def test_a_switch_leaves_the_word_after_it_alone(tacit: Tacit) -> None:
 def test_exposure(tacit: Tacit) -> None:
     run = tacit("run", *FEW, "--protect", "ring", "--key-bits", 2048, "--json", *QUICK).json
     found = tacit("exposure", "--json").json
-    assert found.keys() == {"run", "protect", "exposure"}
+    assert found.keys() == {"run", "protect", "exposure", "reveals"}
     assert (found["run"], found["protect"], found["exposure"]) == (run["run"], "ring", run["exposure"])
     assert found["exposure"][0].keys() == {
         *("who", "what", "about", "class", "over", "times", "bytes", "openable")

@@ -116,6 +116,7 @@ def result_of(clients: int = 20, waves: int = 2) -> dict[str, Any]:
             {"level": "info", "about": "data", "text": "One constant column became zero."},
         ],
         "promises": {"name": "plain", **Plain().promises.as_dict(), "sees": {"client": "every contribution"}},
+        "reveals": {"key-server": "a head of each client"},
         "exposure": [seen_row(), seen_row(what="terms: vector", kind="cipher", openable=False)],
         "command": "tacit run fedheonn --data dry_bean",
     }
@@ -152,6 +153,8 @@ def test_every_part_of_a_full_result_is_shown(full_page: str) -> None:
         "Who saw what",
         "The coordinator saw in the clear, of every single client: factor of terms.",
         "every contribution",
+        "key server sees",
+        "a head of each client",
         "Plain sums protect nothing.",
         "One constant column became zero.",
         "no answer within 5 s",
@@ -209,6 +212,7 @@ def test_nothing_from_the_data_becomes_markup() -> None:
                 {"level": "warning", "about": text, "text": text},
             ],
             "promises": {**result["promises"], "name": text, "sees": {text: text}, "collusion": text},
+            "reveals": {text: text},
             "exposure": [seen_row(who=text, what=text, about=text, kind=text)],
         }
         ours = {**scores_of(0.9), "per_class": [{"label": label, "f1": 0.5} for label in HOSTILE]}

@@ -15,14 +15,16 @@ def methods(name: Name = None, as_json: Json = False) -> None:
     """List the methods, or describe one with its options."""
     from tacit.cli.tables import listing, pairs_table
     from tacit.methods import METHODS
+    from tacit.runs.page.exposure import seen_by
 
-    found = [
+    found: list[dict[str, Any]] = [
         {
             "name": each,
             "summary": kind.summary(),
             "tasks": kind.tasks,
             "paper": kind.paper,
             "protect": kind.default_protection,
+            "reveals": dict(kind.reveals),
             "options": kind.options(),
         }
         for each, kind in ((each, METHODS.get(each)) for each in ([name] if name else METHODS))
@@ -32,7 +34,8 @@ def methods(name: Name = None, as_json: Json = False) -> None:
     shown.append("\noptions: tacit methods NAME")
     if name:
         words = {"tasks": "learns", "paper": "paper", "protect": "protected by default by"}
-        facts = pairs_table((f"  {text}", found[0][key]) for key, text in words.items())
+        pairs = [(text, found[0][key]) for key, text in words.items()]
+        facts = pairs_table((f"  {text}", fact) for text, fact in [*pairs, *seen_by(found[0]["reveals"])])
         shown = [_title(found[0]), facts, _options(found[0])]
     say(as_json, {"methods": found}, *shown)
 

@@ -32,6 +32,7 @@ def exposure(name: RunName = "latest", out: Out = "runs", as_json: Json = False)
     """Show who saw what in a run: about whom, in which form, over how many clients. Worst first."""
     from tacit.cli.tables import exposure_table
     from tacit.ledger.sentences import sentences
+    from tacit.runs.page.exposure import seen_by
 
     folder = find_run(name, out)
     result = folder.result()
@@ -42,7 +43,9 @@ def exposure(name: RunName = "latest", out: Out = "runs", as_json: Json = False)
     if "error" in result:
         title += "; stopped, so this is what was seen until then"
     found = {"run": result["run"], "protect": result["protect"], "exposure": rows}
-    say(as_json, found, Text(title, style="bold"), *sentences(rows), "", exposure_table(rows))
+    found["reveals"] = result.get("reveals", {})
+    shown = [f"By {result['method']} itself, the {who}: {what}." for who, what in seen_by(found["reveals"])]
+    say(as_json, found, Text(title, style="bold"), *sentences(rows), *shown, "", exposure_table(rows))
 
 
 def runs(

@@ -40,6 +40,8 @@ class Field:
     clear : bool
         Travels beside the protected vector, visible to the coordinator, which folds it with the
         part's ``fold`` (the exposure report says so).
+    dtype : str
+        Type of the values; one that is summed is a float64.
     """
 
     name: str
@@ -49,13 +51,14 @@ class Field:
     fine: bool = False
     columns: int = 0
     clear: bool = False
+    dtype: str = "float64"
 
     def flaw(self, value: Any) -> str | None:
         """Say what is wrong with a value that came from another party, if anything is."""
         if not isinstance(value, np.ndarray) or not np.isfinite(value).all():
             return f"'{self.name}' is missing or holds NaN or infinite values"
-        if value.dtype != np.float64:  # the least integer is its own absolute value, below any bound
-            return f"'{self.name}' holds {value.dtype}, agreed was float64"
+        if value.dtype != self.dtype:  # the least integer is its own absolute value, below any bound
+            return f"'{self.name}' holds {value.dtype}, agreed was {self.dtype}"
         if self.shape is not None and value.shape != self.shape:
             return f"'{self.name}' has shape {value.shape}, agreed was {self.shape}"
         return None

@@ -50,6 +50,10 @@ class Method(Component):
     tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
     paper: ClassVar[str] = ""
 
+    # What it shows by its nature, whatever protects its sums, in words by who sees it: "coordinator",
+    # "client", or a service.
+    reveals: ClassVar[Mapping[str, str]] = {}
+
     default_protection: ClassVar[str] = "plain"  # if a run names none
     default_settings: ClassVar[Mapping[str, Any]] = {}  # of that protection, where they differ from its own
 

@@ -21,6 +21,7 @@ METHODS: Registry[Method] = Registry(
         "p2p-mpc": "tacit.methods.presets:PeerToPeerMPC",
         "two-phase-mpc": "tacit.methods.presets:TwoPhaseMPC",
         "federboost": "tacit.methods.federboost:FederBoost",
+        "fusion": "tacit.methods.fusion:Fusion",
         "fedheonn-ensemble": "tacit.methods.ensemble:FedHEONNEnsemble",
     },
     "tacit.methods",

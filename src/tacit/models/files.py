@@ -7,17 +7,18 @@ import numpy as np
 
 from tacit.core.errors import DataError, TacitError
 from tacit.models.ensemble import Ensemble
+from tacit.models.estimator import Estimator
 from tacit.models.neural import Neural
 from tacit.models.onelayer import OneLayer
 from tacit.models.predictor import read_any
 from tacit.models.trees import BoostedTrees
 
-Kind = OneLayer | Ensemble | Neural | BoostedTrees
-KINDS: tuple[type[Kind], ...] = (OneLayer, Ensemble, Neural, BoostedTrees)
+Loaded = OneLayer | Ensemble | Neural | BoostedTrees | Estimator
+KINDS: tuple[type[Loaded], ...] = (OneLayer, Ensemble, Neural, BoostedTrees, Estimator)
 FORMATS = {kind.FORMAT: kind for kind in KINDS}
 
 
-def load_model(path: Path | str) -> Kind:
+def load_model(path: Path | str) -> Loaded:
     """Read a model that a run wrote, or its own ``save``, whatever its method."""
     path = Path(path)
     kind = read_any(path)[0].get("format", "")

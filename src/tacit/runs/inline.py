@@ -62,6 +62,7 @@ def report(training: Training) -> Report:
         "model": training.outcome.digest,
     }
     with suppress(TacitError):  # a method written in a notebook cannot be assembled by its name
-        promises = assemble(manifest).protection.promises
-        result["promises"] = {"name": result["protect"], **promises.as_dict()}
+        parts = assemble(manifest)
+        result["reveals"] = dict(parts.method.reveals)
+        result["promises"] = {"name": result["protect"], **parts.protection.promises.as_dict()}
     return Report(render(result), result)

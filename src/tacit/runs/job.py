@@ -183,6 +183,7 @@ def _header(settings: Settings, run: str, folder: RunFolder) -> dict[str, Any]:
         "data": settings.data.title,
         "partition": None if settings.brings_own_rows else settings.partition["name"],
         "protect": settings.protect["name"],
+        "reveals": dict(settings.build_method().reveals),
         "seed": settings.run.seed,
         "settings": tables,
         "command": command(settings),

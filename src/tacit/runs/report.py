@@ -20,8 +20,8 @@ def render(result: Mapping[str, Any]) -> str:
     """Write the report of a run.
 
     ``result`` has names and settings, ``scores``, ``classes``, the ``ledger``'s summary, ``skew``,
-    ``exposure``, ``rounds``, ``notes``, ``promises`` and ``command``. Any of them may be missing or None.
-    Everything that comes from it is escaped.
+    ``exposure``, ``reveals``, ``rounds``, ``notes``, ``promises`` and ``command``. Any of them may be
+    missing or None. Everything that comes from it is escaped.
 
     >>> page = render({"method": "fedheonn", "data": "dry_bean", "clients": 100, "accuracy": 0.904})
     >>> page.count("<h1>fedheonn learnt dry_bean from 100 clients: <em>accuracy 90.40\\xa0%</em></h1>")

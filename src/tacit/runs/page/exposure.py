@@ -34,6 +34,7 @@ def exposure_section(result: Mapping[str, Any]) -> str:
         f'<ul class="plain">{told}</ul>' if told else "",
         table(HEADS, lines, words=5),
         _titled("Words that left a site", _told(part(result, "told"))),
+        _titled("What the method shows, whatever protects its sums", seen_by(part(result, "reveals"))),
         _titled("What the protection promises", pairs),
     )
 
@@ -54,6 +55,15 @@ def _told(told: Mapping[str, Any]) -> list[tuple[str, str]]:
     return pairs if told else []
 
 
+def seen_by(words: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return who sees what, as pairs of words.
+
+    >>> seen_by({"key-server": "nothing"})
+    [('key server sees', 'nothing')]
+    """
+    return [(f"{who.replace('-', ' ')} sees", what) for who, what in words.items()]
+
+
 def promise_lines(promises: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what a protection promises as pairs of words, in the order in which one asks for them.
 
@@ -62,7 +72,7 @@ def promise_lines(promises: Mapping[str, Any]) -> list[tuple[str, str]]:
     ('totals open at', 'the coordinator')
     """
     holds = [(f"held by {who.replace('-', ' ')}", what) for who, what in promises["keys"].items()]
-    sees = [(f"{who.replace('-', ' ')} sees", what) for who, what in promises["sees"].items()]
+    sees = seen_by(promises["sees"])
     precision = promises["precision"]
     hidden = "clip (with unit row: what one row may bring)"
     noise = f"about {precision:.1f} × {hidden} in each value if a run has one sum; more with more"
