@@ -415,14 +415,12 @@ class TestTorch:
     def test_a_module_that_ends_otherwise(self, torch, held):
         nn = torch.nn
         ends = {
-            "Conv2d": lambda f, o: nn.Sequential(
+            "2": lambda f, o: nn.Sequential(
                 nn.Linear(f, o), nn.Unflatten(1, (1, 1, o)), nn.Conv2d(1, 1, 1), nn.Flatten()
             ),
-            "Linear": lambda f, o: nn.Sequential(nn.Linear(f, 4), nn.Linear(4, o, bias=False)),
+            "1": lambda f, o: nn.Sequential(nn.Linear(f, 4), nn.Linear(4, o, bias=False)),
         }
-        for kind, factory in ends.items():
-            with pytest.raises(
-                ConfigError, match=f"is a {kind}: a head is fitted to a Linear layer with a bias"
-            ):
+        for name, factory in ends.items():
+            with pytest.raises(ConfigError, match=f"'{name}' is no linear layer with a bias, as heads are"):
                 learnt(flop(architecture=Architecture(network=factory)), held)
             learnt(flop(architecture=Architecture(network=factory), fit_heads=False, rounds=1), held)

@@ -35,7 +35,6 @@ from tacit.core.protection import Protection
 from tacit.core.settings_group import check_rules
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
-from tacit.methods.averaging.client_update import train_client
 from tacit.methods.averaging.kept_state import find_kept, read_kept, swap_kept
 from tacit.methods.averaging.rounds import HoldOutMonitor
 from tacit.methods.fedavg import FedAvg
@@ -52,31 +51,28 @@ SEED = "head_seed"  # a shared value
 @lru_cache(maxsize=8)
 def split(network: Network, share: int | str) -> tuple[Network, Network]:
     """Return the shapes of the shared and of the private part of a network."""
-    layers = network.layers()
-    shared = layers[:share] if isinstance(share, int) else [one for one in layers if _named(one, share)]
-    for word in () if isinstance(share, int) else share.split(","):
-        if not any(_named(layer, word) for layer in layers):
-            raise ConfigError(f"share: no layer is called '{word}': {nearest(word, layers)}")
+    layers, words = network.layers(), [word.strip() for word in str(share).split(",")]
+    hits = {
+        word: [one for one in layers if fnmatchcase(one, word) or one.startswith(f"{word}.")]
+        for word in words
+    }
+    if isinstance(share, str) and not all(hits.values()):
+        word = next(word for word, found in hits.items() if not found)
+        raise ConfigError(f"share: no layer is called '{word}': {nearest(word, layers)}")
+    named = {one for found in hits.values() for one in found}
+    shared = layers[:share] if isinstance(share, int) else [one for one in layers if one in named]
     if len(shared) in (0, len(layers)):
-        words = "nothing is left to keep" if shared else "nothing is learnt together"
-        raise ConfigError(f"share is {share!r}: {words}; share some of the layers {', '.join(layers)}")
+        why = "nothing is left to keep" if shared else "nothing is learnt together"
+        raise ConfigError(f"share is {share!r}: {why}; share some of the layers {', '.join(layers)}")
     if shared != layers[: len(shared)]:
         gap = next(layer for layer in layers if layer not in shared)
         raise ConfigError(f"share is {share!r}: '{gap}', before '{shared[-1]}', is left out: share both")
-    parts = [
-        [
-            {name: shape for name, shape in kind.items() if (layer_of(name) in shared) is common}
-            for kind in kinds
-        ]
-        for kinds in [(network.parameters, network.state)]
-        for common in (True, False)
-    ]
-    return Network(*parts[0]), Network(*parts[1])
 
+    def part(chosen: list[str]) -> Network:
+        kinds = network.parameters, network.state
+        return Network(*({name: kind[name] for name in kind if layer_of(name) in chosen} for kind in kinds))
 
-def _named(layer: str, share: str) -> bool:
-    words = [word.strip() for word in share.split(",")]
-    return any(fnmatchcase(layer, word) or layer.startswith(f"{word}.") for word in words)
+    return part(shared), part(layers[len(shared) :])
 
 
 @dataclass(frozen=True)
@@ -115,19 +111,19 @@ class Flop(FedAvg):
         kept = "clients do not take back their heads: give 0"
         check_rules(self.stopping, [("collapse", not self.stopping.collapse, kept)])
 
+    def parts(self, schema: Schema) -> tuple[Network, Network]:
+        """Return the shared part of the network, and that which stays at each client."""
+        return split(self.architecture.build(schema), self.share)
+
     def travelling(self, schema: Schema) -> Network:
         """Return the shared part of the network."""
-        return split(self.architecture.build(schema), self.share)[0]
-
-    def private(self, schema: Schema) -> Network:
-        """Return the part that stays at each client."""
-        return split(self.architecture.build(schema), self.share)[1]
+        return self.parts(schema)[0]
 
     def join(self, shared: Shared, own: Vector | None = None) -> dict[str, Any]:
         """Return all weights: the shared ones with a client's own, or with those that everybody knows."""
         network, known = self.architecture.build(shared.schema), strip_prefix(PREFIX, shared)
         if own is not None:
-            return {**known, **self.private(shared.schema).named(own)}
+            return {**known, **self.parts(shared.schema)[1].named(own)}
         return {**network.named(network.initial(np.random.default_rng(shared[SEED]))), **known}
 
     # -- the coordinator ---------------------------------------------------------------------------
@@ -154,30 +150,35 @@ class Flop(FedAvg):
     @contribution(FedAvg.update_layout, family=None)
     def update(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return the change of the shared layers after local training, and keep the head."""
-        network, private = self.architecture.build(shared.schema), self.private(shared.schema)
-        number, state = int(shared["round"]), party.state
+        network, (common, private) = self.architecture.build(shared.schema), self.parts(shared.schema)
+        (X, targets, counted), number, state = (
+            self.read_rows(party, shared),
+            int(shared["round"]),
+            party.state,
+        )
         # A round that is computed again begins with what it began with.
         own = state.get(BEFORE if state.get(ROUND, -1) >= number else OWN)
         arrays = self.join(shared, own)
         if own is None and number and self.fit_heads:
-            arrays |= self._last_layer(shared, *self._sum_rows(party, shared))
-
-        def keep(weights: Vector) -> None:
-            after = private.flat(network.named(weights))
-            if not np.isfinite(after).all():
-                raise DataError("local training ran away in a private layer: lower the rate")
-            state.update({OWN: after, BEFORE: private.flat(arrays), ROUND: number})
-
-        return train_client(self, party, shared, start=network.flat(arrays), keep=keep)
+            arrays |= network.last_layer(solve_layer(*self._sum_rows(party, shared)))
+        start, coins = (
+            network.flat(arrays),
+            self.privacy.begin_round(party, number, self.rounds, self.local.epochs),
+        )
+        with np.errstate(all="ignore"):  # what overflows is refused below
+            more = party.rng("descent", number), self.privacy, None, coins, counted
+            end = network.named(self.local.train(network, start, X, targets, *more))
+        if not np.isfinite(after := private.flat(end)).all():
+            raise DataError("local training ran away in a private layer: lower the rate")
+        state.update({OWN: after, BEFORE: private.flat(arrays), ROUND: number})
+        share, weight = self.weighting.contribute(targets, shared)
+        return {**self.change.pack(common.flat(end) - common.flat(arrays), share, common, party), **weight}
 
     def _sum_rows(self, party: Party, shared: Shared) -> tuple[Matrix, Matrix]:
         """Return the sums over a client's rows from which a last layer follows."""
         network, (X, targets, counted) = self.architecture.build(shared.schema), self.read_rows(party, shared)
         inputs = network.last_inputs(network.flat(self.join(shared)), X)
         return sum_layer(inputs, targets, shared.schema.outputs, counted)
-
-    def _last_layer(self, shared: Shared, gram: Matrix, m: Matrix) -> dict[str, Matrix]:
-        return self.architecture.build(shared.schema).last_layer(solve_layer(gram, m))
 
     def _sums_layout(self, schema: Schema) -> Layout:
         size = self.architecture.build(schema).last_width + 1 if self.fit_heads else 1
@@ -206,8 +207,8 @@ class Flop(FedAvg):
     @apply
     def solve_head(self, total: Total, shared: Shared) -> Shared:
         """Set the last layer for all."""
-        m = np.asarray(total["m"])
-        last = self._last_layer(shared, symmetric(np.asarray(total["gram"]), len(m)), m)
+        gram, m = symmetric(np.asarray(total["gram"]), len(total["m"])), np.asarray(total["m"])
+        last = self.architecture.build(shared.schema).last_layer(solve_layer(gram, m))
         return shared | add_prefix(PREFIX, last)
 
     # -- what a federation asks of every method ----------------------------------------------------
@@ -230,14 +231,14 @@ class Flop(FedAvg):
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
         """Return the first weights of the shared layers, and the seed of the others."""
-        seed, private = int(rng.integers(2**62)), add_prefix(PREFIX, self.private(schema).shapes)
+        seed, private = int(rng.integers(2**62)), add_prefix(PREFIX, self.parts(schema)[1].shapes)
         known = super().init(schema, np.random.default_rng(seed))
         return {SEED: seed, **{name: value for name, value in known.items() if name not in private}}
 
-    def model(self, shared: Shared) -> Neural:
-        """Return the model with the last layer for all."""
-        return super().model(shared | add_prefix(PREFIX, self.join(shared)))
+    def model(self, shared: Shared, own: Vector | None = None) -> Neural:
+        """Return the model with the last layer for all, or a client's own head."""
+        return super().model(shared | add_prefix(PREFIX, self.join(shared, own)))
 
     def model_at(self, party: Party, shared: Shared) -> Neural:
         """Return the model with a client's own head, if it has one."""
-        return super().model(shared | add_prefix(PREFIX, self.join(shared, party.state.get(OWN))))
+        return self.model(shared, party.state.get(OWN))

@@ -19,18 +19,12 @@ def sum_layer(
     """Return Σ xxᵀ and Σ x d̄, x with a leading one; targets of a regression are d̄ as they are."""
     x = np.concatenate([np.ones((len(inputs), 1)), inputs], axis=1)
     low, high = ACTIVATIONS["logistic"].inverse(np.array([LOW, HIGH]))
-    classes = targets.ndim == 1
-    wanted = np.where(targets[:, None] == np.arange(outputs), high, low) if classes else targets
+    wanted = targets if targets.ndim == 2 else np.where(targets[:, None] == np.arange(outputs), high, low)
     left = x.T if row_weights is None else x.T * row_weights
     return left @ x, left @ wanted
 
 
 def solve_layer(gram: Matrix, m: Matrix) -> Matrix:
-    """Return the weights of (1, inputs), one column for each output.
-
-    >>> gram, m = sum_layer(np.arange(100.0)[:, None], 1 + 2 * np.arange(100.0)[:, None], 1)
-    >>> solve_layer(gram, m).round(1).tolist()
-    [[1.0], [2.0]]
-    """
+    """Return the weights of (1, inputs), one column for each output."""
     penalty = SHARE * np.trace(gram) / len(gram) / max(float(gram[0, 0]), 1.0)
     return np.linalg.solve(gram + max(penalty, 1e-9) * np.eye(len(gram)), m)

@@ -55,7 +55,12 @@ class Network:
     @property
     def last_width(self) -> int:
         """How many inputs the last layer has; refused if it is not linear, or has no bias."""
-        return self.parameters[[*self.parameters][-2]][0 if self.inputs_first else 1]
+        *_, weight, bias = ("", *self.parameters)
+        shapes = [self.parameters.get(name, ()) for name in (weight, bias)]
+        if layer_of(weight) != layer_of(bias) or [*map(len, shapes)] != [2, 1]:
+            way_out = "end the model with one, or set fit_heads = false"
+            raise ConfigError(f"'{layer_of(bias)}' is no linear layer with a bias, as heads are: {way_out}")
+        return shapes[0][0 if self.inputs_first else 1]
 
     def last_inputs(self, weights: Vector, X: Matrix) -> Matrix:
         """Return the inputs of the last layer."""

@@ -55,10 +55,7 @@ class Neural(Predictor):
         return softmax(self._outputs(X))
 
     def fit_head(self, table: Table) -> Self:
-        """Return the same network with a last layer in closed form for the rows of a table.
-
-        So a client that took no part gets a head of its own in one step, without telling anybody.
-        """
+        """Return the same network with a last layer in closed form for a table: a new client's own head."""
         network, targets = self.network, self.schema.arrange(table).target
         if self.schema.task == "classification":
             targets = self.schema.labels(table)

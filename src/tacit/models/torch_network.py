@@ -99,17 +99,6 @@ class TorchNetwork(Network):
             outputs: Matrix = module(self._rows(X)).double().numpy()
         return outputs
 
-    @property
-    def last_width(self) -> int:
-        """How many inputs the last layer has; refused if it is not linear, or has no bias."""
-        last = self.module.get_submodule(name := layer_of([*self.parameters][-1]))
-        if not isinstance(last, self._torch.nn.Linear) or last.bias is None:
-            raise ConfigError(
-                f"the last layer, '{name}', is a {type(last).__name__}: a head is fitted to a Linear layer "
-                "with a bias; end the model with one, or set fit_heads = false"
-            )
-        return super().last_width
-
     def last_inputs(self, weights: Vector, X: Matrix) -> Matrix:
         """Return the inputs of the last layer."""
         found, last = (

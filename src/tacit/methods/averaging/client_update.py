@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,31 +16,21 @@ if TYPE_CHECKING:
 
 
 def train_client(
-    method: FedAvg,
-    party: Party,
-    shared: Shared,
-    correct: Correction | None = None,
-    anchored: bool = False,
-    start: Vector | None = None,
-    keep: Callable[[Vector], None] = lambda _: None,
+    method: FedAvg, party: Party, shared: Shared, correct: Correction | None = None, anchored: bool = False
 ) -> dict[str, Any]:
     """Return u_k Δ_k and u_k after local training, whose steps follow what ``correct`` makes of a gradient.
 
-    If ``anchored``, the gradient of the same rows at w_t is taken off before. A client may ``start`` with
-    weights of its own, and ``keep`` those that it ends with.
+    If ``anchored``, the gradient of the same rows at w_t is taken off before.
     """
     network, number = method.architecture.build(shared.schema), int(shared["round"])
     X, targets, row_weights = method.read_rows(party, shared)
     coins = method.privacy.begin_round(party, number, method.rounds, method.local.epochs)
-    rng, part = party.rng("descent", number), method.travelling(shared.schema)
-    start = method.architecture.flatten_weights(party, shared) if start is None else start
+    start, rng = method.architecture.flatten_weights(party, shared), party.rng("descent", number)
     with np.errstate(all="ignore"):  # what overflows is refused when it is packed
         more = method.privacy, correct, coins, row_weights, anchored
-        end = method.local.train(network, start, X, targets, rng, *more)
-        delta = end - start if part is network else part.flat(network.named(end - start))
-    keep(end)
+        delta = method.local.train(network, start, X, targets, rng, *more) - start
     share, weight = method.weighting.contribute(targets, shared)
-    return {**method.change.pack(delta, share, part, party), **weight}
+    return {**method.change.pack(delta, share, network, party), **weight}
 
 
 def compute_gradient(
