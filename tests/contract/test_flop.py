@@ -161,6 +161,30 @@ def test_clients_own_hold_outs_are_scored_with_their_own_heads():
     assert own > 0.9 > together
 
 
+def test_after_the_last_round_heads_are_fitted_to_the_shared_layers_as_they_are(held):
+    method, training = flop(), learnt(flop(), held)
+    shared, rows = training.outcome.shared, held.rows(1)
+    party = Party("c2", lambda: rows, site_secret(4, "c2"))
+    party.state[OWN] = np.ones(60)
+    method.head_sums(party, shared)
+    assert np.abs(party.state[OWN] - fit(shared, rows)).max() <= 1e-9
+    own, expected = method.model_at(party, shared), training.model.fit_head(rows)
+    assert np.abs(own.outputs(rows.values) - expected.outputs(rows.values)).max() <= 1e-9
+    deep = flop(share=1, architecture=Architecture(hidden=(8, 6)))
+    shared = learnt(deep, held).outcome.shared
+    party.state[OWN] = before = np.linspace(-1, 1, 8 * 6 + 6 + 6 * 10 + 10)
+    deep.head_sums(party, shared)
+    assert np.array_equal(
+        party.state[OWN][:54], before[:54]
+    )  # only the last layer is fitted, behind the others
+    arrays = deep.model_at(party, shared).arrays
+    inputs = rows.values
+    for layer in ("layer1", "layer2"):
+        inputs = np.maximum(inputs @ arrays[f"{layer}.weight"] + arrays[f"{layer}.bias"], 0)
+    fitted = solve_layer(*sum_layer(inputs, rows.target, 10))
+    assert np.abs(arrays["layer3.weight"] - fitted[1:]).max() <= 1e-9
+
+
 class TestNewClients:
     def test_who_is_drawn_late_begins_with_a_fitted_head(self, held):
         kept = []

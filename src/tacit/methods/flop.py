@@ -10,9 +10,9 @@ This is FedAvg of w alone: h_k never leaves client k, and stays there for the ne
 also if the run is stopped and goes on. A head begins with the weights of the public seed.
 
 We add last layers in closed form, as FedHEONN solves them (:mod:`tacit.models.heads`). A client that is drawn
-for the first time after the first round fits one to its rows before it trains. And after the last round, a
-protected sum over all clients gives one for the model that everybody gets; private layers before it are
-those of the seed.
+for the first time after the first round fits one to its rows before it trains. After the last round, each
+client fits its own to the shared layers as they are by then, and a protected sum over all gives one for the
+model that everybody gets; private layers before it are those of the seed.
 """
 
 from collections.abc import Mapping
@@ -86,7 +86,7 @@ class Flop(FedAvg):
         by commas, in which * stands for anything: "conv*". The others stay at each client.
     fit_heads : bool
         Fit last layers in closed form: that of a client that is drawn for the first time after the first
-        round, and after the last round one for all. Without, only clients' own heads are trained.
+        round; after the last round those of all clients, and one for all. Without, as published.
     """
 
     name = "flop"
@@ -151,33 +151,27 @@ class Flop(FedAvg):
     def update(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return the change of the shared layers after local training, and keep the head."""
         network, (common, private) = self.architecture.build(shared.schema), self.parts(shared.schema)
-        (X, targets, counted), number, state = (
-            self.read_rows(party, shared),
-            int(shared["round"]),
-            party.state,
-        )
+        X, targets, counted = self.read_rows(party, shared)
+        number, state = int(shared["round"]), party.state
         # A round that is computed again begins with what it began with.
         own = state.get(BEFORE if state.get(ROUND, -1) >= number else OWN)
         arrays = self.join(shared, own)
         if own is None and number and self.fit_heads:
             arrays |= network.last_layer(solve_layer(*self._sum_rows(party, shared)))
-        start, coins = (
-            network.flat(arrays),
-            self.privacy.begin_round(party, number, self.rounds, self.local.epochs),
-        )
+        coins = self.privacy.begin_round(party, number, self.rounds, self.local.epochs)
         with np.errstate(all="ignore"):  # what overflows is refused below
             more = party.rng("descent", number), self.privacy, None, coins, counted
-            end = network.named(self.local.train(network, start, X, targets, *more))
+            end = network.named(self.local.train(network, network.flat(arrays), X, targets, *more))
         if not np.isfinite(after := private.flat(end)).all():
             raise DataError("local training ran away in a private layer: lower the rate")
         state.update({OWN: after, BEFORE: private.flat(arrays), ROUND: number})
         share, weight = self.weighting.contribute(targets, shared)
         return {**self.change.pack(common.flat(end) - common.flat(arrays), share, common, party), **weight}
 
-    def _sum_rows(self, party: Party, shared: Shared) -> tuple[Matrix, Matrix]:
-        """Return the sums over a client's rows from which a last layer follows."""
+    def _sum_rows(self, party: Party, shared: Shared, own: Vector | None = None) -> tuple[Matrix, Matrix]:
+        """Return the sums over a client's rows from which a last layer follows, behind its own layers."""
         network, (X, targets, counted) = self.architecture.build(shared.schema), self.read_rows(party, shared)
-        inputs = network.last_inputs(network.flat(self.join(shared)), X)
+        inputs = network.last_inputs(network.flat(self.join(shared, own)), X)
         return sum_layer(inputs, targets, shared.schema.outputs, counted)
 
     def _sums_layout(self, schema: Schema) -> Layout:
@@ -186,10 +180,14 @@ class Flop(FedAvg):
 
     @contribution(_sums_layout)
     def head_sums(self, party: Party, shared: Shared) -> dict[str, Any]:
-        """Return Σ xxᵀ and Σ x d̄ of what the last layer gets, if it was agreed that they are summed."""
+        """Return Σ xxᵀ and Σ x d̄ of what the last layer gets, if that was agreed; and fit the own head."""
         if not self.fit_heads:
             raise OpeningError(f"no fit_heads was agreed: {party.id} does not sum what its last layer gets")
-        gram, m = self._sum_rows(party, shared)
+        (gram, m), own = self._sum_rows(party, shared), party.state.get(OWN)
+        private = self.parts(shared.schema)[1]
+        mine = (gram, m) if len(private.layers()) == 1 else self._sum_rows(party, shared, own)
+        last = self.architecture.build(shared.schema).last_layer(solve_layer(*mine))
+        party.state[OWN] = private.flat(self.join(shared, own) | last)
         return {"gram": upper(gram), "m": m}
 
     @step
