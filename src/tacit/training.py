@@ -186,7 +186,7 @@ def federated_scores(coordinator: Coordinator) -> dict[str, Any] | None:
 
 def score_round(method: Method, test: Table, events: Events, kept: Snapshot) -> None:
     """Tell the scores of the model after a round on test rows, where the coordinator can read it."""
-    if kept.shared is not None:
+    if kept.shared is not None and method.has_model_by_round:
         scores = method.model(kept.shared).scores(test)
         plain = {name: value for name, value in scores.items() if isinstance(value, float)}
         events.emit(Evaluated(f"round {kept.progress['round']}", "test", plain))

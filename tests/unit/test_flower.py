@@ -674,11 +674,14 @@ class TestGoingOn:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("protect", [{"name": "masked"}, {"name": "plain", "opens": "clients"}], ids=str)
-    def test_sites_find_their_control_variates_in_their_own_stores(self, sites, chosen, monkeypatch, protect):
-        settings = chosen(method={"name": "scaffold", "rounds": 4, "hidden": 4, "rate": 0.5}, protect=protect)
+    @pytest.mark.parametrize(("name", "kept"), [("scaffold", "control"), ("flop", "head")])
+    def test_sites_find_what_they_keep_in_their_own_stores(
+        self, sites, chosen, monkeypatch, protect, name, kept
+    ):
+        settings = chosen(method={"name": name, "rounds": 4, "hidden": 4, "rate": 0.5}, protect=protect)
         whole = on_grid(sites, settings)
         point = self.stopped(sites, settings, monkeypatch, 8)  # within the third round
-        assert "control" not in point.kept.progress
+        assert kept not in point.kept.progress
         again = self.stopped(sites, settings, monkeypatch, 1, point)
         federation = DeployedFederation(settings, SiteFolder(sites[COORDINATOR]), grid_of(sites, settings))
         resumed = execute(settings, federation=federation, resume=again)
@@ -748,6 +751,7 @@ class TestGoingOn:
 
 
 LATE = [("fedavg", "masked"), ("fedavg", "ckks"), ("scaffold", "masked"), ("mime", "masked")]
+LATE += [("flop", "masked")]
 LATE += [("ring-mlp", "bfv"), ("p2p-mpc", "shares"), ("two-phase-mpc", "committee"), ("pfmlp", "masked")]
 
 

@@ -66,6 +66,9 @@ class Method(Component):
     # A closed form gives the model of the pooled rows, whoever holds which of them: contract tests ask.
     closed_form: ClassVar[bool] = False
 
+    # Whether its model can be scored after each round, or only at the end.
+    has_model_by_round: ClassVar[bool] = True
+
     # Whether clients contribute what follows from a model that is sent to them, round after round.
     learns_from_models: ClassVar[bool] = False
 
@@ -180,6 +183,10 @@ class Method(Component):
         """Make the model from the shared values."""
         raise TypeError(f"{type(self).__name__} must say what its model is")
 
+    def model_at(self, party: Party, shared: Shared) -> Any:
+        """Make the model that a party uses itself: that of all, unless it keeps a part of its own."""
+        return self.model(shared)
+
     @classmethod
     def tiny(cls) -> Method:
         """Return a setting that learns in a moment, for contract tests."""
@@ -222,7 +229,7 @@ class Method(Component):
     @contribution(_evaluation_layout, family="holdout", revealed=True)
     def evaluation(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return the counts over the rows this party kept aside: its share of a federated evaluation."""
-        counts: dict[str, Any] = self.model(shared).counts(party.holdout)
+        counts: dict[str, Any] = self.model_at(party, shared).counts(party.holdout)
         sites = np.zeros(SITE_BINS)
         name, rows, score = _own_score(counts)
         if rows >= SITE_ROWS:

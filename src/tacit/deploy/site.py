@@ -2,9 +2,9 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 from tacit.core.errors import ConfigError, DataError, nearest
+from tacit.core.fields import strip_prefix
 from tacit.core.manifest import Manifest
 from tacit.core.message import Message
 from tacit.core.party import Party
@@ -41,21 +41,21 @@ def new_site(path: Path, settings: SiteSettings) -> SiteFolder:
 
 def learnt(folder: SiteFolder, run: str = "latest") -> tuple[str, Model]:
     """Return the model that a site has adopted in a run, and the run's id."""
-    found: dict[str, tuple[Manifest, dict[str, Any]]] = {}
+    found: dict[str, tuple[Manifest, Party]] = {}
     for digest in folder.store.runs():
         with folder.store.step(digest, Party(folder.name, dict, folder.secret)) as party:
-            state = dict(party.state)
-        if "manifest" in state and any(name.startswith("shared/") for name in state):
-            manifest = Manifest.from_message(Message.decode(state["manifest"]))
-            found.setdefault(manifest.run, (manifest, state))  # the latest attempt at a run comes first
+            known = party
+        if "manifest" in known.state and any(name.startswith("shared/") for name in known.state):
+            manifest = Manifest.from_message(Message.decode(known.state["manifest"]))
+            found.setdefault(manifest.run, (manifest, known))  # the latest attempt at a run comes first
     if not found:
         raise DataError(f"{folder.name} has adopted no model yet: let it take part in a run first")
     chosen = next(iter(found)) if run == "latest" else run
     if chosen not in found:
         raise ConfigError(f"{folder.name} remembers no run '{run}': {nearest(run, found)}")
-    manifest, state = found[chosen]
+    manifest, known = found[chosen]
     components = assemble(manifest)
-    schema = components.preparation.read_schema(Message.decode(state["schema"]))
-    values = {name[7:]: value for name, value in state.items() if name.startswith("shared/")}
-    model: Model = components.method.model(Shared(schema, values))
+    schema = components.preparation.read_schema(Message.decode(known.state["schema"]))
+    values = strip_prefix("shared/", known.state)
+    model: Model = components.method.model_at(known, Shared(schema, values))
     return chosen, model

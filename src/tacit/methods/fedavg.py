@@ -40,9 +40,9 @@ from tacit.methods.averaging.client_update import train_client
 from tacit.methods.averaging.example_privacy import ExamplePrivacy
 from tacit.methods.averaging.local_training import LocalTraining
 from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor, Stopping
-from tacit.methods.averaging.targets import read_targets, scale_targets, share, target_moments
+from tacit.methods.averaging.targets import read_targets, scale_targets, share_classes, target_moments
 from tacit.methods.base import Method
-from tacit.models.network import Matrix, Targets, Vector
+from tacit.models.network import Matrix, Network, Targets, Vector
 from tacit.models.neural import PREFIX, TARGET_CENTRE, Neural
 
 NOBODY = 1e-9  # sum of weights below which nobody has contributed
@@ -139,7 +139,7 @@ class FedAvg(Method):
     def agree(self, coordinator: Coordinator) -> None:
         """Find the norm of all weights, by which each becomes a number up to 1; shares of classes first."""
         if self.weighting.from_labels:
-            coordinator.round(self.class_counts, self.share)
+            coordinator.round(self.class_counts, self.share_classes)
         if not self.weighting.equal:
             coordinator.round(self.squares, self.norm)
 
@@ -168,7 +168,11 @@ class FedAvg(Method):
 
     def update_layout(self, schema: Schema) -> Layout:
         """Return the layout of a change and its weight."""
-        return Layout(*self.change.fields(self.architecture.build(schema)), *self.weighting.fields())
+        return Layout(*self.change.fields(self.travelling(schema)), *self.weighting.fields())
+
+    def travelling(self, schema: Schema) -> Network:
+        """Return the part of the network that is averaged: all of it."""
+        return self.architecture.build(schema)
 
     @contribution(update_layout, family=None)
     def update(self, party: Party, shared: Shared) -> dict[str, Any]:
@@ -195,19 +199,19 @@ class FedAvg(Method):
         weight = float(total["weight"]) if "weight" in total else float(total.contributors)
         if weight < NOBODY:
             return shared | number
-        network = self.architecture.build(shared.schema)
+        network = self.travelling(shared.schema)
         mean, kept = self.change.average(total, weight, network), (*self.server.state, *self.server.told)
         before = self.stopping.remember(shared, (PREFIX, *kept))
         return shared | {**before, **self.server.move(mean, shared, network), **number}
 
     def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
         """Refuse a visible change that is larger than a client may make."""
-        return self.change.find_flaw(name, piece, self.architecture.build(schema))
+        return self.change.find_flaw(name, piece, self.travelling(schema))
 
     @contribution(lambda method, schema: rounds.SCORES, family="scores", revealed=True)
     def hold_out(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return hits, loss and rows of this client's hold-out."""
-        return rounds.score_hold_out(self.model(shared), party.holdout)
+        return rounds.score_hold_out(self.model_at(party, shared), party.holdout)
 
     @contribution(lambda method, schema: rounds.CONSENT, family=None)
     def consent(self, party: Party, shared: Shared) -> dict[str, Any]:
@@ -229,12 +233,12 @@ class FedAvg(Method):
     def check(self, schema: Schema) -> None:
         """Refuse a task, a network, a choice of layers or a budget that cannot work."""
         super().check(schema)
-        self.architecture.build(schema).chosen(self.change.protect_layers)
+        self.travelling(schema).chosen(self.change.protect_layers)
         self.privacy.check_budget(self.local.epochs)
         self.privacy.check_sums("targets" if schema.task == "regression" else None)
         self.stopping.check_task(schema.task)
 
-    target_moments, scale_targets, share = target_moments, scale_targets, share
+    target_moments, scale_targets, share_classes = target_moments, scale_targets, share_classes
 
     def agreements(self, schema: Schema, protection: Protection) -> dict[str, tuple[Any, Any]]:
         """Return the sums of class counts and of targets, which the preparation scales under noise."""

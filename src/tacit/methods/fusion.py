@@ -129,9 +129,10 @@ class Fusion(Method):
         return None if protection.shows_contributions else text
 
     def warnings_for(self, scaled: bool) -> Sequence[str]:
-        """Warn of sums that the budget leaves out."""
+        """Warn of what travels in the clear, and of sums that the budget leaves out."""
+        clear = f"the coordinator sees {self.reveals['coordinator']}"
         text = "epsilon does not cover the sums that agree on a scale: use scale = 'none'"
-        return (text,) if self.epsilon and scaled else ()
+        return (clear, text) if self.epsilon and scaled else (clear,)
 
     @property
     def own_epsilon(self) -> float:

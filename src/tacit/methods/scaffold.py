@@ -18,8 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from tacit.core.client import manifest_of
-from tacit.core.errors import ConfigError
 from tacit.core.layout import Layout
 from tacit.core.marks import apply, contribution, step
 from tacit.core.message import Message
@@ -31,6 +29,7 @@ from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
 from tacit.methods.averaging.aggregation import Gradients, Weighting
 from tacit.methods.averaging.client_update import train_client
+from tacit.methods.averaging.kept_state import find_kept, read_kept, swap_kept
 from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor
 from tacit.methods.fedavg import FedAvg
 from tacit.models.network import Vector
@@ -66,11 +65,7 @@ class Scaffold(FedAvg):
         coordinator, given = monitor.coordinator, dict[str, dict[str, Any]]()
         if coordinator.manifest.attempt and not monitor.counted:  # a run that was stopped within a round
             monitor.missed = dict.fromkeys(coordinator.parties, number) | monitor.missed
-            columns = [coordinator.progress.get(name, ()) for name in KEPT]
-            names = coordinator.progress.get("names", b"").decode().split("\n")
-            given = {
-                name: dict(zip(KEPT, row, strict=True)) for name, *row in zip(names, *columns, strict=False)
-            }
+            given = find_kept(coordinator, KEPT)
         named = [name for name in coordinator.parties if name in monitor.missed]
         jobs = {name: {"round": monitor.missed[name], **given.get(name, {})} for name in named}
         for name, _ in coordinator.ask(self.take_back_variate, jobs=jobs, failures={}) if jobs else ():
@@ -83,15 +78,8 @@ class Scaffold(FedAvg):
 
     def summarise(self, monitor: HoldOutMonitor) -> dict[str, Any]:
         """Return also who missed rounds; and control variates, where clients vanish with their process."""
-        transport, parties = monitor.coordinator.link.transport, monitor.coordinator.parties
         known = {**super().summarise(monitor), "missed": tuple(monitor.missed.items())}
-        if transport.engine.persistent or monitor.coordinator.keep is None:
-            return known
-        with transport.unrecorded():  # the experimenter's reading is no traffic of the federation
-            wave = transport.wave("method.show_variate", parties, {}, failures={})
-            replies = [reply for reply in wave if OWN in reply.message]
-        found = {name: np.array([one.message[name] for one in replies]) for name in KEPT}
-        return {**known, **found, "names": "\n".join(one.party for one in replies).encode()}
+        return known | read_kept(monitor.coordinator, self.show_variate, KEPT)
 
     # -- a client ----------------------------------------------------------------------------------
 
@@ -122,15 +110,13 @@ class Scaffold(FedAvg):
     @step
     def show_variate(self, party: Party, message: Message, shared: Shared) -> Message:
         """Show the experimenter what this client keeps."""
-        _check_experiment(party)
-        return Message({name: party.state[name] for name in KEPT if name in party.state})
+        return swap_kept(party, message, KEPT, "control variate")
 
     @step
     def take_back_variate(self, party: Party, message: Message, shared: Shared) -> Message:
         """Take back c_i⁺ of a round, or of a later one: no total holds it; experiments may give it first."""
         if OWN in message:
-            _check_experiment(party)
-            party.state.update({name: message[name] for name in KEPT})
+            swap_kept(party, message, KEPT, "control variate")
         if party.state.get(ROUND, -1) >= (number := read_integer(message, "round")):
             party.state.update({OWN: party.state[BEFORE], ROUND: number - 1})
         return Message()
@@ -179,10 +165,3 @@ class Scaffold(FedAvg):
     def continue_from(self, shared: Shared) -> Shared:
         """Go on from a finished training, with clients that have no control variates."""
         return super().continue_from(shared) | {"control": np.zeros_like(shared["control"]), "clients": 0}
-
-
-def _check_experiment(party: Party) -> None:
-    if not manifest_of(party).experiment:
-        raise ConfigError(
-            f"{party.id} keeps its control variate at its site: only experiments show or set it"
-        )

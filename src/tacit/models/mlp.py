@@ -89,6 +89,10 @@ class MLP(Network):
         """Return the outputs, of a classifier before the softmax."""
         return self._forward(weights, X)[1]
 
+    def last_inputs(self, weights: Vector, X: Matrix) -> Matrix:
+        """Return the inputs of the last layer."""
+        return self._forward(weights, X)[0][-1]
+
     def _layers(self, vector: Vector) -> list[tuple[Matrix, Vector]]:
         """Return the weights and biases of each layer, as views."""
         places = self._places

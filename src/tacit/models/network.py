@@ -27,6 +27,8 @@ Targets = NDArray[np.int64] | NDArray[np.float64]  # labels, or a row of numbers
 class Network:
     """Base of all networks: shapes of the arrays that are trained, and of those that are only averaged."""
 
+    inputs_first = True  # whether a linear layer's weights have a row for each of its inputs
+
     def __init__(
         self, parameters: Mapping[str, tuple[int, ...]], state: Mapping[str, tuple[int, ...]] | None = None
     ) -> None:
@@ -49,6 +51,25 @@ class Network:
     def outputs(self, weights: Vector, X: Matrix) -> Matrix:
         """Return the outputs, of a classifier before the softmax."""
         raise NotImplementedError
+
+    @property
+    def last_width(self) -> int:
+        """How many inputs the last layer has; refused if it is not linear, or has no bias."""
+        *_, weight, bias = ("", *self.parameters)
+        shapes = [self.parameters.get(name, ()) for name in (weight, bias)]
+        if layer_of(weight) != layer_of(bias) or [*map(len, shapes)] != [2, 1]:
+            way_out = "end the model with one, or set fit_heads = false"
+            raise ConfigError(f"'{layer_of(bias)}' is no linear layer with a bias, as heads are: {way_out}")
+        return shapes[0][0 if self.inputs_first else 1]
+
+    def last_inputs(self, weights: Vector, X: Matrix) -> Matrix:
+        """Return the inputs of the last layer."""
+        raise NotImplementedError
+
+    def last_layer(self, found: Matrix) -> dict[str, Matrix]:
+        """Return the arrays of a last layer with these weights of (1, inputs) for each output."""
+        weight, bias = [*self.parameters][-2:]
+        return {weight: found[1:] if self.inputs_first else found[1:].T, bias: found[0]}
 
     def gradient(
         self, weights: Vector, X: Matrix, targets: Targets, row_weights: Vector | None = None

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from tacit.core.errors import ConfigError, DataError, UnavailableError
-from tacit.models.network import Matrix, Network, Targets, Vector
+from tacit.models.network import Matrix, Network, Targets, Vector, layer_of
 
+BLOCK = 1000  # rows at a time, where a module's own values would fill the memory
 Factory = Callable[[int, int], Any]  # features, outputs -> torch.nn.Module
 
 
@@ -34,6 +35,8 @@ class TorchNetwork(Network):
     The factory makes it from the numbers of features and outputs; its forward takes rows of features and
     gives outputs before the softmax.
     """
+
+    inputs_first = False
 
     def __init__(self, factory: Factory, features: int, outputs: int) -> None:
         self._torch = torch_library()
@@ -95,6 +98,18 @@ class TorchNetwork(Network):
         with self._torch.no_grad():
             outputs: Matrix = module(self._rows(X)).double().numpy()
         return outputs
+
+    def last_inputs(self, weights: Vector, X: Matrix) -> Matrix:
+        """Return the inputs of the last layer."""
+        found, last = (
+            list[Matrix](),
+            self.load(weights).eval().get_submodule(layer_of([*self.parameters][-1])),
+        )
+        hook = last.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0].double().numpy()))
+        with hook, self._torch.no_grad():
+            for rows in np.array_split(X, len(X) // BLOCK + 1):
+                self.module(self._rows(rows))
+        return np.concatenate(found)
 
     def _losses(self, outputs: Any, targets: Any) -> Any:
         """Return the loss of each row: of a label the cross-entropy, of numbers half the squared error."""

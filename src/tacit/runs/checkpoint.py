@@ -79,7 +79,7 @@ class CheckpointWriter:
         """Keep what was learnt in a round."""
         done = int(kept.progress["round"])
         entry: dict[str, Any] = {"round": done}
-        if self._test is not None and kept.shared is not None:
+        if self._test is not None and kept.shared is not None and self._method.has_model_by_round:
             scores = self._method.model(kept.shared).scores(self._test)
             entry |= {name: scores[name] for name in SCORES if scores.get(name) is not None}
             self._events.emit(Evaluated(f"round {done}", "test", dict(entry)))

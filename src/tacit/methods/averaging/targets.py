@@ -51,7 +51,7 @@ def read_targets(table: Table, shared: Shared) -> Targets:
 
 
 @apply
-def share(self: Method, total: Total, shared: Shared) -> Shared:
+def share_classes(self: Method, total: Total, shared: Shared) -> Shared:
     """Set the share of each class, P_j; noise may have made a count negative, or none positive."""
     counts = np.maximum(np.asarray(total["counts"]), 0.0) + 1e-12
     return shared | {"class_shares": counts / counts.sum()}

@@ -56,11 +56,7 @@ def _told(told: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def seen_by(words: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return who sees what, as pairs of words.
-
-    >>> seen_by({"key-server": "nothing"})
-    [('key server sees', 'nothing')]
-    """
+    """Return who sees what, as pairs of words."""
     return [(f"{who.replace('-', ' ')} sees", what) for who, what in words.items()]
 
 
