@@ -6,8 +6,8 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from benchmarks.sums import simulate_elections
 
+from benchmarks.sums import simulate_elections
 from tacit.core.errors import (
     ConfigError,
     FederationError,
