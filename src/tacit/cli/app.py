@@ -12,7 +12,7 @@ from tacit.cli.datasets import data_app
 from tacit.cli.federations import federation_app, new, site_app
 from tacit.cli.flags import EXTRA, ReadingCommand, SettingsCommand
 from tacit.cli.lists import methods, protections
-from tacit.cli.models import export, predict
+from tacit.cli.models import export, predict, sample
 from tacit.cli.output import Commands, say, stderr
 from tacit.cli.past import compare, exposure, runs, show
 from tacit.cli.running import resume, run, tune
@@ -46,7 +46,7 @@ def version(
 app.command(cls=SettingsCommand, context_settings=EXTRA)(run)
 app.command(cls=SettingsCommand, context_settings=EXTRA)(tune)
 app.command(cls=ReadingCommand)(predict)
-for command in (new, methods, protections, resume, runs, show, compare, exposure, export):
+for command in (new, methods, protections, resume, runs, show, compare, exposure, export, sample):
     app.command()(command)
 
 

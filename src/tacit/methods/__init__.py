@@ -20,6 +20,7 @@ METHODS: Registry[Method] = Registry(
         "pfmlp": "tacit.methods.presets:PFMLP",
         "p2p-mpc": "tacit.methods.presets:PeerToPeerMPC",
         "two-phase-mpc": "tacit.methods.presets:TwoPhaseMPC",
+        "graffl": "tacit.methods.graffl:Graffl",
         "fedheonn-ensemble": "tacit.methods.ensemble:FedHEONNEnsemble",
     },
     "tacit.methods",

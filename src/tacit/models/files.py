@@ -7,11 +7,12 @@ import numpy as np
 
 from tacit.core.errors import DataError, TacitError
 from tacit.models.ensemble import Ensemble
+from tacit.models.generator import Generator
 from tacit.models.neural import Neural
 from tacit.models.onelayer import OneLayer
 from tacit.models.predictor import read_any
 
-KINDS: tuple[type[OneLayer] | type[Ensemble] | type[Neural], ...] = (OneLayer, Ensemble, Neural)
+KINDS: tuple[type[OneLayer] | type[Ensemble] | type[Neural], ...] = (OneLayer, Ensemble, Neural, Generator)
 FORMATS = {kind.FORMAT: kind for kind in KINDS}
 
 
