@@ -102,10 +102,10 @@ class Graffl(FedAvg):
         counts = ("trials", "draws", "components", "points")
         rules = [(name, getattr(self, name) >= 1, "give a whole number of at least 1") for name in counts]
         check_rules(self, (*rules, ("quantile", 0 < self.quantile <= 1, "give a share above 0 up to 1")))
-        known, sizes = self.architecture, sizes_of(self.architecture.hidden)
-        rules = [("network", known.network == "suffiae", "graffl learns 'suffiae'")]
-        rules += [("activation", known.activation == "tanh", "summaries lie between -1 and 1: give 'tanh'")]
-        check_rules(known, (*rules, ("hidden", bool(sizes), "give at least the size of the summary")))
+        known = self.architecture
+        fits = (known.network, known.activation) == ("suffiae", "tanh") and bool(sizes_of(known.hidden))
+        way_out = "graffl needs network 'suffiae', activation 'tanh' and a size of the summary in hidden"
+        check_rules(self, [("architecture", fits, way_out)])
         self.privacy.check_sums("distances")
 
     @property

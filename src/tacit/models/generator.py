@@ -87,11 +87,8 @@ class Generator(Neural):
         columns = dict[str, Any]()
         for column in self.schema.columns:
             own, X = np.split(X, [max(1, len(column.categories))], axis=1)
-            columns[column.name] = own[:, 0]
-            if column.kind == "category":
-                columns[column.name] = np.array(column.categories)[own.argmax(axis=1)]
-            elif np.dtype(column.dtype).kind in "iub":
-                columns[column.name] = np.rint(own[:, 0]).astype(np.int64)
+            words = np.array(column.categories)
+            columns[column.name] = words[own.argmax(axis=1)] if len(words) else own[:, 0]
         return pa.table({**columns, self.schema.target_names[0]: self.classes_[labels]})
 
     def to_bytes(self, kind: str) -> bytes:
