@@ -19,7 +19,7 @@ from tacit.methods.graffl import Graffl
 from tacit.models.generator import Generator
 from tacit.reproduce import Experiment, grid
 
-COMMON: Mapping[str, Any] = {"hidden": "64,16", "rounds": 30}
+COMMON: Mapping[str, Any] = {"hidden": "64,24", "rounds": 60}
 DIVISION: Mapping[str, Any] = {"partition": "dirichlet", "alpha": 0.3}
 CLIENTS = {"breast_cancer": 5, "digits": 10}
 WAYS: Mapping[str, Mapping[str, Any]] = {
@@ -38,8 +38,9 @@ NEAR = ("generated to real", "real to real")
 def trained(data: str, way: str, seed: int) -> tuple[Federation, Generator]:
     """Return a federation of skewed clients, and the generator that it learnt."""
     federation = Federation.embedded(data, clients=CLIENTS[data], seed=seed, **DIVISION)
-    method = Graffl.from_config({**COMMON, **WAYS[way]})
-    return federation, federation.train(method, protect="plain").model
+    model = federation.train(Graffl.from_config({**COMMON, **WAYS[way]}), protect="plain").model
+    assert isinstance(model, Generator)
+    return federation, model
 
 
 def judge(X: Any, labels: Any, test: Any, truth: Any, classes: int) -> tuple[float, float]:
@@ -60,6 +61,7 @@ def scores(data: str, way: str, seed: int) -> dict[str, tuple[float, float]]:
     """Return F1 and AUROC of each setting, the mean over clients where each learns by itself."""
     federation, model = trained(data, way, seed)
     held, schema = federation.holdings, model.schema
+    assert federation.test is not None
     X, labels = model.inputs.matrix(held.table), schema.labels(held.table)
     test = model.inputs.matrix(federation.test), schema.labels(federation.test), len(schema.classes)
     made, made_X = model.generate(len(X), np.random.default_rng(seed))

@@ -20,6 +20,7 @@ from tacit.models.generator import Generator, Mixtures
 from tacit.models.mlp import PULL, SuffiAE
 from tacit.models.network import softmax
 from tacit.protections import PROTECTIONS
+from tacit.protections.plain import Plain
 
 
 def blobs(rows: int = 240, seed: int = 0) -> Table:
@@ -221,3 +222,16 @@ def test_noise_on_sums_is_refused():
     reason = Graffl().incompatibility(PROTECTIONS.build("noised"))
     assert reason == "noise would decide which draws are accepted: use masked"
     assert Graffl().incompatibility(PROTECTIONS.build("masked")) is None
+
+
+# Within training, after it (which no replica holds by itself), between two trials, after both.
+@pytest.mark.parametrize(("place", "rounds"), [("coordinator", [1, 2, 3, 4]), ("clients", [1, 3, 4])])
+def test_a_stopped_run_goes_on_to_the_same_generator(place, rounds):
+    table, kept = blobs(60), []
+    held = holdings_of(table, np.arange(60) // 20, holdout=0.0, seed=0)
+    method = Graffl.from_config({"hidden": "2", "rounds": 2, "trials": 2, "draws": 6, "points": 3})
+    whole = Federation(held, seed=1).train(method, protect=Plain(opens=place), keep=kept.append)
+    assert [point.progress["round"] for point in kept] == rounds
+    for point in kept:
+        resumed = Federation(held, seed=1).train(method, protect=Plain(opens=place), resume=point)
+        assert resumed.outcome.digest == whole.outcome.digest
