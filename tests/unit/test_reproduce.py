@@ -299,4 +299,3 @@ def test_messages_of_peer_to_peer_and_two_phase_are_those_that_were_sent() -> No
     assert two_phase.figure("messages", "p2p-mpc", 8, 0) == 15 * 2 * 8 * 7 == two_phase.survey("p2p-mpc", 8)
     assert two_phase.figure("messages", "two-phase-mpc", 8, 0) == 15 * 2 * 3 * 7 + 2 * 8
     assert two_phase.figure("messages", two_phase.PUBLISHED, 16, 0) == 1470
-    assert two_phase.figure("messages", two_phase.PUBLISHED, 128, 0) == 40_222
