@@ -19,7 +19,7 @@ from tacit.methods.graffl import Graffl
 from tacit.models.generator import Generator
 from tacit.reproduce import Experiment, grid
 
-COMMON: Mapping[str, Any] = {"hidden": "64,24", "rounds": 60}
+COMMON: Mapping[str, Any] = {"hidden": "64,24", "rounds": 30}
 DIVISION: Mapping[str, Any] = {"partition": "dirichlet", "alpha": 0.3}
 CLIENTS = {"breast_cancer": 5, "digits": 10}
 WAYS: Mapping[str, Mapping[str, Any]] = {

@@ -95,7 +95,6 @@ def sample(
 
 
 def _read_model(name: str, to: Path | None, out: str) -> Any:
-    """Return the model of a run or a file, once it is known that results can be written."""
     from tacit.models.files import load_model
 
     check_absent(to)
@@ -105,7 +104,6 @@ def _read_model(name: str, to: Path | None, out: str) -> Any:
 
 
 def _deliver(found: Any, to: Path | None, what: str, as_json: bool) -> None:
-    """Write a table to a file, or to stdout as JSON or CSV."""
     from tacit.runs.folder import RunFolder
 
     if to is not None:

@@ -11,8 +11,7 @@ divided among clients as Soos, Liang and Wang, "Horizontal Federated Learning Fr
 
 The last term of Δ is the same for all θ, and the first is a mean over the rows of all clients: it follows
 from Σ_k n_k E φ(X_k, Y_k), a protected sum in which each client compares its rows with its own part Y_k of
-the points. So draws are ranked by Δ of the pooled rows, and no client's own distance is told. SuffiAE is
-trained by FedAvg: encoders that clients train alone disagree on what a dimension means.
+the points. So draws are ranked by Δ of the pooled rows, and no client's own distance is told.
 """
 
 from collections.abc import Mapping
@@ -175,7 +174,9 @@ class Graffl(FedAvg):
     def distances(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return the mean φ of this client's summaries of each class and its own points of each draw."""
         _, summaries, _, labels, count = self._summarise(party, shared)
-        proposed, rng = self._propose(shared), party.rng("points", int(shared["trial"]))
+        if party.cache.get("proposed", (None,))[0] is not shared:  # clients of one process and wave share it
+            party.cache["proposed"] = shared, self._propose(shared)
+        proposed, rng = party.cache["proposed"][1], party.rng("points", int(shared["trial"]))
         found = np.zeros((len(count), self.draws))
         for label in np.unique(labels):
             own = summaries[labels == label]

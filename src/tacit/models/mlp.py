@@ -98,11 +98,15 @@ class MLP(Network):
             for (_, shape, w), (_, _, b) in zip(places[::2], places[1::2], strict=True)
         ]
 
+    def _run(self, X: Matrix, layers: Sequence[tuple[Matrix, Vector]]) -> list[Matrix]:
+        values = [X]
+        for W, b in layers:
+            values.append(self._function(values[-1] @ W + b))
+        return values
+
     def _forward(self, weights: Vector, X: Matrix) -> tuple[list[Matrix], Matrix]:
         *hidden, (W, b) = self._layers(weights)
-        values = [X]
-        for inner, bias in hidden:
-            values.append(self._function(values[-1] @ inner + bias))
+        values = self._run(X, hidden)
         return values, values[-1] @ W + b
 
     def _backward(
@@ -178,12 +182,6 @@ class SuffiAE(MLP):
         """Return the rows that summaries stand for."""
         *inner, (W, b) = self._layers(weights)[self._head + 1 :]
         return self._run(summaries, inner)[-1] @ W + b
-
-    def _run(self, X: Matrix, layers: Sequence[tuple[Matrix, Vector]]) -> list[Matrix]:
-        values = [X]
-        for W, b in layers:
-            values.append(self._function(values[-1] @ W + b))
-        return values
 
     def _backward(
         self, weights: Vector, X: Matrix, targets: Targets, row_weights: Vector | None = None
