@@ -59,7 +59,7 @@ def cells(name: str, data: str) -> Iterator[Cell]:
                     floor = LEAST_BALANCED
                 yield Cell(
                     {"data": data, **way},
-                    partial(read, name, data, *way.values()),
+                    partial(read, name, data, drawn, upsample, distributions),
                     paper if name == "accuracy" else None,
                     None if floor is None else (floor, 1.0),
                     slow=distributions > len(FEW),

@@ -19,7 +19,7 @@ from tests.e2e.test_wheel import write_hospitals
 from tests.quick import representatives
 
 ROOT = Path(__file__).parents[2]
-WITH_CODE = ["python.md", "quickstart.md", "exposure.md", "standing.md", "averaging.md"]
+WITH_CODE = ["python.md", "quickstart.md", "exposure.md", "standing.md", "averaging.md", "graffl.md"]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/*.md")])
 
 

@@ -84,3 +84,32 @@ def test_a_site_writes_what_the_name_of_its_file_says(
     assert (
         package.load_model(tmp_path / tacit("site", "export", ".", "--json").json["path"]).classes_.size == 3
     )
+
+
+def test_a_generator_makes_rows_of_the_columns_that_it_learnt_from(
+    tacit: Tacit, patients: pa.Table, tmp_path: Path
+) -> None:
+    few = ("--rounds", 2, "--trials", 1, "--draws", 5, "--no-baselines", "--json")
+    options = ("--target", "outcome", "--date", "visit", "--clients", 4, "--protect", "plain", *few)
+    assert tacit("run", "--method", "graffl", "--data", "old.csv", *options).code == 0
+    said = tacit("sample", "latest", "--rows", 30, "--to", "synthetic.csv", "--json").json
+    names = ["age", "sex", "visit", "outcome"]
+    assert (said["rows"], said["path"], sorted(said["columns"])) == (30, "synthetic.csv", sorted(names))
+    made = pa.csv.read_csv(tmp_path / "synthetic.csv")
+    assert made.num_rows == 30 and set(made["sex"].to_pylist()) <= {"f", "m"}
+    listed = tacit("sample", "latest", "--rows", 5, "--label", "ill", "--json").json["sample"]
+    assert [row["outcome"] for row in listed] == ["ill"] * 5
+    assert tacit("sample", "latest", "--rows", 5).out.count("\n") == 6
+    for words, text in (
+        (("--label", "il"), "no rows were of a class 'il': did you mean 'ill'"),
+        (("--rows", 0), "rows is 0: give a whole number of at least 1"),
+        (("--to", "synthetic.csv"), "synthetic.csv is there already"),
+        (("--to", "rows.txt"), "rows are written as .csv or .parquet"),
+    ):
+        refused = tacit("sample", "latest", *words)
+        assert refused.code == 2 and text in refused.err
+
+
+def test_a_model_that_only_predicts_generates_nothing(run: Tacit) -> None:
+    refused = run("sample", "latest")
+    assert refused.code == 2 and "predicts, and generates no rows: train one with graffl" in refused.err

@@ -12,7 +12,7 @@ from tacit.cli.datasets import data_app
 from tacit.cli.federations import federation_app, new, site_app
 from tacit.cli.flags import EXTRA, ReadingCommand, SettingsCommand
 from tacit.cli.lists import methods, protections
-from tacit.cli.models import export, predict
+from tacit.cli.models import export, predict, sample
 from tacit.cli.operating import coordinator_app, doctor, submit
 from tacit.cli.output import Commands, say, stderr
 from tacit.cli.past import compare, exposure, runs, show
@@ -48,8 +48,10 @@ def version(
 for training in (run, plan, survey, tune):
     app.command(cls=SettingsCommand, context_settings=EXTRA)(training)
 app.command(cls=ReadingCommand)(predict)
-for command in (new, methods, protections, resume, runs, show, compare, exposure, export, submit, doctor):
+for command in (new, methods, protections, resume, runs, show, compare, exposure, export, sample):
     app.command()(command)
+app.command()(submit)
+app.command()(doctor)
 
 
 @app.command()

@@ -44,20 +44,24 @@ def export(
     say(as_json, {"run": folder.path.name, **facts}, f"{path}: {facts['bytes']:,} bytes")
 
 
+RunOrModel = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN|MODEL",
+        help="Id or folder of a run, 'latest', or a model's file.",
+        autocompletion=complete_run,
+    ),
+]
+TableFile = Annotated[
+    Path | None, typer.Option("--to", help="File to write, .csv or .parquet; without it CSV on stdout.")
+]
+
+
 def predict(
     context: typer.Context,
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN|MODEL",
-            help="Id or folder of a run, 'latest', or a model's file.",
-            autocompletion=complete_run,
-        ),
-    ],
+    name: RunOrModel,
     data: Annotated[Path, typer.Argument(help="File with rows: the model's columns, in any order.")],
-    to: Annotated[
-        Path | None, typer.Option("--to", help="File to write, .csv or .parquet; without it CSV on stdout.")
-    ] = None,
+    to: TableFile = None,
     out: Out = "runs",
     as_json: Json = False,
 ) -> None:
@@ -67,22 +71,50 @@ def predict(
     said when the model was trained.
     """
     from tacit.data.files import read_rows
+
+    model = _read_model(name, to, out)
+    found = model.predictions(read_rows(data, **context.meta[GIVEN].get("data", {})))
+    _deliver(found, to, "predictions", as_json)
+
+
+def sample(
+    name: RunOrModel,
+    rows: Annotated[int, typer.Option(help="How many rows to generate.")] = 1000,
+    label: Annotated[
+        str | None, typer.Option(help="Of this class only; else of all, as often as seen.")
+    ] = None,
+    to: TableFile = None,
+    seed: Annotated[int, typer.Option(help="Another one gives other rows.")] = 0,
+    out: Out = "runs",
+    as_json: Json = False,
+) -> None:
+    """Generate rows with a model that can, such as one of graffl: its columns and the target."""
+    model = _read_model(name, to, out)
+    if not hasattr(model, "sample"):
+        raise ConfigError(f"the model of {name} predicts, and generates no rows: train one with graffl")
+    _deliver(model.sample(rows, label, seed), to, "sample", as_json)
+
+
+def _read_model(name: str, to: Path | None, out: str) -> Any:
     from tacit.models.files import load_model
-    from tacit.runs.folder import RunFolder
 
     check_absent(to)
     if to is not None and to.suffix.lower() not in (".csv", ".parquet"):
-        raise ConfigError(f"{to.name}: predictions are written as .csv or .parquet: end it so")
-    model = load_model(Path(name) if Path(name).is_file() else _file_of(find_run(name, out)))
-    found = model.predictions(read_rows(data, **context.meta[GIVEN].get("data", {})))
+        raise ConfigError(f"{to.name}: rows are written as .csv or .parquet: end it so")
+    return load_model(Path(name) if Path(name).is_file() else _file_of(find_run(name, out)))
+
+
+def _deliver(found: Any, to: Path | None, what: str, as_json: bool) -> None:
+    from tacit.runs.folder import RunFolder
+
     if to is not None:
-        RunFolder(to.parent).write(to.name, _table_bytes(found, to.suffix.lower()))
+        RunFolder(to.parent).write(to.name, _table_bytes(found, to.suffix.lower(), what))
         facts = {"path": str(to), "rows": found.num_rows, "columns": found.column_names}
         say(as_json, facts, f"{to}: {found.num_rows:,} rows")
     elif as_json:
-        say_json({"rows": found.num_rows, "columns": found.column_names, "predictions": found.to_pylist()})
+        say_json({"rows": found.num_rows, "columns": found.column_names, what: found.to_pylist()})
     else:
-        raw = _table_bytes(found, ".csv")
+        raw = _table_bytes(found, ".csv", what)
         sys.stdout.buffer.write(visible(raw.decode(), "\n").encode() if sys.stdout.isatty() else raw)
 
 
@@ -105,18 +137,20 @@ def _file_of(folder: RunFolder) -> Path:
     return path
 
 
-def _table_bytes(table: Any, ending: str) -> bytes:
+def _table_bytes(table: Any, ending: str, what: str) -> bytes:
     """Return a table as a file of that ending.
 
-    Labels may be other clients': in CSV an apostrophe stands before what spreadsheets would carry out.
+    Labels may be other clients', and so may all words of a sample: in CSV an apostrophe stands before what
+    spreadsheets would carry out.
     """
     import pyarrow as pa
     from pyarrow import compute, csv, parquet
 
-    sink, place = pa.BufferOutputStream(), table.schema.get_field_index("prediction")
-    if ending == ".csv" and place >= 0 and pa.types.is_string(table[place].type):
-        harmless = compute.replace_substring_regex(table[place], FORMULA, r"'\1")
-        table = table.set_column(place, "prediction", harmless)
+    sink = pa.BufferOutputStream()
+    for place, name in enumerate(table.column_names if ending == ".csv" else ()):
+        if (what == "sample" or name == "prediction") and pa.types.is_string(table[place].type):
+            harmless = compute.replace_substring_regex(table[place], FORMULA, r"'\1")
+            table = table.set_column(place, name, harmless)
     (parquet.write_table if ending == ".parquet" else csv.write_csv)(table, sink)
     raw: bytes = sink.getvalue().to_pybytes()
     return raw

@@ -30,7 +30,8 @@ class Enrolment:
         asked, manifest, protection = link.invited, link.manifest, link.components.protection
         method, protected_by = (manifest.components[kind]["name"] for kind in ("method", "protection"))
         run = (manifest.run, manifest.digest, method, protected_by)
-        rounds = link.components.method.config().get("rounds")
+        settings = link.components.method.config()
+        rounds = settings["rounds"] + settings.get("trials", 0) if "rounds" in settings else None
         link.events.emit(RunStarted(*run, protection.opens, len(asked), manifest.seed, rounds))
         for warning in protection.promises.warnings:
             link.events.emit(Noted("protection", warning, "warning"))

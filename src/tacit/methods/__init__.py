@@ -23,6 +23,7 @@ METHODS: Registry[Method] = Registry(
         "two-phase-mpc": "tacit.methods.presets:TwoPhaseMPC",
         "federboost": "tacit.methods.federboost:FederBoost",
         "fusion": "tacit.methods.fusion:Fusion",
+        "graffl": "tacit.methods.graffl:Graffl",
         "fedheonn-ensemble": "tacit.methods.ensemble:FedHEONNEnsemble",
     },
     "tacit.methods",

@@ -8,13 +8,14 @@ import numpy as np
 from tacit.core.errors import DataError, TacitError
 from tacit.models.ensemble import Ensemble
 from tacit.models.estimator import Estimator
+from tacit.models.generator import Generator
 from tacit.models.neural import Neural
 from tacit.models.onelayer import OneLayer
 from tacit.models.predictor import read_any
 from tacit.models.trees import BoostedTrees
 
-Loaded = OneLayer | Ensemble | Neural | BoostedTrees | Estimator
-KINDS: tuple[type[Loaded], ...] = (OneLayer, Ensemble, Neural, BoostedTrees, Estimator)
+Loaded = OneLayer | Ensemble | Neural | BoostedTrees | Estimator | Generator
+KINDS: tuple[type[Loaded], ...] = (OneLayer, Ensemble, Neural, BoostedTrees, Estimator, Generator)
 FORMATS = {kind.FORMAT: kind for kind in KINDS}
 
 

@@ -28,6 +28,7 @@ SLOPES: dict[str, Function] = {
     "tanh": lambda a: 1.0 - a * a,
     "sigmoid": lambda a: a * (1.0 - a),
 }
+DECODER, PULL = "decoder.", 10.0  # of SuffiAE: names of the arrays that decode, weight of the reconstruction
 LARGEST = 100_000_000  # parameters: a typing error in a layer's size would fill the memory
 
 
@@ -101,11 +102,15 @@ class MLP(Network):
             for (_, shape, w), (_, _, b) in zip(places[::2], places[1::2], strict=True)
         ]
 
+    def _run(self, X: Matrix, layers: Sequence[tuple[Matrix, Vector]]) -> list[Matrix]:
+        values = [X]
+        for W, b in layers:
+            values.append(self._function(values[-1] @ W + b))
+        return values
+
     def _forward(self, weights: Vector, X: Matrix) -> tuple[list[Matrix], Matrix]:
         *hidden, (W, b) = self._layers(weights)
-        values = [X]
-        for inner, bias in hidden:
-            values.append(self._function(values[-1] @ inner + bias))
+        values = self._run(X, hidden)
         return values, values[-1] @ W + b
 
     def _backward(
@@ -154,3 +159,47 @@ class MLP(Network):
             np.sum(delta, axis=0, out=b)
         total *= factor
         return total
+
+
+class SuffiAE(MLP):
+    """A classifier with tanh that also decodes its last hidden layer, the *summary* of a row in [-1, 1]ᵈ.
+
+    Its loss is the cross-entropy plus ``PULL`` times half the mean squared error of the reconstruction.
+    """
+
+    def __init__(self, features: int, hidden: Sequence[int], classes: int) -> None:
+        mirror = MLP((*hidden[::-1], features)).parameters
+        super().__init__((features, *hidden, classes), "tanh")
+        Network.__init__(self, self.parameters | {DECODER + name: shape for name, shape in mirror.items()})
+        self._head, self._pull = len(hidden), PULL / features  # place of the classifier among the layers
+
+    def outputs(self, weights: Vector, X: Matrix) -> Matrix:
+        """Return the outputs of the classifier before the softmax."""
+        W, b = self._layers(weights)[self._head]
+        return self.encode(weights, X) @ W + b
+
+    def encode(self, weights: Vector, X: Matrix) -> Matrix:
+        """Return the summaries of rows."""
+        return self._run(X, self._layers(weights)[: self._head])[-1]
+
+    def decode(self, weights: Vector, summaries: Matrix) -> Matrix:
+        """Return the rows that summaries stand for."""
+        *inner, (W, b) = self._layers(weights)[self._head + 1 :]
+        return self._run(summaries, inner)[-1] @ W + b
+
+    def _backward(
+        self, weights: Vector, X: Matrix, targets: Targets, row_weights: Vector | None = None
+    ) -> tuple[list[Matrix], list[Matrix]]:
+        chain, place = self._layers(weights), self._head
+        (head, bias), (W, b) = chain.pop(place), chain[-1]
+        values = self._run(X, chain[:-1])
+        wrong = softmax(values[place] @ head + bias)
+        wrong[np.arange(len(targets)), targets] -= 1.0
+        counted = np.ones((1, 1)) if row_weights is None else row_weights[:, None]
+        wrong, deltas = wrong * counted, [(values[-1] @ W + b - X) * self._pull * counted]
+        for number in range(len(chain) - 1, 0, -1):
+            back = deltas[0] @ chain[number][0].T + (wrong @ head.T if number == place else 0.0)
+            deltas.insert(0, back * self._slope(values[number]))
+        values.insert(place, values[place])
+        deltas.insert(place, wrong)
+        return values, deltas

@@ -10,7 +10,7 @@ from importlib import metadata
 from typing import Any
 
 from tacit.core.errors import ConfigError, nearest
-from tacit.models.mlp import MLP, HiddenActivation, Initialisation
+from tacit.models.mlp import MLP, HiddenActivation, Initialisation, SuffiAE
 from tacit.models.network import Network
 
 GROUP = "tacit.models"
@@ -42,11 +42,13 @@ def network_of(
 ) -> Network:
     """Build a network, once per process; ``hidden``, ``activation`` and ``initialisation`` are of "mlp" only.
 
-    It is "mlp", "cnn", a name under the entry-point group ``tacit.models``, or a factory that makes a
-    ``torch.nn.Module`` from the numbers of features and outputs.
+    It is "mlp", "suffiae", "cnn", a name under the entry-point group ``tacit.models``, or a factory that
+    makes a ``torch.nn.Module`` from the numbers of features and outputs.
     """
     if network == "mlp":
         return MLP((features, *sizes_of(hidden), outputs), activation, initialisation)
+    if network == "suffiae":
+        return SuffiAE(features, sizes_of(hidden), outputs)
     from tacit.models.torch_network import TorchNetwork, small_cnn
 
     if network == "cnn":
@@ -55,7 +57,7 @@ def network_of(
         return TorchNetwork(network, features, outputs)
     points = {point.name: point for point in metadata.entry_points(group=GROUP)}
     if network not in points:
-        known = sorted({"mlp", "cnn", *points})
+        known = sorted({"mlp", "suffiae", "cnn", *points})
         raise ConfigError(
             f"unknown network '{network}': {nearest(network, known)}. A site builds only what it has "
             f"installed itself, under the entry-point group {GROUP}"
