@@ -16,6 +16,7 @@ METHODS: Registry[Method] = Registry(
         "fedyogi": "tacit.methods.fedopt:FedYogi",
         "scaffold": "tacit.methods.scaffold:Scaffold",
         "mime": "tacit.methods.mime:Mime",
+        "splitfed": "tacit.methods.splitfed:SplitFed",
         "ring-mlp": "tacit.methods.ring_mlp:RingMLP",
         "pfmlp": "tacit.methods.presets:PFMLP",
         "p2p-mpc": "tacit.methods.presets:PeerToPeerMPC",
