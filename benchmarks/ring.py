@@ -11,8 +11,9 @@ from collections.abc import Callable
 import numpy as np
 
 from tacit.bench import Row, cpu
-from tacit.reproduce.ring_mlp import protected_epoch
+from tacit.reproduce import load_paper
 
+protected_epoch = load_paper("ring-mlp").protected_epoch
 CLIENTS, PARAMETERS = 5, 650
 PHE_CIPHERTEXT = 256  # bytes of a ciphertext at 1024 bits; phe sends one for each parameter, and an exponent
 

@@ -88,23 +88,24 @@ def peak_megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 1024)
 
 
-def folder() -> Path:
-    """Find the folder of the bench files: ``$TACIT_BENCHMARKS``, here, or beside the source tree."""
-    own = os.environ.get("TACIT_BENCHMARKS")
-    for place in (Path(own) if own else None, Path("benchmarks"), Path(__file__).parents[2] / "benchmarks"):
+def folder_of(name: str) -> Path:
+    """Find a folder of a checkout: where ``$TACIT_NAME`` says, here, or beside the source tree."""
+    variable = f"TACIT_{name.upper()}"
+    own = os.environ.get(variable)
+    for place in (Path(own) if own else None, Path(name), Path(__file__).parents[2] / name):
         if place is not None and place.is_dir():
             return place
-    raise ConfigError("no benchmarks/ folder here: run this in a checkout of Tacit, or set TACIT_BENCHMARKS")
+    raise ConfigError(f"no {name}/ folder here: run this in a checkout of Tacit, or set {variable}")
 
 
-def benches() -> list[str]:
-    """Return the names of all benches."""
-    return sorted(path.stem for path in folder().glob("*.py") if not path.stem.startswith("_"))
+def files_of(name: str) -> list[str]:
+    """Name the files in a folder of a checkout, but for those that others import: they begin with _."""
+    return sorted(path.stem for path in folder_of(name).glob("*.py") if not path.stem.startswith("_"))
 
 
 def chosen(name: str) -> list[str]:
     """Return the bench of that name, or every one for "all"."""
-    known = benches()
+    known = files_of("benchmarks")
     if name != "all" and name not in known:
         raise ConfigError(f"unknown bench '{name}': {nearest(name, [*known, 'all'])}")
     return known if name == "all" else [name]
@@ -114,7 +115,7 @@ def run_bench(name: str) -> dict[str, Any]:
     """Run one bench, and return the object that ``tacit bench NAME --json`` prints."""
     chosen(name)
     word = f"tacit_bench_{name.replace('-', '_')}"
-    spec = importlib.util.spec_from_file_location(word, folder() / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(word, folder_of("benchmarks") / f"{name}.py")
     assert spec and spec.loader
     module = sys.modules[word] = importlib.util.module_from_spec(spec)  # dataclasses look there
     spec.loader.exec_module(module)

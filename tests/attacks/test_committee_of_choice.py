@@ -19,8 +19,8 @@ from tacit.protections.keys.authenticated import manifest_digest_of, sealing_key
 from tacit.protections.secret_sharing import election
 from tacit.protections.secret_sharing.committee import Committee
 from tacit.protections.secret_sharing.election import Voter, choose_voters
-from tacit.protections.secret_sharing.share_holder import OVERHEAD
 from tacit.protections.secret_sharing.share_round import (
+    OVERHEAD,
     ShareRound,
     names_from_bytes,
     names_to_bytes,

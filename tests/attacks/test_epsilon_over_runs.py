@@ -252,15 +252,17 @@ def test_a_step_that_fails_after_its_noise_is_counted(tmp_path):
         coordinator.round(METHOD.update, METHOD.step)
 
 
-def test_a_run_that_the_site_has_forgotten_has_spent_its_budget(tmp_path):
+def test_a_run_that_the_site_has_forgotten_has_spent_its_budget(tmp_path, monkeypatch):
     """Stores forget old runs; the same signed manifest then enrols the site once more."""
+    monkeypatch.setattr("tacit.engines.store.KEPT_RUNS", 1)
     sites = sites_of(tmp_path)
     for _ in range(2):
         coordinator = begin(sites, run="again")
         with pytest.raises(QuorumError, match=r"it allows 4 releases|is spent after 2 rounds"):
             for _ in range(METHOD.rounds + 1):
                 coordinator.round(METHOD.update, METHOD.step)
-        SiteFolder(sites["north"].path).store.forget(coordinator.manifest.digest)
+        later = begin(sites, run="later")
+        assert SiteFolder(sites["north"].path).store.runs() == [later.manifest.digest]
     assert ledger_of(sites).total() == pytest.approx(COST)
 
 

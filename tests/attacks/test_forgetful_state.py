@@ -202,9 +202,11 @@ class TestStore:
         assert sorted(PartyStore(path, KEY).runs()) == ["run-1", "run-2"]
         assert sorted(PartyStore(path, KEY).runs()) == ["run-1", "run-2"]
 
-    def test_what_is_forgotten_on_purpose_is_no_damage(self, path):
-        PartyStore(path, KEY).forget("run-1")
-        assert PartyStore(path, KEY).runs() == ["run-2"]
+    def test_what_is_forgotten_on_purpose_is_no_damage(self, path, monkeypatch):
+        monkeypatch.setattr("tacit.engines.store.KEPT_RUNS", 1)
+        with PartyStore(path, KEY).step("run-3", Party("ann", dict, KEY)) as party:
+            party.state["turn"] = 1
+        assert PartyStore(path, KEY).runs() == ["run-3"]
 
     def test_damage_is_told_or_harms_nothing(self, path):
         raw, whole, told = path.read_bytes(), self.remembered(path), 0

@@ -56,8 +56,8 @@ from tacit.protections.paillier import Paillier
 from tacit.protections.plain import Plain
 from tacit.protections.ring import Ring
 from tacit.protections.secret_sharing.settings import SecretSharing
-from tacit.protections.secret_sharing.share_holder import OVERHEAD
 from tacit.protections.secret_sharing.share_round import (
+    OVERHEAD,
     ShareRound,
     names_from_bytes,
     partial_place,

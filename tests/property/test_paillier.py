@@ -19,7 +19,7 @@ packings = st.builds(Packing, st.integers(2, 64), st.integers(0, 63))
 def key() -> PrivateKey:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ShortKeyWarning)
-        return make_keys(1024, exponent_bits=256, allow_short=True)
+        return make_keys(1024, allow_short=True)
 
 
 def vectors(packing: Packing, count: int):

@@ -187,9 +187,8 @@ def test_each_output_may_have_its_own_matrix(name, tolerance):
     matrices[5] = 0
     blob = cipher.encrypt_columns(sides, bound=1.0, summands=5)
     exact = np.einsum("oij,jo->io", matrices, sides)
-    for _ in range(2):  # the second time with the diagonals encoded before
-        found = cipher.decrypt_columns(product.apply(matrices, blob))
-        assert np.abs(found - exact).max() <= tolerance * np.abs(exact).max()
+    found = cipher.decrypt_columns(product.apply(matrices, blob))
+    assert np.abs(found - exact).max() <= tolerance * np.abs(exact).max()
     shared = cipher.decrypt_columns(product.apply(matrices[0], blob))
     assert np.abs(shared - matrices[0] @ sides).max() <= tolerance * np.abs(exact).max()
 

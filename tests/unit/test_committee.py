@@ -6,8 +6,8 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from benchmarks.sums import simulate_elections
 
+from benchmarks.sums import simulate_elections
 from tacit.core.errors import (
     ConfigError,
     FederationError,
@@ -26,9 +26,13 @@ from tacit.ledger.cost import CostLedger
 from tacit.protections.secret_sharing import election
 from tacit.protections.secret_sharing.committee import Committee, CommitteeClient
 from tacit.protections.secret_sharing.election import Voter, commitment, draw_members, draw_seed
-from tacit.protections.secret_sharing.share_holder import OVERHEAD
 from tacit.protections.secret_sharing.share_relay import ShareRelay
-from tacit.protections.secret_sharing.share_round import ShareRound, names_from_bytes, words_from_bytes
+from tacit.protections.secret_sharing.share_round import (
+    OVERHEAD,
+    ShareRound,
+    names_from_bytes,
+    words_from_bytes,
+)
 from tacit.protections.secret_sharing.shares import SharesClient
 
 ALL = [

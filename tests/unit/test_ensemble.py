@@ -10,6 +10,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from reproductions.fedheonn_ensemble import DRAWS, DRY_BEAN, TABLE_2, cross_validated, phase_seconds
 from tacit import Federation, FedHEONN, FedHEONNEnsemble, Preparation, Table
 from tacit.core.errors import ConfigError, TacitError, UnavailableError
 from tacit.core.events import Events, Noted
@@ -20,7 +21,6 @@ from tacit.methods.heonn.patches import MAX_REPEATS, draw_features, draw_rows, s
 from tacit.models.ensemble import Ensemble
 from tacit.models.files import load_model
 from tacit.protections.ckks import CKKSCoordinator
-from tacit.reproduce.ensemble import DRAWS, DRY_BEAN, TABLE_2, cross_validated, phase_seconds
 
 MODES = ("sealed", "paper", "robust")
 every_mode = pytest.mark.parametrize("mode", MODES)

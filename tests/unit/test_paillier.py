@@ -30,7 +30,6 @@ from tests.helpers.weighted import multiply
 PACKING = Packing(value_bits=24, guard_bits=16)
 KINDS = {
     "djn": {},
-    "djn-short-exponent": {"exponent_bits": 256},
     "plain": {"randomness": "plain"},
     "short-alpha": {"randomness": "short-alpha"},
 }
@@ -263,7 +262,7 @@ def test_primes_without_the_conditions_are_refused(why, primes):
     while public is None:
         p, q = sorted(primes())
         if (p * q).bit_length() == 1024 and (gmpy2.gcd(p - 1, q - 1) == 2) != why.startswith("gcd"):
-            public = quiet(PublicKey, p * q, 0, "plain", 0)
+            public = quiet(PublicKey, p * q, 0, "plain")
     with pytest.raises(ConfigError, match=why):
         PrivateKey(public, (p, q))
     size = 64 if p.bit_length() <= 512 and q.bit_length() <= 512 else 65
@@ -291,11 +290,11 @@ def test_primes_of_another_key_in_the_wrong_order_or_without_their_orders(key, o
 
 def test_a_base_of_the_wrong_form_is_refused(key):
     p, q = key._primes
-    public = quiet(PublicKey, p * q, 4, "djn", 512)  # a square: its Jacobi symbol alone is right
+    public = quiet(PublicKey, p * q, 4, "djn")  # a square: its Jacobi symbol alone is right
     with pytest.raises(ConfigError, match="not of the form -x²"):
         PrivateKey(public, (p, q))
     short = quiet(make_keys, 1024, randomness="short-alpha")
-    public = quiet(PublicKey, short.public.modulus, 4, "short-alpha", 384)
+    public = quiet(PublicKey, short.public.modulus, 4, "short-alpha")
     with pytest.raises(ConfigError, match="does not have the order"):
         PrivateKey(public, short._primes, short._orders)
     with pytest.raises(ConfigError, match="no divisor of 160 bits"):
@@ -329,11 +328,7 @@ def test_1024_bits_are_refused_or_loud(key):
     [
         ({"bits": 512}, "key of 512 bits"),
         ({"bits": 2047}, "key of 2047 bits"),
-        ({"exponent_bits": 128}, "exponent_bits is 128: use a multiple of 8 from 256 to 2048"),
-        ({"exponent_bits": 1001}, "exponent_bits is 1001"),
-        ({"randomness": "plain", "exponent_bits": 512}, "plain randomness has none"),
         ({"randomness": "none"}, "randomness 'none' is unknown"),
-        ({"randomness": "short-alpha", "exponent_bits": 256}, "multiple of 8 from 512"),
     ],
 )
 def test_keys_that_cannot_be(settings, what, monkeypatch):
@@ -352,6 +347,8 @@ def test_public_keys_have_one_encoding(any_key):
             quiet(PublicKey.from_bytes, wrong)
     with pytest.raises(MessageError):
         quiet(PublicKey.from_bytes, bytearray(raw))
+    with pytest.raises(MessageError, match="announces exponents of 8 bits, its kind has"):
+        quiet(PublicKey.from_bytes, raw[:7] + bytes([0, 8]) + raw[9:])
 
 
 @pytest.mark.parametrize(
@@ -372,7 +369,7 @@ def test_public_keys_have_one_encoding(any_key):
 def test_public_numbers_that_cannot_be(key, change, what):
     modulus, base = change(key.public.modulus, key.public.base)
     with pytest.raises(ConfigError, match=what):
-        quiet(PublicKey, modulus, base, "djn", 512)
+        quiet(PublicKey, modulus, base, "djn")
 
 
 def test_an_announced_length_that_is_not_the_modulus(key):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reproductions import aggregation
 from tacit import FedAvg, Federation, FedHEONN, Table
 from tacit.core.errors import ConfigError, QuorumError
 from tacit.core.events import Evaluated, Events
@@ -165,8 +166,7 @@ def test_rates_of_the_server_learn_as_fast_as_averaging(name: str, hidden: tuple
 @pytest.mark.parametrize("name", ["fedadam", "fedadagrad", "fedyogi"])
 def test_they_learn_a_large_network_of_activities_in_a_round(name: str) -> None:
     """With Flower's rates two of them have a macro F1 of 0.16 and 0.05 here."""
-    reproduce = pytest.importorskip("tacit.reproduce.aggregation")
-    federation = reproduce.federation("majority-even", None, 0)
+    federation = aggregation.federation("majority-even", None, 0)
     local = LocalTraining(optimiser="adam", rate=0.001).config()
     method = METHODS.build(name, {**local, "hidden": "437,312", "rounds": 1})
     scores = federation.train(method, protect="plain").model.scores(federation.test)

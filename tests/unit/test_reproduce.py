@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,12 +12,16 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from reproductions import fedheonn_noise as noise
+from reproductions import pfmlp, ring_mlp, two_phase
+from reproductions._fedheonn_runs import Data, formula_rounds, measured_rounds, quasi_newton, trained
+from reproductions._lines import lines, series
+from reproductions.fedheonn import experiments
+from tacit import bench
+from tacit import reproduce as harness
+from tacit.cli.common import complete_bench, complete_paper
 from tacit.core.errors import ConfigError, UnavailableError
-from tacit.reproduce import harness, noise, pfmlp, ring_mlp, two_phase
-from tacit.reproduce.fedheonn import experiments
-from tacit.reproduce.fedheonn_runs import Data, formula_rounds, measured_rounds, quasi_newton, trained
-from tacit.reproduce.harness import Cell, Experiment, papers, reproduce_papers
-from tacit.reproduce.lines import lines, series
+from tacit.reproduce import Cell, Experiment, papers, reproduce_papers
 
 
 def absent(seed: int) -> float:
@@ -33,8 +38,8 @@ def paper(monkeypatch: pytest.MonkeyPatch) -> None:
         Cell({"data": "new"}, lambda seed: 1.0),
     ]
     table = Experiment("t", "A title", "Somebody, Some paper", "things", {"lam": 0.5}, 2, cells, "A remark")
-    monkeypatch.setattr(harness, "PAPERS", {"some": "some.module"})
-    monkeypatch.setattr(harness, "import_module", lambda _: SimpleNamespace(experiments=lambda: [table]))
+    monkeypatch.setattr(harness, "files_of", lambda _: ["some"])
+    monkeypatch.setattr(harness, "load_paper", lambda _: SimpleNamespace(experiments=lambda: [table]))
 
 
 @pytest.mark.usefixtures("paper")
@@ -70,6 +75,39 @@ def test_what_cannot_be_repeated(tmp_path: Path) -> None:
         reproduce_papers("fedheonn", out=tmp_path / "taken")
 
 
+def test_papers_of_your_own_are_found_and_may_share_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "reproductions"]:
+        monkeypatch.delitem(sys.modules, name)
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "_shared.py").write_text("NUMBER = 7.0\n")
+    (own / "my_paper.py").write_text(
+        "from reproductions._shared import NUMBER\n"
+        "from tacit.reproduce import Cell, Experiment\n"
+        "def experiments():\n"
+        "    yield Experiment('t', 'T', 'P', 'q', {}, 1, [Cell({'n': 1}, lambda seed: NUMBER)])\n"
+    )
+    monkeypatch.setenv("TACIT_REPRODUCTIONS", str(own))
+    assert papers("all") == ["my-paper"]
+    (table,) = reproduce_papers("my-paper", out=tmp_path)
+    assert table["rows"][0]["ours"] == 7.0
+
+
+def test_outside_a_checkout_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bench, "__file__", str(tmp_path / "lib" / "tacit" / "bench.py"))
+    said = r"no reproductions/ folder here: run this in a checkout of Tacit, or set TACIT_REPRODUCTIONS"
+    with pytest.raises(ConfigError, match=said):
+        papers("all")
+    with pytest.raises(ConfigError, match=r"no benchmarks/ folder here: .*, or set TACIT_BENCHMARKS"):
+        bench.chosen("all")
+    assert complete_paper() == complete_bench() == []
+    monkeypatch.undo()
+    assert complete_paper()[-2:] == ["two-phase", "all"]
+
+
 @pytest.mark.usefixtures("paper")
 def test_a_quick_look_leaves_out_what_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(seed: int) -> float:
@@ -86,7 +124,7 @@ def test_a_quick_look_leaves_out_what_takes_long(tmp_path: Path, monkeypatch: py
         Experiment("t", "T", "P", "q", {}, 3, cells, drawings=drawings),
         Experiment("u", "U", "P", "q", {}, 3, cells[1:]),
     ]
-    monkeypatch.setattr(harness, "import_module", lambda _: SimpleNamespace(experiments=lambda: tables))
+    monkeypatch.setattr(harness, "load_paper", lambda _: SimpleNamespace(experiments=lambda: tables))
     (table,) = reproduce_papers("some", quick=True, out=tmp_path)
     assert (table["seeds"], [row["n"] for row in table["rows"]]) == (1, [1])
     assert drawn == table["rows"]
@@ -95,7 +133,7 @@ def test_a_quick_look_leaves_out_what_takes_long(tmp_path: Path, monkeypatch: py
 
 
 def test_what_does_not_fit_into_memory_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from tacit.reproduce import higgs
+    from reproductions import fedheonn_higgs as higgs
 
     monkeypatch.setattr(higgs, "_free_memory", lambda: 8.0)
     (table,) = reproduce_papers("fedheonn-higgs", out=tmp_path)
@@ -162,7 +200,7 @@ def test_lines_are_drawn_from_measured_rows_only() -> None:
 
 @pytest.mark.parametrize("name", ["aggregation", "drift", "fedavg", "ring-mlp", "two-phase"])
 def test_tables_have_names_of_their_own_and_rows_that_differ(name: str) -> None:
-    tables = harness.experiments_of(name)
+    tables = list(harness.load_paper(name).experiments())
     assert len({table.name for table in tables}) == len(tables) >= 4
     for table in tables:
         rows = [tuple(cell.settings.items()) for cell in table.cells]
@@ -170,7 +208,7 @@ def test_tables_have_names_of_their_own_and_rows_that_differ(name: str) -> None:
 
 
 def test_a_round_of_activities() -> None:
-    from tacit.reproduce import aggregation
+    from reproductions import aggregation
 
     try:
         aggregation.federation("majority-even", 200, 0)
@@ -186,7 +224,7 @@ def test_a_round_of_activities() -> None:
 
 
 def test_weights_of_clients(tmp_path: Path) -> None:
-    from tacit.reproduce.client_weights import client_weights
+    from reproductions._client_weights import client_weights
 
     table = harness.measured(client_weights(), 1, tmp_path, lambda text: None)
     found = {(row["strategy"], row["client"]): row["ours"] for row in table["rows"]}
@@ -261,4 +299,3 @@ def test_messages_of_peer_to_peer_and_two_phase_are_those_that_were_sent() -> No
     assert two_phase.figure("messages", "p2p-mpc", 8, 0) == 15 * 2 * 8 * 7 == two_phase.survey("p2p-mpc", 8)
     assert two_phase.figure("messages", "two-phase-mpc", 8, 0) == 15 * 2 * 3 * 7 + 2 * 8
     assert two_phase.figure("messages", two_phase.PUBLISHED, 16, 0) == 1470
-    assert two_phase.figure("messages", two_phase.PUBLISHED, 128, 0) == 40_222

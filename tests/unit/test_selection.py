@@ -7,12 +7,12 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from reproductions.fedheonn_hidden import GOALS, accuracy
 from tacit import Federation, FedHEONN, Table
 from tacit.core.errors import ConfigError, DataError, QuorumError, UnavailableError
 from tacit.methods.heonn.selection import Selection, Sums, rank_candidates
 from tacit.models.onelayer import OneLayer
 from tacit.models.randomlayer import RandomLayer
-from tacit.reproduce.hidden import GOALS, accuracy
 
 LAMS = (1e-3, 0.1, 10.0)
 

@@ -17,9 +17,10 @@ from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.ledger.cost import CostLedger
-from tacit.protections.secret_sharing.share_holder import OVERHEAD, ShareHolder
+from tacit.protections.secret_sharing.share_holder import ShareHolder
 from tacit.protections.secret_sharing.share_relay import ShareRelay
 from tacit.protections.secret_sharing.share_round import (
+    OVERHEAD,
     ShareRound,
     names_from_bytes,
     recover_total,

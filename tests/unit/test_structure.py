@@ -13,7 +13,7 @@ from pathlib import Path
 import tacit
 
 ROOT = Path(__file__).parents[2]
-SOURCES = sorted((ROOT / "src" / "tacit").rglob("*.py"))
+SOURCES = sorted([*(ROOT / "src" / "tacit").rglob("*.py"), *(ROOT / "reproductions").glob("*.py")])
 MOST_LINES = 300
 DEEPEST = 4  # classes of ours from `object` down, the class itself among them
 NAMED = 60  # characters up to which a text may name a function, as in getattr or a table of steps

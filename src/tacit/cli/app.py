@@ -64,8 +64,7 @@ def reproduce(
     """Repeat a paper's experiments: its table beside ours."""
     from tacit.cli.progress import OneBar
     from tacit.cli.tables import listing, plain_text
-    from tacit.reproduce.harness import reproduce_papers
-    from tacit.reproduce.page import columns_of
+    from tacit.reproduce import columns_of, reproduce_papers
 
     with OneBar(quiet) as bar:
         tables = reproduce_papers(name, seeds=seeds, quick=quick, out=Path(out), progress=bar)

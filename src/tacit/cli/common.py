@@ -1,5 +1,6 @@
 """Arguments that several commands have, what a shell may complete, and what is left out of results."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,19 +22,23 @@ def complete_run() -> list[str]:
 
 
 def complete_paper() -> list[str]:
-    """Return the names of papers whose tables can be repeated."""
-    from tacit.reproduce.harness import PAPERS
+    """Return the names of papers whose tables can be repeated, where there are any."""
+    from tacit.reproduce import papers
 
-    return [*PAPERS, "all"]
+    return _list_names(papers)
 
 
 def complete_bench() -> list[str]:
     """Return the names of the benches, where there are any."""
-    from tacit import bench
+    from tacit.bench import chosen
 
+    return _list_names(chosen)
+
+
+def _list_names(choose: Callable[[str], list[str]]) -> list[str]:
     try:
-        return [*bench.benches(), "all"]
-    except ConfigError:
+        return [*choose("all"), "all"]
+    except ConfigError:  # not in a checkout
         return []
 
 

@@ -130,13 +130,6 @@ class PartyStore:
         with self._connected() as connection:
             return [run for (run,) in connection.execute(RUNS)]
 
-    def forget(self, run: str) -> None:
-        """Remove all that is remembered of a run, its keys too."""
-        with self._connected() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            _forget(connection, run)
-            connection.execute("COMMIT")
-
     def _read(self, connection: sqlite3.Connection, run: str, party: Party) -> None:
         query = "SELECT state, vault FROM parties WHERE run = ? AND party = ?"
         row = connection.execute(query, (run, party.id)).fetchone()
@@ -163,12 +156,8 @@ class PartyStore:
         with _summed(connection, "run = ? AND party = ?", (run, party)):
             connection.execute("INSERT OR REPLACE INTO parties VALUES (?, ?, ?, ?, ?)", row)
         for (old,) in connection.execute(RUNS).fetchall()[KEPT_RUNS:]:
-            _forget(connection, old)
-
-
-def _forget(connection: sqlite3.Connection, run: str) -> None:
-    with _summed(connection, "run = ?", (run,)):
-        connection.execute("DELETE FROM parties WHERE run = ?", (run,))
+            with _summed(connection, "run = ?", (old,)):
+                connection.execute("DELETE FROM parties WHERE run = ?", (old,))
 
 
 @contextmanager

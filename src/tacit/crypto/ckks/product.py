@@ -6,7 +6,6 @@ rotated k steps (Halevi and Shoup, CRYPTO 2014). Baby steps and giant steps take
 Diagonals are taken modulo the padded size n, a power of two: that is the period of the rotations.
 """
 
-import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -63,7 +62,6 @@ class Product:
         self._ring = ring_of(parameters)
         self._key_id = key_id
         self._keys, self._steps = load_rotations(self._ring, evaluation, key_id)
-        self._encoded: tuple[Any, list[Diagonals]] = (None, [])
 
     def apply(self, matrix: ArrayLike, blob: bytes) -> bytes:
         """Multiply: one matrix (features × features) for all outputs, or a stack: one per output, or
@@ -90,10 +88,6 @@ class Product:
         made = replace(header, form=PRODUCT, seeded=False, factor=factor)
         # First all first polynomials, then all second ones.
         return write(ring, made, [np.stack([residues[:, 0] for residues in found], axis=1)])
-
-    def forget(self) -> None:
-        """Free the memory of the encoded matrix: with set 'product' 131 kB for each padded feature."""
-        self._encoded = (None, [])
 
     def _multiply(self, chunk: Any, diagonals: Diagonals, features: int) -> Any:
         import tenseal.sealapi as seal
@@ -124,16 +118,11 @@ class Product:
         return total
 
     def _diagonals(self, matrix: Floats, chunks: int) -> list[Diagonals]:
-        """Encode the diagonals, or return those of the last time: encoding is over half of the work."""
-        name = (matrix.shape, hashlib.sha256(matrix.tobytes()).digest())
-        if self._encoded[0] != name:
-            if matrix.ndim == 2:
-                made = [self._encode(matrix[None])]
-            else:
-                each = -(-len(matrix) // chunks)
-                made = [self._encode(matrix[at * each : (at + 1) * each]) for at in range(chunks)]
-            self._encoded = (name, made)
-        return self._encoded[1]
+        """Encode the diagonals of one matrix for all chunks, or of the matrices of each."""
+        if matrix.ndim == 2:
+            return [self._encode(matrix[None])]
+        each = -(-len(matrix) // chunks)
+        return [self._encode(matrix[at * each : (at + 1) * each]) for at in range(chunks)]
 
     def _encode(self, matrices: Floats) -> Diagonals:
         import tenseal.sealapi as seal

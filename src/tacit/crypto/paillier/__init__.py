@@ -89,7 +89,7 @@ class Adder:
 def add_blobs(key: PublicKey, first: bytes, second: bytes) -> bytes:
     """Add two encrypted vectors.
 
-    >>> key, packing = make_keys(2048, exponent_bits=256), Packing(16, 8)
+    >>> key, packing = make_keys(2048), Packing(16, 8)
     >>> total = add_blobs(key.public, key.encrypt([7, -7], packing), key.encrypt([1, 2], packing))
     >>> key.decrypt(total)
     array([ 8, -5])

@@ -8,7 +8,7 @@ The generator is n + 1, so that a ciphertext is (1 + m·n)·ρ mod n² with a ra
 
 * ``plain``: ρ = r^n with r uniform below n, as in 1999.
 * ``djn``: ρ = (h^n)^α with h = -x² mod n and α uniform of half n's length. As hard as plain by DJN's
-  theorem for that length. A shorter α (``exponent_bits``) is a heuristic: faster, 256 bits at least.
+  theorem for that length.
 * ``short-alpha``: the same form with an h of secret small order α | λ (Paillier 1999, scheme 3, the
   "improved Paillier" of PFMLP). Its g^(m + n·r) is (1 + m·n) times an element of the group that h^n
   generates. Decryption raises to α instead of λ. It rests on the partial discrete logarithm problem,
@@ -43,7 +43,6 @@ Randomness = Literal["djn", "plain", "short-alpha"]
 # Length of n: length of each of the two primes of a short α, twice the bits of security.
 ALPHA_PRIME_BITS = {1024: 160, 2048: 224, 3072: 256, 4096: 304}
 SHORT_KEY = 1024
-MIN_EXPONENT_BITS = 256
 EXTRA_BITS = 64  # an exponent so much longer than the order makes the power uniform but for 2^-64
 
 _MAGIC, _VERSION = b"TPP", 1
@@ -64,28 +63,10 @@ def check_bits(bits: int, allow_short: bool) -> None:
         )
 
 
-def default_exponent_bits(bits: int, randomness: Randomness) -> int:
-    """Return the length of the random exponent: half of n's by DJN, a little over the order's for a short α.
-
-    >>> default_exponent_bits(2048, "djn"), default_exponent_bits(2048, "short-alpha")
-    (1024, 512)
-    """
-    if randomness == "plain":
-        return 0
-    return bits // 2 if randomness == "djn" else 2 * ALPHA_PRIME_BITS[bits] + EXTRA_BITS
-
-
-def check_randomness(bits: int, randomness: Randomness, exponent_bits: int) -> None:
-    """Refuse unknown kinds of randomness, and exponents too short for theirs."""
+def check_randomness(randomness: Randomness) -> None:
+    """Refuse unknown kinds of randomness."""
     if randomness not in _KINDS:
         raise ConfigError(f"randomness '{randomness}' is unknown: use one of {', '.join(_KINDS)}")
-    if randomness == "plain":
-        if exponent_bits:
-            raise ConfigError(f"exponent_bits is {exponent_bits}, plain randomness has none: leave it out")
-        return
-    least = MIN_EXPONENT_BITS if randomness == "djn" else default_exponent_bits(bits, randomness)
-    if exponent_bits % 8 or not least <= exponent_bits <= bits:
-        raise ConfigError(f"exponent_bits is {exponent_bits}: use a multiple of 8 from {least} to {bits}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,7 +87,6 @@ class PublicKey:
     modulus: mpz  # n
     base: mpz  # h, or 0 for plain randomness
     randomness: Randomness  # where the random n-th residues come from
-    exponent_bits: int  # of their random exponent; 0 for plain randomness
     allow_short: InitVar[bool] = False  # accept 1024 bits, with a ShortKeyWarning
     modulus_squared: mpz = field(init=False, compare=False)
     key_id: bytes = field(init=False, compare=False)
@@ -115,7 +95,7 @@ class PublicKey:
         object.__setattr__(self, "modulus", mpz(self.modulus))
         object.__setattr__(self, "base", mpz(self.base))
         check_bits(self.bits, allow_short)
-        check_randomness(self.bits, self.randomness, self.exponent_bits)
+        check_randomness(self.randomness)
         self._check_modulus()
         self._check_base()
         if self.bits == SHORT_KEY:
@@ -149,6 +129,13 @@ class PublicKey:
     def bits(self) -> int:
         """Length of n."""
         return int(self.modulus.bit_length())
+
+    @property
+    def exponent_bits(self) -> int:
+        """Length of the random exponent: half of n's by DJN, a little over the order's for a short α."""
+        if self.randomness == "plain":
+            return 0
+        return self.bits // 2 if self.randomness == "djn" else 2 * ALPHA_PRIME_BITS[self.bits] + EXTRA_BITS
 
     @property
     def ciphertext_bytes(self) -> int:
@@ -214,4 +201,9 @@ def _decoded(raw: bytes, allow_short: bool) -> PublicKey:
     modulus, base = mpz.from_bytes(numbers[:size]), mpz.from_bytes(numbers[size:])
     if modulus.bit_length() != bits:
         raise MessageError(f"public key announces {bits} bits, its n has {modulus.bit_length()}")
-    return PublicKey(modulus, base, randomness, exponent_bits, allow_short)
+    key = PublicKey(modulus, base, randomness, allow_short)
+    if exponent_bits != key.exponent_bits:
+        raise MessageError(
+            f"public key announces exponents of {exponent_bits} bits, its kind has {key.exponent_bits}"
+        )
+    return key

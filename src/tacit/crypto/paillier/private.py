@@ -19,7 +19,6 @@ from tacit.crypto.paillier.keys import (
     Randomness,
     check_bits,
     check_randomness,
-    default_exponent_bits,
     seal,
 )
 from tacit.crypto.paillier.numbers import FixedBase, combine, is_probably_prime, random_prime, random_unit
@@ -203,7 +202,6 @@ def make_keys(
     bits: int = 2048,
     *,
     randomness: Randomness = "djn",
-    exponent_bits: int | None = None,
     allow_short: bool = False,
 ) -> PrivateKey:
     """Make a key pair from the operating system's randomness.
@@ -215,8 +213,6 @@ def make_keys(
     randomness : {"djn", "plain", "short-alpha"}
         How ciphertexts are randomised. A short α, Paillier's scheme 3, decrypts four times faster on a
         less studied assumption.
-    exponent_bits : int, optional
-        Length of DJN's random exponent: half of n's by default; shorter, 256 at least, is a heuristic.
     allow_short : bool
         Allow 1024 bits, with a :class:`~tacit.crypto.paillier.keys.ShortKeyWarning`.
 
@@ -230,8 +226,7 @@ def make_keys(
     tacit.core.errors.ConfigError: key of 1536 bits: use 2048 (112 bits of security), 3072 (128) ...
     """
     check_bits(bits, allow_short)
-    length = default_exponent_bits(bits, randomness) if exponent_bits is None else exponent_bits
-    check_randomness(bits, randomness, length)
+    check_randomness(randomness)
     orders, short = (mpz(1), mpz(1)), randomness == "short-alpha"
     if short:
         orders = random_prime(ALPHA_PRIME_BITS[bits]), random_prime(ALPHA_PRIME_BITS[bits])
@@ -241,7 +236,7 @@ def make_keys(
             (p, q), orders = (q, p), (orders[1], orders[0])
         if gmpy2.gcd(p - 1, q - 1) == 2 and far_apart(p, q):
             break
-    public = PublicKey(p * q, _random_base(p, q, orders, randomness), randomness, length, allow_short)
+    public = PublicKey(p * q, _random_base(p, q, orders, randomness), randomness, allow_short)
     return PrivateKey(public, (p, q), orders if short else None)
 
 

@@ -8,29 +8,53 @@ ours is drawn by commit and reveal, which they cannot steer
 (:mod:`tacit.protections.secret_sharing.election`). And published, every member must stay; here any
 ``threshold`` of them open a total (Shamir), unless scheme is "additive".
 
-    survey: 2 n (n - 1) messages once, and n K + K (K - 1) + n a round
-    ours:   2 n once, and 2 K (n - 1) a round; K (n - 1) and K replies if totals open at the coordinator
+    survey:    2 n (n - 1) messages once, and n K + K (K - 1) + n a round, some of them to oneself
+    published: 2 n (n - 1) once, and (K + 1) (n - 1) + K (K - 1) a round
+    ours:      2 n once, and 2 K (n - 1) a round; K (n - 1) and K replies if totals open at the coordinator
 
+With ``published`` votes elect the committee, and a member tells all clients the total
+(:mod:`tacit.protections.secret_sharing.votes`).
 If too few members are left, a new committee is drawn without them and the sum starts again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tacit.core.errors import ConfigError, OpeningError, ProtectionError
+import numpy as np
+
+from tacit.core.errors import ConfigError, OpeningError, ProtectionError, QuorumError
+from tacit.core.fields import add_prefix, strip_prefix
 from tacit.core.link import Link
+from tacit.core.marks import step
+from tacit.core.message import Message
 from tacit.core.numbers import read_integer
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Promises
+from tacit.core.values import Blob
+from tacit.crypto.channel import seal
+from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.secret_sharing.election import Election, Voter
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_holder import ShareHolder
 from tacit.protections.secret_sharing.share_relay import ShareRelay
-from tacit.protections.secret_sharing.share_round import ShareRound, names_from_bytes
+from tacit.protections.secret_sharing.share_round import (
+    OVERHEAD,
+    ShareRound,
+    names_from_bytes,
+    partial_place,
+    recover_total,
+    words_to_bytes,
+)
+from tacit.protections.secret_sharing.votes import VoteElection, VotingVoter
+
+VOTES = (
+    "votes elect the committee: clients that conspire vote for each other and take the seats; leave out "
+    "published, and it is drawn so that nobody can steer it"
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +72,9 @@ class Committee(SecretSharing):
     draws : int
         How many committees may be drawn in a run: again if somebody withholds its number or too many members
         vanish. Whoever wants a certain committee has that many tries.
+    published : bool
+        Elect by votes and let one member tell the total, as in the paper: for comparison, since colluders
+        take the seats. It goes with scheme "additive", and totals that open at the clients.
     """
 
     name = "committee"
@@ -55,6 +82,7 @@ class Committee(SecretSharing):
     members: int = 3
     threshold: int = 2
     draws: int = 3
+    published: bool = False
 
     def __post_init__(self) -> None:
         if not self.members >= 2:
@@ -66,6 +94,16 @@ class Committee(SecretSharing):
             )
         if self.draws < 1:
             raise ConfigError(f"draws is {self.draws}: a committee is drawn at least once")
+        if self.published and (self.scheme, self.opens) != ("additive", "clients"):
+            raise ConfigError(
+                f"published with scheme = {self.scheme} and opens = {self.opens}: the paper's shares are "
+                "additive, and its totals open at the clients"
+            )
+
+    @property
+    def announces(self) -> bool:
+        """As published."""
+        return self.published
 
     @property
     def promises(self) -> Promises:
@@ -73,7 +111,7 @@ class Committee(SecretSharing):
         shamir = self.scheme == "shamir"
         needed = f"{self.threshold} of {self.members}" if shamir else f"all {self.members}"
         lying = f"; a coordinator that lies about who contributed needs {2 * self.threshold - self.members}"
-        return self.promise(
+        promises = self.promise(
             ("the total" if self.opens == "clients" else "what is made of the total")
             + "; a member also one share of each contribution, which tells nothing",
             f"{needed} members together open every contribution{lying if shamir else ''}; one that "
@@ -82,6 +120,7 @@ class Committee(SecretSharing):
             "a total, another committee is drawn and the sum starts again",
             bytes_per_value=8.0 * self.members if shamir else 8.0,
         )
+        return replace(promises, warnings=(*promises.warnings, VOTES)) if self.published else promises
 
     def min_holders(self, holders: int) -> int:
         """Return how many of these members open a total."""
@@ -102,6 +141,9 @@ class CommitteeCoordinator(ShareRelay):
     def __init__(self, settings: Committee, link: Link) -> None:
         super().__init__(settings, link)
         self.election = Election(link, settings.members, settings.draws)
+        if settings.published:
+            directory = self.channels.directory
+            self.election = VoteElection(link, settings.members, settings.draws, directory)
 
     def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
         """Open a channel to a party, and keep its commitment."""
@@ -135,11 +177,25 @@ class CommitteeCoordinator(ShareRelay):
             formed = self.form(pending, share_round, gone)
             if formed is not None and len(formed.by_holder) >= threshold:
                 election.informed.update(formed.dealers, formed.by_holder)
-                return self.make_total(pending, share_round, formed)
+                total = self.make_total(pending, share_round, formed)
+                return self._announce(pending, members, total) if settings.announces else total
             gone.update(set(members) - (formed.by_holder.keys() if formed else set(members)))
             voters = [name for name in election.voters if name not in gone]
             gone.update(set(voters) - set(election.elect(pending.ask, voters)))
             pending.check([name for name in pending.parties if name not in gone])
+
+    def _announce(
+        self, pending: PendingSum, members: Sequence[str], total: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Have a member put the partial sums together; the next one, if it does not answer."""
+        for member in members:
+            for _, reply in pending.ask(CommitteeClient.announce, add_prefix("total/", total), {member: {}}):
+                if isinstance(told := reply.get("partial"), Blob):
+                    for name in pending.parties:
+                        if name != member:
+                            self.link.record_relay(member, name, len(told.data))
+                    return {**total, "points": np.array([0]), "partials": told}
+        raise QuorumError("no member of the committee put the total together: run again")
 
 
 class CommitteeClient(ShareHolder):
@@ -148,6 +204,8 @@ class CommitteeClient(ShareHolder):
     def __init__(self, settings: Committee, party: Party) -> None:
         super().__init__(settings, party)
         self.voter = Voter(party, settings.members, settings.draws)
+        if settings.published:
+            self.voter = VotingVoter(party, settings.members, settings.draws, self.peer_key)
 
     @property
     def step_owners(self) -> tuple[object, ...]:
@@ -168,3 +226,19 @@ class CommitteeClient(ShareHolder):
             raise OpeningError(f"{own} told its partial sum of sum {number} already")
         threshold = self._settings.min_holders(len(members))
         return ShareRound(self._settings.scheme, number, lap, members, threshold)
+
+    @step
+    def announce(self, message: Message) -> Message:
+        """Put the partial sums of all members together, and tell the total, sealed for all clients."""
+        total, own = strip_prefix("total/", message), self.party.id
+        if own not in (members := self.voter.find_committee({})[0]):
+            raise ProtectionError(f"{own} was asked to tell a total, and is no member of the committee")
+        number = read_integer(total, "number", 1)
+        if not self._settings.announces or number != self.party.state.get("released", (0, 0))[0]:
+            raise OpeningError(f"{own} was asked to tell a total of which it told no partial sum")
+        words = (len(total["partials"].data) // len(members) - OVERHEAD) // 8
+        points, rows = self.read_partials(total, words, len(members))
+        integers, tag = recover_total("additive", points, rows, len(members))
+        raw = words_to_bytes(np.append(integers.view(np.uint64), np.uint64(tag)))
+        where = partial_place(manifest_digest_of(self.party), total, 0)
+        return Message(partial=Blob("sealed", seal(self.key.newest(), raw, where)))

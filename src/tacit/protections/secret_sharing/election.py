@@ -119,26 +119,35 @@ class Election:
         while self.draw < self.draws and len(left) >= 2:
             self.draw += 1
             names = choose_voters(left, run, ELECTORATE)
-            signed = stack_rows(self.commitments, names)
-            ballot = {"draw": self.draw, "names": names_to_bytes(names), "commitments": signed}
-            nonces = {}
-            for party, reply in ask(Voter.reveal, ballot, parties=names):
-                nonce, following = reply.get("nonce"), reply.get("commitment")
-                if self._is_committed(party, nonce) and isinstance(following, Blob):
-                    with suppress(ProtectionError):
-                        self.welcome(party, {"commitment": following.data})
-                        nonces[party] = nonce.data
-            left = [name for name in left if name in nonces or name not in names]
-            if len(nonces) == len(names):
-                numbers = [nonces[name] for name in names]
-                self.members = draw_members(draw_seed(run, self.draw, numbers), names, self._seats)
-                self.evidence = {**ballot, "nonces": stack_rows(nonces, names)}
+            found = self.collect(ask, names)
+            left = [name for name in left if name in found or name not in names]
+            if len(found) == len(names):
+                self.members = self.decide(names, found)
                 self.voters, self.informed = left, set()
                 return left
         raise FederationError(
             f"no committee after {self.draw} draws, with {len(left)} clients left: in each somebody "
             "withheld its number, or too many members vanished. Raise draws, or leave out who vanishes"
         )
+
+    def collect(self, ask: Ask, names: Sequence[str]) -> dict[str, bytes]:
+        """Let clients reveal, and return the numbers of those that did, and committed to the next."""
+        signed = stack_rows(self.commitments, names)
+        ballot = {"draw": self.draw, "names": names_to_bytes(names), "commitments": signed}
+        nonces = {}
+        for party, reply in ask(Voter.reveal, ballot, parties=names):
+            nonce, following = reply.get("nonce"), reply.get("commitment")
+            if self._is_committed(party, nonce) and isinstance(following, Blob):
+                with suppress(ProtectionError):
+                    self.welcome(party, {"commitment": following.data})
+                    nonces[party] = nonce.data
+        self.evidence = {**ballot, "nonces": stack_rows(nonces, names)} if len(nonces) == len(names) else {}
+        return nonces
+
+    def decide(self, names: Sequence[str], found: Mapping[str, bytes]) -> tuple[str, ...]:
+        """Return the committee that follows from all numbers."""
+        seed = draw_seed(self._link.manifest.digest, self.draw, [found[name] for name in names])
+        return draw_members(seed, names, self._seats)
 
     def _is_committed(self, party: str, nonce: Any) -> bool:
         """Return whether a number is the one that a party has committed to."""
@@ -162,20 +171,25 @@ class Voter:
     @step
     def reveal(self, message: Message) -> Message:
         """Reveal one's number, once all have committed to theirs; commit to the next."""
-        party, last = self._party, self._party.state.get("draw", 0)
-        draw, names, signed = _read_ballot(message)
-        if not last < draw <= self._draws:
-            raise OpeningError(
-                f"{party.id} was asked for draw {draw}, after draw {last} and with "
-                f"{self._draws} agreed: nobody gets to draw until the committee suits it"
-            )
+        party, (draw, names, signed) = self._party, _read_ballot(message)
+        self.begin_draw(draw)
         self._check_ballot(names, signed)
         nonce, run = party.vault["nonce"].reveal(), manifest_digest_of(party)
         own = dict(zip(names, signed, strict=True)).get(party.id)
         if own is None or own.tobytes()[-NONCE:] != commitment(run, party.id, nonce):
             raise ProtectionError(f"{party.id} does not find its own commitment among those it was shown")
-        party.state.update({"draw": draw, "ballot": _ballot_digest(draw, names, signed)})
+        party.state["ballot"] = _ballot_digest(draw, names, signed)
         return Message(nonce=Blob("public", nonce), commitment=Blob("public", self.commit()))
+
+    def begin_draw(self, draw: int) -> None:
+        """Count a draw, and refuse one that was, or more than were agreed."""
+        party, last = self._party, self._party.state.get("draw", 0)
+        if not last < draw <= self._draws:
+            raise OpeningError(
+                f"{party.id} was asked for draw {draw}, after draw {last} and with "
+                f"{self._draws} agreed: nobody gets to draw until the committee suits it"
+            )
+        party.state["draw"] = draw
 
     def _check_ballot(self, names: Sequence[str], signed: NDArray[np.uint8]) -> None:
         """Check that each name is there once, has signed its commitment, and that nearly all vote."""
@@ -231,16 +245,24 @@ class Voter:
                 raise ProtectionError(f"{party.id} is shown an election that it revealed no number for")
         else:
             self._check_ballot(names, signed)
-            all_vote = len(names) < ELECTORATE
-            if all_vote or draw > self._draws or rank(run, party.id) < max(rank(run, n) for n in names):
-                raise ProtectionError(
-                    f"{party.id} had no part in the election of this committee: it takes no part in its sums"
-                )
+            self.check_absence(names, draw)
         for name, nonce, row in zip(names, nonces, signed, strict=True):
             if row.tobytes()[-NONCE:] != commitment(run, name, nonce):
                 raise ProtectionError(f"the number of {name} is not the one that it committed to")
-        members = draw_members(draw_seed(run, draw, nonces), names, self._seats)
-        party.state.update({"committee": names_to_bytes(members), "elected": draw})
+        self.keep_committee(draw_members(draw_seed(run, draw, nonces), names, self._seats), draw)
+
+    def check_absence(self, names: Sequence[str], draw: int) -> None:
+        """Refuse an election in which this party should have had a part."""
+        own, run = self._party.id, manifest_digest_of(self._party)
+        all_vote = len(names) < ELECTORATE
+        if all_vote or draw > self._draws or rank(run, own) < max(rank(run, name) for name in names):
+            raise ProtectionError(
+                f"{own} had no part in the election of this committee: it takes no part in its sums"
+            )
+
+    def keep_committee(self, members: Sequence[str], draw: int) -> None:
+        """Keep who was elected, and in which draw."""
+        self._party.state.update({"committee": names_to_bytes(members), "elected": draw})
 
 
 def _read_ballot(fields: Mapping[str, Any]) -> tuple[int, list[str], NDArray[np.uint8]]:

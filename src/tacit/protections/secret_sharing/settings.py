@@ -40,8 +40,8 @@ class SecretSharing(Protection):
         **FIELD_KINDS,
         **dict.fromkeys(("lap", "slots", "draw", "number", "contributions", "threshold"), INTEGER),
         **dict.fromkeys(("holders", "dealers"), NAMES),
-        **dict.fromkeys(("commitments", "nonces"), ROWS),
-        **dict.fromkeys(("shares", "partials"), BLOB),
+        **dict.fromkeys(("commitments", "nonces", "tallies"), ROWS),
+        **dict.fromkeys(("shares", "partials", "votes"), BLOB),
         "last": FLAG,
         "mark": TEXT,
         "points": INTEGERS,
@@ -57,6 +57,11 @@ class SecretSharing(Protection):
     def terms(self) -> KeyTerms:
         """The key under which partial sums go to all clients, where totals open there."""
         return KeyTerms(self.name, lambda request: (Secret(os.urandom(32)), {"public": b""}))
+
+    @property
+    def announces(self) -> bool:
+        """Whether one holder puts the partial sums together and tells the total, instead of every client."""
+        return False
 
     def code(self, layout: Layout, summands: int) -> FixedPoint:
         """Return how vectors become integers: in the field, or in 64 bits."""

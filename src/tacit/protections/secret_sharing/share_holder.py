@@ -18,12 +18,13 @@ from tacit.core.protection import Vector
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import seal, unseal
-from tacit.crypto.field import PRIME
+from tacit.crypto.field import PRIME, Ring
 from tacit.protections.keys.authenticated import manifest_digest_of, sealing_key
 from tacit.protections.keys.proved_totals import TAG, ProvedTotals, read_tag, write_tag
 from tacit.protections.keys.shared_key import SharedKeyClient
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_round import (
+    OVERHEAD,
     ShareRound,
     names_from_bytes,
     names_to_bytes,
@@ -32,8 +33,6 @@ from tacit.protections.secret_sharing.share_round import (
     words_from_bytes,
     words_to_bytes,
 )
-
-OVERHEAD = 12 + 16  # of a sealed blob: nonce and tag
 
 
 class ShareHolder(SharedKeyClient):
@@ -72,7 +71,7 @@ class ShareHolder(SharedKeyClient):
             if name == party.id:
                 party.vault["own"], party.state["own"] = Secret(piece), share_round.digest
             else:
-                key = self._peer_key(name, signed.tobytes())
+                key = self.peer_key(name, signed.tobytes())
                 sealed.append(seal(key, piece, share_round.share_place(run, party.id, name)))
         return Message(shares=Blob("sealed", b"".join(sealed)))
 
@@ -120,7 +119,7 @@ class ShareHolder(SharedKeyClient):
                 yield own
                 continue
             piece, position = raw[position : position + size], position + size
-            key = self._peer_key(name, signed.tobytes())
+            key = self.peer_key(name, signed.tobytes())
             try:
                 yield unseal(key, piece, share_round.share_place(run, name, party.id))
             except ProtectionError as error:
@@ -134,7 +133,7 @@ class ShareHolder(SharedKeyClient):
             raise MessageError(f"{len(rows)} exchange keys of {len(names)} clients: one is needed of each")
         return rows
 
-    def _peer_key(self, other: str, signed: bytes) -> Secret:
+    def peer_key(self, other: str, signed: bytes) -> Secret:
         """Return the sealing key; checking and agreeing it takes longer than sealing a short vector."""
         party = self.party
         own = hashlib.sha256(party.vault["exchange"].reveal()).digest()
@@ -152,19 +151,23 @@ class ShareHolder(SharedKeyClient):
         if number <= party.state.get("opened", 0):
             raise OpeningError(f"total of sum {number}, which or a later one was opened: a replay")
         party.state["opened"] = number
-        code = self._settings.code(layout, summands)
-        points, raw = total["points"].tolist(), total["partials"].data
-        size = 8 * self._settings.words(layout, summands) + OVERHEAD
-        if len(set(points)) < max(threshold, len(points)) or len(raw) != size * len(points):
-            raise OpeningError(
-                f"{len(raw) // size} partial sums of {len(points)} holders, {threshold} open this "
-                "total: it stays shut"
-            )
-        key, run = self.key.newest(), manifest_digest_of(party)
-        rows = [
-            words_from_bytes(unseal(key, raw[i * size : (i + 1) * size], partial_place(run, total, point)))
-            for i, point in enumerate(points)
-        ]
+        needed = 1 if self._settings.announces else threshold
+        points, rows = self.read_partials(total, self._settings.words(layout, summands), needed)
         integers, tag = recover_total(self._settings.scheme, points, rows, threshold)
         self._proved.check({**total, TAG: write_tag(tag)}, layout, summands, {PRIME: integers})
-        return code.decode(integers)
+        return self._settings.code(layout, summands).decode(integers)
+
+    def read_partials(
+        self, total: Mapping[str, Any], words: int, needed: int
+    ) -> tuple[list[int], list[Ring]]:
+        """Return the points of holders and their partial sums, which the clients' key opens."""
+        points, raw, size = total["points"].tolist(), total["partials"].data, 8 * words + OVERHEAD
+        if len(set(points)) < max(needed, len(points)) or len(raw) != size * len(points):
+            raise OpeningError(
+                f"{len(raw) // size} partial sums of {len(points)} holders, {needed} open this "
+                "total: it stays shut"
+            )
+        key, run = self.key.newest(), manifest_digest_of(self.party)
+        pieces = [(point, raw[i * size : (i + 1) * size]) for i, point in enumerate(points)]
+        places = [(partial_place(run, total, point), piece) for point, piece in pieces]
+        return points, [words_from_bytes(unseal(key, piece, where)) for where, piece in places]

@@ -21,8 +21,9 @@ from tacit.core.values import Blob
 from tacit.protections.keys.authenticated import AuthenticatedCoordinator
 from tacit.protections.keys.key_relay import KeyRelay
 from tacit.protections.secret_sharing.settings import SecretSharing
-from tacit.protections.secret_sharing.share_holder import OVERHEAD, ShareHolder
+from tacit.protections.secret_sharing.share_holder import ShareHolder
 from tacit.protections.secret_sharing.share_round import (
+    OVERHEAD,
     ShareRound,
     names_to_bytes,
     recover_total,
@@ -179,8 +180,9 @@ class ShareRelay(AuthenticatedCoordinator):
             rows = [words_from_bytes(raw) for raw in raws]
             integers, _ = recover_total(share_round.scheme, points, rows, share_round.threshold)
             return {"integers": integers, "summands": summands}
+        receivers = share_round.holders if self._settings.announces else pending.parties
         for holder, raw in formed.by_holder.items():
-            for name in pending.parties:
+            for name in receivers:
                 if name != holder:
                     self.link.record_relay(holder, name, len(raw))
         told = {"summands": summands, "points": np.array(points), "partials": Blob("sealed", b"".join(raws))}

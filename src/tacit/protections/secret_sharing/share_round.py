@@ -25,6 +25,7 @@ from tacit.crypto.masking import SEED, add_mask, add_masks, expand, new_seed
 from tacit.crypto.sharing import Share, add_shares, recover_vector, share_vector
 
 Scheme = Literal["additive", "shamir"]
+OVERHEAD = 12 + 16  # of a sealed blob: nonce and tag
 _LOW32, _3, _32 = np.uint64((1 << 32) - 1), np.uint64(3), np.uint64(32)
 
 

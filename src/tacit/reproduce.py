@@ -1,34 +1,37 @@
-"""Repeating a paper's experiments: settings, the paper's table, ours beside it; as JSON and HTML."""
+"""Repeating a paper's experiments: settings, the paper's table, ours beside it; as JSON and HTML.
 
+A paper is a file ``reproductions/NAME.py`` of a checkout, with a function ``experiments()`` that gives
+:class:`Experiment` objects. Files there import each other from the package ``reproductions``.
+"""
+
+import html
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from itertools import product
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from tacit.bench import files_of, folder_of
 from tacit.core.errors import ConfigError, UnavailableError, nearest
-from tacit.reproduce.page import render
 from tacit.runs.folder import RunFolder
+from tacit.runs.page import markup
 
 Progress = Callable[[int, int, str], None]  # cells done, cells in all, what is next
 
-PAPERS = {
-    "aggregation": "tacit.reproduce.aggregation",
-    "drift": "tacit.reproduce.drift",
-    "fedavg": "tacit.reproduce.fedavg",
-    "fedheonn": "tacit.reproduce.fedheonn",
-    "fedheonn-ensemble": "tacit.reproduce.ensemble",
-    "fedheonn-hidden": "tacit.reproduce.hidden",
-    "fedheonn-higgs": "tacit.reproduce.higgs",
-    "fedheonn-noise": "tacit.reproduce.noise",
-    "pfmlp": "tacit.reproduce.pfmlp",
-    "ring-mlp": "tacit.reproduce.ring_mlp",
-    "two-phase": "tacit.reproduce.two_phase",
-}
+STYLE = """
+:root { color-scheme: light dark } body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 3rem
+auto; padding: 0 1.5rem } h1 { font-size: 1.5rem; line-height: 1.25 } .soft, figcaption { color: #777 } table
+{ border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; margin: 1.5rem 0 } th, td {
+text-align: left; padding: .35rem .75rem; border-bottom: 1px solid #8884 } .n { text-align: right } thead th
+{ border-bottom-width: 2px } figure { margin: 1.5rem 0 } svg { width: 100%; height: auto; --ink: currentColor;
+--soft: #777; --line: #888a }
+"""
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ def reproduce_papers(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UnavailableError(f"cannot make {out}: {error.strerror}: choose another with --out") from None
-    found = [experiment for each in names for experiment in experiments_of(each)]
+    found = [experiment for each in names for experiment in load_paper(each).experiments()]
     if quick:
         seeds = seeds or 1
         found = [replace(one, cells=[cell for cell in one.cells if not cell.slow]) for one in found]
@@ -115,19 +118,18 @@ def reproduce_papers(
 
 
 def papers(name: str) -> list[str]:
-    """Return the paper of that name, or every one for "all".
-
-    >>> papers("fedheonn")
-    ['fedheonn']
-    """
-    if name != "all" and name not in PAPERS:
-        raise ConfigError(f"nothing to reproduce is called '{name}': {nearest(name, [*PAPERS, 'all'])}")
-    return list(PAPERS) if name == "all" else [name]
+    """Return the paper of that name, or every one for "all"."""
+    known = [stem.replace("_", "-") for stem in files_of("reproductions")]
+    if name != "all" and name not in known:
+        raise ConfigError(f"nothing to reproduce is called '{name}': {nearest(name, [*known, 'all'])}")
+    return known if name == "all" else [name]
 
 
-def experiments_of(name: str) -> list[Experiment]:
-    """Return the tables of a paper."""
-    return list(import_module(PAPERS[name]).experiments())
+def load_paper(name: str) -> ModuleType:
+    """Import the file of a paper."""
+    package = sys.modules.setdefault("reproductions", ModuleType("reproductions"))
+    package.__path__ = [str(folder_of("reproductions").resolve())]
+    return import_module(f"reproductions.{name.replace('-', '_')}")
 
 
 def measured(
@@ -149,8 +151,7 @@ def measured(
     folder = RunFolder(out)
     found = [row for row in rows if row["ours"] is not None]
     drawings = experiment.drawings(rows) if experiment.drawings and found else {}
-    html = folder.write(f"{experiment.name}.html", render(table, drawings).encode())
-    table["html"] = str(html)
+    table["html"] = str(folder.write(f"{experiment.name}.html", render(table, drawings).encode()))
     folder.write_json(f"{experiment.name}.json", table)
     return table
 
@@ -167,3 +168,49 @@ def _row(experiment: Experiment, cell: Cell, repeats: int, tell: Callable[[str],
     within = None if cell.expected is None else cell.expected[0] <= ours <= cell.expected[1]
     measured = {"ours": round(ours, 4), "sd": round(spread, 4), "within": within}
     return {**cell.settings, "paper": cell.paper, **expected, **measured}
+
+
+def render(table: Mapping[str, Any], figures: Mapping[str, str] | None = None) -> str:
+    """Write a table of the harness as self-contained HTML, with drawings (SVG by caption) above it.
+
+    >>> page = render({"title": "T", "paper": "P", "quantity": "q", "seeds": 1, "remarks": "",
+    ...                "rows": [{"data": "<b>", "paper": None, "ours": 0.5, "within": True}]})
+    >>> "&lt;b&gt;" in page, "<b>" in page
+    (True, False)
+    """
+    columns = columns_of(table["rows"])
+    settings = ", ".join(f"{key} {value}" for key, value in table.get("settings", {}).items())
+    measured = markup.table(columns, [[_text(row.get(name)) for name in columns] for row in table["rows"]])
+    drawn = "".join(markup.figure(svg, caption) for caption, svg in (figures or {}).items())
+    title, paper, quantity, remarks = (
+        html.escape(str(table[key])) for key in ("title", "paper", "quantity", "remarks")
+    )
+    return f"""<!doctype html>
+<html lang=en><meta charset=utf-8><meta name=viewport content="width=device-width">
+<title>{title}</title><style>{STYLE}</style>
+<h1>{title}</h1>
+<p class=soft>{paper}.</p>
+<p>Measured: {quantity}; mean and standard deviation of {table["seeds"]} seeds.</p>
+<p class=soft>Settings: {html.escape(settings)}.</p>
+{drawn}
+{measured}
+<p class=soft>{remarks}</p>
+</html>
+"""
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the keys of all rows, in order: a row that could not be measured has others.
+
+    >>> columns_of([{"data": "a", "note": "absent"}, {"data": "b", "ours": 1.0}])
+    ['data', 'note', 'ours']
+    """
+    return list(dict.fromkeys(key for row in rows for key in row))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "NO"
+    if isinstance(value, list):
+        return " – ".join(f"{limit:g}" for limit in value)
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

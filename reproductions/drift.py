@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from typing import Any
 
+from reproductions import _trainings as trainings
+from reproductions._lines import plot
 from tacit.methods import METHODS
 from tacit.methods.scaffold import Scaffold
-from tacit.reproduce import trainings
-from tacit.reproduce.harness import Experiment, grid
-from tacit.reproduce.lines import plot
+from tacit.reproduce import Experiment, grid
 
 WAYS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "FedAvg": ("fedavg", {}),

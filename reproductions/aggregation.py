@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from typing import Any
 
+from reproductions._lines import Rows, lines, plot
+from reproductions._trainings import Scores, count_rounds, divide, points, score_rounds
 from tacit.federation import Federation
 from tacit.methods import METHODS
 from tacit.methods.homogeneity import HWFedAvg
-from tacit.reproduce.harness import Cell, Experiment, grid
-from tacit.reproduce.lines import Rows, lines, plot
-from tacit.reproduce.trainings import Scores, count_rounds, divide, points, score_rounds
+from tacit.reproduce import Cell, Experiment, grid
 
 DATA, CLIENTS, ROUNDS = "har_recomputed", 8, 8
 STRATEGIES = ("fedavg", "hwfedavg", "nwfedavg", "fedyogi", "fedadam", "fedadagrad")
@@ -94,8 +94,8 @@ def _drawn(rows: Rows) -> dict[str, str]:
 
 def experiments() -> Iterator[Experiment]:
     """Yield the tables: weights, figure 3 with its rounds, partitions, subjects as clients, encryption."""
-    from tacit.reproduce.client_weights import client_weights
-    from tacit.reproduce.encrypted_layers import encrypted
+    from reproductions._client_weights import client_weights
+    from reproductions._encrypted_layers import encrypted
 
     same = {"data": DATA, "clients": CLIENTS, "network": "561-437-312-6", **LOCAL, "test": "other subjects"}
     table = partial(Experiment, paper=HWFedAvg.paper, settings=same, quantity="macro F1 on other subjects")

@@ -15,6 +15,8 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 from numpy.typing import NDArray
 
+from reproductions._lines import plot
+from reproductions._trainings import Scores, score
 from tacit.bench import cpu
 from tacit.core.layout import Field, Layout
 from tacit.core.secret import Secret
@@ -24,9 +26,7 @@ from tacit.crypto.paillier import Packing, add_blobs, blind, make_keys, unblind
 from tacit.data.files import load
 from tacit.federation import Federation
 from tacit.methods.ring_mlp import RingMLP
-from tacit.reproduce.harness import Cell, Experiment, grid
-from tacit.reproduce.lines import plot
-from tacit.reproduce.trainings import Scores, score
+from tacit.reproduce import Cell, Experiment, grid
 
 DATA, ROUNDS, RATE, TUNED = "digits", 120, 0.01, 0.5
 MEASURES = ("accuracy", "loss", "precision", "recall", "auc")

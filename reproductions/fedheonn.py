@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
 
+from reproductions import _fedheonn_runs as runs
+from reproductions._fedheonn_runs import LAM, Data
+from reproductions._lines import Rows, plot
 from tacit.methods.fedheonn import FedHEONN
-from tacit.reproduce import fedheonn_runs as runs
-from tacit.reproduce.fedheonn_runs import LAM, Data
-from tacit.reproduce.harness import Cell, Experiment
-from tacit.reproduce.lines import Rows, plot
+from tacit.reproduce import Cell, Experiment
 
 BEAN, SKIN, DIGITS = Data("dry_bean", repeat=10), Data("skin_segmentation"), Data("digits")
 SEEDS = 3

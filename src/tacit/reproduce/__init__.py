@@ -1,1 +1,0 @@
-"""One module per paper: settings, expected table, measured table."""
