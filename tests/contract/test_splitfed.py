@@ -63,9 +63,15 @@ def test_the_coordinator_relays_sealed_letters_and_reads_none(held):
     letters = [event for event in seen if event.receiver == "coordinator" and event.what == "letter"]
     assert letters and {event.kind for event in letters} == {"sealed"}
     plain = {event.what for event in seen if event.receiver == "coordinator" and event.kind == "plain"}
-    assert plain <= {"left", "key"}
+    assert plain == {"batches"}
     served = [event for event in told if isinstance(event, Replied) and event.party == MAIN_SERVER]
     assert served and all(event.service for event in served)
+
+
+def test_the_exposure_report_tells_that_the_main_server_reads_letters_and_no_totals(held):
+    rows = [row for row in train(held).exposure.summary() if row["who"] == MAIN_SERVER]
+    assert [row["openable"] for row in rows if row["class"] == "sealed"] == [True]
+    assert {row["class"] for row in rows} == {"sealed", "public"}
 
 
 def test_all_clients_have_one_wave_for_a_batch(held):

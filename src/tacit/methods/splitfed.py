@@ -126,8 +126,8 @@ class SplitFed(FedAvg):
             wave = transport.wave(f"method.{step}", [*jobs], call, jobs, failures=lost, briefing=briefing)
             replies = {reply.party: reply.message for reply in wave}
             transport.check_quorum(step, asked, [name for name in asked if name not in lost], lost)
-            left.update({name: read_integer(reply, "left") for name, reply in replies.items()})
-            keys.update({name: Blob("public", reply["key"]) for name, reply in replies.items()})
+            left.update({name: read_integer(reply, "batches") for name, reply in replies.items()})
+            keys.update({name: reply["key"] for name, reply in replies.items()})
             return replies
 
         def serve(kind: str, replies: Mapping[str, Message]) -> dict[str, Any]:
@@ -181,8 +181,8 @@ class SplitFed(FedAvg):
         """Learn from the main server's letters, if there are any, and send the smashed data of a batch."""
         X, targets, row_weights, batches = self._begin(party, message, shared)
         front, batch, state = self.parts(shared.schema)[FRONT], read_integer(message, "batch"), party.state
-        reply = Message(left=len(batches), key=show_letter_key(party))
-        peer, squares = (party, MAIN_SERVER, message["key"]), targets.ndim == 2
+        reply = Message(batches=len(batches), key=show_letter_key(party))
+        peer, squares = (party, MAIN_SERVER, message["key"].data), targets.ndim == 2
         if "back" in message:
             earlier = claim(party, "back", read_integer(message, "back", most=len(batches) - 1))
             slope = read_letter(*peer, f"slope {state[ROUND]} {earlier}", message["letter"])["values"]
@@ -194,8 +194,7 @@ class SplitFed(FedAvg):
             return reply
         rows = batches[claim(party, "smashed", batch)]
         front.reseed(party.rng("layers", state[ROUND], batch, FRONT))
-        smashed, noise = front.run(state[FRONT], X[rows]), (self.smashed_clip, self.smashed_noise)
-        content = {"values": cover(smashed, *noise)}
+        content = {"values": cover(front.run(state[FRONT], X[rows]), self.smashed_clip, self.smashed_noise)}
         if DONE + "back" not in state and MIDDLE in state:  # the main server may not have it yet
             content["weights"] = state[MIDDLE]
         if not self.tail:
@@ -207,7 +206,8 @@ class SplitFed(FedAvg):
     def learn_tail(self, party: Party, message: Message, shared: Shared) -> Message:
         """Train the tail on what the main server made of a batch, and send the gradient by its inputs."""
         _, targets, row_weights, batches = self._begin(party, message, shared)
-        tail, peer, state = self.parts(shared.schema)[TAIL], (party, MAIN_SERVER, message["key"]), party.state
+        tail, state = self.parts(shared.schema)[TAIL], party.state
+        peer = party, MAIN_SERVER, message["key"].data
         batch = claim(party, "tail", read_integer(message, "batch", most=len(batches) - 1))
         rows, about = batches[batch], f"{state[ROUND]} {batch}"
         values = read_letter(*peer, f"outputs {about}", message["letter"])["values"]
@@ -217,7 +217,7 @@ class SplitFed(FedAvg):
         inputs = learn_part(self.local, party, TAIL, tail, values, slope, batch, targets.ndim == 2)
         sent = cover(inputs * len(rows), self.smashed_clip, self.smashed_noise) / len(rows)
         letter = write_letter(*peer, f"slope {about}", {"values": sent.astype(inputs.dtype)})
-        return Message(left=len(batches), key=show_letter_key(party), letter=letter)
+        return Message(batches=len(batches), key=show_letter_key(party), letter=letter)
 
     @contribution(FedAvg.update_layout, family=None)
     def update(self, party: Party, shared: Shared) -> dict[str, Any]:

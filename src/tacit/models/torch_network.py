@@ -93,12 +93,12 @@ class TorchNetwork(Network):
         arrays = self.named(weights)
         with self._torch.no_grad():
             for name, tensor in zip(self.shapes, self._tensors(self.shapes), strict=True):
-                tensor.copy_(self._torch.from_numpy(np.require(arrays[name], requirements="CW")))
+                tensor.copy_(self._torch.from_numpy(np.require(arrays[name], requirements=["C", "W"])))
         return self.module
 
     def _rows(self, X: Matrix | Targets) -> Any:
         kind = next(self.module.parameters()).dtype
-        return self._torch.from_numpy(np.require(X, requirements="CW")).to(kind)
+        return self._torch.from_numpy(np.require(X, requirements=["C", "W"])).to(kind)
 
     def _targets(self, targets: Targets) -> Any:
         return self._torch.from_numpy(targets) if targets.ndim == 1 else self._rows(targets)

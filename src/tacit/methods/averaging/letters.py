@@ -13,11 +13,11 @@ from tacit.crypto import channel
 KEY = "letters"  # in a party's vault, and what its key is signed for
 
 
-def show_letter_key(party: Party) -> bytes:
+def show_letter_key(party: Party) -> Blob:
     """Return this party's signed key for letters, made once in a run."""
     party.vault.setdefault(KEY, channel.new_exchange()[0])
     public, run = channel.exchange_public(party.vault[KEY]), manifest_of(party).digest
-    return channel.sign_key(party.identity, KEY, party.id, run, public)
+    return Blob("public", channel.sign_key(party.identity, KEY, party.id, run, public))
 
 
 def write_letter(party: Party, other: str, signed: bytes, about: str, fields: Mapping[str, Any]) -> Blob:
