@@ -5,6 +5,9 @@ import pytest
 
 from tacit.core.errors import ConfigError, QuorumError
 from tacit.core.events import BudgetSpent, Events, Received, Replied
+from tacit.data.files import load
+from tacit.data.partition import split
+from tacit.data.preparation import Preparation
 from tacit.data.table import Table
 from tacit.engines.holdings import holdings_of
 from tacit.federation import Federation
@@ -152,6 +155,32 @@ def test_noise_on_sums_serves_v1_only(held):
     with pytest.raises(ConfigError, match="in v2 a client moves what others contribute"):
         train(held, PROTECTIONS.build("noised"), variant="v2", weighting="equal")
     assert SplitFed.from_config({"weighting": "equal"}).incompatibility(PROTECTIONS.build("noised")) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["v1", "v2"])
+def test_both_come_near_to_central_training_after_the_same_epochs(variant):
+    training, test = split(load("fashion_mnist"), "split", 0)
+    settings = {
+        "hidden": "64,32",
+        "rounds": 8,
+        "batch": 32,
+        "optimiser": "adam",
+        "rate": 0.002,
+        "limit": 10.0,
+    }
+    found = []
+    for clients, method in (
+        (1, FedAvg.from_config(settings)),
+        (5, SplitFed.from_config({**settings, "variant": variant})),
+    ):
+        drawn = np.random.default_rng(0).choice(training.rows, 10_000, replace=False)
+        rows = training.take(np.sort(drawn))
+        table = Table.of(rows.values / 255, np.array(rows.classes)[rows.target])
+        federation = Federation.embedded(table, test=None, clients=clients, partition="iid", seed=0)
+        model = federation.train(method, protect="plain", preparation=Preparation(scale="none")).model
+        found.append(model.score(test.values / 255, np.array(test.classes)[test.target]))
+    assert found[1] > found[0] - 0.02
 
 
 class TestTorch:
