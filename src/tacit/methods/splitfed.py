@@ -8,10 +8,9 @@ AAAI 2022. For a batch of client k, with rows X, labels Y and the parts W^C and 
     W^C_k ← W^C_k - η (∂A/∂W^C)ᵀ ∂L/∂A       client
 
 V1: the main server has a copy of W^S for each client. V2: one, for clients in turn, in a new order for each
-batch. With a ``tail`` (U-shaped) the last layers are the client's as well, and labels stay at home. The
-coordinator is the paper's *federated server*: in the end each client gets W^S as the main server has it for
-this client, and FedAvg's protected sum averages whole networks. So V1 gives the model of FedAvg, whatever the
-cut. Letters between clients and main server are sealed and relayed: one batch of all clients in one wave.
+batch. With a ``tail`` (U-shaped) the last layers and labels stay at the client. The coordinator, the paper's
+*federated server*, relays sealed letters, those for one batch of all clients in one wave; and FedAvg's
+protected sum averages whole networks, with each client's W^S from the main server. V1 gives FedAvg's model.
 """
 
 from collections import ChainMap
@@ -19,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from types import SimpleNamespace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -133,8 +132,6 @@ class SplitFed(FedAvg):
         def serve(kind: str, replies: Mapping[str, Message]) -> dict[str, Any]:
             """Take letters to the main server, and return its own."""
             letters = {name: reply["letter"] for name, reply in replies.items() if "letter" in reply}
-            if not letters and kind != "close":
-                return {}
             packed = {"letters": Blob("sealed", Message(letters).encode()), "keys": Message(keys).encode()}
             (_, reply), *_ = coordinator.ask(self.serve, call, {MAIN_SERVER: {"kind": kind, **packed}})
             return {**Message.decode(reply["letters"].data)}
@@ -150,7 +147,7 @@ class SplitFed(FedAvg):
                 waves = self.rounds * ((4 if self.tail else 2) * max(left.values()) + 4)
                 text = f"{waves:,} waves in all, each of which takes seconds between sites: raise batch"
                 coordinator.events.emit(Noted("splitfed", text, "warning"))
-            found = serve("smashed", replies)
+            found = serve("smashed", replies) if batch < last else {}
             if self.tail and found:
                 found = serve("slope", ask("learn_tail", {name: {"letter": found[name]} for name in found}))
             waiting |= {name: {"letter": letter, "back": batch} for name, letter in found.items()}
@@ -206,14 +203,13 @@ class SplitFed(FedAvg):
     def learn_tail(self, party: Party, message: Message, shared: Shared) -> Message:
         """Train the tail on what the main server made of a batch, and send the gradient by its inputs."""
         _, targets, row_weights, batches = self._begin(party, message, shared)
-        tail, state = self.parts(shared.schema)[TAIL], party.state
-        peer = party, MAIN_SERVER, message["key"].data
+        tail, peer = self.parts(shared.schema)[TAIL], (party, MAIN_SERVER, message["key"].data)
         batch = claim(party, "tail", read_integer(message, "batch", most=len(batches) - 1))
-        rows, about = batches[batch], f"{state[ROUND]} {batch}"
+        rows, about = batches[batch], f"{party.state[ROUND]} {batch}"
         values = read_letter(*peer, f"outputs {about}", message["letter"])["values"]
-        tail.reseed(party.rng("layers", state[ROUND], batch, TAIL))
+        tail.reseed(party.rng("layers", party.state[ROUND], batch, TAIL))
         counted = None if row_weights is None else row_weights[rows]
-        slope = slope_of_loss(tail.run(state[TAIL], values), targets[rows], counted) / len(rows)
+        slope = slope_of_loss(tail.run(party.state[TAIL], values), targets[rows], counted) / len(rows)
         inputs = learn_part(self.local, party, TAIL, tail, values, slope, batch, targets.ndim == 2)
         sent = cover(inputs * len(rows), self.smashed_clip, self.smashed_noise) / len(rows)
         letter = write_letter(*peer, f"slope {about}", {"values": sent.astype(inputs.dtype)})
@@ -244,13 +240,12 @@ class SplitFed(FedAvg):
         number, batch, kind = read_integer(message, "round"), read_integer(message, "batch"), message["kind"]
         begins(party, number)
         keys, letters = Message.decode(message["keys"]), Message.decode(message["letters"].data)
-        names, answers, closing = list(letters or keys), dict[str, Blob](), kind == "close"
-        sizes = {name: read_integer(message, name) for name in ("features", "outputs")}
-        middle = self.parts(SimpleNamespace(**sizes)).get(MIDDLE)
+        names, answers = list(keys if kind == "close" else letters), dict[str, Blob]()
+        middle = self.parts(SimpleNamespace(**message)).get(MIDDLE)  # by features and outputs
         for name in manifest_of(party).rng("turns", number, batch).permutation(names).tolist():
             peer, about = (party, name, keys[name].data), f"{number} {batch}"
             try:
-                content = Message() if closing else read_letter(*peer, f"{kind} {about}", letters[name])
+                content = keys if kind == "close" else read_letter(*peer, f"{kind} {about}", letters[name])
                 what, answer = self._answer(party, name, kind, content, middle, batch)
                 answers[name] = write_letter(*peer, f"{what} {about}", answer)
             except (TacitError, LookupError, ValueError, RuntimeError) as error:
@@ -283,6 +278,11 @@ class SplitFed(FedAvg):
         return "slope", {"values": slope.astype(values.dtype)}
 
     # -- what a federation asks of every method ----------------------------------------------------
+
+    @classmethod
+    def tiny(cls) -> Self:
+        """Return a small network, and few batches."""
+        return cls.from_config({"hidden": (8,), "rounds": 3, "batch": 16, "rate": 0.5})
 
     def check(self, schema: Any) -> None:
         """Refuse also a cut that cannot be."""
