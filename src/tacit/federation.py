@@ -234,7 +234,7 @@ class Federation(Parties):
             # A method written in a notebook cannot be imported; in this process it is at hand.
             return components if asked.digest == manifest.digest else assemble(asked)
 
-        services = components.protection.services
+        services = components.services
         settings = {"seed": self.seed, "services": services, **self._engine_settings}
         engine = EmbeddedEngine(self.holdings, assemble=here, **settings)
         try:

@@ -46,7 +46,7 @@ QUICK = {"paillier": {"key_bits": 2048}, "ring": {"key_bits": 2048}}
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory):
-    """A SuperLink, three sites and a key server; nothing of them is left afterwards.
+    """A SuperLink, three sites, a key server and a main server; nothing of them is left afterwards.
 
     Another program takes the first port that is meant for a site: its SuperNode starts on another one.
     """
@@ -55,7 +55,7 @@ def federation(tmp_path_factory):
         other.bind(("127.0.0.1", local.free_port()))
         ports = chain([local.free_port(), other.getsockname()[1]], iter(local.free_port, None))
         patch.setattr(local, "free_port", ports.__next__)
-        with LocalFederation(home, CLIENTS, ["key-server"], policy=WIDE) as found:
+        with LocalFederation(home, CLIENTS, ["key-server", "main-server"], policy=WIDE) as found:
             yield found
     assert processes_of(home / "flower") == []
 

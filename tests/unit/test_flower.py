@@ -62,7 +62,7 @@ from tacit.runs.transcript import read_transcript
 from tests.quick import representatives
 
 CLIENTS = ("client-1", "client-2", "client-3")
-SERVICES = ("key-server",)
+SERVICES = ("key-server", "main-server")
 WIDE = Policy(modes=("sealed", "paper"), protections=tuple(PROTECTIONS), min_clients=1, rows=1, min_count=1)
 
 
@@ -110,7 +110,7 @@ def task(monkeypatch):
 
 @pytest.fixture
 def sites(tmp_path):
-    """Folders of a coordinator, three clients and a key server that know each other."""
+    """Folders of a coordinator, three clients, a key server and a main server that know each other."""
     folders = {}
     for name in (COORDINATOR, *CLIENTS, *SERVICES):
         key = new_unlock().encode()
@@ -242,6 +242,20 @@ def test_every_method_gives_what_the_embedded_engine_gives(name, sites, job, row
     ours, theirs = on_grid(sites, chosen), execute(chosen)
     same(ours, theirs, chosen.protect["name"])
     assert ours.result["accuracy"] == pytest.approx(theirs.result["accuracy"])
+
+
+def test_a_main_server_is_a_site_and_the_run_says_how_many_waves_it_takes(sites, job):
+    settings = {"name": "splitfed", "rounds": 2, "batch": 0, "hidden": 6}
+    chosen = job(method=settings, protect={"name": "plain"}, run={"min_count": 1})
+    grid = grid_of(sites, chosen)
+    ours, theirs = on_grid(sites, chosen, grid), execute(chosen)
+    assert ours.result["model"] == theirs.result["model"]
+    # A batch and its end, twice at the clients and twice at the main server; its key, and the sum.
+    waves = [wave["step"] for wave in ours.result["ledger"]["waves"]].count("method.serve")
+    assert waves == 4
+    told = [note["text"] for note in ours.result["notes"] if "waves in all" in note["text"]]
+    assert told == ["12 waves in all, each of which takes seconds between sites: raise batch"]
+    assert not [note for note in theirs.result["notes"] if "waves in all" in note["text"]]
 
 
 class TestSecrets:
@@ -542,6 +556,8 @@ class TestBadInput:
         (folder.path / "roster.toml").write_text(replace(folder.roster, services={}).to_toml())
         with pytest.raises(ConfigError, match="needs a key-server"):
             on_grid(sites, job(protect={"name": "paillier"}))
+        with pytest.raises(ConfigError, match="splitfed needs a main-server, and the roster names none"):
+            on_grid(sites, job(method={"name": "splitfed"}))
 
 
 def own(site, source, query=""):

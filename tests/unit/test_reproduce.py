@@ -199,7 +199,7 @@ def test_lines_are_drawn_from_measured_rows_only() -> None:
     assert svg.startswith("<svg") and "a&lt;b" in svg
 
 
-@pytest.mark.parametrize("name", ["aggregation", "drift", "fedavg", "ring-mlp", "two-phase"])
+@pytest.mark.parametrize("name", ["aggregation", "drift", "fedavg", "ring-mlp", "splitfed", "two-phase"])
 def test_tables_have_names_of_their_own_and_rows_that_differ(name: str) -> None:
     tables = list(harness.load_paper(name).experiments())
     assert len({table.name for table in tables}) == len(tables) >= 4

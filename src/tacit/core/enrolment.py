@@ -107,12 +107,10 @@ class Enrolment:
 
     def _enrol_services(self, call: Mapping[str, Any]) -> None:
         link = self._link
-        for service in link.components.protection.services:
+        for service in link.components.services:
             names = link.transport.engine.parties(service)
             if not names:
-                raise ConfigError(
-                    f"{link.components.protection.name} needs a {service}: this engine has none"
-                )
+                raise ConfigError(f"the run needs a {service}: this engine has none")
             link.transport.services.update(names)
             for reply in link.transport.wave("client.enrol_service", names, call, failures=self._failures):
                 self._welcome(reply)

@@ -35,6 +35,11 @@ class Components(NamedTuple):
     protection: Protection
     preparation: DataPreparation
 
+    @property
+    def services(self) -> tuple[str, ...]:
+        """Parties without rows that protection and method need."""
+        return (*self.protection.services, *self.method.services)
+
 
 @dataclass(frozen=True)
 class Manifest:

@@ -54,6 +54,8 @@ class Method(Component):
     # "client", or a service.
     reveals: ClassVar[Mapping[str, str]] = {}
 
+    services: ClassVar[tuple[str, ...]] = ()  # parties without rows that it needs, beside a protection's own
+
     default_protection: ClassVar[str] = "plain"  # if a run names none
     default_settings: ClassVar[Mapping[str, Any]] = {}  # of that protection, where they differ from its own
 

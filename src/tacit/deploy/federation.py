@@ -53,7 +53,7 @@ class DeployedFederation(Federation):
     def _engine(self, manifest: Manifest, components: Components) -> Iterator[Engine]:
         engine = FlowerEngine(self._grid, self._roster, timeout=self._settings.run.timeout)
         try:
-            engine.wait(self._settings.flower.wait, components.protection.services)
+            engine.wait(self._settings.flower.wait, components.services)
             yield engine
         finally:
             self.engine_facts = engine.facts()
@@ -70,6 +70,11 @@ def check_deployable(settings: Settings, roster: Roster) -> None:
         )
     settings.check_compatibility(clients)
     protection = settings.build_protection()
+    method = settings.build_method()
+    if missing := {*method.services} - roster.services.keys():
+        raise ConfigError(
+            f"{method.name} needs a {min(missing)}, and the roster names none under [services]: add one"
+        )
     for service in protection.services:
         if service not in roster.services:
             raise ConfigError(

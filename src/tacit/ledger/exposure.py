@@ -17,10 +17,12 @@ from tacit.core.exposure import (
     INTRODUCTION,
     KEYS,
     OTHER,
+    RUN,
     VOCABULARY,
 )
 
 CLIENTS = "clients"
+OTHERS = {ALL, CLIENT, COORDINATOR, EACH, EXPERIMENTER, KEYS, OTHER, RUN}  # who and whom, but for services
 EMPTY = 2  # bytes of a vocabulary that tells nothing
 Count = tuple[int, int]  # times, bytes
 
@@ -97,8 +99,8 @@ class ExposureLedger(Shown):
                 self._opened(event)
 
     def _received(self, event: Received) -> None:
-        if event.receiver not in (COORDINATOR, CLIENT, EXPERIMENTER):
-            self._services[event.receiver] = None
+        if event.step.startswith("protection."):  # a method's own services open no totals
+            self._services |= dict.fromkeys({event.receiver, event.about} - OTHERS)
         handed_over = event.step == "client.disclose_total" and event.what == "total"
         shown = event.receiver != EXPERIMENTER or event.step == "client.show_model"
         if event.kind == "aggregate" and (handed_over if event.receiver == CLIENT else shown):
@@ -111,6 +113,7 @@ class ExposureLedger(Shown):
         who = CLIENTS if event.receiver == CLIENT else event.receiver
         # What is sealed for a client it can unseal, but only a key is of use to it alone.
         openable = event.kind in ("plain", "aggregate", "public") or (who == CLIENTS and event.about == KEYS)
+        openable |= event.kind == "sealed" and event.receiver not in OTHERS
         summed = event.kind not in ("aggregate", "public") and event.about != KEYS
         what = _words(event.what, event.contribution if summed else "")
         kind = _Kind(who, what, event.about, event.kind, event.over, openable)

@@ -17,6 +17,7 @@ METHODS: Registry[Method] = Registry(
         "scaffold": "tacit.methods.scaffold:Scaffold",
         "mime": "tacit.methods.mime:Mime",
         "flop": "tacit.methods.flop:Flop",
+        "splitfed": "tacit.methods.splitfed:SplitFed",
         "ring-mlp": "tacit.methods.ring_mlp:RingMLP",
         "pfmlp": "tacit.methods.presets:PFMLP",
         "p2p-mpc": "tacit.methods.presets:PeerToPeerMPC",

@@ -106,13 +106,17 @@ class FedAvg(Method):
         share = "give a share of the clients, above 0 up to 1"
         whole = ("rounds", self.rounds >= 1, "give a whole number of at least 1")
         check_rules(self, (whole, ("fraction", 0 < self.fraction <= 1, share)))
-        if self.counts_classes:
-            self.privacy.check_sums("labels")
+        self.budget.check_sums("labels" if self.counts_classes else None)
 
     @property
     def counts_classes(self) -> bool:
         """Whether class counts are summed."""
         return super().counts_classes or self.weighting.from_labels
+
+    @property
+    def budget(self) -> ExamplePrivacy:
+        """Return what one row may cost, and the noise of what a client releases of it."""
+        return self.privacy
 
     # -- the coordinator ---------------------------------------------------------------------------
 
@@ -125,7 +129,7 @@ class FedAvg(Method):
         monitor = HoldOutMonitor(self.stopping, coordinator, *scores, remaining.start)
         for number in remaining:
             left = rounds.has_sums_left(coordinator, self.round_sums)
-            if not (left and self.privacy.allows_round(coordinator, number, self.rounds, self.local.epochs)):
+            if not (left and self.budget.allows_round(coordinator, number, self.rounds, self.local.epochs)):
                 break
             rounds.admit_late_clients(coordinator, number)
             cohort = rounds.draw_cohort(coordinator, self.fraction, number)
@@ -153,8 +157,8 @@ class FedAvg(Method):
 
     def compute_epsilon(self, coordinator: Coordinator, number: int) -> float:
         """Return epsilon after so many rounds: of the examples, or of the clients; 0 without noise."""
-        if self.privacy.noise:
-            return self.privacy.compute_epsilon(number + coordinator.repeats, self.local.epochs)
+        if self.budget.noise:
+            return self.budget.compute_epsilon(number + coordinator.repeats, self.local.epochs)
         return coordinator.protection.spent()
 
     # -- a client ----------------------------------------------------------------------------------
@@ -234,8 +238,8 @@ class FedAvg(Method):
         """Refuse a task, a network, a choice of layers or a budget that cannot work."""
         super().check(schema)
         self.travelling(schema).chosen(self.change.protect_layers)
-        self.privacy.check_budget(self.local.epochs)
-        self.privacy.check_sums("targets" if schema.task == "regression" else None)
+        self.budget.check_budget(self.local.epochs)
+        self.budget.check_sums("targets" if schema.task == "regression" else None)
         self.stopping.check_task(schema.task)
 
     target_moments, scale_targets, share_classes = target_moments, scale_targets, share_classes
@@ -256,12 +260,12 @@ class FedAvg(Method):
     def warnings_for(self, scaled: bool) -> Sequence[str]:
         """Warn of sums that the budget for rows leaves out."""
         text = "example_epsilon does not cover the sums that agree on a scale: use scale = 'none'"
-        return (text,) if self.privacy.noise and scaled else ()
+        return (text,) if self.budget.noise and scaled else ()
 
     @property
     def own_epsilon(self) -> float:
         """Return what DP-SGD costs any one row at most."""
-        return self.privacy.bound_epsilon(self.rounds, self.local.epochs)
+        return self.budget.bound_epsilon(self.rounds, self.local.epochs)
 
     @property
     def sums(self) -> int:
@@ -289,7 +293,7 @@ class FedAvg(Method):
 
     def carry_over(self, party: Party, earlier: Party) -> None:
         """Go on counting the rounds that cost the examples' budget."""
-        self.privacy.carry_over(party, earlier)
+        self.budget.carry_over(party, earlier)
 
     def model(self, shared: Shared) -> Neural:
         """Return the model that has the shared weights."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from tacit.core.errors import ConfigError
 from tacit.models.activations import logistic
-from tacit.models.network import Matrix, Network, Targets, Vector, softmax
+from tacit.models.network import Matrix, Network, Targets, Vector, slope_of_loss
 
 Function = Callable[[Matrix], Any]
 HiddenActivation = Literal["relu", "tanh", "sigmoid"]
@@ -61,6 +61,8 @@ class MLP(Network):
         sizes: Sequence[int],
         activation: HiddenActivation = "relu",
         initialisation: Initialisation = "he",
+        first: int = 1,  # number of its first layer, in the network of which it is a section
+        ends: bool = True,  # whether its last layer is the last of that network, without activation
     ) -> None:
         self.sizes = tuple(sizes)
         if any(type(size) is not int or size < 1 for size in self.sizes):
@@ -68,14 +70,35 @@ class MLP(Network):
         pairs = list(pairwise(self.sizes))
         if sum(a * b for a, b in pairs) > LARGEST:
             raise ConfigError(f"layers of {self.sizes} have over {LARGEST:,} weights: use smaller ones")
-        self.activation = activation
+        self.activation, self._ends = activation, ends
         self.initialisation = initialisation
         shapes: dict[str, tuple[int, ...]] = {}
-        for number, (inputs, outputs) in enumerate(pairs, 1):
+        for number, (inputs, outputs) in enumerate(pairs, first):
             shapes[f"layer{number}.weight"] = (inputs, outputs)
             shapes[f"layer{number}.bias"] = (outputs,)
         super().__init__(shapes)
         self._function, self._slope = FUNCTIONS[activation], SLOPES[activation]
+
+    def stages(self) -> list[str]:
+        """Return the names of the layers."""
+        return self.layers()
+
+    def section(self, start: int, stop: int) -> "MLP":
+        """Return some layers as a network of their own."""
+        ends = stop == len(self.sizes) - 1
+        return MLP(self.sizes[start : stop + 1], self.activation, first=start + 1, ends=ends)
+
+    def run(self, weights: Vector, X: Matrix) -> Matrix:
+        """Return the outputs of a section."""
+        outputs = self.outputs(weights, X)
+        return outputs if self._ends else np.asarray(self._function(outputs))
+
+    def pull(self, weights: Vector, X: Matrix, slope: Matrix) -> tuple[Vector, Matrix]:
+        """Return the gradients by weights and inputs, from that by outputs."""
+        values, outputs = self._forward(weights, X)
+        slope = slope if self._ends else slope * self._slope(self._function(outputs))
+        deltas = self._slopes(weights, values, slope)
+        return self._summed(values, deltas, 1.0), deltas[0] @ self._layers(weights)[0][0].T
 
     def initial(self, rng: np.random.Generator) -> Vector:
         """Draw the weights before training; biases are zero."""
@@ -118,17 +141,14 @@ class MLP(Network):
     ) -> tuple[list[Matrix], list[Matrix]]:
         """Return every layer's inputs, and the gradients of each row's own loss by every layer's outputs."""
         values, outputs = self._forward(weights, X)
-        if targets.ndim == 2:
-            delta: Matrix = outputs - targets
-        else:
-            delta = softmax(outputs)
-            delta[np.arange(len(targets)), targets] -= 1.0
-        if row_weights is not None:
-            delta *= row_weights[:, None]
+        return values, self._slopes(weights, values, slope_of_loss(outputs, targets, row_weights))
+
+    def _slopes(self, weights: Vector, values: list[Matrix], delta: Matrix) -> list[Matrix]:
+        """Return the gradients by every layer's outputs, from that by the last one's."""
         layers, deltas = self._layers(weights), [delta]
         for (W, _), value in zip(layers[:0:-1], values[:0:-1], strict=True):
             deltas.append((deltas[-1] @ W.T) * self._slope(value))
-        return values, deltas[::-1]
+        return deltas[::-1]
 
     def gradient(
         self, weights: Vector, X: Matrix, targets: Targets, row_weights: Vector | None = None

@@ -11,6 +11,8 @@ whole numbers (batch counters) neither travel nor change.
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -87,6 +89,22 @@ class Network:
         """
         raise NotImplementedError
 
+    def stages(self) -> list[str]:
+        """Return the names of what follows each other from input to output: where it can be cut."""
+        raise ConfigError(f"a {type(self).__name__} cannot be cut: it does not say what follows what")
+
+    def section(self, start: int, stop: int) -> "Network":
+        """Return the part between two stages, whose arrays keep their names; it can ``run`` and ``pull``."""
+        raise NotImplementedError
+
+    def run(self, weights: Vector, X: NDArray[Any]) -> NDArray[Any]:
+        """Return the outputs of a section in training."""
+        raise NotImplementedError
+
+    def pull(self, weights: Vector, X: NDArray[Any], slope: NDArray[Any]) -> tuple[Vector, NDArray[Any]]:
+        """Return the gradients by weights and inputs, from that by outputs; may move state in ``weights``."""
+        raise NotImplementedError
+
     def named(self, vector: Vector) -> dict[str, NDArray[np.float64]]:
         """Cut a flat vector into its named arrays (views)."""
         return {name: vector[place].reshape(shape) for name, shape, place in self._places}
@@ -136,6 +154,28 @@ class Network:
         return found
 
 
+@lru_cache(maxsize=8)
+def cut_network(network: Network, cut: str, tail: str) -> list[Network | None]:
+    """Cut a network after one stage and before another; without names, after the first and nowhere else.
+
+    Returns the parts: what comes before the cut, what follows it, and the tail; None for what is not there.
+    """
+    names = network.stages()
+    if odd := [name for name in (cut, tail) if name and name not in names]:
+        raise ConfigError(f"no layer is called '{odd[0]}': {nearest(odd[0], names)}")
+    trained = [i for i, name in enumerate(names) if any(n.partition(".")[0] == name for n in network.shapes)]
+    stop = names.index(cut) + 1 if cut else [*trained, len(names)][1]
+    begin = names.index(tail) if tail else len(names)
+    if tail and begin <= stop:
+        raise ConfigError(f"tail = '{tail}' leaves nothing after '{names[stop - 1]}', where the cut is")
+    parts = list[Network | None]()
+    for a, b in pairwise((0, stop, begin, len(names))):
+        if a < b and not any(a <= i < b for i in trained):
+            raise ConfigError(f"nothing is trained in {', '.join(names[a:b])}: cut at another layer")
+        parts.append(network.section(a, b) if a < b else None)
+    return parts
+
+
 def layer_of(name: str) -> str:
     """Return the layer that an array belongs to.
 
@@ -143,6 +183,18 @@ def layer_of(name: str) -> str:
     ('features.0', 'scale')
     """
     return name.rpartition(".")[0] or name
+
+
+def slope_of_loss(outputs: Matrix, targets: Targets, row_weights: Vector | None = None) -> Matrix:
+    """Return the gradient of each row's own loss by its outputs: of a label, or of numbers."""
+    if targets.ndim == 2:
+        slope: Matrix = outputs - targets
+    else:
+        slope = softmax(outputs)
+        slope[np.arange(len(targets)), targets] -= 1.0
+    if row_weights is not None:
+        slope *= row_weights[:, None]
+    return slope
 
 
 def softmax(outputs: Matrix) -> Matrix:

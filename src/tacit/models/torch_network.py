@@ -5,10 +5,12 @@ copied in before a step and gradients out after it. Linear algebra runs on one t
 Tacit: CPU times then mean something, and results repeat.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError, DataError, UnavailableError
 from tacit.models.network import Matrix, Network, Targets, Vector, layer_of
@@ -61,6 +63,18 @@ class TorchNetwork(Network):
             )
         return module
 
+    def stages(self) -> list[str]:
+        """Return the names of the modules that follow each other."""
+        if not isinstance(self.module, self._torch.nn.Sequential):
+            raise ConfigError(f"{type(self.module).__name__} cannot be cut: make it a torch.nn.Sequential")
+        return [name for name, _ in self.module.named_children()]
+
+    def section(self, start: int, stop: int) -> "TorchNetwork":
+        """Return some of the modules as a network of their own."""
+        join = self._torch.nn.Sequential
+        part = lambda *_: join(OrderedDict([*self._made().named_children()][start:stop]))  # noqa: E731
+        return TorchNetwork(part, *self._wanted)
+
     def reseed(self, rng: np.random.Generator) -> None:
         """Make layers that draw at random, such as dropout, draw from this client's randomness."""
         self._torch.manual_seed(int(rng.integers(2**63)))
@@ -82,12 +96,12 @@ class TorchNetwork(Network):
         arrays = self.named(weights)
         with self._torch.no_grad():
             for name, tensor in zip(self.shapes, self._tensors(self.shapes), strict=True):
-                tensor.copy_(self._torch.from_numpy(np.ascontiguousarray(arrays[name])))
+                tensor.copy_(self._torch.from_numpy(np.require(arrays[name], requirements=["C", "W"])))
         return self.module
 
     def _rows(self, X: Matrix | Targets) -> Any:
         kind = next(self.module.parameters()).dtype
-        return self._torch.from_numpy(np.ascontiguousarray(X)).to(kind)
+        return self._torch.from_numpy(np.require(X, requirements=["C", "W"])).to(kind)
 
     def _targets(self, targets: Targets) -> Any:
         return self._torch.from_numpy(targets) if targets.ndim == 1 else self._rows(targets)
@@ -133,10 +147,12 @@ class TorchNetwork(Network):
         # An unused parameter does not move; that is no error.
         tensors = self._tensors(self.parameters)
         found = torch.autograd.grad(loss, tensors, allow_unused=True, materialize_grads=True)
-        if self.state:
-            states = [tensor.detach().double().reshape(-1) for tensor in self._tensors(self.state)]
-            weights[self.trained :] = torch.cat(states).numpy()
+        self._keep_state(weights)
         return self._joined(found)
+
+    def _keep_state(self, weights: Vector) -> None:
+        if self.state:
+            weights[self.trained :] = self._joined(self._tensors(self.state))
 
     def clipped_gradients(self, weights: Vector, X: Matrix, targets: Targets, clip: float) -> Vector:
         """Return the sum of the rows' own gradients, each shortened; refuse layers that mix rows."""
@@ -162,6 +178,23 @@ class TorchNetwork(Network):
         shrink = torch.where(finite, clip / torch.clamp(torch.sqrt(squares), min=clip), 0.0)
         whole = [torch.where(finite.reshape(-1, *[1] * (g.dim() - 1)), g, 0.0) for g in found.values()]
         return self._joined([torch.tensordot(shrink.to(g.dtype), g, dims=1) for g in whole])
+
+    def run(self, weights: Vector, X: NDArray[Any]) -> NDArray[Any]:
+        """Return the outputs in training."""
+        module = self.load(weights).train()
+        with self._torch.no_grad():
+            outputs: NDArray[Any] = module(self._rows(X)).numpy()
+        return outputs
+
+    def pull(self, weights: Vector, X: NDArray[Any], slope: NDArray[Any]) -> tuple[Vector, NDArray[Any]]:
+        """Return the gradients by weights and inputs, from that by outputs."""
+        module, rows = self.load(weights).train(), self._rows(X).requires_grad_()
+        tensors = [*self._tensors(self.parameters), rows]
+        found = self._torch.autograd.grad(
+            module(rows), tensors, self._rows(slope), allow_unused=True, materialize_grads=True
+        )
+        self._keep_state(weights)
+        return self._joined(found[:-1]), found[-1].numpy()
 
     def _joined(self, tensors: Any) -> Vector:
         joined: Vector = self._torch.cat([t.detach().double().reshape(-1) for t in tensors]).numpy()

@@ -90,8 +90,7 @@ class LocalTraining(SettingsGroup):
             gradients = self._batch_gradients(network, weights, X, targets, rng, row_weights, anchor)
         memory: Memory = {}
         for steps, gradient in enumerate(gradients, 1):
-            if targets.ndim == 2:  # a squared error has any slope: one far value would throw training off
-                gradient *= 1 / max(1.0, float(np.linalg.norm(gradient)) / LONGEST)
+            gradient = shorten(gradient) if targets.ndim == 2 else gradient
             followed = gradient if correct is None else correct(gradient, trained)
             change, memory = self.follow(followed, memory, steps)
             trained -= change
@@ -121,16 +120,25 @@ class LocalTraining(SettingsGroup):
         anchor: Vector | None,
     ) -> Iterator[Vector]:
         """Yield the gradient of each batch, at the weights of that moment; less the one at the anchor."""
-        size, number = self.batch or len(targets), len(targets)
+        for rows in self.draw_batches(network, len(targets), rng):
+            counted = None if row_weights is None else row_weights[rows]
+            gradient = network.gradient(weights, X[rows], targets[rows], counted)
+            if anchor is not None:
+                gradient = gradient - network.gradient(anchor, X[rows], targets[rows], counted)
+            yield gradient
+
+    def draw_batches(self, network: Network, number: int, rng: np.random.Generator) -> Iterator[Any]:
+        """Yield the rows of each batch of a round, of so many rows."""
+        size = self.batch or number
         for _ in range(self.epochs):
             order = rng.permutation(number)
             ends = [*range(size, number, size), number]
             if network.state and len(ends) > 1 and ends[-1] - ends[-2] == 1:
                 del ends[-2]  # statistics over a single row mean nothing: it joins the batch before
-            for first, end in pairwise([0, *ends]):
-                rows = order[first:end]
-                counted = None if row_weights is None else row_weights[rows]
-                gradient = network.gradient(weights, X[rows], targets[rows], counted)
-                if anchor is not None:
-                    gradient = gradient - network.gradient(anchor, X[rows], targets[rows], counted)
-                yield gradient
+            yield from (order[first:end] for first, end in pairwise([0, *ends]))
+
+
+def shorten(gradient: Vector) -> Vector:
+    """Shorten a gradient of squared errors, of any slope: one far value would throw training off."""
+    shorter: Vector = gradient * (1 / max(1.0, float(np.linalg.norm(gradient)) / LONGEST))
+    return shorter
