@@ -17,7 +17,7 @@ import numpy as np
 
 from tacit.core.errors import ConfigError
 from tacit.models.activations import logistic
-from tacit.models.network import Matrix, Network, Targets, Vector, slope_of_loss
+from tacit.models.network import Matrix, Network, Targets, Vector, slope_of_loss, softmax
 
 Function = Callable[[Matrix], Any]
 HiddenActivation = Literal["relu", "tanh", "sigmoid"]
