@@ -13,6 +13,8 @@ from tacit.methods.base import Method
 from tacit.models.scores import CLASS_SCORES, TARGET_SCORES
 
 CASES = [(name, task) for name in METHODS for task in METHODS.get(name).tasks]
+# How far areas may be off by their histograms: more where rows of a leaf tie, or few rows make sure models.
+TIED = {"federboost": 0.05, "graffl": 0.05, "fusion": 0.12}
 KINDS = {"classification": CLASS_SCORES, "regression": TARGET_SCORES}
 
 
@@ -90,4 +92,4 @@ def test_scores_are_scikit_learns_on_the_same_predictions(name, task, tables):
         allowed = federated.get(f"{score}_error", 0.0) + 1e-9
         assert federated[score] == pytest.approx(expected[score], rel=1e-9, abs=allowed), score
     # What 200 bins resolve of models that hardly learnt; all rows of a leaf have one probability.
-    assert federated.get("auc_error", 0.0) < (0.05 if name == "federboost" else 0.025)
+    assert federated.get("auc_error", 0.0) < TIED.get(name, 0.025)

@@ -39,12 +39,12 @@ from tacit.methods.boosting.rows import PartyRows, catch_up
 from tacit.methods.boosting.settings import CUT, TREE, WIDTHS, Settings, least_rows, sum_nodes
 from tacit.models.trees import BoostedTrees
 
-HIDDEN = tuple(TREE + name for name in (*growing.LATER[:-1], "lower", "upper", "depth"))  # from clients
+HIDDEN = tuple(TREE + name for name in (*growing.LATER[:-1], "lower", "upper", "depth", "clients"))
 
 
 @dataclass(frozen=True)
 class FederBoost(Settings):
-    """Gradient-boosted trees, the same as of all rows in one place (Tian et al., 2023).
+    """Gradient-boosted trees, those of all rows in one place (Tian et al., 2023).
 
     Parameters
     ----------
@@ -211,11 +211,8 @@ class FederBoost(Settings):
 
     def _start_round(self, party: Party, shared: Shared) -> PartyRows:
         """Return this client's rows with their derivatives, put into the roots."""
-        number, rows, columns = (
-            int(shared["round"]),
-            self._find_rows(party, shared),
-            Inputs.of(shared).columns,
-        )
+        number, rows = int(shared["round"]), self._find_rows(party, shared)
+        columns = Inputs.of(shared).columns
         predict = (lambda: self.model(shared).margins(columns(party.data)).T) if "feature" in shared else None
         margins = catch_up(party, rows, strip_prefix(TREE, shared), number, predict)
         derivatives = losses.derive(self.loss_of(shared), margins, rows.truth)

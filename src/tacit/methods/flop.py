@@ -77,7 +77,7 @@ def split(network: Network, share: int | str) -> tuple[Network, Network]:
 
 @dataclass(frozen=True)
 class Flop(FedAvg):
-    """FedAvg of some layers, while each client keeps the others as a head of its own (Yang et al., 2021).
+    """FedAvg of some layers; each client keeps the others, a head of its own (Yang et al., 2021).
 
     Parameters
     ----------

@@ -68,7 +68,7 @@ class Columns(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Fusion(Method):
-    """Distributions and local models travel once; the final model learns from drawn rows; only under plain.
+    """Distributions and local models travel once, in the clear (Kasturi et al., 2020).
 
     Parameters
     ----------
@@ -79,7 +79,8 @@ class Fusion(Method):
     samples : int
         Rows drawn for each client.
     upsample : bool
-        Whether local models learn from equally many rows of each class, small ones repeated.
+        Whether local models learn from equally many rows of each class, small ones repeated; so they do if
+        ``class_weight`` is "balanced".
     copula : bool
         Whether columns are drawn with their correlations, not independently.
     families : tuple of str
@@ -94,6 +95,7 @@ class Fusion(Method):
     paper = "Kasturi, Ellore and Hota, Fusion Learning: A One Shot Federated Learning, 2020"
     default_protection = "plain"  # no sum hides what it sends; the run says so
     needs_norms = False
+    weighs_classes = True
     reveals: ClassVar[Mapping[str, str]] = {
         "coordinator": "the distribution of every column and the local model, of each client by itself",
         "client": "the final model; all that each client tells, where totals open at clients",
@@ -177,7 +179,7 @@ class Fusion(Method):
             except DataError as error:
                 raise DataError(f"column '{column.name}': {error.public}") from None
         rows = np.arange(len(X))
-        if self.upsample and y.ndim == 1:
+        if (self.upsample or self.class_weight) and y.ndim == 1:
             most = np.bincount(y).max()
             rows = np.concatenate([np.resize(rng.permutation(rows[y == one]), most) for one in np.unique(y)])
         told = msgspec.msgpack.encode(Columns(marginals, _correlate(V) if self.copula else []))

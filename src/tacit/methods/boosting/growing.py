@@ -26,7 +26,7 @@ LATER = ("waiting", "waiting_sums", "parent_sums", "slots")  # what complete tre
 
 @dataclass(frozen=True)
 class Grower:
-    """Grows the trees of one round by fixed rules; derivatives are counted in ``units`` to the one."""
+    """Grows the trees of one round by fixed rules; derivatives are counted in ``units`` of their output."""
 
     buckets: Buckets
     cuts: NDArray[np.float32]
@@ -40,7 +40,7 @@ class Grower:
         nodes: Arrays = {name: np.zeros(0, dtype=kind) for name, kind in NODES.items()}
         nodes["right"] = np.zeros((0, int(self.buckets.widths.max())), dtype=np.uint8)
         outputs, bounds = np.arange(len(sums)), np.tile([-np.inf, np.inf], (len(sums), 1))
-        return self._split(self._append(nodes, outputs, 0, self._whole(sums), bounds), outputs, sums)
+        return self._split(self._append(nodes, outputs, 0, self._whole(sums, outputs), bounds), outputs, sums)
 
     def extend(self, record: Mapping[str, Any], sums: Matrix) -> Arrays:
         """Return the trees one wave further, from the sums over the nodes in ``slots``."""
@@ -52,9 +52,9 @@ class Grower:
         nodes["right"] = np.unpackbits(record["goes"], axis=1)[:, : int(self.buckets.widths.max())]
         return self._split(nodes, known, histograms)
 
-    def _whole(self, sums: Matrix) -> Matrix:
+    def _whole(self, sums: Matrix, outputs: Any) -> Matrix:
         """Return G and H of nodes: their sums over the buckets of any column."""
-        return np.asarray(sums[:, : int(self.buckets.widths[0])].sum(axis=1) / self.units)
+        return np.asarray(sums[:, : int(self.buckets.widths[0])].sum(axis=1) / self.units[outputs])
 
     def _append(self, nodes: Arrays, outputs: Any, depth: Any, sums: Matrix, bounds: Matrix) -> Arrays:
         """Return the nodes with new ones behind them."""
@@ -70,15 +70,17 @@ class Grower:
     def _split(self, nodes: Arrays, known: NDArray[Any], sums: Matrix) -> Arrays:
         """Split nodes whose histograms are known: all, or of each tree the one that gains most."""
         bounds = np.stack([nodes["lower"][known], nodes["upper"][known]], axis=1)
-        found = find_splits(sums / self.units, bounds, self.buckets, self.cuts, self.rules)
+        trees = nodes["output"][known]
+        found = find_splits(sums / self.units[trees][:, None], bounds, self.buckets, self.cuts, self.rules)
         chosen = found.gain > self.rules.gamma
         waiting = np.zeros_like(chosen)
         if self.leafwise:
-            trees = nodes["output"][known]
             own = (np.flatnonzero(trees == tree) for tree in np.unique(trees))
             best = np.isin(np.arange(len(known)), [places[np.argmax(found.gain[places])] for places in own])
             chosen, waiting = chosen & best, chosen & ~best
-        nodes, slots = self._make_children(nodes, known, found, np.flatnonzero(chosen), self._whole(sums))
+        nodes, slots = self._make_children(
+            nodes, known, found, np.flatnonzero(chosen), self._whole(sums, trees)
+        )
         later = known[waiting].astype(np.int32), sums[waiting], sums[chosen], slots.astype(np.int32)
         goes = np.packbits(nodes.pop("right"), axis=1)
         return {**nodes, "goes": goes, **dict(zip(LATER, later, strict=True))}

@@ -5,7 +5,6 @@ numbers are exact in any order, so that it makes no difference who holds which r
 such that no sum over all rows reaches 2³¹.
 """
 
-from math import floor, log2
 from typing import Any
 
 import numpy as np
@@ -66,7 +65,7 @@ def read_truth(loss: str, party: Party, schema: Schema) -> Any:
 
 
 def start(loss: str, total: Total, weights: NDArray[Any] | None) -> tuple[Matrix, Matrix]:
-    """Return the margins before any tree, and the unit of first and second derivatives.
+    """Return the margins before any tree, and for each the units of first and second derivatives.
 
     ``weights`` has how much a row of each class counts.
     """
@@ -75,7 +74,7 @@ def start(loss: str, total: Total, weights: NDArray[Any] | None) -> tuple[Matrix
         counts = np.rint(np.asarray(total["classes"])) * (1.0 if weights is None else weights)
         shares = (counts + 1e-9) / (counts + 1e-9).sum()
         base = np.log(shares[1:] / shares[:1]) if loss == "logistic" else np.log(shares)
-        first, second = float(counts.sum()), float(counts.sum()) * HIGHEST[loss]
+        first, second = counts.sum(), counts.sum() * HIGHEST[loss]
     else:
         mean = np.asarray(total["sum"]) / rows
         if loss == "poisson":
@@ -84,16 +83,17 @@ def start(loss: str, total: Total, weights: NDArray[Any] | None) -> tuple[Matrix
         else:
             variance = np.asarray(total["square"]) / rows - mean**2
             # Of a target that is constant, the rounding of its mean is left.
-            spread = np.sqrt(np.maximum(variance, (1e-6 * mean) ** 2 + 1e-200)).max()
+            spread = np.sqrt(np.maximum(variance, (1e-6 * mean) ** 2 + 1e-200))
             # No sum of differences exceeds √(rows · Σ squares), which each tree makes smaller.
-            base, first, second = mean, 2 * rows * float(spread), rows
-    units = [2.0 ** floor(log2((WHOLE - rows) / bound)) for bound in (first, second)]
-    return base.astype(np.float32).astype(np.float64), np.array(units)
+            base, first, second = mean, 2 * rows * spread, rows
+    bounds = np.stack(np.broadcast_arrays(first, second, base)[:2], axis=-1)
+    units = 2.0 ** np.floor(np.log2((WHOLE - rows) / bounds))
+    return base.astype(np.float32).astype(np.float64), units
 
 
 def pack(first: Matrix, second: Matrix, units: Matrix) -> NDArray[np.int64]:
     """Return both derivatives of each row in one whole number, of which sums can be taken apart again."""
-    g, h = np.rint(first * units[0]), np.rint(second * units[1])
+    g, h = np.rint(first * units[:, :1]), np.rint(second * units[:, 1:])
     if max(np.abs(g).sum(axis=1).max(initial=0), h.sum(axis=1).max(initial=0)) > WHOLE:
         raise DataError(
             "derivatives of the loss have outgrown their sums: training runs away, lower the rate"
