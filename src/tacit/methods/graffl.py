@@ -1,7 +1,8 @@
 """GRAFFL: clients learn a generator of rows from distances between summaries of real and generated ones.
 
 S.-J. Hahn, J. Lee, "GRAFFL: Gradient-free Federated Learning of a Bayesian Generative Model", 2020; samples
-divided among clients as Soos, Liang and Wang, "Horizontal Federated Learning Frameworks: A Literature Study".
+divided among clients as Soos, Liang and Wang, "Horizontal Federated Learning Frameworks: A Literature
+Study"::
 
     d        size of the summary that SuffiAE makes of a row (:class:`tacit.models.mlp.SuffiAE`)
     θ        a Gaussian mixture of the summaries of a class; priors are Dirichlet and normal-inverse-Wishart
