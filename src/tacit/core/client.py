@@ -109,8 +109,10 @@ def check_opening(party: Party, protection: Protection, contributions: int) -> i
 
 def follow(party: Party, components: Components, message: Message) -> Shared | None:
     """Catch up: take the agreed schema, then the shared values or the totals to open."""
-    if "schema" in message and party.state.setdefault("schema", message["schema"]) != message["schema"]:
-        raise StepError(f"{party.id} was told another schema before: what was agreed on does not change")
+    if (told := message.get("schema")) is not None:
+        told = recent(party.cache, "told", told, lambda: told)  # one object for all parties of a process
+        if party.state.setdefault("schema", told) != told:
+            raise StepError(f"{party.id} was told another schema before: what was agreed on does not change")
     if (raw := party.state.get("schema")) is None:
         return None
     schema = recent(
@@ -137,7 +139,13 @@ def open_log(party: Party, components: Components, schema: Any, message: Message
     if "position" in party.state:
         shared = Shared(schema, strip_prefix("shared/", party.state))
     else:
-        shared = initial_values(components, schema, manifest_of(party))
+        agreed = party.state["manifest"], party.state["schema"]
+        shared = recent(
+            party.cache,
+            "initial",
+            agreed,
+            lambda: initial_values(components, schema, manifest_of(party)),
+        )
     if party.earlier is not None and any(number > position for number, _ in entries):
         _keep_before(party, position, shared)
     for number, raw in entries:

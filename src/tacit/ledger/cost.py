@@ -104,7 +104,7 @@ class CostLedger(Shown):
                 wave.failures, wave.replies = wave.failures + 1, max(0, wave.replies - 1)
                 self._failures.append({"party": event.party, "step": wave.step, "reason": event.reason})
             case Relayed():
-                self._relays += 1
+                self._relays += event.times
                 self._relayed_bytes += event.bytes
             case WaveEnded():
                 wave = self._wave(event.wave)
