@@ -107,11 +107,14 @@ def check_opening(party: Party, protection: Protection, contributions: int) -> i
     return least
 
 
-def follow(party: Party, components: Components, message: Message) -> Shared | None:
-    """Catch up: take the agreed schema, then the shared values or the totals to open."""
-    if (told := message.get("schema")) is not None:
-        told = recent(party.cache, "told", told, lambda: told)  # one object for all parties of a process
-        if party.state.setdefault("schema", told) != told:
+def follow(party: Party, components: Components, message: Message, told: Message) -> Shared | None:
+    """Catch up: take the agreed schema, then the shared values or the totals to open.
+
+    ``told`` is the part of the message that holds shared values: mostly what all parties were asked.
+    """
+    if (agreed := message.get("schema")) is not None:
+        agreed = recent(party.cache, "told", agreed, lambda: agreed)  # one object for all of a process
+        if party.state.setdefault("schema", agreed) != agreed:
             raise StepError(f"{party.id} was told another schema before: what was agreed on does not change")
     if (raw := party.state.get("schema")) is None:
         return None
@@ -125,8 +128,8 @@ def follow(party: Party, components: Components, message: Message) -> Shared | N
         return open_log(party, components, schema, message)
     # All parties of a wave in this process get the same message object: read it once.
     found: tuple[Message, Shared] | None = party.cache.get("shared")
-    if found is None or found[0] is not message or found[1].schema is not schema:
-        found = message, Shared(schema, strip_prefix("shared/", message))
+    if found is None or found[0] is not told or found[1].schema is not schema:
+        found = told, Shared(schema, strip_prefix("shared/", told))
         party.cache["shared"] = found
     return found[1]
 
