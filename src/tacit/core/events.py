@@ -114,13 +114,17 @@ class RoundEnded(Event, frozen=True, tag=True):
 
 
 class BudgetSpent(Event, frozen=True, tag=True):
-    """A total with noise was released: the run's epsilon so far, its budget, and how many sums are left."""
+    """Something with noise was released: the run's epsilon so far, its budget, and how many sums are left.
+
+    ``unit`` is whom the noise hides: a client, or a row.
+    """
 
     sum: int
     epsilon: float
     budget: float
     delta: float
     left: int
+    unit: str = "client"
 
 
 class Noted(Event, frozen=True, tag=True):
