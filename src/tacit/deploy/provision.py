@@ -169,11 +169,6 @@ def init(
         write_private(path / "federation.json", msgspec.json.encode(State(address, {})))
         first = {"data": {"name": "sites", "holdout": 0.2}, "method": {"name": "fedheonn"}}
         (path / "run.toml").write_text(toml(first), encoding="utf-8")
-        (path / "flower" / "config.toml").write_text(
-            f'[superlink]\ndefault = "{LINK}"\n\n[superlink.{LINK}]\naddress = "{address}"\n'
-            f'root-certificates = "{(path / "ca.crt").absolute()}"\n',
-            encoding="utf-8",
-        )
     except OSError as error:
         raise cannot_write(path, error) from None
     return add_sites(path, names)
