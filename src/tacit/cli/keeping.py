@@ -7,7 +7,7 @@ import typer
 from rich.text import Text
 
 from tacit.cli.common import Json
-from tacit.cli.output import say
+from tacit.cli.output import say, stderr
 from tacit.core.errors import ConfigError
 
 audit_app = typer.Typer(
@@ -66,3 +66,31 @@ def verify_log(
     end = AuditLog(folder).verify(before)
     found = {"folder": str(folder), "whole": True, "records": end.number, "end": f"{end.number}:{end.digest}"}
     say(as_json, found, f"{end.number} records, whole", Text(f"note elsewhere: {found['end']}"))
+
+
+def backup(
+    folder: Folder,
+    to: Annotated[Path, typer.Option(help="File to write; it must not be there.")],
+    as_json: Json = False,
+) -> None:
+    """Write a coordinator's or a site's folder into one file, also while it runs; its key is left out."""
+    from tacit.deploy.backup import back_up
+
+    found = back_up(folder, to)
+    away = f"keep {found['unlock']}, which unlocks it, elsewhere: it is not in the backup"
+    say(as_json, found, f"{to}: {found['files']} files, {found['bytes']:,} bytes", away)
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(help="Backup to restore.")],
+    to: Annotated[Path, typer.Option(help="Folder to make; it must not be there.")],
+    unlock: Annotated[Path | None, typer.Option(help="File with its key; else TACIT_UNLOCK.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a coordinator's or a site's folder of a backup; nothing is overwritten."""
+    from tacit.deploy.backup import restore as put_back
+
+    found = put_back(file, to, unlock)
+    say(as_json, found, f"{to}: {found['files']} files, as of {found['made']}")
+    for text in () if as_json else found["warnings"]:
+        stderr.print(Text(f"warning: {text}"), soft_wrap=True)

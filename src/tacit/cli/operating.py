@@ -97,13 +97,14 @@ def rotate_certificate(folder: Folder, as_json: Json = False) -> None:
 
 @federation_app.command("status")
 def show_status(folder: Folder, as_json: Json = False) -> None:
-    """Show who takes part, and who is connected."""
+    """Show who takes part, who is connected, and what sites told of their rows and policy."""
     from tacit.cli.tables import listing
     from tacit.deploy.operate import status
 
     found = status(folder)
     running = "running" if found["running"] else "not running"
-    table = [listing(found["sites"], ("site", "state", "since", "identity"))] if found["sites"] else []
+    columns = ("site", "state", "since", "identity", "schema", "policy")
+    table = [listing(found["sites"], columns)] if found["sites"] else []
     say(as_json, found, *table, f"SuperLink at {found['address']}: {running}")
 
 

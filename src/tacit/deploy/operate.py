@@ -32,6 +32,8 @@ from tacit.deploy.processes import (
     supernode_words,
 )
 from tacit.deploy.provision import LINK, Operator
+from tacit.deploy.records import told_by_sites
+from tacit.engines.audit import AuditLog
 from tacit.engines.sitefolder import SiteFolder
 
 START = 120.0  # seconds for a SuperLink or a SuperNode to answer
@@ -170,20 +172,21 @@ def register_nodes(operator: Operator) -> list[str]:
 
 
 def status(path: Path) -> dict[str, Any]:
-    """Return who takes part, and who is connected since when, as the SuperLink knows it."""
+    """Return who takes part, who is connected since when, and what sites told of their rows and policy."""
     operator = Operator(path)
     try:
         nodes, running = _nodes(operator), True
     except UnavailableError:
         nodes, running = {}, False
-    rows = []
+    rows, told = list[dict[str, Any]](), told_by_sites(AuditLog(path))
     for name, member in operator.state.members.items():
         node = nodes.get(member.number, {})
         state = (
             "revoked" if not member.active else node.get("status", "not registered" if running else "unknown")
         )
         since = node.get("online-at") if state == "online" else None
-        rows.append({"site": name, "state": state, "since": since, "identity": member.identity[:16]})
+        known = {"schema": None, "policy": None, "told": None, **told.get(name, {})}
+        rows.append({"site": name, "state": state, "since": since, "identity": member.identity[:16], **known})
     found = {"address": operator.state.address, "running": running}
     return {**found, "revision": operator.state.revision, "sites": rows}
 

@@ -97,6 +97,16 @@ def tell_coordinator(party: Party, policy: Policy) -> None:
     party.note(TOLD[1] + ", ".join(f"{name} {value}" for name, value in words.items()))
 
 
+def told_by_sites(log: AuditLog) -> dict[str, dict[str, str]]:
+    """Return what each site has told last of its rows and its policy, and when."""
+    found: dict[str, dict[str, str]] = {}
+    for record in log.records() if log.path.is_file() else ():
+        if record["event"] == "told":
+            what, _, text = record["text"].partition(": ")
+            found.setdefault(record["site"], {}).update({what: text, "told": record["at"]})
+    return found
+
+
 class RunRecords:
     """Records the events of a run in the coordinator's audit log; an ask is on disk before it leaves."""
 

@@ -52,8 +52,7 @@ class AuditLog:
     def add(self, event: str, **facts: Any) -> None:
         """Add a record, and return once it is on disk; refuse if it cannot be, or if the log is not whole."""
         known = {name: _short(value) for name, value in facts.items() if value is not None}
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        raw = msgspec.json.encode({"at": now, "event": event, **known}, enc_hook=dict)  # settings are views
+        raw = msgspec.json.encode({"at": now(), "event": event, **known}, enc_hook=dict)  # settings are views
         try:
             self.path.touch(0o600)
             with self._connected() as (connection, links):
@@ -121,6 +120,11 @@ class AuditLog:
             f"the audit log {self.path} is not whole: {what}. It was damaged, changed, or put back from an "
             f"older copy: find out why, move {FILE} and {HEAD} to a safe place, and a new log begins"
         )
+
+
+def now() -> str:
+    """Return the time, as records have it."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
 
 
 def _short(value: Any) -> Any:
