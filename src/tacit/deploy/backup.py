@@ -111,8 +111,8 @@ def restore(file: Path, to: Path, unlock: Path | None = None) -> dict[str, Any]:
     if site.ledger.path.is_file():
         warnings.append(
             f"epsilon.db is as of {facts.made}, with {site.ledger.total():.4g} spent: what was spent since "
-            "is forgotten, and could be spent twice. If runs were answered since, put the newer file back, or "
-            "lower [accept] epsilon_total by what they cost"
+            "is forgotten, and could be spent twice. If runs were answered since, put the newer file back, "
+            "or lower [accept] epsilon_total by what they cost"
         )
     return {"folder": str(to), "made": facts.made, "files": len(facts.files), "warnings": warnings}
 

@@ -47,7 +47,7 @@ class AuditLog:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / COORDINATOR if (folder / "federation.json").is_file() else folder
-        self.path = self.folder / FILE
+        self.path, self.head = self.folder / FILE, self.folder / HEAD
 
     def add(self, event: str, **facts: Any) -> None:
         """Add a record, and return once it is on disk; refuse if it cannot be, or if the log is not whole."""
@@ -78,6 +78,11 @@ class AuditLog:
             for number, raw in rows:
                 yield {"number": number, **msgspec.json.decode(raw)}
 
+    def check_end(self) -> None:
+        """Refuse a log that lost its end; what comes before is not looked at."""
+        with self._read() as (_, links):
+            links.check_end()
+
     def verify(self, noted: End | None = None) -> End:
         """Refuse a log that was changed, cut, moved or put back; return its end.
 
@@ -94,7 +99,7 @@ class AuditLog:
 
     @contextmanager
     def _read(self) -> Iterator[tuple[sqlite3.Connection, Links]]:
-        if not self.path.is_file() and not (self.folder / HEAD).is_file():
+        if not self.path.is_file() and not self.head.is_file():
             raise ConfigError(f"{self.folder} has no audit log yet: it begins with the first ask, or run")
         try:
             if not self.path.is_file():
@@ -111,7 +116,7 @@ class AuditLog:
         try:
             with closing(sqlite3.connect(address, PATIENCE, isolation_level=None, uri=True)) as connection:
                 connection.execute("PRAGMA synchronous = EXTRA")  # also the end of the journal is on disk
-                yield connection, Links(connection, self.folder / HEAD)
+                yield connection, Links(connection, self.head)
         except ValueError as error:
             raise self._broken(error) from None
 
