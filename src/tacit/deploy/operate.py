@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -46,13 +47,33 @@ After=network-online.target
 Wants=network-online.target
 
 [Service]
+User={user}
 ExecStart={command}
 Restart=on-failure
 RestartSec=5
-PrivateTmp=yes
-NoNewPrivileges=yes
-ProtectSystem=strict
 ReadWritePaths={folder}
+UMask=0077
+CapabilityBoundingSet=
+LockPersonality=yes
+NoNewPrivileges=yes
+PrivateDevices=yes
+PrivateTmp=yes
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHome=read-only
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+ProtectProc=invisible
+ProtectSystem=strict
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallErrorNumber=EPERM
 
 [Install]
 WantedBy=multi-user.target
@@ -60,9 +81,14 @@ WantedBy=multi-user.target
 
 
 def unit(what: str, words: list[str], folder: Path) -> str:
-    """Return a systemd unit that runs one of the commands below."""
-    command = " ".join([str(Path(sys.executable).with_name("tacit")), *words])
-    return UNIT.format(what=what, command=command, folder=folder.absolute())
+    """Return a systemd unit that runs one of the commands below, as the owner of the folder."""
+
+    def quote(word: str) -> str:
+        return json.dumps(word) if re.search(r"[^\w%./:-]", word) else word
+
+    command = " ".join(map(quote, [str(Path(sys.executable).with_name("tacit")), *words]))
+    path, user = quote(str(folder.absolute())), folder.owner() if folder.exists() else "tacit"
+    return UNIT.format(what=what, user=user, command=command, folder=path).replace("%", "%%")
 
 
 def bind_address(host: str) -> str:
