@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from tacit.deploy.connection import Connection, probe, read_connection, write_co
 from tacit.deploy.launch import check_flower
 from tacit.deploy.processes import QUIET, SUPERLINK, environment_of, free_port, listens, start, stop
 from tacit.deploy.provision import LINK, Operator
+from tacit.deploy.records import told_by_sites
+from tacit.engines.audit import AuditLog
 from tacit.engines.sitefolder import SiteFolder
 
 START = 120.0  # seconds for a SuperLink or a SuperNode to answer
@@ -32,13 +35,33 @@ After=network-online.target
 Wants=network-online.target
 
 [Service]
+User={user}
 ExecStart={command}
 Restart=on-failure
 RestartSec=5
-PrivateTmp=yes
-NoNewPrivileges=yes
-ProtectSystem=strict
 ReadWritePaths={folder}
+UMask=0077
+CapabilityBoundingSet=
+LockPersonality=yes
+NoNewPrivileges=yes
+PrivateDevices=yes
+PrivateTmp=yes
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHome=read-only
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+ProtectProc=invisible
+ProtectSystem=strict
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallErrorNumber=EPERM
 
 [Install]
 WantedBy=multi-user.target
@@ -46,9 +69,14 @@ WantedBy=multi-user.target
 
 
 def unit(what: str, words: list[str], folder: Path) -> str:
-    """Return a systemd unit that runs one of the commands below."""
-    command = " ".join([str(Path(sys.executable).with_name("tacit")), *words])
-    return UNIT.format(what=what, command=command, folder=folder.absolute())
+    """Return a systemd unit that runs one of the commands below, as the owner of the folder."""
+
+    def quote(word: str) -> str:
+        return json.dumps(word) if re.search(r"[^\w%./:-]", word) else word
+
+    command = " ".join(map(quote, [str(Path(sys.executable).with_name("tacit")), *words]))
+    path, user = quote(str(folder.absolute())), folder.owner() if folder.exists() else "tacit"
+    return UNIT.format(what=what, user=user, command=command, folder=path).replace("%", "%%")
 
 
 def bind_address(host: str) -> str:
@@ -162,21 +190,22 @@ def register_nodes(operator: Operator) -> list[str]:
 
 
 def status(path: Path) -> dict[str, Any]:
-    """Return who takes part, and who is connected since when, as the SuperLink knows it."""
+    """Return who takes part, who is connected since when, and what sites told of their rows and policy."""
     operator = Operator(path)
     try:
         with _control(operator) as control:
             nodes, running = control.nodes(), True
     except UnavailableError:
         nodes, running = {}, False
-    rows = []
+    rows, told = list[dict[str, Any]](), told_by_sites(AuditLog(path))
     for name, member in operator.state.members.items():
         node = nodes.get(member.number, {})
         state = (
             "revoked" if not member.active else node.get("status", "not registered" if running else "unknown")
         )
         since = node.get("online-at") if state == "online" else None
-        rows.append({"site": name, "state": state, "since": since, "identity": member.identity[:16]})
+        known = {"schema": None, "policy": None, "told": None, **told.get(name, {})}
+        rows.append({"site": name, "state": state, "since": since, "identity": member.identity[:16], **known})
     found = {"address": operator.state.address, "running": running}
     return {**found, "revision": operator.state.revision, "sites": rows}
 
