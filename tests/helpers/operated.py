@@ -63,7 +63,7 @@ class Operated:
     def __init__(self, folder: Path, sites: Sequence[str]) -> None:
         self.folder, self.sites = folder, tuple(sites)
         self.address = f"127.0.0.1:{free_port()}"
-        self._running: dict[str, subprocess.Popen[str]] = {}
+        self.running: dict[str, subprocess.Popen[str]] = {}
         self._typed: list[subprocess.Popen[str]] = []
 
     def __enter__(self) -> Self:
@@ -132,7 +132,7 @@ class Operated:
         for name in names:
             log = (self.folder / f"{name}.out").open("w")
             words = ["coordinator", "start", "fed"] if name == "fed" else ["site", "start", name]
-            self._running[name] = subprocess.Popen(
+            self.running[name] = subprocess.Popen(
                 [*TACIT, *words],
                 cwd=self.folder,
                 stdout=log,
@@ -149,7 +149,7 @@ class Operated:
     def said(self, name: str) -> str:
         """Return what the command of the coordinator or of a site has said; fail if it has ended."""
         text = (self.folder / f"{name}.out").read_text(encoding="utf-8")
-        assert self._running[name].poll() is None, f"{name} ended: {text}{self.log(name)[-2000:]}"
+        assert self.running[name].poll() is None, f"{name} ended: {text}{self.log(name)[-2000:]}"
         return text
 
     def log(self, name: str) -> str:
@@ -170,7 +170,7 @@ class Operated:
         for number in killed:
             with suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
-        if not part and (command := self._running.pop(name, None)):
+        if not part and (command := self.running.pop(name, None)):
             command.kill()
             command.wait()
         return killed
@@ -179,33 +179,34 @@ class Operated:
         """Stop as an operator does."""
         for name in names:
             self.tacit("federation", "stop", name)
-            self._running.pop(name).wait(60)
+            self.running.pop(name).wait(60)
 
     def processes(self, name: str) -> list[int]:
         """Return the numbers of a site's or the coordinator's processes, the command that runs them first."""
-        command = self._running.get(name)
+        command = self.running.get(name)
         own = [command.pid] if command else []
         return own + processes_of((self.folder / name / "flower").absolute())
 
     def end(self) -> None:
         """End all that was started."""
-        for process in (*self._typed, *self._running.values()):
+        for process in (*self._typed, *self.running.values()):
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGTERM)
-        for process in (*self._typed, *self._running.values()):
+        for process in (*self._typed, *self.running.values()):
             with suppress(subprocess.TimeoutExpired):
                 process.wait(30)
             for pipe in (process.stdout, process.stderr):
                 if pipe is not None:
                     pipe.close()
         until = time.monotonic() + 20
-        while (left := [*self._left()]) and time.monotonic() < until:
+        while (left := [*self.left()]) and time.monotonic() < until:
             time.sleep(0.2)
         for number in left:
             with suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
 
-    def _left(self) -> Iterator[int]:
+    def left(self) -> Iterator[int]:
+        """Return the numbers of Flower's processes that run from here."""
         for path in self.folder.glob("*/flower"):
             yield from processes_of(path.absolute())
 
