@@ -1,7 +1,7 @@
 """A coverage-guided fuzzer (atheris) on every reader of foreign bytes.
 
-    python -m tests.fuzz TARGET RUNS [FOLDER]   mutate; FOLDER keeps what reaches new lines
-    python -m tests.fuzz genuine                write the genuine bytes of every target into tests/corpus
+python -m tests.fuzz TARGET RUNS [FOLDER]   mutate; FOLDER keeps what reaches new lines
+python -m tests.fuzz genuine                write the genuine bytes of every target into tests/corpus
 """
 
 from __future__ import annotations

@@ -9,12 +9,19 @@ import json
 import os
 import shutil
 import signal
+import socket
+import ssl
 import subprocess
 import threading
 import time
+from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 from tests.helpers.operated import Operated, wait_until
 
@@ -168,7 +175,7 @@ def test_coordinator_and_superlink_are_killed_and_the_run_goes_on(fed, reference
 
 
 def test_a_slow_site_is_waited_for_or_left_out(fed):
-    """Without a limit a site that stands still for a while is waited for; with one the round leaves it out."""
+    """A site that stands still for a while is waited for; beyond the time that a step may take it is not."""
     process = submitted(fed)
 
     def stand_still(opened):
@@ -222,7 +229,9 @@ def test_a_full_disk_at_the_coordinator(fed, disks, reference):
     for old in runs.glob("*"):
         shutil.rmtree(old)
     process, ballast = submitted(fed), []
-    follow_deeds = [(1, lambda opened: [*runs.glob("*/checkpoint.bin")] and ballast.append(fill(runs)) is None)]
+    follow_deeds = [
+        (1, lambda opened: [*runs.glob("*/checkpoint.bin")] and ballast.append(fill(runs)) is None)
+    ]
     follow(fed, process, follow_deeds)
     out, err = process.communicate(timeout=300)
     Path(ballast[0]).unlink()
@@ -231,3 +240,83 @@ def test_a_full_disk_at_the_coordinator(fed, disks, reference):
     (run,) = [path.parent.name for path in runs.glob("*/checkpoint.bin")]
     result = json.loads(fed.tacit("resume", run, "--out", "fed/runs", "--json"))
     assert result["model"] == reference["model"]
+
+
+# -- certificates and clocks -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def expired(tmp_path):
+    """A federation of one site, whose certificate has expired."""
+    with Operated(tmp_path, ["lone"], started=False) as found:
+        folder = found.operator
+        issuer = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+        old = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
+        begin = issuer.not_valid_before_utc - timedelta(days=400)
+        made = x509.CertificateBuilder(old.issuer, old.subject, old.public_key(), old.serial_number)
+        made = made.not_valid_before(begin).not_valid_after(begin + timedelta(days=365))
+        for extension in old.extensions:
+            made = made.add_extension(extension.value, extension.critical)
+        authority = load_pem_private_key((folder / "ca.key").read_bytes(), None)
+        signed = made.sign(authority, hashes.SHA256())
+        (folder / "server.pem").write_bytes(signed.public_bytes(Encoding.PEM))
+        yield found
+
+
+def test_an_expired_certificate(expired):
+    """Sites say nothing to a SuperLink whose certificate has expired; doctor tells how to mend it."""
+    assert "server.pem has expired: `tacit federation rotate`" in expired.tacit("doctor", "fed", code=2)
+    with served(expired):
+        said = expired.tacit("site", "start", "lone", code=5)
+        assert "certificate has expired" in said
+        assert "certificate has expired" in expired.tacit("doctor", "lone", code=2)
+    expired.tacit("federation", "rotate", "fed")
+    expired.start("fed")
+    expired.start("lone")
+    wait_until("the site being connected", lambda: expired.online() == ["lone"])
+
+
+@contextmanager
+def served(fed):
+    """Answer at the SuperLink's address, over TLS, with the certificate that is there."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(fed.operator / "server.pem", fed.operator / "server.key")
+    host, _, port = fed.address.partition(":")
+    with socket.create_server((host, int(port))) as listening:
+
+        def serve():
+            while True:
+                try:
+                    plain, _ = listening.accept()
+                    with plain, context.wrap_socket(plain, server_side=True):
+                        pass
+                except ssl.SSLError:
+                    continue
+                except OSError:
+                    return
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield
+
+
+@pytest.mark.parametrize("seconds", [600, -600])
+def test_a_clock_that_is_ten_minutes_off(fed, seconds, tmp_path):
+    """Such a site is not let in, since its messages could be old ones; doctor says why. It is when mended."""
+    if shutil.which("cc") is None:
+        pytest.skip("a clock that is off takes a C compiler")
+    shim, source = tmp_path / "clock.so", Path(__file__).parents[1] / "helpers" / "clock.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(shim), str(source), "-ldl"], check=True)
+    off = {"LD_PRELOAD": str(shim), "TACIT_CLOCK": str(seconds)}
+    findings = json.loads(fed.tacit("doctor", "south", "--json", code=2, **off).splitlines()[0])["findings"]
+    (clock,) = [found for found in findings if found["what"] == "clock"]
+    assert not clock["fine"] and "follow a time server" in clock["text"]
+    assert 590 < float(clock["text"].split()[0]) < 610
+    fed.stop("south")
+    wait_until("the site being gone", lambda: "south" not in fed.online())
+    process = fed.type("site", "start", "south", **off)
+    time.sleep(25)
+    assert "south" not in fed.online()
+    os.killpg(process.pid, signal.SIGTERM)
+    process.wait(60)
+    fed.start("south")
+    wait_until("the site being connected", lambda: "south" in fed.online())

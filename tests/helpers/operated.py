@@ -60,8 +60,8 @@ def wait_until(what: str, ready: Callable[[], Any], seconds: float = START) -> A
 class Operated:
     """A federation in a folder: ``fed`` is the operator's, and each site has one of its own name."""
 
-    def __init__(self, folder: Path, sites: Sequence[str]) -> None:
-        self.folder, self.sites = folder, tuple(sites)
+    def __init__(self, folder: Path, sites: Sequence[str], *, started: bool = True) -> None:
+        self.folder, self.sites, self._started = folder, tuple(sites), started
         self.address = f"127.0.0.1:{free_port()}"
         self.running: dict[str, subprocess.Popen[str]] = {}
         self._typed: list[subprocess.Popen[str]] = []
@@ -75,8 +75,9 @@ class Operated:
             for site in self.sites:
                 rows = ("--data", f"{site}.csv", "--target", "outcome")
                 self.tacit("site", "join", f"fed/bundles/{site}.bundle", *rows)
-            self.start("fed")
-            self.start(*self.sites)
+            if self._started:
+                self.start("fed")
+                self.start(*self.sites)
         except BaseException:
             self.end()
             raise
