@@ -34,10 +34,8 @@ TRIES = 25.0  # seconds that a stranger gets to connect
 
 @pytest.fixture(scope="module")
 def fed(tmp_path_factory):
-    with Operated(tmp_path_factory.mktemp("intruders"), SITES) as found:
-        for site in SITES:
-            path = found.folder / site / "site.toml"
-            path.write_text(path.read_text().replace("min_count = 5", "min_count = 1"))
+    # Counting rare classes would take two waves more.
+    with Operated(tmp_path_factory.mktemp("intruders"), SITES, min_count="1") as found:
         yield found
     assert not [*found.left()]
 
@@ -218,7 +216,7 @@ class TestRuns:
 
     @pytest.mark.parametrize("lie", lies.LIES)
     def test_a_coordinator_that_lies(self, fed, lie):
-        """The process that coordinates is the installed one, changed where it sends: see tests/helpers/lies."""
+        """The coordinator is the installed one, changed where it sends: tests/helpers/lies.py."""
         told = fed.folder / f"told-{lie}"
         variables = {"PYTHONPATH": MEDDLER, "TACIT_LIE": lie, "TACIT_LIE_TOLD": str(told)}
         fed.stop("fed")

@@ -58,10 +58,22 @@ def wait_until(what: str, ready: Callable[[], Any], seconds: float = START) -> A
 
 
 class Operated:
-    """A federation in a folder: ``fed`` is the operator's, and each site has one of its own name."""
+    """A federation in a folder: ``fed`` is the operator's, and each site has one of its own name.
 
-    def __init__(self, folder: Path, sites: Sequence[str], *, started: bool = True) -> None:
+    ``write`` writes the rows of a site, and ``accept`` are keys of the sites' policy, as TOML.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        sites: Sequence[str],
+        *,
+        started: bool = True,
+        write: Callable[[Path, int, int], None] = write_rows,
+        **accept: str,
+    ) -> None:
         self.folder, self.sites, self._started = folder, tuple(sites), started
+        self._write, self._accept = write, accept
         self.address = f"127.0.0.1:{free_port()}"
         self.running: dict[str, subprocess.Popen[str]] = {}
         self._typed: list[subprocess.Popen[str]] = []
@@ -69,12 +81,13 @@ class Operated:
     def __enter__(self) -> Self:
         try:
             for place, site in enumerate(self.sites):
-                write_rows(self.folder / f"{site}.csv", place, len(self.sites))
+                self._write(self.folder / f"{site}.csv", place, len(self.sites))
             named = [word for site in self.sites for word in ("--site", site)]
             self.tacit("federation", "init", "fed", *named, "--address", self.address)
             for site in self.sites:
                 rows = ("--data", f"{site}.csv", "--target", "outcome")
                 self.tacit("site", "join", f"fed/bundles/{site}.bundle", *rows)
+                self._set_policy(site)
             if self._started:
                 self.start("fed")
                 self.start(*self.sites)
@@ -85,6 +98,14 @@ class Operated:
 
     def __exit__(self, *_: object) -> None:
         self.end()
+
+    def _set_policy(self, site: str) -> None:
+        """Write what a site accepts into its own file, as its owner does."""
+        path = self.folder / site / "site.toml"
+        lines = path.read_text(encoding="utf-8").splitlines()
+        kept = [line for line in lines if line.partition(" = ")[0] not in self._accept]
+        more = [f"{key} = {value}" for key, value in self._accept.items()]
+        path.write_text("\n".join([*kept, *more]) + "\n", encoding="utf-8")
 
     @property
     def operator(self) -> Path:
