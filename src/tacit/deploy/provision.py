@@ -68,7 +68,7 @@ class Operator:
             raise ConfigError(
                 f"{self.path} is no federation's folder: make one with `tacit federation init`"
             ) from None
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{self.path}/federation.json cannot be read: {error}") from None
 
     @property
