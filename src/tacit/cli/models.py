@@ -30,7 +30,7 @@ Kind = Annotated[
 def export(
     context: typer.Context,
     name: RunName = "latest",
-    to: Annotated[Path | None, typer.Option("--to", help="File to write.")] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="File to write, or a format by its name.")] = None,
     kind: Kind = None,
     head: Annotated[
         Path | None,
@@ -41,8 +41,13 @@ def export(
 ) -> None:
     """Export a run's model in a standard format."""
     from tacit.models.files import load_model
-    from tacit.models.predictor import ENDINGS
+    from tacit.models.predictor import ENDINGS, EXPORTS
 
+    if str(to) == "sklearn":
+        told = "scikit-learn has no format of files but pickles, which run code when they are read"
+        raise ConfigError(f"{told}: call tacit.load_model(...).to_sklearn() on a safetensors file")
+    if kind is None and str(to) in EXPORTS:
+        to, kind = None, str(to)
     folder = find_run(name, out)
     path = to or Path(f"{folder.path.name}.{ENDINGS.get(kind or '', kind or 'safetensors')}")
     model = load_model(_file_of(folder))
