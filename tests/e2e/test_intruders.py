@@ -35,16 +35,24 @@ TRIES = 25.0  # seconds that a stranger gets to connect
 @pytest.fixture(scope="module")
 def fed(tmp_path_factory):
     # Counting rare classes would take two waves more.
-    with Operated(tmp_path_factory.mktemp("intruders"), SITES, min_count="1") as found:
+    with Operated(tmp_path_factory.mktemp("intruders"), SITES, started=False, min_count="1") as found:
+        found.start("fed", **meddling(found))
+        found.start(*SITES)
         yield found
     assert not [*found.left()]
+
+
+def meddling(fed):
+    """Return variables by which the coordinator's process lies, as soon as a lie is written down."""
+    told = {"TACIT_LIE": str(fed.folder / "lie"), "TACIT_LIE_TOLD": str(fed.folder / "told")}
+    return {"PYTHONPATH": MEDDLER, **told}
 
 
 @pytest.fixture(autouse=True)
 def all_there(fed):
     for name in ("fed", *SITES):
         if name not in fed.running:
-            fed.start(name)
+            fed.start(name, **(meddling(fed) if name == "fed" else {}))
     wait_until("all sites being connected", lambda: fed.online() == [*SITES], 300)
 
 
@@ -217,16 +225,15 @@ class TestRuns:
     @pytest.mark.parametrize("lie", lies.LIES)
     def test_a_coordinator_that_lies(self, fed, lie):
         """The coordinator is the installed one, changed where it sends: tests/helpers/lies.py."""
-        told = fed.folder / f"told-{lie}"
-        variables = {"PYTHONPATH": MEDDLER, "TACIT_LIE": lie, "TACIT_LIE_TOLD": str(told)}
-        fed.stop("fed")
-        fed.start("fed", **variables)
+        (fed.folder / "lie").write_text(lie)
+        settings = fed.settings(method=METHOD, protect={"name": "masked"}, run=RUN)
         try:
-            wait_until("all sites being connected", lambda: fed.online() == [*SITES], 300)
-            settings = fed.settings(method=METHOD, protect={"name": "masked"}, run=RUN)
-            process = fed.type("submit", "fed", settings, "--json", "-q", **variables)
-            out, err = process.communicate(timeout=600)
+            process = fed.type("submit", "fed", settings, "--json", "-q", **meddling(fed))
+            said = "".join(process.communicate(timeout=600))
         finally:
-            fed.stop("fed")
-        said = out + err + (told.read_text() if told.exists() else "")
+            (fed.folder / "lie").unlink()
+        told = fed.folder / "told"
+        if told.exists():
+            said += told.read_text()
+            told.unlink()
         assert lies.REFUSALS[lie] in said
