@@ -34,7 +34,7 @@ $(STAMP): pyproject.toml constraints.txt
 	    "$$("$(PYTHON)" --version 2>&1 || true): try 'make setup PYTHON=/path/to/python3.11'" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "Making .venv (a minute or two, once)"; "$(PYTHON)" -m venv .venv; }
 	@$(PIP) install --upgrade pip
-	@$(PIP) install -e ".[dp,excel,flower,mlflow,notebook,onnx,sql,tensorboard,torch,trees,tune,wandb,xgboost]" --group dev --group bench --group docs -c constraints.txt
+	@$(PIP) install -e ".[dp,excel,flower,metrics,mlflow,notebook,onnx,sql,tensorboard,torch,trees,tune,wandb,xgboost]" --group dev --group bench --group docs -c constraints.txt
 	@touch $@
 
 run: setup ## The main job: federate, compare, report

@@ -30,12 +30,16 @@ class Terminal:
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout
 
-    def start(self, ready, *words):
-        self.typed += 1
+    def spawn(self, *words):
         process = subprocess.Popen(
             [*TACIT, *words], cwd=self.folder, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
         self.running.append(process)
+        return process
+
+    def start(self, ready, *words):
+        self.typed += 1
+        process = self.spawn(*words)
         for line in process.stderr:
             if ready in line:
                 return process

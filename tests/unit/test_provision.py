@@ -3,7 +3,9 @@
 import datetime
 import io
 import json
+import shutil
 import stat
+import subprocess
 import tarfile
 from types import SimpleNamespace
 
@@ -254,7 +256,21 @@ def test_units_name_the_command_and_the_folder(home):
     text = unit("the coordinator", ["coordinator", "start", str(home)], home)
     assert f"coordinator start {home}" in text
     assert f"ReadWritePaths={home}" in text
+    assert f"User={home.owner()}" in text
     assert (bind_address("localhost"), bind_address("::1")) == ("127.0.0.1", "::1")
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd here")
+def test_systemd_takes_the_units_and_calls_them_confined(tmp_path):
+    folder = tmp_path / "a folder, 100% ours"
+    folder.mkdir()
+    path = tmp_path / "tacit-site.service"
+    path.write_text(unit("site north", ["site", "start", str(folder)], folder))
+    done = subprocess.run(["systemd-analyze", "verify", path], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    words = ["systemd-analyze", "security", "--offline=true", "--threshold=25", path]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-300:]
 
 
 def test_the_commands(tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from tacit.cli.common import Json, Quiet, complete_bench, complete_paper
 from tacit.cli.datasets import data_app
 from tacit.cli.federations import federation_app, new, site_app
 from tacit.cli.flags import EXTRA, ReadingCommand, SettingsCommand
+from tacit.cli.keeping import audit_app, backup, restore
 from tacit.cli.lists import methods, protections
 from tacit.cli.models import export, predict, sample
 from tacit.cli.operating import coordinator_app, doctor, submit
@@ -31,6 +32,7 @@ app.add_typer(fedheonn_app, name="fedheonn")
 app.add_typer(federation_app, name="federation")
 app.add_typer(site_app, name="site")
 app.add_typer(coordinator_app, name="coordinator")
+app.add_typer(audit_app, name="audit-log")
 
 
 @app.callback(invoke_without_command=True)
@@ -47,11 +49,14 @@ def version(
 
 for training in (run, plan, survey, tune):
     app.command(cls=SettingsCommand, context_settings=EXTRA)(training)
-app.command(cls=ReadingCommand)(predict)
-for command in (new, methods, protections, resume, runs, show, compare, exposure, export, sample):
+for reading in (predict, export):
+    app.command(cls=ReadingCommand)(reading)
+for command in (new, methods, protections, resume, runs, show, compare, exposure, sample):
     app.command()(command)
 app.command()(submit)
 app.command()(doctor)
+app.command()(backup)
+app.command()(restore)
 
 
 @app.command()

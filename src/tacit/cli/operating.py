@@ -1,5 +1,9 @@
 """Commands of those who operate a federation: provision it, run coordinator and sites, look after them."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +20,10 @@ coordinator_app = typer.Typer(no_args_is_help=True, help="The coordinator of a f
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the federation, or of the site.")]
 UPDATE = "send {roster} to all others, who take it over with: tacit site update FOLDER roster.json"
+Metrics = Annotated[
+    str | None, typer.Option(help="Port, or host:port, for /metrics and /health; on loopback by default.")
+]
+JsonLog = Annotated[bool, typer.Option("--json-log", help="Write logs as JSON lines to stdout.")]
 Systemd = Annotated[bool, typer.Option("--systemd", help="Print a systemd unit instead of running.")]
 
 
@@ -33,6 +41,24 @@ def _tell_nodes(folder: Path) -> dict[str, Any]:
 
 def _tell(text: str) -> None:
     stderr.print(Text(text), soft_wrap=True)
+
+
+@contextmanager
+def _watched(folder: Path, metrics: str | None, json_log: bool) -> Iterator[None]:
+    """Serve metrics and write logs while a coordinator or a site runs."""
+    from tacit.deploy.logs import json_lines
+
+    with ExitStack() as stack:
+        if metrics is not None:
+            if find_spec("prometheus_client") is None:
+                raise UnavailableError("metrics need prometheus-client: pip install 'tacit-fl[metrics]'")
+            from tacit.deploy.monitor import serve_metrics
+
+            port = stack.enter_context(serve_metrics(folder, metrics))
+            _tell(f"/metrics and /health at port {port}")
+        if json_log:
+            stack.enter_context(json_lines(folder, sys.stdout))
+        yield
 
 
 @federation_app.command("init")
@@ -97,13 +123,14 @@ def rotate_certificate(folder: Folder, as_json: Json = False) -> None:
 
 @federation_app.command("status")
 def show_status(folder: Folder, as_json: Json = False) -> None:
-    """Show who takes part, and who is connected."""
+    """Show who takes part, who is connected, and what sites told of their rows and policy."""
     from tacit.cli.tables import listing
     from tacit.deploy.operate import status
 
     found = status(folder)
     running = "running" if found["running"] else "not running"
-    table = [listing(found["sites"], ("site", "state", "since", "identity"))] if found["sites"] else []
+    columns = ("site", "state", "since", "identity", "schema", "policy")
+    table = [listing(found["sites"], columns)] if found["sites"] else []
     say(as_json, found, *table, f"SuperLink at {found['address']}: {running}")
 
 
@@ -154,6 +181,8 @@ def doctor(folder: Folder, as_json: Json = False) -> None:
 def start_coordinator(
     folder: Folder,
     bind: Annotated[str | None, typer.Option(help="Address to listen at, if not the federation's.")] = None,
+    metrics: Metrics = None,
+    json_log: JsonLog = False,
     systemd: Systemd = False,
 ) -> None:
     """Run the SuperLink, with the sites' nodes registered, until it is stopped."""
@@ -161,18 +190,22 @@ def start_coordinator(
 
     if systemd:
         typer.echo(unit("the coordinator", ["coordinator", "start", str(folder.absolute())], folder))
-    else:
+        return
+    with _watched(folder, metrics, json_log):
         serve_coordinator(folder, _tell, bind)
 
 
 @site_app.command("start")
-def start_site(folder: Folder, systemd: Systemd = False) -> None:
+def start_site(
+    folder: Folder, metrics: Metrics = None, json_log: JsonLog = False, systemd: Systemd = False
+) -> None:
     """Run a site's SuperNode until it is stopped."""
     from tacit.deploy.operate import serve_site, unit
 
     if systemd:
         typer.echo(unit(f"site {folder.name}", ["site", "start", str(folder.absolute())], folder))
-    else:
+        return
+    with _watched(folder, metrics, json_log):
         serve_site(folder, _tell)
 
 

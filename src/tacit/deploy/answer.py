@@ -2,7 +2,8 @@
 
 A site enrols in a run whose manifest the coordinator that it has pinned, or an operator that its policy
 names, has signed, and which that policy accepts. Every later ask carries a tag under the key that the two
-agreed on then. Anything else is refused before a row is touched.
+agreed on then. Anything else is refused before a row is touched. What leaves, and what is refused, is in the
+site's audit log before the reply is.
 """
 
 import hashlib
@@ -29,6 +30,7 @@ from tacit.core.transport import ENROLMENT
 from tacit.data.catalog import content_digest
 from tacit.data.files import absolute, load
 from tacit.data.findings import look
+from tacit.deploy.records import ASKER, CHARGES, record_answer, record_refusal, tell_coordinator
 from tacit.engines.assembly import assemble
 from tacit.engines.holdings import Holdings, holdings_of
 from tacit.engines.sitefolder import SiteFolder
@@ -40,7 +42,6 @@ from tacit.runs.tables import DataSettings
 
 log = logging.getLogger("tacit.site")
 
-ASKER = "asker"  # in a party's state: identity of whoever signed the manifest
 STANDING = ("client.change_contribution", "client.open_standing_total")  # steps that no deployed run takes
 ROWS = "rows"  # in a party's state: digest of the rows with which it enrolled
 SETTINGS = "settings"  # in a party's state: digest of the run's settings when it enrolled
@@ -60,6 +61,7 @@ def answer(
     are asked, ``job`` what this site alone is told. A step may take ``timeout`` seconds; messages of more
     than ``limit`` bytes are refused.
     """
+    message, asked = Message(), len(call) + len(job)
     try:
         message = Message.decode(call, limit)
         run = message["$manifest"]
@@ -76,14 +78,20 @@ def answer(
             )
             if "manifest" in party.state:
                 _check_channel(party)
-            else:
+            record_answer(folder, party, message, asked, raw)
+            if "manifest" not in party.state:
                 party.state.clear()  # it could not enrol: nothing is remembered of that
             return raw
     except TacitError as error:
-        return refusal(type(error).__name__, error.public)
+        kind, text = type(error).__name__, error.public
     except Exception as error:  # whatever an ask makes this site raise is a refusal
         log.debug("%s: an ask failed", folder.name, exc_info=error)
-        return refusal(type(error).__name__, "an ask that cannot be read")
+        kind, text = type(error).__name__, "an ask that cannot be read"
+    try:
+        record_refusal(folder, message, asked, f"{kind}: {text}")
+    except TacitError as error:
+        kind, text = type(error).__name__, error.public
+    return refusal(kind, text)
 
 
 def refusal(kind: str, text: str) -> bytes:
@@ -123,6 +131,8 @@ def _check_invitation(folder: SiteFolder, party: Party, message: Message, settin
         policy.check_epsilon(folder.name, components, spent, bool(holdout))
         if folder.settings.data is not None:
             policy.check_rows(folder.name, party.data.rows)
+            if folder.settings.tell:
+                tell_coordinator(party, policy)
             for found in look(party.data):
                 if found.severity == "warning":  # for the owner of the rows alone
                     log.warning("%s: %s", folder.name, found.sentence)
@@ -197,6 +207,7 @@ def party_of(folder: SiteFolder, settings: Settings) -> Party:
                 return
             manifest = manifest_of(found)
             folder.ledger.charge(_terms(manifest), manifest.run, charge, folder.policy.epsilon_total)
+            found.cache.setdefault(CHARGES, []).append(charge)
 
         found = Party(
             folder.name,

@@ -5,7 +5,9 @@ import email.utils
 import http.client
 import shutil
 import ssl
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,11 +16,16 @@ from cryptography import x509
 
 import tacit
 from tacit.core.errors import TacitError
+from tacit.core.message import Message
+from tacit.core.party import Party
 from tacit.data.files import load
+from tacit.data.schema import Schema
 from tacit.deploy.connection import Connection, probe
 from tacit.deploy.operate import connection_of
 from tacit.deploy.processes import listens
 from tacit.deploy.provision import Operator
+from tacit.deploy.records import told_by_sites
+from tacit.engines.audit import AuditLog
 from tacit.engines.sitefolder import SiteFolder
 
 SOON = 30  # days before a certificate expires
@@ -51,14 +58,26 @@ def _common(folder: Path) -> Iterator[Finding]:
         yield Finding("flower", version == FLOWER, text)
     except metadata.PackageNotFoundError:
         yield Finding("flower", False, "not installed: pip install 'tacit-fl[flower]'")
-    free = shutil.disk_usage(folder).free
-    room = "" if free >= LEAST_FREE else ": steps are written down before they are answered, make room"
-    yield Finding("disk", not room, f"{free / 1e9:.1f} GB are free{room}")
+    yield from health(folder)
     for path in sorted(folder.rglob("*")):
         if path.name in PRIVATE:
             private = not path.stat().st_mode & 0o077
             text = "is private" if private else "can be read by others: chmod 600 it"
             yield Finding("keys", private, f"{path.name} {text}")
+
+
+def health(folder: Path) -> Iterator[Finding]:
+    """Look at what a coordinator or a site cannot answer without."""
+    free = shutil.disk_usage(folder).free
+    room = "" if free >= LEAST_FREE else ": steps are written down before they are answered, make room"
+    yield Finding("disk", not room, f"{free / 1e9:.1f} GB are free{room}")
+    log = AuditLog(folder)
+    try:
+        if log.path.is_file() or log.head.is_file():
+            log.check_end()
+        yield Finding("audit log", True, "goes on" if log.path.is_file() else "begins with the first ask")
+    except TacitError as error:
+        yield Finding("audit log", False, str(error))
 
 
 def certificate_of(path: Path) -> Finding:
@@ -85,6 +104,12 @@ def _operator(folder: Path) -> Iterator[Finding]:
     active = [name for name, member in operator.state.members.items() if member.active]
     few = "" if len(active) >= 3 else ": most protections open no total over fewer than 3"
     yield Finding("sites", not few, f"{len(active)} sites{few}")
+    told = told_by_sites(AuditLog(folder))
+    schemas = {name: told[name]["schema"] for name in active if "schema" in told.get(name, {})}
+    usual = "".join(text for text, _ in Counter(schemas.values()).most_common(1))
+    odd = [f"{name} has {text}" for name, text in schemas.items() if text != usual]
+    fix = f"{'; '.join(odd)}, others {usual}: bring the same columns" if odd else ""
+    yield Finding("schema", not odd, fix or f"{len(schemas)} sites have told theirs, all the same")
     link = Connection("operator", operator.host, operator.port, folder / "ca.crt")
     yield from _reach(link, "start the coordinator")
     yield _locked(operator.coordinator)
@@ -106,15 +131,14 @@ def _site(folder: Path) -> Iterator[Finding]:
     if site.settings.data is not None:
         try:
             table = load(site.settings.data, **site.settings.choices())
-            yield Finding(
-                "rows",
-                True,
-                f"{table.rows} rows, {len(table.columns)} columns, target {table.target_names[0]}",
-            )
+            about = f"{table.rows} rows, {len(table.columns)} columns, target {table.target_names[0]}"
+            yield Finding("rows", True, about)
+            yield _schema(site, {column.name for column in table.columns})
         except TacitError as error:
             yield Finding("rows", False, str(error))
     else:
         yield Finding("rows", False, "no file or database is named: add data to site.toml")
+    yield _epsilon(site)
     if (folder / "ca.crt").is_file():
         yield certificate_of(folder / "ca.crt")
     try:
@@ -123,6 +147,34 @@ def _site(folder: Path) -> Iterator[Finding]:
         )
     except TacitError as error:
         yield Finding("address", False, str(error))
+
+
+def _schema(site: SiteFolder, columns: set[str]) -> Finding:
+    """Compare the rows' columns with those that the federation agreed on last."""
+    for run in site.store.runs() if (site.path / "state.db").is_file() else ():
+        known = site.store.recalled(run, Party(site.name, dict, site.secret))
+        if known is not None and (raw := known.state.get("schema")) is not None:
+            agreed = {column.name for column in Schema.from_message(Message.decode(raw)).columns}
+            missing = sorted(agreed - columns)
+            text = f"has all {len(agreed)} columns of the last run"
+            if missing:
+                text = f"the last run agreed on '{missing[0]}', which the rows lack: bring the same columns"
+            return Finding("schema", not missing, text)
+    return Finding("schema", True, "none was agreed on yet")
+
+
+def _epsilon(site: SiteFolder) -> Finding:
+    """Compare the account of epsilon with the audit log, which is written after it."""
+    recorded: Counter[str] = Counter()
+    for record in site.audit_log.records() if site.audit_log.path.is_file() else ():
+        recorded[record.get("run", "")] += sum(each["releases"] for each in record.get("charges", ()))
+    spent: Counter[str] = Counter()
+    for each in site.ledger.list():
+        spent[each.run] += each.releases
+    if lost := [run for run in recorded if recorded[run] > spent[run]]:
+        text = f"epsilon.db lacks what run {lost[0]} cost: it is an old copy, put the newer one back"
+        return Finding("epsilon", False, text)
+    return Finding("epsilon", True, f"{site.ledger.total():.4g} is spent, as the audit log says")
 
 
 def _locked(site: SiteFolder) -> Finding:
@@ -145,9 +197,10 @@ def _reach(connection: Connection, fix: str) -> Iterator[Finding]:
     yield Finding("superlink", True, f"answers at {connection.address}")
     context = ssl.create_default_context(cafile=connection.certificates)
     try:
-        asked = http.client.HTTPSConnection(connection.host, connection.port, timeout=5, context=context)
-        asked.request("HEAD", "/")
-        told = asked.getresponse().getheader("date")
+        host, port = connection.host, connection.port
+        with closing(http.client.HTTPSConnection(host, port, timeout=5, context=context)) as asked:
+            asked.request("HEAD", "/")
+            told = asked.getresponse().getheader("date")
     except (OSError, http.client.HTTPException):
         return
     if told:

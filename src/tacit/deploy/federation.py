@@ -9,24 +9,28 @@ import numpy as np
 
 from tacit.core.engine import Engine
 from tacit.core.errors import ConfigError
+from tacit.core.events import Events
 from tacit.core.manifest import Components, Manifest
 from tacit.data.table import Table
+from tacit.deploy.records import RunRecords
 from tacit.engines.flower import FlowerEngine
 from tacit.engines.holdings import Holdings
 from tacit.engines.sitefolder import Roster, SiteFolder
 from tacit.federation import Federation
+from tacit.methods.base import Method
 from tacit.protections import PROTECTIONS
 from tacit.runs.experiment import build_federation
 from tacit.runs.settings import OWN_ROWS, Settings
+from tacit.training import Training
 
 
 class DeployedFederation(Federation):
-    """Parties at SuperNodes, reached through Flower's ``grid``.
+    """Parties at SuperNodes, reached through Flower's ``grid``, which may be given later.
 
     The coordinator has a secret of its own, and the roster that all have pinned, in its ``folder``.
     """
 
-    def __init__(self, settings: Settings, folder: SiteFolder, grid: Any) -> None:
+    def __init__(self, settings: Settings, folder: SiteFolder, grid: Any = None) -> None:
         roster = folder.roster
         check_deployable(settings, roster)
         self.experiment = settings.data.name != OWN_ROWS
@@ -44,14 +48,21 @@ class DeployedFederation(Federation):
         super().__init__(
             holdings, test=test, seed=run.seed, timeout=run.timeout, quorum=run.quorum, declared=declared
         )
-        self._roster, self._grid, self._settings = roster, grid, settings
+        self.grid, self._roster, self._settings = grid, roster, settings
         self._keys = {"secret": folder.secret, "pinned": roster.pinned, "authenticated": True}
         self._keys["preshared"] = frozenset(roster.exchanges)
+        self._log = folder.audit_log
         self._has_holdouts = settings.data.holdout > 0
+
+    def train(self, method: Method | str, *, events: Events | None = None, **settings: Any) -> Training:
+        """Train a method, and record in the coordinator's audit log what is asked and what opens."""
+        told = events or Events()
+        told.subscribe(RunRecords(self._log))
+        return super().train(method, events=told, **settings)
 
     @contextmanager
     def _engine(self, manifest: Manifest, components: Components) -> Iterator[Engine]:
-        engine = FlowerEngine(self._grid, self._roster, timeout=self._settings.run.timeout)
+        engine = FlowerEngine(self.grid, self._roster, timeout=self._settings.run.timeout)
         try:
             engine.wait(self._settings.flower.wait, components.services)
             yield engine

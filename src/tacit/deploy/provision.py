@@ -27,6 +27,8 @@ from tacit.deploy.bundles import (
     write_bundle,
 )
 from tacit.deploy.certificates import write_certificates, write_node_key, write_server
+from tacit.deploy.records import user
+from tacit.engines.audit import AuditLog
 from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, new_unlock, write_private
 from tacit.runs.folder import cannot_write
 from tacit.runs.repeat import toml
@@ -94,6 +96,7 @@ class Operator:
     def save(self) -> None:
         """Write who takes part, for the coordinator and, signed, for the sites."""
         roster, secret = self.roster, self.coordinator.secret
+        AuditLog(self.path).add("roster", who=user(), revision=self.state.revision, sites=[*roster.clients])
         (self.path / COORDINATOR / "roster.toml").write_text(roster.to_toml(), encoding="utf-8")
         (self.path / "roster.json").write_bytes(sign_roster(roster, self.state.revision, secret))
         write_private(self.path / "federation.json", msgspec.json.encode(self.state))
@@ -169,11 +172,6 @@ def init(
         write_private(path / "federation.json", msgspec.json.encode(State(address, {})))
         first = {"data": {"name": "sites", "holdout": 0.2}, "method": {"name": "fedheonn"}}
         (path / "run.toml").write_text(toml(first), encoding="utf-8")
-        (path / "flower" / "config.toml").write_text(
-            f'[superlink]\ndefault = "{LINK}"\n\n[superlink.{LINK}]\naddress = "{address}"\n'
-            f'root-certificates = "{(path / "ca.crt").absolute()}"\n',
-            encoding="utf-8",
-        )
     except OSError as error:
         raise cannot_write(path, error) from None
     return add_sites(path, names)
@@ -239,9 +237,6 @@ def rotate(path: Path) -> dict[str, Any]:
     return {"certificate": str(path / "server.pem")}
 
 
-# -- at a site ---------------------------------------------------------------------------------------
-
-
 def request(folder: Path, name: str) -> Path:
     """Make a site's folder with keys of its own, and return the request that goes to the operator."""
     if folder.exists():
@@ -288,13 +283,11 @@ def update(folder: Path, roster: Path) -> tuple[Roster, int]:
     before = read_roster(kept.read_bytes(), pinned)[1] if kept.is_file() else 0
     if revision < before:
         raise ConfigError(f"{roster} is revision {revision}, this site has {before}: get the newest")
-    changed = [name for name, key in found.clients.items() if site.roster.clients.get(name, key) != key]
-    if changed:
+    if changed := [name for name, key in found.clients.items() if site.roster.clients.get(name, key) != key]:
         raise ConfigError(
             f"the roster has another identity for {changed[0]}: ask that site by another way first"
         )
     (site.path / "roster.toml").write_text(found.to_toml(), encoding="utf-8")
-    part = kept.with_suffix(".part")
-    part.write_bytes(roster.read_bytes())
+    (part := kept.with_suffix(".part")).write_bytes(roster.read_bytes())
     part.replace(kept)
     return found, revision

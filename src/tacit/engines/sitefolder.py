@@ -2,8 +2,9 @@
 
 ``site.toml`` names the party and its rows and says which runs it accepts, ``roster.toml`` pins the identities
 of all others, ``secret.key`` holds the site's own secret encrypted, ``state.db`` what it remembers between
-steps, and ``epsilon.db`` what noise has cost its rows. The key that unlocks secret and state is in none of
-them: it comes from the environment, or from a file that only its owner can read.
+steps, ``epsilon.db`` what noise has cost its rows, and ``audit.db`` what was asked and what left. The key
+that unlocks secret and state is in none of them: it comes from the environment, or from a file that only its
+owner can read.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tacit.core.secret import Secret
 from tacit.crypto.channel import exchange_public, identity_public
 from tacit.data.database import check_address
 from tacit.data.reading import Reading
+from tacit.engines.audit import AuditLog
 from tacit.engines.epsilon import EpsilonLedger
 from tacit.engines.policy import Policy
 from tacit.engines.store import PartyStore
@@ -54,12 +56,16 @@ class SiteSettings(Reading):
         its share, and may read the model that it has learnt. No site with rows of its own should.
     unlock : str, optional
         File with the key that unlocks this site's secrets; else the environment holds it (``TACIT_UNLOCK``).
+    tell : bool
+        Whether the coordinator is told, when the site enrols, how many columns it has, which target, and what
+        its policy accepts.
     """
 
     name: str = ""
     data: str | None = None
     experiment: bool = False
     unlock: str | None = None
+    tell: bool = True
 
     def __post_init__(self) -> None:
         check_address(self.data or "")
@@ -226,6 +232,11 @@ class SiteFolder:
     def ledger(self) -> EpsilonLedger:
         """What noise has cost this site's rows, over all runs."""
         return EpsilonLedger(self.path / "epsilon.db")
+
+    @property
+    def audit_log(self) -> AuditLog:
+        """What this site was asked, and what left it."""
+        return AuditLog(self.path)
 
 
 def new_unlock() -> str:

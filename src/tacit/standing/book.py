@@ -24,7 +24,7 @@ from tacit.core.claims import write_lines
 from tacit.core.errors import ConfigError, TacitError, UnavailableError
 from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.snapshot import EnrolledParty
-from tacit.standing.chain import TABLE as LINKS
+from tacit.engines.links import TABLE as LINKS
 from tacit.standing.chain import Chain
 from tacit.standing.differencing import Line, Lines
 

@@ -1,16 +1,11 @@
 """Checksums over all that was ever written into a book, so that a book which lost something says so.
 
-Every transaction adds a *link*: what it wrote, and a digest of that and of the link before it. A book is
-whole if its links follow one another and what they say was written last is what the tables hold. But SQLite
-goes back to an earlier moment without a word if the ``-wal`` file is gone or damaged, and so does whoever
-puts an old copy back. So the last link also stands in a small file of its own, the *head*, written after the
-transaction and before anything is acknowledged: a book may be ahead of it, and never behind.
+Every transaction adds a link of what it wrote to a hash chain (:mod:`tacit.engines.links`). A book is whole
+if its links follow one another and what they say was written last is what the tables hold.
 """
 
 import hashlib
-import os
 import sqlite3
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,10 +13,8 @@ from typing import Any
 import msgspec
 
 from tacit.core.errors import ProtectionError
+from tacit.engines.links import Links
 
-TABLE = "CREATE TABLE links (number INTEGER PRIMARY KEY, written BLOB NOT NULL, digest BLOB NOT NULL)"
-START = bytes(32)
-SLOT = struct.Struct("<Q32s32s")  # number, digest of the last link, digest of both
 PARTIES = "parties/all"
 KEYS = {  # table -> column by which its rows are known; parties are written all at once
     "facts": "name",
@@ -36,15 +29,14 @@ class Chain:
     def __init__(self, base: sqlite3.Connection, book: Path) -> None:
         self._base, self._book = base, book
         self._head = book.with_suffix(".head")
-        self._number, self._digest = 0, START  # of the last link that is committed
-        self._next = 0, START  # of the one that the present transaction adds
+        self._links = Links(base, self._head)
         self._written: dict[str, bytes] = {}  # by the present transaction: name -> digest of the rows
 
     # -- a transaction -------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Begin a transaction."""
-        self._written, self._next = {}, (self._number, self._digest)
+        self._written = {}
 
     def wrote(self, table: str, key: object, rows: Sequence[Sequence[Any]]) -> None:
         """Note what the transaction made of a table, or of the rows of one key in it."""
@@ -55,67 +47,27 @@ class Chain:
     def link(self) -> None:
         """Add the link of a transaction, as its last statement."""
         if self._written:
-            raw = msgspec.msgpack.encode(self._written)
-            self._next = number, digest = self._number + 1, _follow(self._digest, raw)
-            self._base.execute("INSERT INTO links VALUES (?, ?, ?)", (number, raw, digest))
+            self._links.add(msgspec.msgpack.encode(self._written))
 
     def keep(self) -> None:
         """Write the head, once the transaction is committed."""
-        self._number, self._digest = self._next
         if self._written or not self._head.exists():
-            both = struct.pack("<Q32s", self._number, self._digest)
-            slot = SLOT.pack(self._number, self._digest, hashlib.sha256(both).digest())
-            handle = os.open(self._head, os.O_CREAT | os.O_WRONLY, 0o600)
-            try:
-                # Two places in turn: while one is written, the other is whole.
-                os.pwrite(handle, slot, self._number % 2 * SLOT.size)
-                os.fdatasync(handle)
-            finally:
-                os.close(handle)
+            self._links.keep()
         self._written = {}
 
     # -- when it is opened ---------------------------------------------------------------------------
 
     def check(self) -> None:
         """Read all links, and refuse a book that is not what they say, or that is behind its head."""
-        number, digest = 0, START
-        digests, last = [START], {PARTIES: _digest_rows([])}
-        for told, raw, following in self._base.execute("SELECT * FROM links ORDER BY number"):
-            number += 1
-            if not isinstance(raw, bytes) or (told, following) != (number, _follow(digest, raw)):
-                raise self._broken(f"link {number} of what was written does not follow the one before")
-            digest = following
-            digests.append(digest)
-            last |= msgspec.msgpack.decode(raw, type=dict[str, bytes])
-        self._number, self._digest = self._next = number, digest
-        self._check_head(digests)
+        last = {PARTIES: _digest_rows([])}
+        try:
+            for raw, _ in self._links.read():
+                last |= msgspec.msgpack.decode(raw, type=dict[str, bytes])
+        except ValueError as error:
+            raise self._broken(str(error)) from None
         found = self._rows()
         if odd := [name for name in {**last, **found} if last.get(name) != found.get(name)]:
             raise self._broken(f"'{sorted(odd)[0]}' is not what was written there last")
-
-    def _check_head(self, digests: Sequence[bytes]) -> None:
-        if not self._head.exists() and not self._number:
-            return  # a process was killed before it had written anything else
-        number, digest = self._read_head()
-        if number > self._number:
-            raise self._broken(f"{number - self._number} of {number} changes are missing that were confirmed")
-        if digests[number] != digest:
-            raise self._broken(f"change {number} is another than the one that was confirmed")
-
-    def _read_head(self) -> tuple[int, bytes]:
-        try:
-            raw = self._head.read_bytes()
-        except OSError as error:
-            raise self._broken(f"{self._head.name} cannot be read: {error.strerror}") from None
-        whole = []
-        for at in (0, SLOT.size):
-            if len(raw) >= at + SLOT.size:
-                number, digest, both = SLOT.unpack_from(raw, at)
-                if hashlib.sha256(struct.pack("<Q32s", number, digest)).digest() == both:
-                    whole.append((number, digest))
-        if not whole:
-            raise self._broken(f"{self._head.name} is damaged")
-        return max(whole)
 
     def _rows(self) -> dict[str, bytes]:
         """Return digests of what the tables hold, under the names by which links know it."""
@@ -132,10 +84,6 @@ class Chain:
             f"back from an older copy: put a later copy of all files of {self._book.parent} back, or start "
             "again. What it has forgotten may have been opened, so nothing more is opened from it"
         )
-
-
-def _follow(before: bytes, raw: bytes) -> bytes:
-    return hashlib.sha256(before + raw).digest()
 
 
 def _digest_rows(rows: Sequence[Sequence[Any]]) -> bytes:

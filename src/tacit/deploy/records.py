@@ -1,0 +1,153 @@
+"""What is recorded in audit logs: of each ask at a site, and of each run at the coordinator."""
+
+import getpass
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from tacit.core.client import manifest_of
+from tacit.core.events import (
+    Event,
+    Noted,
+    Refused,
+    Replied,
+    RunEnded,
+    RunStarted,
+    TotalOpened,
+    WaveEnded,
+    WaveStarted,
+)
+from tacit.core.exposure import classified
+from tacit.core.message import Message
+from tacit.core.party import Party
+from tacit.data.table import Table
+from tacit.engines.audit import AuditLog
+from tacit.engines.policy import Policy
+from tacit.engines.sitefolder import SiteFolder
+
+ASKER = "asker"  # in a party's state: identity of whoever signed the manifest
+CHARGES = "charges"  # in a party's cache: what noise has cost in this step
+TOLD = ("schema: ", "policy: ")  # how notes begin by which a site tells what `tacit federation status` shows
+ASKED = {"$step": "step", "contribution": "contribution", "sum": "sum", "$manifest": "manifest"}
+
+
+def policy_digest(policy: Policy) -> str:
+    """Return by what records know a policy."""
+    return hashlib.sha256(policy.to_toml().encode()).hexdigest()[:16]
+
+
+def record_answer(folder: SiteFolder, party: Party, message: Message, asked: int, raw: bytes) -> None:
+    """Record what is about to leave a site: to whom, for what, how much of each kind, by which policy."""
+    reply, manifest = Message.decode(raw, len(raw)), None
+    facts = _asked(message)
+    if "manifest" in party.state:
+        manifest = manifest_of(party)
+        parts = manifest.components
+        facts |= {"run": manifest.run, "min_clients": manifest.min_clients}
+        facts |= {kind: parts[kind]["name"] for kind in ("method", "protection")}
+    if (failure := reply.get("$failure")) is not None:
+        record_refusal(folder, message, asked, str(failure), **facts)
+        return
+    left: dict[str, int] = {}
+    for name, value in reply.items():
+        kind, size = classified(value)
+        if size and name[0] != "$":
+            left[kind] = left.get(kind, 0) + size
+    enrols = message["$step"].startswith("client.enrol")
+    folder.audit_log.add(
+        "answered",
+        **facts,
+        asker=party.state.get(ASKER, b"").hex(),
+        settings=manifest.components["protection"]["config"] if enrols and manifest else None,
+        bytes_in=asked,
+        bytes_out=len(raw),
+        left=left,
+        charges=[asdict(charge) for charge in party.cache.pop(CHARGES, ())] or None,
+        policy=policy_digest(folder.policy),
+        accepts=vars(folder.policy) if enrols else None,
+    )
+
+
+def record_refusal(
+    folder: SiteFolder, message: Mapping[str, Any], asked: int, reason: str, **facts: Any
+) -> None:
+    """Record that an ask was refused, and why; who asked is not known for certain."""
+    known = {**_asked(message), **facts, "bytes_in": asked, "reason": reason}
+    folder.audit_log.add("refused", **known, policy=policy_digest(folder.policy))
+
+
+def _asked(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an ask says of itself, where that is a word or a number."""
+    found = {word: message.get(name) for name, word in ASKED.items()}
+    return {word: value for word, value in found.items() if isinstance(value, str | int)}
+
+
+def tell_coordinator(party: Party, policy: Policy) -> None:
+    """Let a site say how its rows look, without a word or a number out of them, and what it accepts."""
+    table: Table = party.data
+    columns = [(column.name, bool(column.categories)) for column in table.columns]
+    shape = json.dumps((columns, table.task, table.target_names)).encode()
+    digest, targets = hashlib.sha256(shape).hexdigest()[:8], ", ".join(table.target_names)
+    party.note(f"{TOLD[0]}{digest}, {len(columns)} columns, {table.task} of {targets}")
+    limits = {name: value for name, value in vars(policy).items() if value is not None}
+    del limits["operators"]
+    words = {name: "/".join(value) if isinstance(value, tuple) else value for name, value in limits.items()}
+    party.note(TOLD[1] + ", ".join(f"{name} {value}" for name, value in words.items()))
+
+
+def told_by_sites(log: AuditLog) -> dict[str, dict[str, str]]:
+    """Return what each site has told last of its rows and its policy, and when."""
+    found: dict[str, dict[str, str]] = {}
+    for record in log.records() if log.path.is_file() else ():
+        if record["event"] == "told":
+            what, _, text = record["text"].partition(": ")
+            found.setdefault(record["site"], {}).update({what: text, "told": record["at"]})
+    return found
+
+
+class RunRecords:
+    """Records the events of a run in the coordinator's audit log; an ask is on disk before it leaves."""
+
+    def __init__(self, log: AuditLog) -> None:
+        self._log = log
+        self._run, self._up, self._down = "", 0, 0
+
+    def __call__(self, number: int, event: Event) -> None:
+        """Record an event, if it belongs there."""
+        match event:
+            case RunStarted(run=run):
+                self._run = run
+                facts = {"method": event.method, "protection": event.protection, "opens": event.opens}
+                self._add("run started", who=user(), manifest=event.manifest, clients=event.clients, **facts)
+            case WaveStarted():
+                self._up = self._down = 0
+                self._add("asked", wave=event.wave, step=event.step, parties=event.parties, sum=event.sum)
+            case Replied(failure=failure):
+                self._up, self._down = self._up + event.bytes_up, self._down + event.bytes_down
+                if failure is not None:
+                    self._add("no answer", wave=event.wave, site=event.party, reason=failure)
+            case Refused():
+                self._add("not used", wave=event.wave, site=event.party, reason=event.reason)
+            case WaveEnded():
+                sizes = {"bytes_up": self._up, "bytes_down": self._down}
+                self._add("answered", wave=event.wave, replies=event.replies, **sizes)
+            case TotalOpened():
+                what = {"sum": event.sum, "contribution": event.contribution, "values": event.values}
+                self._add("total opened", **what, where=event.at, contributors=event.contributors)
+            case Noted(text=text) if text.startswith(TOLD):
+                self._add("told", site=event.about, text=text)
+            case RunEnded():
+                self._add("run ended", model=event.model, reason=event.error)
+
+    def _add(self, event: str, **facts: Any) -> None:
+        self._log.add(event, run=self._run, **facts)
+
+
+def user() -> str:
+    """Return who types, by the account of this machine."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
