@@ -158,8 +158,8 @@ class Node:
     def _activate(self) -> int:
         """Connect, and return this node's number.
 
-        After a crash the SuperLink takes a node for connected until heartbeats are missing; and it says in the
-        same words that it knows no such node.
+        After a crash the SuperLink takes a node for connected until heartbeats are missing; that it knows no
+        such node it says in the same words.
         """
         request = ActivateNodeRequest(
             public_key=public_key_to_bytes(self._public), heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
@@ -173,8 +173,8 @@ class Node:
                     raise
             if time.monotonic() > until:
                 raise UnavailableError(
-                    f"the SuperLink at {self.address} refuses this node: its operator has not registered it, or "
-                    "has revoked it; or another process answers for this site"
+                    f"the SuperLink at {self.address} refuses this node: its operator has not registered "
+                    "it, or has revoked it; or another process answers for this site"
                 )
             time.sleep(POLL[1])
 
@@ -194,7 +194,7 @@ class Node:
         finally:
             heart.stop()
             with suppress(httpx.HTTPError):
-                self._client.DeactivateNode(DeactivateNodeRequest(node_id=number))
+                self._client.DeactivateNode(DeactivateNodeRequest(node_id=self._number.node_id))
             self._client.close()
 
     def _beat(self) -> bool:
