@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.app import Message as FlowerMessage
 from flwr.app.message import remove_content_from_message
-from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL
+from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, HEARTBEAT_PATIENCE
 from flwr.common.serde import message_to_proto, user_config_from_proto
 from flwr.proto.fleet_pb2 import (
     ActivateNodeRequest,
@@ -155,13 +155,32 @@ class Node:
                 ) from None
             raise
 
-    def serve(self, perform: Perform, ready: Callable[[], None]) -> None:
-        """Answer messages, one after the other, until this process is ended or the node is refused."""
-        activate = ActivateNodeRequest(
+    def _activate(self) -> int:
+        """Connect, and return this node's number.
+
+        After a crash the SuperLink takes a node for connected until heartbeats are missing; that it knows no
+        such node it says in the same words.
+        """
+        request = ActivateNodeRequest(
             public_key=public_key_to_bytes(self._public), heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
         )
-        number = self._ask(self._client.ActivateNode, activate).node_id
-        self._number = NodeNumber(node_id=number)
+        until = time.monotonic() + (HEARTBEAT_PATIENCE + 0.5) * HEARTBEAT_DEFAULT_INTERVAL
+        while True:
+            try:
+                return int(self._ask(self._client.ActivateNode, request).node_id)
+            except httpx.HTTPStatusError as error:
+                if error.response.status_code != httpx.codes.PRECONDITION_FAILED:
+                    raise
+            if time.monotonic() > until:
+                raise UnavailableError(
+                    f"the SuperLink at {self.address} refuses this node: its operator has not registered "
+                    "it, or has revoked it; or another process answers for this site"
+                )
+            time.sleep(POLL[1])
+
+    def serve(self, perform: Perform, ready: Callable[[], None]) -> None:
+        """Answer messages, one after the other, until this process is ended or the node is refused."""
+        self._number = NodeNumber(node_id=self._activate())
         heart = HeartbeatSender(self._beat)
         heart.start()
         ready()
@@ -175,7 +194,7 @@ class Node:
         finally:
             heart.stop()
             with suppress(httpx.HTTPError):
-                self._client.DeactivateNode(DeactivateNodeRequest(node_id=number))
+                self._client.DeactivateNode(DeactivateNodeRequest(node_id=self._number.node_id))
             self._client.close()
 
     def _beat(self) -> bool:
