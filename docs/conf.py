@@ -40,6 +40,10 @@ suppress_warnings = ["ref.footnote", "ref.python"]
 
 html_theme = "furo"
 html_title = f"Tacit {release}"
+html_static_path = ["_static"]
+html_css_files = ["tacit.css"]
+html_show_sourcelink = False
+html_copy_source = False
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0b5d7a", "color-brand-content": "#0b5d7a"},
     "dark_css_variables": {"color-brand-primary": "#6cb8d6", "color-brand-content": "#6cb8d6"},

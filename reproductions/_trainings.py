@@ -9,15 +9,16 @@ from tacit.core.random import generator
 from tacit.core.snapshot import Snapshot
 from tacit.data.files import load
 from tacit.data.partition import split
+from tacit.data.table import Table
 from tacit.federation import Federation
 from tacit.methods.base import Method
 
 Scores = Mapping[str, Any]
 
 
-def divide(data: str, rows: int | None, test: float | str, seed: int, **division: Any) -> Federation:
+def divide(data: str | Table, rows: int | None, test: float | str, seed: int, **division: Any) -> Federation:
     """Divide so many drawn training rows among clients; the test is a share, or the data set's own."""
-    training, held = split(load(data), test, seed)
+    training, held = split(load(data) if isinstance(data, str) else data, test, seed)
     if rows is not None:
         drawn = generator(b"public", seed, "rows").choice(training.rows, rows, replace=False)
         training = training.take(np.sort(drawn))

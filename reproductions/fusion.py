@@ -9,6 +9,7 @@ from functools import cache, partial
 from typing import Any
 
 from reproductions import _trainings as trainings
+from tacit.data.files import load
 from tacit.data.preparation import Preparation
 from tacit.methods.fusion import Fusion
 from tacit.models.marginals import FAMILIES
@@ -22,13 +23,15 @@ DISTRIBUTIONS = {len(FEW): FEW, len(FAMILIES): FAMILIES}
 DATA: Mapping[str, tuple[float, float | None, float | None]] = {
     "breast_cancer_original": (0.9562, 0.9591, 0.95),
     "gender_voice": (0.9306, None, 0.94),
-    "audit_trial": (0.9742, 0.9744, None),
-    "audit_risk": (0.9742, None, None),
+    "audit_trial": (0.9742, 0.9744, 0.96),
+    "audit_risk": (0.9742, None, 0.96),
     "credit_default": (0.8109, 0.78, 0.81),
 }
 LEAST_BALANCED = 0.68  # of credit default, with upsampling
+LEFT_OUT = {"audit_trial": ["LOCATION_ID"], "audit_risk": ["LOCATION_ID"]}
 REMARKS = (
     "For {data} the survey has {survey}; it upsamples. audit_risk gives its label away: Audit_Risk >= 1. "
+    "LOCATION_ID, one of 45 places, is left out, as by the survey's author; the paper takes it for a number. "
     "Our columns with at most 20 values are drawn from these, the paper's from continuous distributions."
 )
 
@@ -36,7 +39,8 @@ REMARKS = (
 @cache
 def scores(data: str, drawn: str, upsample: bool, distributions: int, seed: int) -> Mapping[str, Any]:
     """Return the scores of the final model on a fifth of the rows."""
-    federation = trainings.divide(data, None, 0.2, seed, clients=CLIENTS)
+    chosen = load(data, drop=LEFT_OUT.get(data, []))
+    federation = trainings.divide(chosen, None, 0.2, seed, clients=CLIENTS)
     families = DISTRIBUTIONS[distributions]
     method = Fusion(final=FINAL, upsample=upsample, copula=drawn == "copula", families=families)
     return trainings.score(federation, method, preparation=Preparation(missing="mean"))
@@ -76,7 +80,10 @@ def experiments() -> Iterator[Experiment]:
                 title=f"Fusion Learning on {data}: {quantity}",
                 paper=Fusion.paper,
                 quantity=f"test {quantity}",
-                settings={"clients": CLIENTS, "samples": 1000, "local": Fusion.local, "final": FINAL},
+                settings={
+                    **{"clients": CLIENTS, "samples": 1000, "local": Fusion.local, "final": FINAL},
+                    "left_out": ", ".join(LEFT_OUT.get(data, ())) or "nothing",
+                },
                 seeds=SEEDS,
                 cells=list(cells(name, data)),
                 remarks=REMARKS.format(data=data, survey=survey or "no figure"),

@@ -1,5 +1,6 @@
-"""Without Flower, the two apps that are made of it cannot be imported for their doctests."""
+"""Without Flower, the modules that are made of it cannot be imported for their doctests."""
 
 from importlib.util import find_spec
 
-collect_ignore = [] if find_spec("flwr") else ["tacit/deploy/clientapp.py", "tacit/deploy/serverapp.py"]
+MADE_OF_FLOWER = [f"tacit/deploy/{name}.py" for name in ("control", "node", "superlink")]
+collect_ignore = [] if find_spec("flwr") else MADE_OF_FLOWER

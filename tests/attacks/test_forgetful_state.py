@@ -17,11 +17,10 @@ from tacit.core.errors import ConfigError, ProtectionError, TacitError, Unavaila
 from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.secret import Secret
-from tacit.deploy.launch import result_of
 from tacit.engines.store import PartyStore
 from tacit.federation import Federation
 from tacit.runs.checkpoint import MARK, read_checkpoint
-from tacit.runs.folder import CHECKPOINT, RunFolder
+from tacit.runs.folder import CHECKPOINT
 from tacit.runs.job import execute
 from tacit.runs.settings import Settings
 from tacit.standing import Standing
@@ -332,13 +331,3 @@ class TestCheckpoint:
         with pytest.raises(UnavailableError, match="enough to know"):
             execute(early.settings, resume=early)
         assert attempts == [late.kept.following + 1]
-
-
-def test_a_result_that_an_earlier_attempt_wrote_late_is_not_taken(tmp_path):
-    folder = RunFolder(tmp_path)
-    known = {"run": "r", "method": "m", "data": "d", "protect": "p"}
-    assert result_of(folder, "second") is None
-    folder.write_json("result.json", {**known, "launch": "first", "error": {"type": "Interrupted"}})
-    assert result_of(folder, "second") is None
-    folder.write_json("result.json", {**known, "launch": "second"})
-    assert result_of(folder, "second")["run"] == "r"

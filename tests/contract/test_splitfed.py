@@ -157,6 +157,17 @@ def test_noise_on_sums_serves_v1_only(held):
     assert SplitFed.from_config({"weighting": "equal"}).incompatibility(PROTECTIONS.build("noised")) is None
 
 
+def test_noise_on_updates_is_accounted_for_beside_that_on_smashed_data(held):
+    noised = PROTECTIONS.build("noised", {"epsilon": 4.0})
+    settings = {"weighting": "equal", "epochs": 1, "smashed_noise": 20.0, "smashed_clip": 5.0}
+    found = train(held, noised, **settings).ledger.summary()["privacy"]
+    assert (found["unit"], found["budget"], found["sums_left"]) == ("client", 4.0, 0)
+    assert found["epsilon"] == pytest.approx(4.0, abs=0.01)
+    alone = train(held, **settings).ledger.summary()["privacy"]
+    assert found["rows"] == alone and (alone["unit"], alone["budget"]) == ("row", 8.0)
+    assert 0.5 < alone["epsilon"] < 0.6
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["v1", "v2"])
 def test_both_come_near_to_central_training_after_the_same_epochs(variant):

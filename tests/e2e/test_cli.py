@@ -427,6 +427,11 @@ def test_show_and_export(tacit: Tacit, tmp_path: Path) -> None:
     assert tacit("export", first["run"], "--json").json["path"] == f"{first['run']}.safetensors"
     copy = (tmp_path / f"{first['run']}.safetensors").read_bytes()
     assert copy == Path(first["folder"], "model.safetensors").read_bytes()
+    named = tacit("export", first["run"], "--to", "onnx", "--json").json
+    assert (named["format"], named["path"]) == ("onnx", f"{first['run']}.onnx")
+    refused = tacit("export", first["run"], "--to", "sklearn", "--json")
+    assert refused.code == 2
+    assert "tacit.load_model(...).to_sklearn()" in str(refused.json["error"])
     said = tacit("export", first["run"], "--format", "json", "--to", "iris.json")
     assert said.code == 0
     model = json.loads((tmp_path / "iris.json").read_text())

@@ -15,18 +15,9 @@ from typing import Any
 import pytest
 
 from tacit.protections import PROTECTIONS
-from tests.e2e.test_wheel import write_hospitals
-from tests.quick import representatives
+from tests.unit.test_documented_code import PAGES, blocks
 
 ROOT = Path(__file__).parents[2]
-WITH_CODE = ["python.md", "quickstart.md", "exposure.md", "standing.md", "averaging.md", "graffl.md"]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/*.md")])
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(
-        rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
 
 
 @pytest.mark.parametrize(
@@ -55,18 +46,6 @@ def test_the_readme_shows_the_first_example() -> None:
     assert (ROOT / "examples" / "quickstart.py").read_text().endswith(shown)
 
 
-@pytest.mark.filterwarnings("ignore:The set_\\w+ function:PendingDeprecationWarning")  # as shap is imported
-@pytest.mark.parametrize("page", representatives(WITH_CODE, "quickstart.md", "exposure.md", "standing.md"))
-def test_the_code_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if page == "averaging.md":
-        pytest.importorskip("torch")
-    monkeypatch.chdir(tmp_path)
-    write_hospitals(tmp_path)  # which the quick start reads
-    names: dict[str, object] = {}
-    for block in blocks(ROOT / "docs" / page, "python"):
-        exec(compile(block, page, "exec"), names)
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_pages_name_no_place_of_the_developers(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
@@ -92,35 +71,6 @@ def test_the_picture_of_the_rooms_shows_those_of_the_import_contract() -> None:
     rooms = [layer.removeprefix("tacit.") for layer in contract["layers"] if not layer.startswith("(")]
     drawn = re.findall(r"monospace\)\">(\w+)</text>", (ROOT / "docs" / "rooms.svg").read_text())
     assert drawn == rooms
-
-
-def test_the_commands_that_are_shown_are_accepted() -> None:
-    """Each flag in a console block is one that the command or one of its parts knows."""
-    from typer import Context
-    from typer.main import get_command
-
-    from tacit.cli.app import app
-    from tacit.methods import METHODS
-    from tacit.protections import PROTECTIONS
-
-    group = get_command(app)
-    known = {"--help", "--version", "--install-completion", "--show-completion"}
-    known |= {"--alpha", "--share", "--column", "--method.lam", "--method.features"}
-    for registry in (METHODS, PROTECTIONS):
-        options = [option.name for name in registry for option in registry.get(name).options()]
-        known |= {f"--{name.replace('_', '-')}" for name in options}
-    inner = [c for each in group.commands.values() for c in getattr(each, "commands", {}).values()]
-    for command in (group, *group.commands.values(), *inner):
-        known |= {
-            word
-            for parameter in command.get_params(Context(command))
-            for word in (*parameter.opts, *parameter.secondary_opts)
-        }
-    for page in PAGES:
-        for block in blocks(page, "console"):
-            for line in re.findall(r"tacit .*", block):
-                flags = set(re.findall(r"(?<!\w)--[a-z][a-z0-9.-]*", line.split("#")[0]))
-                assert flags <= known, (page.name, line)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

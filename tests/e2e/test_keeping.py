@@ -1,4 +1,4 @@
-"""What operators and sites keep of a federation of real processes: records, status, metrics, backups."""
+"""What operators and sites keep of a federation, in real processes: records, status, metrics, backups."""
 
 import json
 import os

@@ -68,7 +68,13 @@ def test_a_run_learns_and_its_rounds_compose_to_the_budget(federation, descent, 
         bill.compose(dp_accounting.GaussianDpEvent(noise_multiplier(protection, sums)))
         assert event.epsilon == bill.get_epsilon(delta)
     spent = training.ledger.summary()["privacy"]
-    assert spent == {"epsilon": told[-1].epsilon, "delta": 1e-5, "budget": 4.0, "sums_left": 0}
+    assert spent == {
+        "epsilon": told[-1].epsilon,
+        "delta": 1e-5,
+        "budget": 4.0,
+        "sums_left": 0,
+        "unit": "client",
+    }
     assert told[0].epsilon < 2 < 3.98 < spent["epsilon"] <= 4.0
     assert training.model.scores(federation.test)["accuracy"] > 0.8
 

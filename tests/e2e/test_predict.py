@@ -86,6 +86,28 @@ def test_a_site_writes_what_the_name_of_its_file_says(
     )
 
 
+def test_a_new_client_gets_a_head_of_its_own(tacit: Tacit, patients: pa.Table, tmp_path: Path) -> None:
+    few = ("--rounds", 2, "--no-baselines", "--json")
+    options = ("--target", "outcome", "--date", "visit", "--clients", 4, "--protect", "plain", *few)
+    assert tacit("run", "--method", "flop", "--data", "old.csv", *options).code == 0
+    whole = pa.csv.read_csv(tmp_path / "old.csv")
+    other = ["well" if word == "ill" else "ill" for word in whole["outcome"].to_pylist()]
+    own = whole.set_column(3, "outcome", [other]).append_column("id", [[*range(200)]])
+    pa.csv.write_csv(own, tmp_path / "own.csv")
+    words = ("--head", "own.csv", "--date", "visit", "--to", "own.safetensors", "--json")
+    assert tacit("export", "latest", *words).json["path"] == "own.safetensors"
+    assert tacit("export", "latest", "--to", "all.safetensors", "--json").code == 0
+    model, rows = package.load_model(tmp_path / "own.safetensors"), own.select(["age", "sex", "visit"])
+    assert (
+        model.score(rows, other) > 0.75 > package.load_model(tmp_path / "all.safetensors").score(rows, other)
+    )
+
+
+def test_a_model_without_a_last_layer_gets_no_head(run: Tacit) -> None:
+    refused = run("export", "latest", "--head", "old.csv", "--to", "own.safetensors")
+    assert refused.code == 2 and "no network, and has no last layer to fit" in refused.err
+
+
 def test_a_generator_makes_rows_of_the_columns_that_it_learnt_from(
     tacit: Tacit, patients: pa.Table, tmp_path: Path
 ) -> None:

@@ -190,8 +190,6 @@ class TestMethod:
         assert isinstance(read, Estimator)
         assert (read.predict_proba(rows.values) == model.predict_proba(rows.values)).all()
         assert b"RandomForestClassifier" in model.to_bytes("json")
-        with pytest.raises(ConfigError, match="a Estimator has no ONNX form"):
-            model.to_bytes("onnx")
 
     @pytest.mark.parametrize(
         ("settings", "words"),

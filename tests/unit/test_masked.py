@@ -158,9 +158,9 @@ class TestCosts:
         scene.total()
         scene.total()
         told = scene.told_of(Relayed)
-        assert len(told) == 12
-        assert {event.bytes for event in told} == {12 + 2 * 48 + 16}
-        assert not scene.coordinator.protection.batch.sealed  # nor kept once all have them
+        assert sum(event.times for event in told) == 12
+        assert {event.bytes / event.times for event in told} == {12 + 2 * 48 + 16}
+        assert not scene.coordinator.protection.batch.waiting  # nor kept once all have them
 
     def test_the_worth_of_a_sparse_graph_is_told(self, scene_of):
         for neighbours, level in ((None, "info"), (4, "warning")):
@@ -582,9 +582,8 @@ class TestLies:
     def test_relayed_shares_of_another_are_refused(self, scene_of):
         scene = scene_of(Masked(), rows_of(5), quorum=0.5).begin()
         batch = scene.coordinator.protection.batch
-        dealt, size = batch.sealed, batch.sealed_size  # to client-1 comes first
-        swapped = {"client-2": "client-3", "client-3": "client-2"}
-        dealt |= {name: dealt[other][:size] + dealt[name][size:] for name, other in swapped.items()}
+        size, handed = batch.sealed_size, batch.waiting["client-1"]  # by client-2 first, then by client-3
+        handed[: 2 * size] = handed[size : 2 * size] + handed[:size]
         assert_exact(scene, reveal(scene), some(1))
         assert "client-2 dealt to client-1 do not open" in scene.coordinator.failures["client-1"]
 

@@ -28,20 +28,43 @@ Kind = Annotated[
 
 
 def export(
+    context: typer.Context,
     name: RunName = "latest",
-    to: Annotated[Path | None, typer.Option("--to", help="File to write.")] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="File to write, or a format by its name.")] = None,
     kind: Kind = None,
+    head: Annotated[
+        Path | None,
+        typer.Option(help="File with rows, to which the last layer of a network is fitted: a head for them."),
+    ] = None,
     out: Out = "runs",
     as_json: Json = False,
 ) -> None:
     """Export a run's model in a standard format."""
     from tacit.models.files import load_model
-    from tacit.models.predictor import ENDINGS
+    from tacit.models.predictor import ENDINGS, EXPORTS
 
+    if str(to) == "sklearn":
+        told = "scikit-learn has no format of files but pickles, which run code when they are read"
+        raise ConfigError(f"{told}: call tacit.load_model(...).to_sklearn() on a safetensors file")
+    if kind is None and str(to) in EXPORTS:
+        to, kind = None, str(to)
     folder = find_run(name, out)
     path = to or Path(f"{folder.path.name}.{ENDINGS.get(kind or '', kind or 'safetensors')}")
-    facts = write_model(load_model(_file_of(folder)), path, kind)
+    model = load_model(_file_of(folder))
+    if head is not None:
+        model = _fit_head(model, head, context.meta[GIVEN].get("data", {}))
+    facts = write_model(model, path, kind)
     say(as_json, {"run": folder.path.name, **facts}, f"{path}: {facts['bytes']:,} bytes")
+
+
+def _fit_head(model: Any, rows: Path, reading: dict[str, Any]) -> Any:
+    from tacit.data.files import load
+
+    if not hasattr(model, "fit_head"):
+        raise ConfigError("--head: this model is no network, and has no last layer to fit: leave it out")
+    schema = model.schema
+    known = {"target": list(schema.target_names), "features": [column.name for column in schema.columns]}
+    return model.fit_head(load(rows, **{**known, "task": schema.task, **reading}))
 
 
 RunOrModel = Annotated[

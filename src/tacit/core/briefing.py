@@ -48,10 +48,15 @@ class Briefing:
         """Whether the shared values are those that the public seed gives."""
         return self.shared is not None and self.shared is self._initial
 
-    def write(self, parties: Sequence[str]) -> tuple[Mapping[str, Any], Callable[[str], Mapping[str, Any]]]:
-        """Return what all of these parties are told, and a function that gives what one alone is told."""
+    def write(
+        self, parties: Sequence[str], step: str
+    ) -> tuple[Mapping[str, Any], Callable[[str], Mapping[str, Any]]]:
+        """Return what all of these parties are told, and a function that gives what one alone is told.
+
+        Steps of a protection know nothing of what is learnt, so that shared values do not ride on these.
+        """
         fields: dict[str, Any] = {}
-        if self.shared is not None:
+        if self.shared is not None and not step.startswith("protection."):
             fields.update({f"shared/{name}": value for name, value in self._view(self.shared).items()})
         # Parties mostly know the same: then the news is encoded once, for all.
         if len({(self.known.get(party), self.roll.told.get(party)) for party in parties}) == 1:

@@ -107,10 +107,15 @@ def check_opening(party: Party, protection: Protection, contributions: int) -> i
     return least
 
 
-def follow(party: Party, components: Components, message: Message) -> Shared | None:
-    """Catch up: take the agreed schema, then the shared values or the totals to open."""
-    if "schema" in message and party.state.setdefault("schema", message["schema"]) != message["schema"]:
-        raise StepError(f"{party.id} was told another schema before: what was agreed on does not change")
+def follow(party: Party, components: Components, message: Message, told: Message) -> Shared | None:
+    """Catch up: take the agreed schema, then the shared values or the totals to open.
+
+    ``told`` is the part of the message that holds shared values: mostly what all parties were asked.
+    """
+    if (agreed := message.get("schema")) is not None:
+        agreed = recent(party.cache, "told", agreed, lambda: agreed)  # one object for all of a process
+        if party.state.setdefault("schema", agreed) != agreed:
+            raise StepError(f"{party.id} was told another schema before: what was agreed on does not change")
     if (raw := party.state.get("schema")) is None:
         return None
     schema = recent(
@@ -123,8 +128,8 @@ def follow(party: Party, components: Components, message: Message) -> Shared | N
         return open_log(party, components, schema, message)
     # All parties of a wave in this process get the same message object: read it once.
     found: tuple[Message, Shared] | None = party.cache.get("shared")
-    if found is None or found[0] is not message or found[1].schema is not schema:
-        found = message, Shared(schema, strip_prefix("shared/", message))
+    if found is None or found[0] is not told or found[1].schema is not schema:
+        found = told, Shared(schema, strip_prefix("shared/", told))
         party.cache["shared"] = found
     return found[1]
 
@@ -137,7 +142,13 @@ def open_log(party: Party, components: Components, schema: Any, message: Message
     if "position" in party.state:
         shared = Shared(schema, strip_prefix("shared/", party.state))
     else:
-        shared = initial_values(components, schema, manifest_of(party))
+        agreed = party.state["manifest"], party.state["schema"]
+        shared = recent(
+            party.cache,
+            "initial",
+            agreed,
+            lambda: initial_values(components, schema, manifest_of(party)),
+        )
     if party.earlier is not None and any(number > position for number, _ in entries):
         _keep_before(party, position, shared)
     for number, raw in entries:

@@ -60,12 +60,16 @@ class Refused(Event, frozen=True, tag=True):
 
 
 class Relayed(Event, frozen=True, tag=True):
-    """The coordinator handed a sealed message on; its bytes are in the ``Replied`` events of both parties."""
+    """The coordinator handed sealed messages on; their bytes are in the ``Replied`` events of both parties.
+
+    ``sender`` is empty, and ``times`` counts them, where all neighbours of a party sent one each.
+    """
 
     wave: int
     sender: str
     receiver: str
     bytes: int
+    times: int = 1
 
 
 class Received(Event, frozen=True, tag=True):
@@ -110,13 +114,17 @@ class RoundEnded(Event, frozen=True, tag=True):
 
 
 class BudgetSpent(Event, frozen=True, tag=True):
-    """A total with noise was released: the run's epsilon so far, its budget, and how many sums are left."""
+    """Something with noise was released: the run's epsilon so far, its budget, and how many sums are left.
+
+    ``unit`` is whom the noise hides: a client, or a row.
+    """
 
     sum: int
     epsilon: float
     budget: float
     delta: float
     left: int
+    unit: str = "client"
 
 
 class Noted(Event, frozen=True, tag=True):

@@ -103,9 +103,9 @@ class Link:
         self.transport.failures[party] = reason
         self.events.emit(Refused(self.transport.waves, party, reason))
 
-    def record_relay(self, sender: str, receiver: str, size: int) -> None:
-        """Record that a sealed message from one party rides on the next ask to another."""
-        self.events.emit(Relayed(self.transport.waves + 1, sender, receiver, size))
+    def record_relay(self, sender: str, receiver: str, size: int, times: int = 1) -> None:
+        """Record that sealed messages, ``size`` bytes together, ride on the next ask to another party."""
+        self.events.emit(Relayed(self.transport.waves + 1, sender, receiver, size, times))
 
     def ask(
         self,

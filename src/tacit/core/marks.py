@@ -13,6 +13,7 @@ Nothing without a mark can be called from outside.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, TypeVar, overload
 
 from tacit.core.errors import ConfigError, nearest
@@ -86,8 +87,14 @@ def find_marked(part: object, name: str, kind: str) -> tuple[Callable[..., Any],
 
 def _marked(part: object, kind: str) -> dict[str, Mark]:
     """Return the marks of a kind in a part, by the names of its functions."""
-    found = {name: getattr(getattr(type(part), name, None), "tacit", None) for name in dir(type(part))}
-    return {name: mark for name, mark in found.items() if isinstance(mark, Mark) and mark.kind == kind}
+    owner: Any = type(part)
+    return {name: mark for name, mark in _marks_of(owner).items() if mark.kind == kind}
+
+
+@lru_cache(maxsize=64)  # every client that enrols asks for them
+def _marks_of(owner: Any) -> dict[str, Mark]:
+    found = {name: getattr(getattr(owner, name, None), "tacit", None) for name in dir(owner)}
+    return {name: mark for name, mark in found.items() if isinstance(mark, Mark)}
 
 
 def layouts_of(part: object, schema: Any) -> list[Any]:

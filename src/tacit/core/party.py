@@ -8,11 +8,11 @@ else survives a step, because on a deployed engine each step is a new process.
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, ItemsView, Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,8 +24,22 @@ from tacit.core.random import derive, generator
 from tacit.core.secret import Secret
 from tacit.core.values import freeze
 
+Value = TypeVar("Value")
 
-class State(UserDict[str, Any]):
+
+class _Fields(UserDict[str, Value]):
+    """A mapping whose inherited forms of these, which ask for each value by its name, would take longer."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the value of a field, or a default."""
+        return self.data.get(name, default)
+
+    def items(self) -> ItemsView[str, Value]:
+        """Return the names with their values."""
+        return self.data.items()
+
+
+class State(_Fields[Any]):
     """What a party remembers between steps: a mutable mapping of message values."""
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -44,7 +58,7 @@ class State(UserDict[str, Any]):
         return cls(Message.decode(raw))
 
 
-class Vault(UserDict[str, Secret]):
+class Vault(_Fields[Secret]):
     """A party's secrets. It never becomes part of a message, a representation or a log."""
 
     def __setitem__(self, name: str, value: Secret) -> None:

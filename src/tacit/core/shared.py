@@ -16,11 +16,12 @@ class Shared(Mapping[str, Any]):
     (2, 1)
     """
 
-    __slots__ = ("_message", "schema")
+    __slots__ = ("_digest", "_message", "schema")
 
     def __init__(self, schema: Any, values: Mapping[str, Any]) -> None:
         self.schema = schema
         self._message = values if isinstance(values, Message) else Message(values)
+        self._digest = ""
 
     def __getitem__(self, name: str) -> Any:
         return self._message[name]
@@ -36,7 +37,8 @@ class Shared(Mapping[str, Any]):
 
     def digest(self) -> str:
         """Return the SHA-256 over the values: equal replicas have equal digests."""
-        return self._message.digest()
+        self._digest = self._digest or self._message.digest()  # clients of one process ask for it in turn
+        return self._digest
 
 
 class Total(dict[str, Any]):

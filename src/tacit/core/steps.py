@@ -149,7 +149,8 @@ def _run_step(
         raise StepError(f"{party.id} did not agree to manifest {message['$manifest'][:12]}…: enrol it first")
     components = components_of(party, assemble)
     _check_fields(party, call, job, components.protection.field_kinds)
-    shared = follow(party, components, message)
+    told = message if any(name.startswith("shared/") for name in job or ()) else call
+    shared = follow(party, components, message, told)
     if kind == "client":
         if shared is None:
             raise StepError(f"{party.id} has not been told the agreed schema")

@@ -89,7 +89,7 @@ class Transport:
             if self.services.issuperset(parties):
                 briefing = None
             fields = {"$serial": self.serial, "$step": step, "$manifest": self.manifest.digest, **call}
-            told_to_all, told_to_one = briefing.write(parties) if briefing else ({}, lambda party: {})
+            told_to_all, told_to_one = briefing.write(parties, step) if briefing else ({}, lambda party: {})
             fields.update(told_to_all)
             raw = Message(fields).encode()
             starting = briefing is not None and briefing.starting

@@ -102,8 +102,11 @@ def bound(*pieces: str | bytes) -> bytes:
     >>> bound("ab", "c") == bound("a", "bc")
     False
     """
-    raws = [piece.encode() if isinstance(piece, str) else piece for piece in pieces]
-    return b"".join([len(raw).to_bytes(4, "little") + raw for raw in raws])
+    found = list[bytes]()
+    for piece in pieces:
+        raw = piece.encode() if isinstance(piece, str) else piece
+        found += (len(raw).to_bytes(4, "little"), raw)
+    return b"".join(found)
 
 
 def place(run: str, number: int, step: str, sender: str, receiver: str) -> bytes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import fsum
+from math import ceil, fsum
 from typing import Any
 
 import numpy as np
@@ -108,6 +108,8 @@ class FixedPoint:
         Cut values at their bound instead of refusing them.
     fine : ndarray of bool, optional
         Which of the bounded values are cut into digits.
+    reach : float, optional
+        Largest total in units of a value's bound, where that is known to be less than the summands.
 
     Examples
     --------
@@ -122,13 +124,18 @@ class FixedPoint:
     summands: int
     clip: bool = False
     fine: NDArray[np.bool_] | None = None
+    reach: float | None = None
 
     @classmethod
     @lru_cache(maxsize=8)  # clients of one process share layouts
-    def of(cls, layout: Layout, bits: int, summands: int, clip: bool = False) -> FixedPoint:
-        """Return the encoding of a layout's vectors."""
+    def of(
+        cls, layout: Layout, bits: int, summands: int, clip: bool = False, *, tight: bool = False
+    ) -> FixedPoint:
+        """Return the encoding of a layout's vectors; a ``tight`` one leaves no room beyond known totals."""
         fine = layout.fine if any(field.fine for field in layout.fields) else None
-        return cls(layout.bounds, bits, summands, clip, fine)
+        # Digits of values that are cut add up like those of any others.
+        tight = tight and fine is None and not layout.grows and bool(np.isfinite(layout.bounds).all())
+        return cls(layout.bounds, bits, summands, clip, fine, layout.reach(summands) if tight else None)
 
     def __post_init__(self) -> None:
         if not 8 <= self.bits <= 50:
@@ -144,7 +151,7 @@ class FixedPoint:
     @property
     def guard_bits(self) -> int:
         """Bits that the sum may grow by."""
-        return int(self.summands - 1).bit_length()
+        return (ceil(self.summands if self.reach is None else self.reach) - 1).bit_length()
 
     @cached_property
     def _cuts(self) -> DigitCuts:

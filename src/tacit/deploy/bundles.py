@@ -78,7 +78,7 @@ def read_request(path: Path) -> Request:
     """Read and check a request."""
     try:
         found = msgspec.json.decode(read_small(path, "a site's request"), type=Request)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         raise ConfigError(f"{path} is no request of a site: make one with `tacit site request`") from None
     found.check()
     return found

@@ -1,6 +1,7 @@
 """The way to a SuperLink: what Flower's configuration says of it, and whether it answers."""
 
 import os
+import secrets
 import socket
 import ssl
 import tomllib
@@ -10,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from tacit.core.errors import ConfigError, ProtectionError, UnavailableError, nearest
+from tacit.engines.sitefolder import write_private
 
 PATIENCE = 10.0  # seconds to wait for an answer
+TOKEN = "control.token"  # beside Flower's configuration: what the SuperLink asks its operator for
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,7 @@ class Connection:
     port: int
     certificates: Path | None
     source: Path = Path("config.toml")
+    token: Path | None = None
 
     @property
     def address(self) -> str:
@@ -51,7 +55,17 @@ def read_connection(name: str | None, environment: Mapping[str, str] = os.enviro
     host, colon, port = str(found.get("address", "")).rpartition(":")
     if not colon or not port.isdigit():
         raise ConfigError(f"[superlink.{chosen}] in {path} has no address of the form host:port")
-    return Connection(chosen, host.strip("[]"), int(port), _certificates(found, path, chosen), path)
+    token = path.parent / str(found["token"]) if "token" in found else None
+    return Connection(chosen, host.strip("[]"), int(port), _certificates(found, path, chosen), path, token)
+
+
+def write_connection(home: Path, name: str, port: int) -> Connection:
+    """Write how commands on this machine reach the SuperLink that is about to start, with a new token."""
+    write_private(home / TOKEN, secrets.token_hex(32).encode())
+    lines = [f'[superlink.{name}]\naddress = "127.0.0.1:{port}"', "insecure = true", f'token = "{TOKEN}"']
+    text = "\n".join([f'[superlink]\ndefault = "{name}"\n', *lines]) + "\n"
+    (home / "config.toml").write_text(text, encoding="utf-8")
+    return read_connection(name, {"FLWR_HOME": str(home)})
 
 
 def _certificates(found: dict[str, Any], path: Path, name: str) -> Path | None:

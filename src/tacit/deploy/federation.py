@@ -25,12 +25,12 @@ from tacit.training import Training
 
 
 class DeployedFederation(Federation):
-    """Parties at SuperNodes, reached through Flower's ``grid``.
+    """Parties at SuperNodes, reached through Flower's ``grid``, which may be given later.
 
     The coordinator has a secret of its own, and the roster that all have pinned, in its ``folder``.
     """
 
-    def __init__(self, settings: Settings, folder: SiteFolder, grid: Any) -> None:
+    def __init__(self, settings: Settings, folder: SiteFolder, grid: Any = None) -> None:
         roster = folder.roster
         check_deployable(settings, roster)
         self.experiment = settings.data.name != OWN_ROWS
@@ -48,7 +48,7 @@ class DeployedFederation(Federation):
         super().__init__(
             holdings, test=test, seed=run.seed, timeout=run.timeout, quorum=run.quorum, declared=declared
         )
-        self._roster, self._grid, self._settings = roster, grid, settings
+        self.grid, self._roster, self._settings = grid, roster, settings
         self._keys = {"secret": folder.secret, "pinned": roster.pinned, "authenticated": True}
         self._keys["preshared"] = frozenset(roster.exchanges)
         self._log = folder.audit_log
@@ -62,7 +62,7 @@ class DeployedFederation(Federation):
 
     @contextmanager
     def _engine(self, manifest: Manifest, components: Components) -> Iterator[Engine]:
-        engine = FlowerEngine(self._grid, self._roster, timeout=self._settings.run.timeout)
+        engine = FlowerEngine(self.grid, self._roster, timeout=self._settings.run.timeout)
         try:
             engine.wait(self._settings.flower.wait, components.services)
             yield engine

@@ -7,36 +7,33 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from tacit.core.errors import UnavailableError
 from tacit.core.exposure import COORDINATOR
 from tacit.core.secret import Secret
 from tacit.deploy.certificates import HOST, write_certificates, write_node_key
+from tacit.deploy.connection import write_connection
 from tacit.deploy.launch import check_flower
 from tacit.deploy.processes import (
     FAREWELL,
+    NODE,
     SUPERLINK,
-    SUPERNODE,
-    ask_flower,
     environment_of,
     free_port,
     listens,
     processes_of,
     start,
     stop,
-    superlink_words,
-    supernode_words,
 )
 from tacit.engines.policy import Policy
 from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, new_unlock, write_private
 
 NAME = "local"  # of the connection in Flower's configuration
 START = 120.0  # seconds for a SuperLink or a SuperNode to answer
-ATTEMPTS = 3  # at starting a SuperNode, each on another port
 
 
 class LocalFederation:
@@ -62,7 +59,6 @@ class LocalFederation:
         self.exchanges, self.policy = exchanges, policy
         self.port = 0
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._ports: dict[str, int] = {}
 
     @property
     def coordinator(self) -> Path:
@@ -93,20 +89,23 @@ class LocalFederation:
         (self.home / "flower").mkdir(parents=True)
         self._write_sites()
         write_certificates(self.home)
-        self.port = self._ports["superlink"] = free_port()
-        (self.home / "flower" / "config.toml").write_text(
-            f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "{HOST}:{self.port}"\n'
-            f'root-certificates = "{self.home / "ca.crt"}"\n',
-            encoding="utf-8",
-        )
-        self._spawn("superlink", SUPERLINK, superlink_words(self.home, HOST, self.port))
-        self._wait_for("superlink")
-        for name in (*self.clients, *self.services):
-            public = write_node_key(self.home / f"{name}.node")
-            ask_flower(["supernode", "register", str(public), NAME, "--name", name], self.environment)
-            self.start_node(name)
-        for name in (*self.clients, *self.services):
-            self._wait_for(name)
+        from tacit.deploy.control import Control
+
+        self.port, control = free_port(), free_port()
+        connection = write_connection(self.home / "flower", NAME, control)
+        self._spawn("superlink", SUPERLINK, [self.home, HOST, self.port, control])
+        self._wait_for(lambda: listens(self.port) and listens(control))
+        with Control(connection) as asked:
+            for name in (*self.clients, *self.services):
+                public = write_node_key(self.home / f"{name}.node")
+                asked.register(name, public.read_text(encoding="utf-8"))
+                self.start_node(name)
+            wanted = len(self.clients) + len(self.services)
+            self._wait_for(lambda: self._online(asked) == wanted)
+
+    @staticmethod
+    def _online(control: Any) -> int:
+        return sum(node["status"] == "online" for node in control.nodes().values())
 
     def _write_sites(self) -> None:
         """Write a folder for each party: secrets under a key of its own, and everybody's identity pinned."""
@@ -128,26 +127,22 @@ class LocalFederation:
 
     def start_node(self, name: str) -> None:
         """Start a site's SuperNode."""
-        self._ports[name] = free_port()
-        address, key = f"{HOST}:{self.port}", self.home / f"{name}.node"
-        site, certificate = self.site(name), self.home / "ca.crt"
-        self._spawn(name, SUPERNODE, supernode_words(address, certificate, key, self._ports[name], site))
+        words = [f"{HOST}:{self.port}", self.home / "ca.crt", self.home / f"{name}.node", self.site(name)]
+        self._spawn(name, NODE, words)
 
-    def _spawn(self, log: str, program: Sequence[str], words: Sequence[object]) -> None:
+    def _spawn(self, log: str, program: str, words: Sequence[object]) -> None:
         with (self.home / f"{log}.log").open("ab") as file:
             self._processes[log] = start(program, words, self.environment, self.home, file)
 
-    def _wait_for(self, name: str) -> None:
-        """Wait until a process listens; a SuperNode that ended, since its port was taken, starts again."""
-        until, attempts = time.monotonic() + START, 1
-        while not listens(self._ports[name]):
-            if self._processes[name].poll() is not None:
-                if name == "superlink" or attempts == ATTEMPTS:
-                    raise UnavailableError(f"Flower's process for {name} ended: {self._last_lines(name)}")
-                attempts += 1
-                self.start_node(name)
-            elif time.monotonic() > until:
-                raise UnavailableError(f"Flower's process for {name} is silent: {self._last_lines(name)}")
+    def _wait_for(self, ready: Callable[[], bool]) -> None:
+        """Wait for something that the processes make true."""
+        until = time.monotonic() + START
+        while not ready():
+            for name, process in self._processes.items():
+                if process.poll() is not None:
+                    raise UnavailableError(f"the process of {name} ended: {self._last_lines(name)}")
+            if time.monotonic() > until:
+                raise UnavailableError(f"the federation did not start within {START:g} s: see {self.home}")
             time.sleep(0.1)
 
     def _last_lines(self, log: str) -> str:
@@ -161,7 +156,7 @@ class LocalFederation:
     def stop(self) -> None:
         """Stop all that was started."""
         self.stop_node(*reversed(self._processes))
-        # Flower's executors are in sessions of their own; they notice that their parents are gone.
+        # Workers notice that their parents are gone.
         until = time.monotonic() + FAREWELL
         while (left := processes_of(self.home / "flower")) and time.monotonic() < until:
             time.sleep(0.1)

@@ -1,15 +1,15 @@
 """Running a provisioned federation: the coordinator's SuperLink, a site's SuperNode, who is connected."""
 
 import json
+import logging
 import os
 import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -17,21 +17,9 @@ from typing import Any
 from tacit.core.errors import ConfigError, UnavailableError
 from tacit.deploy.bundles import FACTS
 from tacit.deploy.certificates import HOST
-from tacit.deploy.connection import Connection, probe
+from tacit.deploy.connection import Connection, probe, read_connection, write_connection
 from tacit.deploy.launch import check_flower
-from tacit.deploy.processes import (
-    SUPERLINK,
-    SUPERNODE,
-    ask_flower,
-    environment_of,
-    free_port,
-    list_nodes,
-    listens,
-    start,
-    stop,
-    superlink_words,
-    supernode_words,
-)
+from tacit.deploy.processes import QUIET, SUPERLINK, environment_of, free_port, listens, start, stop
 from tacit.deploy.provision import LINK, Operator
 from tacit.deploy.records import told_by_sites
 from tacit.engines.audit import AuditLog
@@ -113,10 +101,12 @@ def serve_coordinator(path: Path, tell: Tell, bind: str | None = None) -> None:
             f"port {operator.port} of {host} is taken: is the coordinator running already?"
         )
     with (path / "superlink.log").open("ab") as log:
-        process = start(SUPERLINK, superlink_words(path, host, operator.port), environment, path, log)
-        here = HOST if host == "0.0.0.0" else host
+        control, here = free_port(), HOST if host == "0.0.0.0" else host
+        write_connection(path / "flower", LINK, control)
+        process = start(SUPERLINK, [path, host, operator.port, control], environment, path, log)
         with _Running(path, [process]):
-            _wait(process, lambda: listens(operator.port, here), path / "superlink.log")
+            ready = lambda: listens(operator.port, here) and listens(control)  # noqa: E731
+            _wait(process, ready, path / "superlink.log")
             names = register_nodes(operator)
             tell(f"SuperLink at {operator.state.address}; registered: {', '.join(names) or 'no site yet'}")
             process.wait()
@@ -129,15 +119,15 @@ def serve_site(folder: Path, tell: Tell) -> None:
     connection = connection_of(folder)
     site.secret  # noqa: B018  # locked, it could answer nobody
     probe(connection)
-    port = free_port()
-    words = supernode_words(connection.address, folder / "ca.crt", folder / "node", port, folder)
-    (folder / "flower").mkdir(exist_ok=True)
-    with (folder / "supernode.log").open("ab") as log:
-        process = start(SUPERNODE, words, environment_of(folder / "flower"), folder, log)
-        with _Running(folder, [process]):
-            _wait(process, lambda: listens(port), folder / "supernode.log")
-            tell(f"{site.name} answers the SuperLink at {connection.address}")
-            process.wait()
+    os.environ.update({**QUIET, "FLWR_HOME": str(folder / "flower")})
+    from tacit.deploy.node import serve_node
+
+    logging.basicConfig(
+        filename=folder / "supernode.log", level=logging.INFO, format="%(asctime)s %(message)s"
+    )
+    with _Running(folder, []):
+        ready = f"{site.name} answers the SuperLink at {connection.address}"
+        serve_node(connection.address, folder / "ca.crt", folder / "node", folder, lambda: tell(ready))
 
 
 def connection_of(folder: Path) -> Connection:
@@ -173,26 +163,28 @@ def _wait(process: subprocess.Popen[bytes], ready: Callable[[], bool], log: Path
         time.sleep(0.2)
 
 
-def _nodes(operator: Operator) -> dict[str, dict[str, Any]]:
-    """Return the nodes that a running SuperLink knows."""
-    if not listens(operator.port, operator.host):
-        raise UnavailableError(f"nobody answers at {operator.state.address}: start the coordinator")
-    return list_nodes(LINK, environment_of(operator.path.absolute() / "flower"))
+@contextmanager
+def _control(operator: Operator) -> Iterator[Any]:
+    """Ask the running SuperLink of a federation."""
+    from tacit.deploy.control import Control
+
+    connection = read_connection(LINK, {"FLWR_HOME": str(operator.path.absolute() / "flower")})
+    if not listens(connection.port, connection.host):
+        raise UnavailableError(f"no SuperLink of {operator.state.address} runs here: start the coordinator")
+    with Control(connection) as control:
+        yield control
 
 
 def register_nodes(operator: Operator) -> list[str]:
     """Let the SuperLink know the nodes of all sites, and forget those of revoked ones; return the names."""
-    environment, members = environment_of(operator.path.absolute() / "flower"), operator.state.members
-    known = _nodes(operator)
-    for name, member in members.items():
-        if member.active and member.number not in known:
-            with tempfile.NamedTemporaryFile("w", suffix=".pub") as file:
-                file.write(member.node + "\n")
-                file.flush()
-                words = ["supernode", "register", file.name, LINK, "--name", name, "--format", "json"]
-                member.number = str(json.loads(ask_flower(words, environment))["node-id"])
-        elif not member.active and member.number in known:
-            ask_flower(["supernode", "unregister", member.number, LINK], environment)
+    members = operator.state.members
+    with _control(operator) as control:
+        known = control.nodes()
+        for name, member in members.items():
+            if member.active and member.number not in known:
+                member.number = control.register(name, member.node)
+            elif not member.active and member.number in known:
+                control.unregister(member.number)
     operator.save()
     return [name for name, member in members.items() if member.active]
 
@@ -201,7 +193,8 @@ def status(path: Path) -> dict[str, Any]:
     """Return who takes part, who is connected since when, and what sites told of their rows and policy."""
     operator = Operator(path)
     try:
-        nodes, running = _nodes(operator), True
+        with _control(operator) as control:
+            nodes, running = control.nodes(), True
     except UnavailableError:
         nodes, running = {}, False
     rows, told = list[dict[str, Any]](), told_by_sites(AuditLog(path))

@@ -68,7 +68,7 @@ class Operator:
             raise ConfigError(
                 f"{self.path} is no federation's folder: make one with `tacit federation init`"
             ) from None
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{self.path}/federation.json cannot be read: {error}") from None
 
     @property
@@ -172,11 +172,6 @@ def init(
         write_private(path / "federation.json", msgspec.json.encode(State(address, {})))
         first = {"data": {"name": "sites", "holdout": 0.2}, "method": {"name": "fedheonn"}}
         (path / "run.toml").write_text(toml(first), encoding="utf-8")
-        (path / "flower" / "config.toml").write_text(
-            f'[superlink]\ndefault = "{LINK}"\n\n[superlink.{LINK}]\naddress = "{address}"\n'
-            f'root-certificates = "{(path / "ca.crt").absolute()}"\n',
-            encoding="utf-8",
-        )
     except OSError as error:
         raise cannot_write(path, error) from None
     return add_sites(path, names)

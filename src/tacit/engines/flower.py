@@ -1,9 +1,9 @@
 """The Flower engine: parties at SuperNodes, asked through a SuperLink.
 
-It runs in a Flower ServerApp. Each ask and reply is the same bytes as on the embedded engine, inside one of
-Flower's records: what all are asked in a record of its own, which Flower stores once, and what this party
-alone is told in another. Messages are pushed and replies pulled as they arrive, so that the coordinator folds
-the first while others still compute.
+It runs where the run was started. Each ask and reply is the same bytes as on the embedded engine, inside
+one of Flower's records: what all are asked in a record of its own, which Flower stores once, and what this
+party alone is told in another. Messages are pushed and replies pulled as they arrive, so that the coordinator
+folds the first while others still compute.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 KIND = "query.tacit"  # type of all our messages; what is asked is within
 SMALL = 1 << 20  # bytes; above, an array record travels in pieces and faster
 BATCH = 1000  # messages that are pushed together
-POLL = 0.25  # seconds between looks for replies
-GRACE = 60.0  # seconds beyond a step's own time: polls, a new process at the site, and the way
+POLL = (0.02, 0.25)  # seconds between looks for replies: at first, and when they take long
+GRACE = 60.0  # seconds beyond a step's own time: polls, and the way
 
 
 def pack(call: bytes, job: bytes = b"", timeout: float | None = None) -> RecordDict:
@@ -68,6 +68,15 @@ def _raw(record: Any) -> bytes:
     if not isinstance(raw, bytes):
         raise TypeError
     return raw
+
+
+def pause(elapsed: float, least: float, most: float) -> float:
+    """Return for how long to wait before the next look: a tenth of the time that has passed, within limits.
+
+    >>> pause(0.1, 0.02, 0.25), pause(2.0, 0.02, 0.25), pause(60, 0.1, 3.0)
+    (0.02, 0.2, 3.0)
+    """
+    return min(max(elapsed / 10, least), most)
 
 
 class FlowerEngine:
@@ -142,7 +151,8 @@ class FlowerEngine:
         asked = {name: number for (name, _), number in zip(there, sent, strict=True)}
         arrived: dict[str, Reply] = {}
         downs = {name: len(call) + len(job) for name, job in batch}
-        until = None if timeout is None else time.monotonic() + timeout + GRACE
+        began = time.monotonic()
+        until = None if timeout is None else began + timeout + GRACE
         for name, _ in batch:
             if name not in nodes:
                 yield Reply(name, Message(), "StepError: not connected to the SuperLink", 0, 0)
@@ -156,7 +166,7 @@ class FlowerEngine:
                     arrived[name] = Reply(name, Message(), reason, downs[name], 0)
                     asked.pop(name)
                     break
-                time.sleep(POLL)
+                time.sleep(pause(time.monotonic() - began, *POLL))
             yield arrived.pop(name)
 
     def _pull(self, asked: dict[str, str], downs: dict[str, int], arrived: dict[str, Reply]) -> None:

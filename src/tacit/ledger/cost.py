@@ -89,7 +89,7 @@ class CostLedger(Shown):
         self._replies = 0
         self._relays = 0
         self._relayed_bytes = 0
-        self._privacy: dict[str, Any] | None = None  # what all totals with noise have cost together
+        self._spent: dict[str, dict[str, Any]] = {}  # by whom noise hides: what all of it has cost
 
     def __call__(self, number: int, event: Event) -> None:
         """Take one event into account; events that cost nothing are passed over."""
@@ -104,7 +104,7 @@ class CostLedger(Shown):
                 wave.failures, wave.replies = wave.failures + 1, max(0, wave.replies - 1)
                 self._failures.append({"party": event.party, "step": wave.step, "reason": event.reason})
             case Relayed():
-                self._relays += 1
+                self._relays += event.times
                 self._relayed_bytes += event.bytes
             case WaveEnded():
                 wave = self._wave(event.wave)
@@ -112,7 +112,12 @@ class CostLedger(Shown):
                 wave.wall_s += event.wall_s
             case BudgetSpent():
                 spent = {"epsilon": event.epsilon, "delta": event.delta, "budget": event.budget}
-                self._privacy = {**spent, "sums_left": event.left}
+                self._spent[event.unit] = {**spent, "sums_left": event.left, "unit": event.unit}
+
+    def _privacy(self) -> dict[str, Any] | None:
+        """Return what noise has cost for a client, and beside it for a row, if both are hidden."""
+        client, row = self._spent.get("client"), self._spent.get("row")
+        return {**client, "rows": row} if client and row else client or row
 
     def facts(self) -> dict[str, Any]:
         """Return the sums that people look at first."""
@@ -184,7 +189,7 @@ class CostLedger(Shown):
             "sum_cpu_s": total,
             "watts": float(watts),
             "wh": watts * total / SECONDS_PER_HOUR,
-            "privacy": self._privacy,
+            "privacy": self._privacy(),
             "failures": [dict(failure) for failure in self._failures],
             "waves": [asdict(wave) for wave in self._waves.values()],
             "per_client": {

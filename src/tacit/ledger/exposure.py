@@ -92,7 +92,7 @@ class ExposureLedger(Shown):
                 model = _Kind(EXPERIMENTER, "the model", ALL, "aggregate", self._over)
                 _add(self._rows, model, 1, event.bytes_up)
             case Relayed():
-                _add(self._relayed, RELAYED, 1, event.bytes)
+                _add(self._relayed, RELAYED, event.times, event.bytes)
             case Received():
                 self._received(event)
             case TotalOpened():

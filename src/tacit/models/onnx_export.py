@@ -6,7 +6,6 @@ data had it, ``probabilities``, and ``classes`` in the order of the probabilitie
 whose name is that of a column has an underscore behind it.
 """
 
-import io
 from typing import Any
 
 import msgspec
@@ -18,13 +17,15 @@ from tacit.data.schema import ABSENT, OTHER, Schema
 from tacit.data.table import Column
 from tacit.models.activations import HIGH, LOW
 from tacit.models.ensemble import Ensemble
+from tacit.models.estimator import Estimator
 from tacit.models.mlp import MLP
 from tacit.models.neural import TARGET_CENTRE, TARGET_SPREAD, Neural
 from tacit.models.onelayer import OneLayer
+from tacit.models.onnx_foreign import LABELS, OPSET, PROBABILITIES, convert_estimator, convert_module
 from tacit.models.predictor import Predictor
 from tacit.models.trees import BoostedTrees
 
-OPSET, IR = 19, 10  # the first that compares strings
+IR = 10  # as OPSET
 DOUBLE = 11  # ONNX's number of the type
 WORDS = {"logistic": "Sigmoid", "relu": "Relu", "tanh": "Tanh"}
 WORDS |= {"sigmoid": "Sigmoid", "fourier": "Cos"}
@@ -84,9 +85,9 @@ def _network(onnx: Any, graph: Graph, model: Predictor) -> Any:
     """Return the graph of a network or of several."""
     X = _prepared(graph, model)
     network = model.network if isinstance(model, Neural) else None
-    if isinstance(model, Neural) and not isinstance(network, MLP):
+    if isinstance(model, Estimator) or (isinstance(model, Neural) and not isinstance(network, MLP)):
         graph.node("Cast", X, output="tacit/features", to=onnx.TensorProto.FLOAT)
-        return _with_module(onnx, _assembled(onnx, graph, model, "tacit/features"), model)
+        return _with_foreign(onnx, _assembled(onnx, graph, model, "tacit/features"), model)
     if isinstance(model, Neural) and isinstance(network, MLP):
         outputs = _perceptron(graph, model, network, X)
     elif isinstance(model, OneLayer | Ensemble):
@@ -195,6 +196,9 @@ def _perceptron(graph: Graph, model: Neural, network: MLP, X: str) -> str:
 
 def _rescaled(graph: Graph, model: Predictor, outputs: str) -> str:
     """Nodes that give targets back in their own units, if a network learnt them scaled."""
+    if isinstance(model, Estimator) and model.schema.task == "regression":
+        scale = model.estimator.transformer_
+        outputs = graph.node("Add", graph.node("Mul", outputs, scale.scale_[None]), scale.mean_[None])
     if isinstance(model, Neural) and TARGET_SPREAD in model.arrays:
         outputs = graph.node("Mul", outputs, model.arrays[TARGET_SPREAD][None])
         outputs = graph.node("Add", outputs, model.arrays[TARGET_CENTRE][None])
@@ -240,40 +244,29 @@ def _given_out(onnx: Any, graph: Graph, schema: Schema) -> list[Any]:
     ]
 
 
-def _with_module(onnx: Any, prepared: Any, model: Neural) -> Any:
-    """Put torch's own graph of a module behind the preparation, and a softmax behind that."""
-    from tacit.models.torch_network import TorchNetwork, torch_library
-
-    network, regression = model.network, model.schema.task == "regression"
-    assert isinstance(network, TorchNetwork)
-    torch = torch_library()
-    module = network.load(network.flat(model.arrays)).eval()
-    example = torch.zeros((2, model.schema.features), dtype=torch.float32)
-    rows = {0: torch.export.Dim("n")}
-    program = torch.onnx.export(
-        module if regression else torch.nn.Sequential(module, torch.nn.Softmax(1)).eval(),
-        (example,),
-        input_names=["module_features"],
-        output_names=["module_outputs"],
-        dynamic_shapes=({**rows},),
-        opset_version=OPSET,
-        dynamo=True,
-        verbose=False,
-    )
-    stream = io.BytesIO()
-    program.save(stream)
-    theirs = onnx.load_from_string(stream.getvalue())
+def _with_foreign(onnx: Any, prepared: Any, model: Neural | Estimator) -> Any:
+    """Put the graph that another library makes of its network or estimator behind the preparation."""
+    graph, schema = Graph(onnx, model.schema), model.schema
+    theirs, found = convert_module(onnx, model) if isinstance(model, Neural) else convert_estimator(model)
     theirs.ir_version = IR
     whole = onnx.compose.merge_models(
         onnx.compose.add_prefix(prepared, "prepare/", rename_inputs=False, rename_outputs=False),
-        onnx.compose.add_prefix(theirs, "network/", rename_inputs=False, rename_outputs=False),
-        io_map=[("tacit/features", "module_features")],
+        onnx.compose.add_prefix(theirs, "network/"),
+        io_map=[("tacit/features", f"network/{theirs.graph.input[0].name}")],
     )
-    graph = Graph(onnx, model.schema)
-    outputs = _rescaled(graph, model, graph.node("Cast", "module_outputs", to=DOUBLE))
-    graph.node("Identity", outputs, output="targets" if regression else "probabilities")
+    outputs = f"network/{found}"
+    if found == LABELS:
+        column = graph.node("Unsqueeze", outputs, np.array([1]))
+        outputs = graph.node("Equal", column, np.arange(schema.outputs))
+    outputs = _rescaled(graph, model, graph.node("Cast", outputs, to=DOUBLE))
+    if found == PROBABILITIES and isinstance(model, Estimator):  # of the classes that it has seen
+        seen = model.estimator.classes_[:, None] == np.arange(schema.outputs)
+        outputs = graph.node("MatMul", outputs, seen.astype(np.float64))
+    if found in (LABELS, PROBABILITIES):
+        outputs = _shares(graph, outputs)
+    graph.node("Identity", outputs, output="targets" if schema.task == "regression" else "probabilities")
     whole.graph.ClearField("output")
-    whole.graph.output.extend(_given_out(onnx, graph, model.schema))
+    whole.graph.output.extend(_given_out(onnx, graph, schema))
     whole.graph.node.extend(graph.nodes)
     whole.graph.initializer.extend(graph.constants)
     return whole

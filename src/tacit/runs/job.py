@@ -54,15 +54,13 @@ def execute(
     federation: Federation | None = None,
     run: str | None = None,
     resume: Checkpoint | None = None,
-    launch: str = "",
     chosen: str = "",
 ) -> Finished:
     """Run a job and write its folder.
 
     Subscribers get every event; a progress bar, for instance. ``federation`` says where to run, if not on
     one embedded here that the settings describe. ``resume`` is a run of these settings that was stopped: it
-    goes on from there, in its own folder. ``launch`` stands in the result, for whoever waits for it;
-    ``chosen`` says why the method was chosen, for the report.
+    goes on from there, in its own folder. ``chosen`` says why the method was chosen, for the report.
     """
     settings.check()
     check_sinks(settings.run.sinks)
@@ -73,7 +71,7 @@ def execute(
         if resume:
             resume = read_checkpoint(str(folder.path))  # as the process that had the folder before left it
             resume.begin()
-        return _execute(settings, subscribers, federation, run, folder, resume, launch, chosen)
+        return _execute(settings, subscribers, federation, run, folder, resume, chosen)
 
 
 def _execute(
@@ -83,11 +81,10 @@ def _execute(
     run: str,
     folder: RunFolder,
     resume: Checkpoint | None,
-    launch: str,
     chosen: str,
 ) -> Finished:
     """Run a job in a folder that no other process works on."""
-    result = {**_header(settings, run, folder), "launch": launch}
+    result = _header(settings, run, folder)
     record, meter = Record(), Meter()
     try:
         told = dict(flat_settings(settings.as_tables()))

@@ -88,13 +88,14 @@ def read_transcript(path: Path | str) -> Iterator[Frame]:
     if not Path(path).is_file():
         raise UnavailableError(f"no transcript {path}: keep one with `tacit run --transcript`")
     with Path(path).open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
         if file.read(len(MAGIC)) != MAGIC:
             raise DataError(f"{path} is not a transcript of this version: it starts with other bytes")
         while head := file.read(_LENGTHS.size):
             if len(head) < _LENGTHS.size:
                 raise DataError(f"{path} ends within a frame")
             lengths = _LENGTHS.unpack(head)
-            sender, step, raw = (file.read(length) for length in lengths)
-            if len(raw) < lengths[2]:
+            if sum(lengths) > size - file.tell():
                 raise DataError(f"{path} ends within a frame")
-            yield Frame(sender.decode(), step.decode(), raw)
+            sender, step, raw = (file.read(length) for length in lengths)
+            yield Frame(sender.decode(errors="replace"), step.decode(errors="replace"), raw)

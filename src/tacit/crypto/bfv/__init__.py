@@ -112,14 +112,16 @@ class Cipher:
         import tenseal.sealapi as seal
 
         ring, decryptor = ring_of(parameters), self._expanded(parameters).decryptor
-        words = np.zeros((header.chunks(ring), ring.degree), np.uint64)
-        plain = seal.Plaintext()
-        for chunk, ciphertext in zip(words, ciphertexts_of(ring, header, residues), strict=True):
+        words, plain = np.zeros(header.rows, np.uint64), seal.Plaintext()
+        for number, ciphertext in enumerate(ciphertexts_of(ring, header, residues)):
             decryptor.decrypt(ciphertext, plain)
+            chunk = words[ring.degree * number : ring.degree * (number + 1)]
+            if plain.coeff_count() > chunk.size:  # what lies beyond means nothing
+                plain.resize(chunk.size)
             coefficients = plain_from_seal(plain)  # without zeros at its end
             chunk[: coefficients.size] = coefficients
         unused = 64 - parameters.plain_bits
-        return (words.reshape(-1)[: header.rows] << np.uint64(unused)).view(np.int64) >> unused
+        return (words << np.uint64(unused)).view(np.int64) >> unused
 
 
 class Adder(adder.Adder):

@@ -164,7 +164,7 @@ class ExamplePrivacy(SettingsGroup):
             coordinator.events.emit(Noted("privacy", text, "warning"))
             return False
         spent, left = self.compute_epsilon(computed + 1, epochs), allowed - computed - 1
-        coordinator.events.emit(BudgetSpent(number + 1, spent, self.epsilon, self.delta, left))
+        coordinator.events.emit(BudgetSpent(number + 1, spent, self.epsilon, self.delta, left, "row"))
         return True
 
 

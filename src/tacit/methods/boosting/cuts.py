@@ -4,7 +4,8 @@ The 32 bits of a float32 become an integer that keeps the order. A column begins
 integers, and each sum counts the rows in the quarters of all intervals of all columns: sixteen sums lead to
 single values, and nobody tells its least or largest. While a column has no more intervals with rows than
 buckets, all are followed: each value of a discrete column gets a bucket of its own. Of more, only those that
-hold a quantile are. One with fewer rows than ``least`` is followed no further: its beginning, which is
+hold a quantile are; if one holds several, as a value that many rows have does, those left over are quantiles
+of all other rows. One with fewer rows than ``least`` is followed no further: its beginning, which is
 nobody's value, does as well.
 """
 
@@ -116,10 +117,26 @@ def narrow(state: Mapping[str, Any], counts: Integers, least: int) -> dict[str, 
         found = found[:, found[3] > 0]
         found = found[:, np.argsort(found[0])]
         if found.shape[1] > most or found[3].sum() < rows[column]:  # too many values for a bucket each
-            found = found[:, np.unique(_find_holders(found, int(rows[column]), most))]
+            found = found[:, _choose(found, int(rows[column]), most)]
         for name, values in zip(NAMES, found, strict=True):
             result[name][column] = np.append(values, np.zeros(most - len(values), dtype=np.int64))
     return {**result, "rows": rows}
+
+
+def _choose(found: Integers, rows: int, most: int) -> Integers:
+    """Return which intervals to follow: holders of quantiles, and of those of rows outside of heavy ones."""
+    holders, times = np.unique(_find_holders(found, rows, most), return_counts=True)
+    heavy = holders[times > 1]
+    light = np.delete(np.arange(found.shape[1]), heavy)
+    if len(holders) == most or not len(light):
+        return np.asarray(holders)
+    inside = found[3] * np.isin(np.arange(found.shape[1]), heavy)
+    below, parts = (found[2] - np.cumsum(inside))[light], most - len(heavy)
+    goals = (rows - inside.sum()) * np.arange(1, parts) / parts
+    even = light[np.maximum(np.searchsorted(below, goals, side="right") - 1, 0)]
+    heaviest = light[np.argsort(-found[3, light], kind="stable")]
+    order = list(dict.fromkeys([*holders.tolist(), *even.tolist(), *heaviest.tolist()]))
+    return np.sort(np.array(order[:most], dtype=np.int64))
 
 
 def _find_holders(found: Integers, rows: int, most: int) -> Integers:
@@ -146,6 +163,10 @@ def finish(state: Mapping[str, Any], least: int) -> NDArray[np.float32]:
             low, size, below, inside = found[:, _find_holders(found, rows, most)]
             later = below + inside - _quantiles(rows, most) < _quantiles(rows, most) - below
             places, before = low + size * later, below + inside * later
+            others = found[:, _choose(found, rows, most)]
+            usable = places[(before >= least) & (before <= rows - least)]
+            others = others[:, ~np.isin(others[0], places)][:, : most - 1 - len(np.unique(usable))]
+            places, before = np.append(places, others[0]), np.append(before, others[2])
         kept: list[int] = []
         last = 0
         for place, rank in sorted(zip(places.tolist(), before.tolist(), strict=True)):

@@ -255,7 +255,7 @@ class Masked(Protection):
         """Return how vectors become words, with room for the sum of that many."""
         padded = self.opens == "clients"
         shift = clients.bit_length() - 1 if padded and self.rules(clients).complete else 0
-        code = FixedPoint.of(layout, self.bits, clients, self.clip)
+        code = FixedPoint.of(layout, self.bits, clients, self.clip, tight=True)
         room = min(64 - shift, VALUE_BITS + 1) - code.guard_bits
         if layout.fine.any() and self.bits < FINE_WORD and room >= FINE_LEAST:
             # One long word is shorter than two digits of a fine value, and needs half of the masks.

@@ -190,7 +190,7 @@ class MaskedSum:
         total, tags, arrived = np.zeros(encoding.words, encoding.kind), 0, {}
         common, tickets = {"slot": self.slot, **key}, self._write_tickets(keys)
         for party, message in self.pending.contributions(tickets, common, self.asked):
-            self.batch.waiting.discard(party)
+            self.batch.waiting.pop(party, None)
             try:
                 tag = read_tag(message) if self.tagged else 0
                 words, arrived[party] = encoding.read(message.get("masked"), self.batch.run, self.slot)
@@ -210,15 +210,15 @@ class MaskedSum:
         """Return for each client with whom it masks, and the shares that it was not handed yet."""
         members, batch = set(self.asked), self.batch
         for party in filter(batch.waiting.__contains__, self.asked):
-            for name in filter(batch.sealed.__contains__, batch.neighbours(party)):
-                self.pending.link.record_relay(name, party, batch.sealed_size)
+            dealers = sum([name in batch.commits for name in batch.neighbours(party)])
+            self.pending.link.record_relay("", party, dealers * batch.sealed_size, dealers)
 
         def ticket(party: str) -> dict[str, Any]:
             told: dict[str, Any] = {
                 "partners": pack_flags([name in members for name in batch.holders[party]])
             }
             if party in batch.waiting:
-                dealt, shares = batch.take_shares(party)
+                dealt, shares = batch.find_shares(party)
                 told |= {"dealt": pack_flags(dealt), "shares": Blob("sealed", shares)}
             return {**told, **keys.get(party, {})}
 

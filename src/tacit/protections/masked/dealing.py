@@ -137,6 +137,8 @@ def first_link(channel: Secret) -> bytes:
 
 def forget_sums(party: Party, before: int) -> None:
     """Delete the secrets of sums that are over: what is gone cannot be asked for."""
-    for name in list(party.vault):
-        if name.startswith(("mask/own/", "mask/held/")) and int(name.split("/")[2]) < before:
-            del party.vault[name]
+    first, last = (party.state.get(f"mask/{name}", 0) for name in ("kept", "last"))
+    for slot in range(first, min(before, last + 1)):
+        for name in ("own", "held"):
+            party.vault.pop(f"mask/{name}/{slot}", None)
+    party.state["mask/kept"] = max(first, before)

@@ -46,8 +46,8 @@ class Batch:
 
     A *slot* is the number of a prepared sum. ``holders`` are, for each client, itself and its neighbours, who
     hold shares of its secrets; ``commits`` are to its key and its seed of each slot; ``deposits`` have, by
-    slot, its pair seed with each neighbour, under its key; ``sealed`` are the shares that it dealt to each
-    neighbour, until all have them; ``waiting`` are those that were not handed theirs yet.
+    slot, its pair seed with each neighbour, under its key; ``waiting`` has, for those that were not handed
+    them yet, the sealed shares that all neighbours dealt to it, in their order.
     """
 
     run: str
@@ -59,15 +59,12 @@ class Batch:
     holders: Mapping[str, tuple[str, ...]]
     commits: dict[str, bytes] = field(default_factory=dict)
     deposits: dict[str, bytes] = field(default_factory=dict)
-    sealed: dict[str, bytes] = field(default_factory=dict)
-    waiting: set[str] = field(default_factory=set)
+    waiting: dict[str, bytearray] = field(default_factory=dict)
     used: int = 0
 
     def take_slot(self) -> int:
         """Return the slot of the next sum, and count it as used."""
         self.used += 1
-        if not self.waiting:
-            self.sealed.clear()  # all have them
         return self.first + self.used - 1
 
     def neighbours(self, party: str) -> list[str]:
@@ -99,16 +96,28 @@ class Batch:
         """Bytes of the sealed shares that one client deals to another."""
         return NONCE + 2 * SHARE * self.count + TAG
 
-    def take_shares(self, party: str) -> tuple[list[bool], bytes]:
+    def keep_shares(self, dealer: str, sealed: bytes) -> None:
+        """Keep what a client dealt, one piece for each neighbour, with what that one is handed."""
+        at, size = 0, self.sealed_size
+        places = self.graph[1][self.seats[dealer]].tolist()
+        for name, place in zip(self.holders[dealer], places, strict=True):
+            if name not in self.waiting:
+                self.waiting[name] = bytearray(size * (len(self.holders[name]) - 1))
+            if name == dealer:
+                continue
+            start = size * (place - (name < dealer))  # nobody has a place among its own neighbours
+            self.waiting[name][start : start + size] = sealed[at : at + size]
+            at += size
+
+    def find_shares(self, party: str) -> tuple[list[bool], bytes]:
         """Return which holders of a client have dealt it shares (itself among them), and these, sealed."""
-        dealt, found, size = list[bool](), list[bytes](), self.sealed_size
-        places = self.graph[1][self.seats[party]].tolist()
-        for name, place in zip(self.holders[party], places, strict=True):
-            dealt.append(name in self.sealed)
-            if name != party and dealt[-1]:
-                start = size * (place - (name < party))  # a dealer has none for itself
-                found.append(self.sealed[name][start : start + size])
-        return dealt, b"".join(found)
+        dealt = [name in self.commits for name in self.holders[party]]
+        found, size = self.waiting[party], self.sealed_size
+        if not all(dealt):
+            others = [name in self.commits for name in self.neighbours(party)]
+            pieces = (found[size * at : size * (at + 1)] for at in np.flatnonzero(others).tolist())
+            return dealt, b"".join(pieces)
+        return dealt, bytes(found)
 
     def select_dealers(self, parties: Sequence[str]) -> list[str]:
         """Return those of the parties that have dealt their shares."""
@@ -244,5 +253,5 @@ def _read_deals(batch: Batch, replies: Replies, refuse: Refuse) -> None:
         except ProtectionError as error:
             refuse(party, f"{type(error).__name__}: {error}")
             continue
-        batch.commits[party], batch.deposits[party], batch.sealed[party] = commits, deposits, shares
-        batch.waiting.add(party)
+        batch.commits[party], batch.deposits[party] = commits, deposits
+        batch.keep_shares(party, shares)

@@ -12,7 +12,6 @@ asked at all (no fewer than min_clients), and may let chosen clients vanish once
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from functools import lru_cache
 from hashlib import sha256
 from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
@@ -64,21 +63,33 @@ class MerkleTree:
         return index.to_bytes(4, "little") + b"".join(siblings)
 
 
-def verify_proof(root: bytes, size: int, name: str, leaf: bytes, proof: bytes) -> bool:
-    """Return whether a named commitment belongs to the tree of that root and size."""
-    if len(proof) != proof_length(size):
+def verify_proof(
+    root: bytes, size: int, name: str, leaf: bytes, proof: bytes, known: dict[int, bytes] | None = None
+) -> bool:
+    """Return whether a named commitment belongs to the tree of that root and size.
+
+    ``known`` are nodes that earlier proofs in the same tree led through, by their number (1 is the top): a
+    proof is right as soon as it meets one.
+    """
+    index, found = int.from_bytes(proof[:4], "little"), dict[int, bytes]()
+    if len(proof) != proof_length(size) or index >> _depth(size):
         return False
-    index, node = int.from_bytes(proof[:4], "little"), hash_pieces(b"leaf", name.encode(), leaf)
+    number, node, met = index + (1 << _depth(size)), hash_pieces(b"leaf", name.encode(), leaf), known or found
     for start in range(4, len(proof), HASH):
+        if met.get(number) == node:
+            break
+        found[number] = node
         sibling = proof[start : start + HASH]
-        node = sha256(b"node" + (sibling + node if index & 1 else node + sibling)).digest()
-        index >>= 1
-    return index == 0 and _root_of(size, node) == root
+        node = sha256(b"node" + (sibling + node if number & 1 else node + sibling)).digest()
+        number >>= 1
+    right = number > 1 or _root_of(size, node) == root
+    if right and known is not None:
+        known |= found
+    return right
 
 
-@lru_cache(maxsize=8)
 def _root_of(size: int, top: bytes) -> bytes:
-    """Return the root of a tree, which its size is bound to; proofs of one tree all lead to one top."""
+    """Return the root of a tree, which its size is bound to."""
     return hash_pieces(b"root", size.to_bytes(8, "little"), top)
 
 
@@ -194,6 +205,7 @@ def check_neighbours(
     if len(proofs) != found * length * sparse:
         raise ProtectionError(f"proofs of {len(proofs)} bytes: they are missing or too many")
     run, batch, offers = manifest_digest_of(party), (around.root, around.first, around.sums), {}
+    nodes = dict[int, bytes]()
     for index, name in enumerate(around.neighbours):
         signed = raw[SIGNED_OFFER * index : SIGNED_OFFER * (index + 1)]
         offers[name] = offer = Offer.from_signed(signed, party.pinned(name), name, run, batch)
@@ -203,7 +215,7 @@ def check_neighbours(
             commit("draw", run, name, 0, offer.number),
             proofs[length * index : length * (index + 1)],
         )
-        if not verify_proof(around.root, around.clients, name, leaf, proof):
+        if not verify_proof(around.root, around.clients, name, leaf, proof, nodes):
             raise ProtectionError(f"{name} took no part in the draw with the number that it shows")
     if sparse:
         own = find_place(around.root, party.state["mask/revealed"])

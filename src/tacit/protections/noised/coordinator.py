@@ -146,8 +146,8 @@ class NoisedCoordinator(CoordinatorHalf):
         told = {ASKED: asked, SUMS: budget.sums}
         budget.charge(pending.layout.parts)
         total = self.inner.gather(pending.with_fields(grid.layout, told))
-        spent = BudgetSpent(pending.number, budget.epsilon, settings.epsilon, settings.delta, budget.left)
-        self.link.events.emit(spent)
+        budgeted = settings.epsilon, settings.delta, budget.left, settings.unit
+        self.link.events.emit(BudgetSpent(pending.number, budget.epsilon, *budgeted))
         return {**total, **told}
 
     def multiply(

@@ -84,15 +84,18 @@ def traffic_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     if (added := part(result, "engine").get("overhead_bytes")) is not None:
         mean = time_text(sum(wave["wall_s"] for wave in waves) / max(1, len(waves)))
         yield "Flower's own bytes", size_text(added), f"beside ours; a wave took {mean} on average"
-    if spent := ledger["privacy"]:
-        words = f"of {spent['budget']:g}, at delta {spent['delta']:g}; for leaving out any one client"
-        yield "epsilon", f"{spent['epsilon']:.4g}", words
+    first = ledger["privacy"] or {}
+    for spent in (first, first.get("rows")):
+        if spent:
+            whom = spent.get("unit", "client")
+            words = f"of {spent['budget']:g}, at delta {spent['delta']:g}; for leaving out any one {whom}"
+            yield "epsilon", f"{spent['epsilon']:.4g}", words
 
 
 def time_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield name, value and remark of what was computed."""
     ledger = result["ledger"]
-    who = {"slowest_client": "slowest client", "coordinator": "coordinator", "services": "key server"}
+    who = {"slowest_client": "slowest client", "coordinator": "coordinator", "services": "other servers"}
     waits = (f"{time_text(ledger['cpu_s'][key])} {word}" for key, word in who.items() if ledger["cpu_s"][key])
     yield "training time", time_text(ledger["training_s"]), " + ".join(waits)
     yield "all CPU time", time_text(ledger["sum_cpu_s"]), "every client + coordinator"

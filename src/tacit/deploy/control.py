@@ -1,0 +1,246 @@
+"""What an operator asks of the own SuperLink: which nodes there are, and a run with its messages.
+
+A run is started and led by one process. It claims the run as Flower's executors do, with the operator's
+token. Nobody else can, and nothing claims a run that was started in another way.
+"""
+
+import fcntl
+import hashlib
+import io
+import logging
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Self
+
+import httpx
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from flwr.app import Message as FlowerMessage
+from flwr.common.constant import SubStatus
+from flwr.common.serde import fab_to_proto, run_from_proto, user_config_to_proto
+from flwr.proto.control_pb2 import (
+    ListNodesRequest,
+    RegisterNodeRequest,
+    StartRunRequest,
+    UnregisterNodeRequest,
+)
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.proto.runtime_pb2 import (
+    AcquireTaskRequest,
+    PullTaskInputRequest,
+    PushTaskOutputRequest,
+    SendTaskHeartbeatRequest,
+)
+from flwr.supercore.constant import TaskType
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.error import FlowerError
+from flwr.supercore.fab import Fab
+from flwr.supercore.heartbeat import HeartbeatSender
+from flwr.supercore.interceptors import (
+    RuntimeTokenHttpInterceptor,
+    RuntimeVersionHttpInterceptor,
+    SuperExecAuthHttpInterceptor,
+)
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
+from flwr.supercore.retry import RetryInvoker, exponential
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.superlink.grid import HttpGrid
+
+from tacit.core.errors import ConfigError, FederationError, UnavailableError
+from tacit.deploy.connection import Connection
+
+PATIENCE = 60.0  # seconds for a SuperLink that is away to come back
+ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
+
+# Flower wants an app for each run. Nobody ever asks for this one: it names nothing that exists.
+APP = """[project]
+name = "tacit-run"
+version = "1.0.0"
+description = "Runs the installed Tacit"
+
+[tool.flwr.app]
+publisher = "tacit"
+
+[tool.flwr.app.components]
+serverapp = "installed:tacit"
+clientapp = "installed:tacit"
+
+[tool.flwr.app.config]
+settings = ""
+"""
+
+
+def make_app() -> bytes:
+    """Return the app that a run is started with."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as file:
+        file.writestr("pyproject.toml", APP)
+    return packed.getvalue()
+
+
+class _Bearer:
+    """Adds the operator's token to requests."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
+        context.request.headers["Authorization"] = f"Bearer {self._token}"
+        return call_next(context)
+
+
+class Grid(HttpGrid):
+    """Flower's messages of one run; whatever ends the connection is an error of ours."""
+
+    def __init__(self, address: str, token: str) -> None:
+        super().__init__(address, insecure=True, token=token)
+        # Flower's own retries never end, and interrupt the process if the run is over.
+        self._retry_invoker = RetryInvoker(
+            lambda: exponential(max_delay=2), httpx.TransportError, None, PATIENCE
+        )
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        """Return the nodes that are connected."""
+        with explained(self._addr):
+            return super().get_nodes()
+
+    def push_messages(self, messages: Iterable[FlowerMessage]) -> Iterable[str]:
+        """Push messages, and return their numbers."""
+        with explained(self._addr):
+            return super().push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[FlowerMessage]:
+        """Return the replies that have come."""
+        with explained(self._addr):
+            return super().pull_messages(message_ids)
+
+
+@contextmanager
+def explained(address: str) -> Iterator[None]:
+    """Say in our words what a SuperLink that cannot be asked means."""
+    try:
+        yield
+    except httpx.HTTPStatusError as error:
+        told = FlowerError.from_json(error.response.text)
+        status = error.response.status_code
+        words = told.message if told else f"status {status}"
+        if status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+            raise FederationError(
+                f"the SuperLink at {address} takes no part in this any more: {words}"
+            ) from None
+        raise UnavailableError(f"the SuperLink at {address} refuses: {words}") from None
+    except httpx.TransportError as error:
+        raise FederationError(
+            f"the SuperLink at {address} was stopped, or cannot be reached ({error}): start it again"
+        ) from None
+
+
+class Control:
+    """A SuperLink of this machine, asked with its operator's token."""
+
+    def __init__(self, connection: Connection) -> None:
+        logging.getLogger("flwr").setLevel(logging.ERROR)
+        if connection.token is None:
+            raise ConfigError(
+                f"[superlink.{connection.name}] in {connection.source} names no token: start the SuperLink "
+                "with `tacit coordinator start`, which writes it"
+            )
+        try:
+            token = connection.token.read_text(encoding="ascii")
+        except OSError as error:
+            raise ConfigError(f"the operator's token cannot be read: {error}") from None
+        self.address, self._file = connection.address, connection.token
+        version = RuntimeVersionHttpInterceptor(component_name="SuperExec")
+        self._client = ControlHttpClient.from_server_address(
+            self.address, True, None, interceptors=[version, _Bearer(token)]
+        )
+        sign = SuperExecAuthHttpInterceptor(master_secret=token.encode(), protected_methods={ACQUIRE})
+        self._claims = RuntimeHttpClient.from_server_address(
+            self.address, True, None, interceptors=[version, sign]
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+        self._claims.close()
+
+    def nodes(self) -> dict[str, dict[str, Any]]:
+        """Return the registered nodes by their number."""
+        with explained(self.address):
+            told = self._client.ListNodes(ListNodesRequest()).nodes_info
+        return {
+            str(node.node_id): {"status": node.status, "online-at": node.last_activated_at}
+            for node in told
+            if node.status != "unregistered"
+        }
+
+    def register(self, name: str, public: str) -> str:
+        """Let a node connect under a name; return its number."""
+        key: Any = load_ssh_public_key(public.encode())
+        with explained(self.address):
+            asked = RegisterNodeRequest(public_key=public_key_to_bytes(key), name=name)
+            return str(self._client.RegisterNode(asked).node_id)
+
+    def unregister(self, number: str) -> None:
+        """Let a node connect no more."""
+        with explained(self.address):
+            self._client.UnregisterNode(UnregisterNodeRequest(node_id=int(number)))
+
+    @contextmanager
+    def run(self, settings: str) -> Iterator[Grid]:
+        """Start a run that says of itself these settings, and lead it within the block."""
+        with explained(self.address):
+            token = self._claim(settings)
+            own, grid = self._client_of(token), Grid(self.address, token)
+            task = own.PullTaskInput(PullTaskInputRequest())
+        grid.set_run(run_from_proto(task.run))
+        # Flower writes these on messages; a process leads one run at a time.
+        TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run.run_id
+        TaskIdentity.node_id = task.context.node_id
+        heart = HeartbeatSender(lambda: _beat(own))
+        heart.start()
+        status, details = SubStatus.FAILED, "stopped"
+        try:
+            yield grid
+            status, details = SubStatus.COMPLETED, ""
+        finally:
+            heart.stop()
+            grid.close()
+            _end(own, status, details)
+
+    def _client_of(self, token: str) -> RuntimeHttpClient:
+        version = RuntimeVersionHttpInterceptor(component_name="flwr-serverapp")
+        return RuntimeHttpClient.from_server_address(
+            self.address, True, None, interceptors=[version, RuntimeTokenHttpInterceptor(token)]
+        )
+
+    def _claim(self, settings: str) -> str:
+        """Start a run and claim it; one that was never claimed, since its process ended, is closed."""
+        fab = make_app()
+        app = fab_to_proto(Fab(hashlib.sha256(fab).hexdigest(), fab, {}))
+        config = user_config_to_proto({"settings": settings})
+        ours = AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP])
+        with self._file.open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            number = self._client.StartRun(StartRunRequest(fab=app, override_config=config)).run_id
+            while (found := self._claims.AcquireTask(ours)).token:
+                if found.task.run_id == number:
+                    return str(found.token)
+                _end(self._client_of(found.token), SubStatus.FAILED, "nobody leads this run")
+        raise FederationError(f"the SuperLink at {self.address} does not hand out the run that it started")
+
+
+def _beat(client: RuntimeHttpClient) -> bool:
+    with suppress(httpx.HTTPError):
+        client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
+    return True  # if the run is over, its next message says so
+
+
+def _end(client: RuntimeHttpClient, status: str, details: str) -> None:
+    """Tell the SuperLink that a run is over, if it is there to be told."""
+    with client, suppress(httpx.HTTPError):
+        client.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=details))

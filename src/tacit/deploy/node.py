@@ -1,0 +1,263 @@
+"""A site's node: ``python -m tacit.deploy.node ADDRESS CERTIFICATE KEY FOLDER``.
+
+It is known to the SuperLink as any SuperNode is, and speaks the same Fleet API. But it never asks for the app
+with which a run was started: of all that a run brings, only its messages and what it says of its settings are
+read, and the installed Tacit answers, in a :mod:`process of its own <tacit.deploy.worker>` that stays between
+messages. The node itself touches no rows, and that process no network.
+"""
+
+import logging
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar, cast
+
+import httpx
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.app import Message as FlowerMessage
+from flwr.app.message import remove_content_from_message
+from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL
+from flwr.common.serde import message_to_proto, user_config_from_proto
+from flwr.proto.fleet_pb2 import (
+    ActivateNodeRequest,
+    DeactivateNodeRequest,
+    PullMessagesRequest,
+    PushMessagesRequest,
+)
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.proto.node_pb2 import Node as NodeNumber
+from flwr.proto.run_pb2 import GetRunRequest
+from flwr.supercore.heartbeat import HeartbeatSender
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+    make_confirm_message_received_fn_protobuf,
+    make_pull_object_fn_protobuf,
+    make_push_object_fn_protobuf,
+)
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    ObjectPushError,
+    pull_and_inflate_object_from_tree,
+    push_objects,
+)
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supercore.retry import RetryInvoker, exponential
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+from tacit.core.errors import ConfigError, MessageError, TacitError, UnavailableError
+from tacit.deploy.answer import refusal
+from tacit.engines.flower import GRACE, KIND, pack, pause, unpack
+from tacit.engines.frames import read_frames, write_frames
+
+log = logging.getLogger("tacit.node")
+
+POLL = (0.1, 3.0)  # seconds between looks for messages: just after one, and when none came for long
+REMEMBERED = 64  # runs whose settings are not asked for again
+Perform = Callable[[str, bytes, bytes, float | None], bytes]
+Value = TypeVar("Value")
+
+
+def respond(message: FlowerMessage, settings: str, perform: Perform) -> FlowerMessage:
+    """Answer a message of a run with those settings; one that is not Tacit's is refused."""
+    try:
+        if message.metadata.message_type != KIND:
+            raise MessageError("a message that is not Tacit's: this site runs no other app")
+        raw = perform(settings, *unpack(message.content))
+    except TacitError as error:
+        raw = refusal(type(error).__name__, error.public)
+    return FlowerMessage(pack(raw), reply_to=message)
+
+
+class Worker:
+    """The process that performs a site's steps; one that ended is started anew."""
+
+    def __init__(self, site: Path, environment: Mapping[str, str]) -> None:
+        self._words = [sys.executable, "-m", "tacit.deploy.worker", str(site)]
+        self._environment = environment
+        self._start()
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(
+            self._words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._environment
+        )
+
+    def perform(self, settings: str, call: bytes, job: bytes, timeout: float | None) -> bytes:
+        """Let the process answer; a step at which it ended, or that it cannot leave, has failed."""
+        asks, replies = cast(BinaryIO, self._process.stdin), cast(BinaryIO, self._process.stdout)
+        found: list[bytes] | None = None
+        with suppress(BrokenPipeError):
+            write_frames(asks, [settings.encode(), call, job, repr(timeout or 0.0).encode()])
+            late = None if timeout is None else timeout + GRACE / 2
+            if select.select([replies], [], [], late)[0]:
+                found = read_frames(replies)
+        if found is None:
+            self.close()
+            self._start()
+            return refusal("StepError", "the process that performs the site's steps ended")
+        return found[0]
+
+    def close(self) -> None:
+        """End the process; what it had not committed did not happen."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            with suppress(BrokenPipeError):
+                cast(BinaryIO, stream).close()
+
+
+class Node:
+    """The way of a site to its SuperLink and back."""
+
+    def __init__(self, address: str, certificate: Path, key: Path) -> None:
+        try:
+            private, authority = load_ssh_private_key(key.read_bytes(), None), certificate.read_bytes()
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"the node's key or its certificate cannot be read: {error}") from None
+        if not isinstance(private, ec.EllipticCurvePrivateKey):
+            raise ConfigError(f"{key} is no key of a NIST curve: make one with `tacit site request`")
+        self.address, self._public = address, private.public_key()
+        self._client = FleetHttpClient.from_server_address(
+            address,
+            False,
+            authority,
+            interceptors=[
+                RuntimeVersionHttpInterceptor(component_name="SuperNode"),
+                NodeAuthHttpInterceptor(private, self._public),
+            ],
+        )
+        # A SuperLink that is away for a while comes back, and this node with it.
+        self._retry = RetryInvoker(lambda: exponential(max_delay=5), httpx.TransportError, None, None)
+        self._number = NodeNumber()
+        self._settings: dict[int, str] = {}
+
+    def _ask(self, call: Callable[[Any], Value], request: Any) -> Value:
+        try:
+            return cast(Value, self._retry.invoke(call, request))
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code == httpx.codes.UNAUTHORIZED:
+                raise UnavailableError(
+                    f"the SuperLink at {self.address} refuses this node: its operator has not registered "
+                    "it, or has revoked it; or the clocks differ"
+                ) from None
+            raise
+
+    def serve(self, perform: Perform, ready: Callable[[], None]) -> None:
+        """Answer messages, one after the other, until this process is ended or the node is refused."""
+        activate = ActivateNodeRequest(
+            public_key=public_key_to_bytes(self._public), heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
+        )
+        number = self._ask(self._client.ActivateNode, activate).node_id
+        self._number = NodeNumber(node_id=number)
+        heart = HeartbeatSender(self._beat)
+        heart.start()
+        ready()
+        try:
+            last = time.monotonic()
+            while True:
+                if self._answer_next(perform):
+                    last = time.monotonic()
+                else:
+                    time.sleep(pause(time.monotonic() - last, *POLL))
+        finally:
+            heart.stop()
+            with suppress(httpx.HTTPError):
+                self._client.DeactivateNode(DeactivateNodeRequest(node_id=number))
+            self._client.close()
+
+    def _beat(self) -> bool:
+        beat = SendNodeHeartbeatRequest(node=self._number, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
+        try:
+            return bool(self._client.SendNodeHeartbeat(beat).success)
+        except httpx.HTTPError:
+            return False
+
+    def _answer_next(self, perform: Perform) -> bool:
+        """Answer the next message; return whether there was one."""
+        try:
+            found = self._ask(self._client.PullMessages, PullMessagesRequest(node=self._number))
+            if not found.messages_list:
+                return False
+            run = found.messages_list[0].metadata.run_id
+            message = self._take(run, found.message_object_trees[0])
+            started = time.perf_counter()
+            reply = respond(message, self._settings_of(run), perform)
+            self._send(run, reply, time.perf_counter() - started)
+            log.info("run %d: answered in %.3f s", run, time.perf_counter() - started)
+        except (httpx.HTTPStatusError, ObjectPullError, ObjectPushError) as error:
+            # The run has ended meanwhile, or the message cannot be had: nobody waits for the answer.
+            log.warning("a message was left: %s", error)
+            time.sleep(POLL[0])
+        return True
+
+    def _take(self, run: int, tree: ObjectTree) -> FlowerMessage:
+        message = pull_and_inflate_object_from_tree(
+            tree,
+            make_pull_object_fn_protobuf(partial(self._ask, self._client.PullObject), self._number, run),
+            make_confirm_message_received_fn_protobuf(
+                partial(self._ask, self._client.ConfirmMessageReceived), self._number, run
+            ),
+            return_type=FlowerMessage,
+        )
+        message.metadata.__dict__["_message_id"] = tree.object_id  # as Flower's own apps do
+        return message
+
+    def _settings_of(self, run: int) -> str:
+        """Return what a run says of its settings."""
+        if run not in self._settings:
+            found = self._ask(self._client.GetRun, GetRunRequest(node=self._number, run_id=run)).run
+            if len(self._settings) >= REMEMBERED:
+                self._settings.pop(next(iter(self._settings)))
+            self._settings[run] = str(user_config_from_proto(found.override_config).get("settings", ""))
+        return self._settings[run]
+
+    def _send(self, run: int, reply: FlowerMessage, seconds: float) -> None:
+        reply.metadata.__dict__["_message_id"] = reply.object_id
+        with no_object_id_recompute():
+            push = PushMessagesRequest(
+                node=self._number,
+                messages_list=[message_to_proto(remove_content_from_message(reply))],
+                message_object_trees=[get_object_tree(reply)],
+                clientapp_runtime_list=[seconds],
+            )
+            taken = self._ask(self._client.PushMessages, push)
+            push_one = make_push_object_fn_protobuf(
+                partial(self._ask, self._client.PushObject), self._number, run, taken.session_id
+            )
+            push_objects(get_all_nested_objects(reply), push_one, object_ids_to_push={*taken.objects_to_push})
+
+
+def serve_node(
+    address: str, certificate: Path, key: Path, site: Path, ready: Callable[[], None] = lambda: None
+) -> None:
+    """Let a site answer its SuperLink until this process is ended; say when it is connected."""
+    node = Node(address, certificate, key)
+    single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    worker = Worker(site, {**os.environ, **single})
+    try:
+        node.serve(worker.perform, ready)
+    finally:
+        worker.close()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    superlink, *files = sys.argv[1:]
+    ca, own_key, folder = map(Path, files)
+    try:
+        serve_node(superlink, ca, own_key, folder, lambda: log.info("connected to %s", superlink))
+    except TacitError as problem:
+        sys.exit(str(problem))

@@ -1,0 +1,110 @@
+"""The SuperLink as Tacit runs it: ``python -m tacit.deploy.superlink FOLDER HOST PORT CONTROL_PORT``.
+
+Flower serves sites, operators and apps at one port, and asks operators for no credential. Here sites reach
+the Fleet API at HOST and PORT, over TLS and with registered node keys, and nothing else is there. What starts
+runs, registers nodes and speaks for a run is at CONTROL_PORT of this machine alone, and asks for the token in
+``flower/control.token``. No executor runs beside it, so that nothing of an app is ever installed or imported:
+the coordinator's half of a run is in the process that started it (:mod:`tacit.deploy.launch`).
+"""
+
+import asyncio
+import hmac
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from flwr.supercore.auth.typing import AccountInfo
+from flwr.supercore.http_logging import get_uvicorn_log_config
+from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
+from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
+from flwr.superlink.config_loader import SuperLinkLifespanConfig
+from flwr.superlink.main import create_app
+
+from tacit.deploy.certificates import HOST
+from tacit.deploy.connection import TOKEN
+
+FLEET = "/v1/fleet/"
+
+
+class TokenPlugin(NoOpControlAuthnPlugin):
+    """Flower's account authentication, with one account: who can read the operator's token."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._token = token.encode()
+
+    def validate_tokens_in_metadata(
+        self, metadata: Sequence[tuple[str, str | bytes]]
+    ) -> tuple[bool, AccountInfo | None]:
+        """Accept the token, and nothing else."""
+        given = [value.encode() if isinstance(value, str) else value for _, value in metadata]
+        if len(given) != 1 or not hmac.compare_digest(given[0], self._token):
+            return False, None
+        return super().validate_tokens_in_metadata(metadata)
+
+
+class FleetOnly:
+    """What sites reach of the SuperLink: the Fleet API."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Hand on a request of the Fleet API; there is nothing else here."""
+        if scope["type"] == "http" and scope["path"].startswith(FLEET):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 404, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            await send({"type": "websocket.close", "code": 1000})
+
+
+def configuration(folder: Path, host: str, port: int) -> SuperLinkLifespanConfig:
+    """Return Flower's configuration of a SuperLink whose certificates and database are in a folder."""
+    token = (folder / "flower" / TOKEN).read_text(encoding="ascii")
+    files = [folder / name for name in ("ca.crt", "server.pem", "server.key")]
+    authority, certificate, key = (file.read_bytes() for file in files)
+    return SuperLinkLifespanConfig(
+        control_address="",
+        health_server_address=None,
+        host=host,
+        port=port,
+        insecure=False,
+        certificates=(authority, certificate, key),
+        superexec_auth_secret=token.encode(),
+        authn_plugin=TokenPlugin(token),
+        event_log_plugin=None,
+        fleet_event_log_plugin=None,
+        enable_event_log=False,
+        artifact_provider=None,
+        enable_supernode_auth=True,
+        fleet_api_type="grpc-rere",
+        fleet_api_address=None,
+        simulation=False,
+        ssl_ca_certfile=str(files[0]),
+        ssl_certfile=str(files[1]),
+        ssl_keyfile=str(files[2]),
+        database=str(folder / "superlink.db"),
+        isolation="process",
+        runtime_dependency_install=False,
+    )
+
+
+async def serve(folder: Path, host: str, port: int, control: int) -> None:
+    """Serve sites and, at a port of its own, the operator, until a signal."""
+    config = configuration(folder, host, port)
+    app = create_app(config, SuperLinkLifespan)
+    usual: dict[str, Any] = {"log_config": get_uvicorn_log_config(logging.INFO)}
+    tls: dict[str, Any] = {"ssl_certfile": config.ssl_certfile, "ssl_keyfile": config.ssl_keyfile}
+    sites = uvicorn.Config(FleetOnly(app), host=host, port=port, lifespan="off", **tls, **usual)
+    operator = uvicorn.Config(app, host=HOST, port=control, **usual)
+    # The first ends when the second has passed the signal on.
+    await asyncio.gather(uvicorn.Server(sites).serve(), uvicorn.Server(operator).serve())
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
