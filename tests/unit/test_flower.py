@@ -49,6 +49,7 @@ from tacit.deploy.federation import DeployedFederation
 from tacit.deploy.node import respond
 from tacit.deploy.site import learnt, new_site
 from tacit.deploy.worker import perform
+from tacit.engines.audit import AuditLog
 from tacit.engines.flower import SMALL, FlowerEngine, pack, unpack
 from tacit.engines.policy import Policy
 from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, new_unlock, write_private
@@ -427,6 +428,15 @@ class TestRecords:
     def test_foreign_records_are_refused(self):
         with pytest.raises(MessageError, match="not Tacit's"):
             unpack(RecordDict())
+
+    def test_a_message_that_is_not_ours_is_refused_and_recorded(self, tmp_path):
+        message = FlowerMessage(RecordDict(), dst_node_id=7, message_type="query.other")
+        message.metadata.__dict__["_message_id"] = message.object_id
+        reply = respond(message, "", lambda *_: pytest.fail("it was performed"), AuditLog(tmp_path))
+        assert "not Tacit's" in Message.decode(unpack(reply.content)[0])["$failure"]
+        (record,) = AuditLog(tmp_path).records()
+        assert record["event"] == "refused"
+        assert "runs no other app" in record["reason"]
 
 
 class TestBadInput:

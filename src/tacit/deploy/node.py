@@ -60,6 +60,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from tacit.core.errors import ConfigError, MessageError, TacitError, UnavailableError
 from tacit.deploy.answer import refusal
+from tacit.engines.audit import AuditLog
 from tacit.engines.flower import GRACE, KIND, pack, pause, unpack
 from tacit.engines.frames import read_frames, write_frames
 
@@ -71,14 +72,19 @@ Perform = Callable[[str, bytes, bytes, float | None], bytes]
 Value = TypeVar("Value")
 
 
-def respond(message: FlowerMessage, settings: str, perform: Perform) -> FlowerMessage:
-    """Answer a message of a run with those settings; one that is not Tacit's is refused."""
+def respond(
+    message: FlowerMessage, settings: str, perform: Perform, log: AuditLog | None = None
+) -> FlowerMessage:
+    """Answer a message of a run with those settings; one that is not Tacit's is refused, and recorded."""
     try:
         if message.metadata.message_type != KIND:
             raise MessageError("a message that is not Tacit's: this site runs no other app")
         raw = perform(settings, *unpack(message.content))
     except TacitError as error:
         raw = refusal(type(error).__name__, error.public)
+        with suppress(UnavailableError):  # nothing of the site leaves by it
+            if log is not None:
+                log.add("refused", reason=f"{type(error).__name__}: {error.public}")
     return FlowerMessage(pack(raw), reply_to=message)
 
 
@@ -178,7 +184,7 @@ class Node:
                 )
             time.sleep(POLL[1])
 
-    def serve(self, perform: Perform, ready: Callable[[], None]) -> None:
+    def serve(self, perform: Perform, ready: Callable[[], None], records: AuditLog) -> None:
         """Answer messages, one after the other, until this process is ended or the node is refused."""
         self._number = NodeNumber(node_id=self._activate())
         heart = HeartbeatSender(self._beat)
@@ -187,7 +193,7 @@ class Node:
         try:
             last = time.monotonic()
             while True:
-                if self._answer_next(perform):
+                if self._answer_next(perform, records):
                     last = time.monotonic()
                 else:
                     time.sleep(pause(time.monotonic() - last, *POLL))
@@ -204,7 +210,7 @@ class Node:
         except httpx.HTTPError:
             return False
 
-    def _answer_next(self, perform: Perform) -> bool:
+    def _answer_next(self, perform: Perform, records: AuditLog) -> bool:
         """Answer the next message; return whether there was one."""
         try:
             found = self._ask(self._client.PullMessages, PullMessagesRequest(node=self._number))
@@ -213,7 +219,7 @@ class Node:
             run = found.messages_list[0].metadata.run_id
             message = self._take(run, found.message_object_trees[0])
             started = time.perf_counter()
-            reply = respond(message, self._settings_of(run), perform)
+            reply = respond(message, self._settings_of(run), perform, records)
             self._send(run, reply, time.perf_counter() - started)
             log.info("run %d: answered in %.3f s", run, time.perf_counter() - started)
         except (httpx.HTTPStatusError, ObjectPullError, ObjectPushError) as error:
@@ -267,7 +273,7 @@ def serve_node(
     single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     worker = Worker(site, {**os.environ, **single})
     try:
-        node.serve(worker.perform, ready)
+        node.serve(worker.perform, ready, AuditLog(site))
     finally:
         worker.close()
 

@@ -40,13 +40,13 @@ def policy_digest(policy: Policy) -> str:
 
 def record_answer(folder: SiteFolder, party: Party, message: Message, asked: int, raw: bytes) -> None:
     """Record what is about to leave a site: to whom, for what, how much of each kind, by which policy."""
-    reply, manifest = Message.decode(raw, len(raw)), None
-    facts = _asked(message)
+    reply, facts = Message.decode(raw, len(raw)), _asked(message)
+    enrols = str(facts["step"]).startswith("client.enrol")
     if "manifest" in party.state:
         manifest = manifest_of(party)
-        parts = manifest.components
-        facts |= {"run": manifest.run, "min_clients": manifest.min_clients}
-        facts |= {kind: parts[kind]["name"] for kind in ("method", "protection")}
+        method, protection = (manifest.components[kind] for kind in ("method", "protection"))
+        facts |= {"run": manifest.run, "min_clients": manifest.min_clients, "method": method["name"]}
+        facts |= {"protection": protection["name"], "settings": protection["config"] if enrols else None}
     if (failure := reply.get("$failure")) is not None:
         record_refusal(folder, message, asked, str(failure), **facts)
         return
@@ -55,12 +55,10 @@ def record_answer(folder: SiteFolder, party: Party, message: Message, asked: int
         kind, size = classified(value)
         if size and name[0] != "$":
             left[kind] = left.get(kind, 0) + size
-    enrols = message["$step"].startswith("client.enrol")
     folder.audit_log.add(
         "answered",
         **facts,
         asker=party.state.get(ASKER, b"").hex(),
-        settings=manifest.components["protection"]["config"] if enrols and manifest else None,
         bytes_in=asked,
         bytes_out=len(raw),
         left=left,
