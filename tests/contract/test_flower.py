@@ -5,6 +5,7 @@ One federation is started for all of them; ``make test`` makes one run on it, ``
 
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
