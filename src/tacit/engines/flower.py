@@ -42,13 +42,15 @@ def pack(call: bytes, job: bytes | None = None, seconds: float | None = None) ->
     about: dict[str, Any] = {"version": tacit.__version__, "seconds": seconds or 0.0}
     records: dict[str, Any] = {}
     for name, raw in (("call", call), ("job", job)):
-        if raw is not None and len(raw) > SMALL:
+        if raw is None:
+            about[name] = b""
+        elif len(raw) > SMALL:
             array = Array(dtype="uint8", shape=(len(raw),), stype="tacit", data=raw)
             records[name] = ArrayRecord({"raw": array})
         elif name == "call" and job is not None:
             records[name] = ConfigRecord({"raw": raw})
         else:
-            about[name] = raw or b""
+            about[name] = raw
     return RecordDict({**records, "about": ConfigRecord(about)})
 
 
