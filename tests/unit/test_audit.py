@@ -147,6 +147,19 @@ class TestChain:
         assert [process.wait(60) for process in both] == [0, 0]
         assert AuditLog(tmp_path).verify().number == 40
 
+    def test_what_a_killed_process_had_begun_is_taken_back_by_whoever_reads(self, log, tmp_path):
+        with closing(sqlite3.connect(log.path, isolation_level=None)) as base:
+            base.execute("PRAGMA cache_size = 1")  # so that pages are written before the end
+            base.execute("BEGIN IMMEDIATE")
+            for number in range(7, 60):
+                base.execute("INSERT INTO links VALUES (?, ?, ?)", (number, b"x" * 2000, bytes(32)))
+            (tmp_path / "killed").mkdir()
+            for name in ("audit.db", "audit.db-journal", "audit.head"):
+                shutil.copy(tmp_path / name, tmp_path / "killed" / name)
+            base.execute("ROLLBACK")
+        assert (tmp_path / "killed/audit.db-journal").stat().st_size > 0
+        assert AuditLog(tmp_path / "killed").verify().number == 6
+
     def test_what_was_acknowledged_survives_a_kill(self, tmp_path):
         words = "import sys, pathlib; from tacit.engines.audit import AuditLog\n"
         words += "log = AuditLog(pathlib.Path(sys.argv[1]))\n"
