@@ -319,6 +319,7 @@ def test_a_site_that_is_started_later_joins(federation, tables):
             opened.append(event.contributors)
             if len(opened) == 1:
                 federation.start_node("client-3")
+                federation.wait()
 
     chosen = tables(
         method={"name": "fedavg", "rounds": 10, "hidden": 4},

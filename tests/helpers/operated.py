@@ -16,11 +16,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+import tacit
 from tacit.data.files import load
 from tacit.data.table import Table
 from tacit.deploy.processes import free_port, processes_of
 
 TACIT = [str(Path(sys.executable).with_name("tacit"))]
+# Commands run the package that is tested, also where another copy of it is installed.
+SOURCES = os.pathsep.join([str(Path(tacit.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
 COLUMNS = 4
 START = 180.0  # seconds for a command to say that it is ready, on a machine that has other work
 PATIENCE = 600.0  # seconds for a command that ends by itself
@@ -130,7 +133,7 @@ class Operated:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            env={**os.environ, **variables},
+            env={**os.environ, "PYTHONPATH": SOURCES, **variables},
         )
         self._typed.append(found)
         return found
@@ -161,7 +164,7 @@ class Operated:
                 stderr=subprocess.STDOUT,
                 text=True,
                 start_new_session=True,
-                env={**os.environ, **variables},
+                env={**os.environ, "PYTHONPATH": SOURCES, **variables},
             )
             log.close()
         for name in names:

@@ -1,4 +1,4 @@
-"""Makes a coordinator's process lie, by the environment: TACIT_LIE names a lie of ``tests.helpers.lies``.
+"""Makes a coordinator's process lie: the file that TACIT_LIE names has the name of a ``tests.helpers.lies``.
 
 Python imports this module when it starts, if its folder is on PYTHONPATH. Once the Flower engine is imported,
 its asks go through the lie. The installed package is not touched, and neither is any site.
@@ -7,8 +7,10 @@ its asks go through the lie. The installed package is not touched, and neither i
 import importlib.util
 import os
 import sys
+from pathlib import Path
 
 ENGINE = "tacit.engines.flower"
+LIE = Path(os.environ.get("TACIT_LIE", ""))
 
 
 class Liar:
@@ -26,11 +28,11 @@ class Liar:
             load(module)
             from tests.helpers.lies import install
 
-            install(module.FlowerEngine, os.environ["TACIT_LIE"])
+            install(module.FlowerEngine, LIE.read_text())
 
         spec.loader.exec_module = exec_module
         return spec
 
 
-if os.environ.get("TACIT_LIE"):
+if LIE.is_file():
     sys.meta_path.insert(0, Liar())
