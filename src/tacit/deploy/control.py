@@ -84,12 +84,13 @@ def make_app() -> bytes:
 
 
 class _Bearer:
-    """Adds the operator's token to requests."""
+    """Flower's client lets it intercept each request."""
 
     def __init__(self, token: str) -> None:
         self._token = token
 
     def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
+        """Add the operator's token."""
         context.request.headers["Authorization"] = f"Bearer {self._token}"
         return call_next(context)
 
