@@ -303,7 +303,7 @@ def test_the_commands(log, tmp_path):
     assert told["records"] == 6
     log.add("refused", run="run-9", reason="\x1b[2Jgone")
     assert json.loads(tacit("verify", str(tmp_path), "--json", "--noted", told["end"]))["records"] == 7
-    assert "7 records, whole" in tacit("verify", str(tmp_path))
+    assert "records: 7, whole" in tacit("verify", str(tmp_path))
     assert len(json.loads(tacit("show", str(tmp_path), "--last", "2", "--json"))["records"]) == 2
     assert len(json.loads(tacit("show", str(tmp_path), "--last", "0", "--json"))["records"]) == 7
     (only,) = json.loads(tacit("show", str(tmp_path), "--event", "refused", "--json"))["records"]

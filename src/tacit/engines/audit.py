@@ -129,7 +129,7 @@ class AuditLog:
 
 def now() -> str:
     """Return the time, as records have it."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _short(value: Any) -> Any:
