@@ -44,7 +44,7 @@ def run(protect: Any, method: FederBoost = METHOD) -> tuple[list[set[Row]], dict
     """Train; return each client's rows in buckets, what each sent, and all totals with their siblings."""
     held = {f"site-{i}": table().take(slice(i * ROWS, (i + 1) * ROWS)) for i in range(CLIENTS)}
     heard: list[Any] = []
-    count = 1 if isinstance(protect, Noised) else 5
+    least = {"min_clients": CLIENTS} if isinstance(protect, Noised) else {"min_count": 5}
     totals: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
         plant, extend = Grower.plant, Grower.extend
@@ -61,7 +61,7 @@ def run(protect: Any, method: FederBoost = METHOD) -> tuple[list[set[Row]], dict
         patch.setattr(Grower, "plant", planting)
         patch.setattr(Grower, "extend", extending)
         training = Federation.of(held, declared={"classes": [0, 1]}).train(
-            method, protect=protect, min_count=count, transcript=lambda *received: heard.append(received)
+            method, protect=protect, **least, transcript=lambda *received: heard.append(received)
         )
     shared = training.outcome.shared  # None where clients open totals
     rows = []
@@ -124,18 +124,15 @@ def test_totals_give_few_rows_away_and_none_of_larger_leaves():
     assert found_share(set().union(*rows), totals) == 0.0
 
 
-def test_encrypted_clients_send_nothing_that_gives_a_row_away(keys_once):
+NOISE = Noised(epsilon=8.0, unit="row", where="distributed", inner="plain")
+
+
+@pytest.mark.parametrize("protect", ["bfv", NOISE], ids=["bfv", "noise without masks"])
+def test_neither_encryption_nor_a_part_of_the_noise_gives_a_row_away(protect, keys_once):
     short = replace(METHOD, trees=3)
     with keys_once():
-        sent = run("bfv", short)[1]
+        sent = run(protect, short)[1]
     rows, plain, _ = run("plain", short)
     shares = [found_share(own, seen) for own, seen in zip(rows, sent.values(), strict=True)]
     control = [found_share(own, seen) for own, seen in zip(rows, plain.values(), strict=True)]
     assert max(shares) == 0.0 < 0.1 < min(control), (shares, control)
-
-
-def test_totals_with_noise_give_no_row_away():
-    noise = Noised(epsilon=8.0, unit="row")
-    rows, _, totals = run(noise, replace(METHOD, trees=4, depth=3, min_child_weight=0.0))
-    assert totals
-    assert found_share(set().union(*rows), totals) == 0.0
