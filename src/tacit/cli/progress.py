@@ -54,7 +54,11 @@ class OneBar(_Bars):
             self._began = self._began or now
             if now - self._told >= LINE_S:
                 self._told = now
-                left = f", {time_text((now - self._began) * (total - done) / done)} left" if done and total else ""
+                left = (
+                    f", {time_text((now - self._began) * (total - done) / done)} left"
+                    if done and total
+                    else ""
+                )
                 stderr.print(f"{done:,} of {total or 'some'}{left}: {text}", soft_wrap=True)
             return
         if self._task is None:
