@@ -21,7 +21,8 @@ def write_book(out: Path) -> dict[str, Any]:
     """Write what stands for every table and figure of the papers, from the tables that are in a folder.
 
     ``reproduction.json`` has the entries: "done", "differs" (some row is outside of what was expected),
-    "not measured" yet, or "not repeated", with the reason; ``index.html`` is the same for people.
+    "not measured" yet, or "not repeated", with the reason; ``absent`` rows need data that are not here, and
+    ``why`` has the command that gets them. ``index.html`` is the same for people.
     """
     files = [path for path in sorted(out.glob("*.json")) if path.name != BOOK]
     tables = {path.stem: json.loads(path.read_bytes()) for path in files}
@@ -31,11 +32,17 @@ def write_book(out: Path) -> dict[str, Any]:
         for item in paper["items"]:
             wanted = item.get("tables", [])
             found = [name for name in tables if any(name.startswith(prefix) for prefix in wanted)]
-            rows = [row for name in found for row in tables[name]["rows"]]
-            missed = [row for row in rows if row.get("within") is False]
-            state = "differs" if missed else "done" if found else "not measured" if wanted else "not repeated"
+            rows = {name: tables[name]["rows"] for name in found}
+            missed = [name for name in found for row in rows[name] if row.get("within") is False]
+            ours = [row for name in found for row in rows[name] if row["ours"] is not None]
+            notes = [row["note"] for name in found for row in rows[name] if row.get("note")]
+            state = "differs" if missed else "done" if ours else "not measured" if wanted else "not repeated"
+            remarks = [tables[name]["remarks"] for name in dict.fromkeys(missed)]
+            why = " ".join(dict.fromkeys(text for text in (item.get("why", ""), *remarks, *notes) if text))
             entry = {"paper": paper["title"], "item": item["item"], "about": item["about"], "state": state}
-            entries.append({**entry, "tables": found, "outside": len(missed), "why": item.get("why", "")})
+            entries.append(
+                {**entry, "tables": found, "outside": len(missed), "absent": len(notes), "why": why}
+            )
     counts = {state: sum(entry["state"] == state for entry in entries) for state in STATES}
     book = {"counts": counts, "entries": entries, "tables": [*tables]}
     folder = RunFolder(out)

@@ -20,6 +20,7 @@ CLIENTS = (5, 20, 50)
 WAYS = ("fedheonn", "fedheonn, bfv", "fedavg, 0.1", "fedavg, 0.3", "fedavg, 0.5")
 QUANTITIES = (
     ("accuracy", "test accuracy, per cent", (70.0, 100.0)),
+    ("training_s", "CPU seconds of the slowest client and the coordinator", None),
     ("cpu_s", "CPU seconds of all parties", None),
     ("wh", "watt-hours at 65 W", None),
     ("bytes_up", "megabytes sent by all clients", None),
@@ -39,6 +40,7 @@ def measured(way: str, clients: int, seed: int) -> Mapping[str, Any]:
     cost = training.ledger.summary()
     return {
         "accuracy": 100.0 * (training.scores or {})["accuracy"],
+        "training_s": cost["training_s"],
         "cpu_s": cost["sum_cpu_s"],
         "wh": cost["wh"],
         "bytes_up": cost["bytes_up"] / 1e6,
@@ -51,7 +53,7 @@ def figure(key: str, way: str, clients: int, seed: int) -> float:
 
 
 def experiments() -> Iterator[Experiment]:
-    """Yield the tables of accuracy, CPU time, energy and bytes against the number of clients."""
+    """Yield the tables of accuracy, training and CPU time, energy and bytes against the number of clients."""
     for key, quantity, expected in QUANTITIES:
         log = "" if key == "accuracy" else "y"
         yield Experiment(

@@ -21,7 +21,7 @@ from tacit.core.errors import QuorumError
 from tacit.core.events import TotalOpened
 from tacit.core.party import Party
 from tacit.core.secret import Secret
-from tacit.deploy.launch import launch
+from tacit.deploy.launch import launch, tune
 from tacit.deploy.local import LocalFederation
 from tacit.deploy.processes import processes_of
 from tacit.deploy.site import learnt
@@ -31,7 +31,7 @@ from tacit.methods import METHODS
 from tacit.protections import PROTECTIONS
 from tacit.protections.keys.authenticated import FIELD_NAMES
 from tacit.runs.job import execute
-from tacit.runs.settings import Settings
+from tacit.runs.settings import Settings, read_toml
 
 pytestmark = pytest.mark.xdist_group("flower")  # one federation for all: two cores carry no more
 
@@ -319,6 +319,7 @@ def test_a_site_that_is_started_later_joins(federation, tables):
             opened.append(event.contributors)
             if len(opened) == 1:
                 federation.start_node("client-3")
+                federation.wait()
 
     chosen = tables(
         method={"name": "fedavg", "rounds": 10, "hidden": 4},
@@ -345,6 +346,15 @@ def test_sites_with_rows_of_their_own_keep_the_model(federation, tables, own_row
     assert not (Path(result["folder"]) / "model.safetensors").exists()
     assert {run for run, _ in models} == {result["run"]}
     assert len({json.dumps(model.as_dict(), default=str) for _, model in models}) == 1
+
+
+@pytest.mark.slow
+def test_tuning_on_the_sites_own_rows(federation, tables, own_rows):
+    settings = Settings.from_tables(tables(data=own_rows, protect={"name": "ckks"}))
+    found = tune(settings, {"lam": [1e-3, 1e4]})
+    assert [trial["error"] for trial in found["trials"]] == [None, None]
+    assert found["score"] == max(trial["score"] for trial in found["trials"]) > 0.5
+    assert launch(Settings.from_tables(read_toml(Path(found["file"])))).result["accuracy"] == found["score"]
 
 
 @pytest.mark.slow

@@ -114,6 +114,15 @@ def test_only_what_is_in_the_tree_is_proved(leaves, data):
     wrong = bytearray(proof)
     wrong[data.draw(st.integers(0, len(proof) - 1))] ^= 1
     assert not verify_proof(tree.root, len(leaves), name, leaves[name], bytes(wrong))
+    nodes = dict[int, bytes]()  # once all others were proved, a proof is short, and as hard to forge
+    others = [other for other in leaves if other != name]
+    assert all(
+        verify_proof(tree.root, len(leaves), other, leaves[other], tree.prove(other), nodes)
+        for other in others
+    )
+    assert not verify_proof(tree.root, len(leaves), name, leaves[name] + b"x", proof, nodes)
+    assert not verify_proof(tree.root, len(leaves), name + "x", leaves[name], proof, nodes)
+    assert verify_proof(tree.root, len(leaves), name, leaves[name], proof, nodes)
 
 
 @given(

@@ -85,7 +85,7 @@ def commands(page: Path) -> Iterator[str]:
     """Yield what stands behind ``tacit`` in console blocks, and in words of a sentence or a table."""
     for block in blocks(page, "console"):
         for line in block.replace("\\\n", " ").splitlines():
-            if found := re.match(r"\$ (?:\.venv/bin/)?tacit\b(.*)", line):
+            if found := re.match(r"\$ (?:\.venv/bin/)?tacit\b(.*?)(?: &)?$", line):
                 yield found[1]
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     for found in re.finditer(r"(?<!`)`tacit( [^`]+)`", text):
@@ -137,6 +137,19 @@ def test_the_commands_that_are_shown_are_accepted(
             continue  # a sentence may name a command without its arguments; --help ends there
         except Exception as error:
             raise AssertionError(f"{page.name} shows `tacit{line}`: {error!r}") from error
+
+
+def test_every_command_paper_and_bench_is_on_the_page_of_the_command() -> None:
+    """And every command in the README."""
+    from tacit.bench import chosen
+    from tacit.reproduce import papers
+
+    page, readme = ((ROOT / name).read_text(encoding="utf-8") for name in ("docs/cli.md", "README.md"))
+    for name in COMMAND.commands:
+        assert f"tacit {name}" in page, name
+        assert f"tacit {name}" in readme, name
+    for name in (*papers("all"), *chosen("all")):
+        assert f"`{name}`" in page, name
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ class Received(Event, frozen=True, tag=True):
     times: int
     bytes: int
     contribution: str = ""  # of the sum that it belonged to, if it belonged to one
+    form: str = "plain"  # in which it travelled: "plain", "key", or the kind of a protected blob
 
 
 class WaveEnded(Event, frozen=True, tag=True):

@@ -51,7 +51,7 @@ class Exposure:
         self._names = {**protection.field_names, **FIELDS}
         self._aggregate = aggregate or step == "client.disclose_total"
         self._contribution = ""
-        self._seen: dict[tuple[str, str, str, str], list[int]] = {}
+        self._seen: dict[tuple[str, str, str, str, str], list[int]] = {}
 
     def replied(self, party: str, fields: Mapping[str, Any], service: bool) -> None:
         """Count what the coordinator received in a reply."""
@@ -63,16 +63,17 @@ class Exposure:
             size = size or _scalar(value)
             if name[0] == "$" or not size:
                 continue
-            field = name.removeprefix("protection/")
+            field, form = name.removeprefix("protection/"), _form(name, kind)
             words = self._names.get(field, field)
             if self._aggregate or receiver == EXPERIMENTER:
-                self._add(receiver, ALL, "aggregate", words, size)
+                self._add(receiver, ALL, "aggregate", words, form, size)
             elif kind == "sealed" and field in self._keys:
-                self._add(receiver, KEYS, kind, words, size)
+                self._add(receiver, KEYS, kind, words, form, size)
             else:
                 # A digest that all must agree on; a key that was made to be shown.
                 public = self._step == "client.adopt_model" or name.startswith("protection/")
-                self._add(receiver, party if service else EACH, "public" if public else kind, words, size)
+                about = party if service else EACH
+                self._add(receiver, about, "public" if public else kind, words, form, size)
 
     def asked(self, receiver: str, fields: Mapping[str, Any], parties: int = 1) -> None:
         """Count what parties received in an ask."""
@@ -82,32 +83,40 @@ class Exposure:
             if not size or name[0] == "$" or name == "log/lengths":
                 continue
             place, slash, rest = name.partition("/")
-            rest = rest if slash else name
+            rest, form = rest if slash else name, _form(name, kind)
             if name.startswith(ROLL):
-                self._add(receiver, RUN, "public", NAMES, size, parties)
+                self._add(receiver, RUN, "public", NAMES, form, size, parties)
             elif place == "shared" and self._starting:
-                self._add(receiver, RUN, "public", STARTING, size, parties)
+                self._add(receiver, RUN, "public", STARTING, form, size, parties)
             elif place in ("shared", "log"):
-                self._add(receiver, ALL, "aggregate", rest if place == "shared" else "totals", size, parties)
+                self._add(
+                    receiver, ALL, "aggregate", rest if place == "shared" else "totals", form, size, parties
+                )
             elif place in ("total", "clear") or kind == "cipher":
-                self._add(receiver, ALL, "aggregate", "total", size, parties)
+                self._add(receiver, ALL, "aggregate", "total", form, size, parties)
             elif kind in ("sealed", "share", "masked"):
                 about = KEYS if rest in self._keys else OTHER
-                self._add(receiver, about, kind, self._names.get(rest, rest), size, parties)
+                self._add(receiver, about, kind, self._names.get(rest, rest), form, size, parties)
             else:
-                self._add(receiver, RUN, "public", self._names.get(rest, rest), size, parties)
+                self._add(receiver, RUN, "public", self._names.get(rest, rest), form, size, parties)
 
-    def _add(self, receiver: str, about: str, kind: str, what: str, size: int, times: int = 1) -> None:
-        entry = self._seen.setdefault((receiver, about, kind, what), [0, 0])
+    def _add(
+        self, receiver: str, about: str, kind: str, what: str, form: str, size: int, times: int = 1
+    ) -> None:
+        entry = self._seen.setdefault((receiver, about, kind, what, form), [0, 0])
         entry[0] += times
         entry[1] += size * times
 
     def tell(self, events: Events, contributors: int) -> None:
         """Emit what was counted."""
-        for (receiver, about, kind, what), (times, size) in self._seen.items():
+        for (receiver, about, kind, what, form), (times, size) in self._seen.items():
             over = contributors if kind == "aggregate" else 1
             seen = (receiver, about, kind, what, over, times, size)
-            events.emit(Received(self._wave, self._step, *seen, contribution=self._contribution))
+            events.emit(Received(self._wave, self._step, *seen, self._contribution, form))
+
+
+def _form(name: str, kind: str) -> str:
+    return "key" if kind == "plain" and name.startswith("protection/") else kind
 
 
 def classified(value: Any) -> tuple[str, int]:

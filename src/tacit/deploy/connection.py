@@ -61,6 +61,7 @@ def read_connection(name: str | None, environment: Mapping[str, str] = os.enviro
 
 def write_connection(home: Path, name: str, port: int) -> Connection:
     """Write how commands on this machine reach the SuperLink that is about to start, with a new token."""
+    home.mkdir(exist_ok=True)  # a restored folder has none
     write_private(home / TOKEN, secrets.token_hex(32).encode())
     lines = [f'[superlink.{name}]\naddress = "127.0.0.1:{port}"', "insecure = true", f'token = "{TOKEN}"']
     text = "\n".join([f'[superlink]\ndefault = "{name}"\n', *lines]) + "\n"

@@ -11,6 +11,8 @@ import logging
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, Self
 
 import httpx
@@ -27,6 +29,7 @@ from flwr.proto.control_pb2 import (
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.proto.runtime_pb2 import (
     AcquireTaskRequest,
+    PullAppMessagesRequest,
     PullTaskInputRequest,
     PushTaskOutputRequest,
     SendTaskHeartbeatRequest,
@@ -36,6 +39,7 @@ from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.error import FlowerError
 from flwr.supercore.fab import Fab
 from flwr.supercore.heartbeat import HeartbeatSender
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
@@ -50,6 +54,7 @@ from flwr.superlink.grid import HttpGrid
 
 from tacit.core.errors import ConfigError, FederationError, UnavailableError
 from tacit.deploy.connection import Connection
+from tacit.deploy.node import take
 
 PATIENCE = 60.0  # seconds for a SuperLink that is away to come back
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
@@ -80,15 +85,10 @@ def make_app() -> bytes:
     return packed.getvalue()
 
 
-class _Bearer:
-    """Adds the operator's token to requests."""
-
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
-        context.request.headers["Authorization"] = f"Bearer {self._token}"
-        return call_next(context)
+def _with_token(token: str, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
+    """Add the operator's token to a request."""
+    context.request.headers["Authorization"] = f"Bearer {token}"
+    return call_next(context)
 
 
 class Grid(HttpGrid):
@@ -113,8 +113,12 @@ class Grid(HttpGrid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[FlowerMessage]:
         """Return the replies that have come."""
+        client = self._runtime_client
         with explained(self._addr):
-            return super().pull_messages(message_ids)
+            found = client.PullMessages(PullAppMessagesRequest(message_ids=message_ids))
+            trees, run = found.message_object_trees, self.run.run_id
+            confirm = client.ConfirmMessageReceived
+            return [take(client.PullObject, confirm, tree, self.node, run) for tree in trees]
 
 
 @contextmanager
@@ -131,6 +135,8 @@ def explained(address: str) -> Iterator[None]:
                 f"the SuperLink at {address} takes no part in this any more: {words}"
             ) from None
         raise UnavailableError(f"the SuperLink at {address} refuses: {words}") from None
+    except ObjectPullError as error:
+        raise FederationError(f"a reply at the SuperLink is not whole: {error}") from None
     except httpx.TransportError as error:
         raise FederationError(
             f"the SuperLink at {address} was stopped, or cannot be reached ({error}): start it again"
@@ -141,7 +147,8 @@ class Control:
     """A SuperLink of this machine, asked with its operator's token."""
 
     def __init__(self, connection: Connection) -> None:
-        logging.getLogger("flwr").setLevel(logging.ERROR)
+        for library in ("flwr", "httpx"):
+            logging.getLogger(library).setLevel(logging.ERROR)
         if connection.token is None:
             raise ConfigError(
                 f"[superlink.{connection.name}] in {connection.source} names no token: start the SuperLink "
@@ -153,8 +160,9 @@ class Control:
             raise ConfigError(f"the operator's token cannot be read: {error}") from None
         self.address, self._file = connection.address, connection.token
         version = RuntimeVersionHttpInterceptor(component_name="SuperExec")
+        bearer: Any = SimpleNamespace(intercept=partial(_with_token, token))
         self._client = ControlHttpClient.from_server_address(
-            self.address, True, None, interceptors=[version, _Bearer(token)]
+            self.address, True, None, interceptors=[version, bearer]
         )
         sign = SuperExecAuthHttpInterceptor(master_secret=token.encode(), protected_methods={ACQUIRE})
         self._claims = RuntimeHttpClient.from_server_address(

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from tacit.core.errors import UnavailableError
 from tacit.core.exposure import COORDINATOR
 from tacit.core.secret import Secret
 from tacit.deploy.certificates import HOST, write_certificates, write_node_key
-from tacit.deploy.connection import write_connection
+from tacit.deploy.connection import read_connection, write_connection
 from tacit.deploy.launch import check_flower
 from tacit.deploy.processes import (
     FAREWELL,
@@ -100,12 +100,15 @@ class LocalFederation:
                 public = write_node_key(self.home / f"{name}.node")
                 asked.register(name, public.read_text(encoding="utf-8"))
                 self.start_node(name)
-            wanted = len(self.clients) + len(self.services)
-            self._wait_for(lambda: self._online(asked) == wanted)
+        self.wait()
 
-    @staticmethod
-    def _online(control: Any) -> int:
-        return sum(node["status"] == "online" for node in control.nodes().values())
+    def wait(self) -> None:
+        """Wait until all sites are connected."""
+        from tacit.deploy.control import Control
+
+        wanted = len(self.clients) + len(self.services)
+        with Control(read_connection(NAME, self.environment)) as asked:
+            self._wait_for(lambda: sum(n["status"] == "online" for n in asked.nodes().values()) == wanted)
 
     def _write_sites(self) -> None:
         """Write a folder for each party: secrets under a key of its own, and everybody's identity pinned."""

@@ -74,11 +74,6 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
 
-class _Quiet(WSGIRequestHandler):
-    def log_message(self, *_: object) -> None:
-        """Say nothing of each request."""
-
-
 @contextmanager
 def serve_metrics(folder: Path, address: str) -> Iterator[int]:
     """Answer ``/metrics`` and ``/health`` at a port, or host:port, within the block; yield the port."""
@@ -98,7 +93,8 @@ def serve_metrics(folder: Path, address: str) -> Iterator[int]:
         return [json.dumps({"fine": fine, "findings": as_rows(found)}).encode()]
 
     try:
-        server = make_server(host.strip("[]") or HOST, int(port), answer, _Server, _Quiet)
+        quiet = type("Quiet", (WSGIRequestHandler,), {"log_message": lambda *_: None})
+        server = make_server(host.strip("[]") or HOST, int(port), answer, _Server, quiet)
     except OSError as error:
         raise UnavailableError(f"metrics cannot be served at {address}: {error.strerror}") from None
     thread = Thread(target=server.serve_forever, daemon=True)

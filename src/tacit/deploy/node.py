@@ -60,26 +60,48 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from tacit.core.errors import ConfigError, MessageError, TacitError, UnavailableError
 from tacit.deploy.answer import refusal
+from tacit.engines.audit import AuditLog
 from tacit.engines.flower import GRACE, KIND, pack, pause, unpack
 from tacit.engines.frames import read_frames, write_frames
 
 log = logging.getLogger("tacit.node")
 
 POLL = (0.1, 3.0)  # seconds between looks for messages: just after one, and when none came for long
+REFUSED = httpx.codes.UNAUTHORIZED
 REMEMBERED = 64  # runs whose settings are not asked for again
 Perform = Callable[[str, bytes, bytes, float | None], bytes]
 Value = TypeVar("Value")
 
 
-def respond(message: FlowerMessage, settings: str, perform: Perform) -> FlowerMessage:
-    """Answer a message of a run with those settings; one that is not Tacit's is refused."""
+def respond(
+    message: FlowerMessage, settings: str, perform: Perform, log: AuditLog | None = None
+) -> FlowerMessage:
+    """Answer a message of a run with those settings; one that is not Tacit's is refused, and recorded."""
+    started = time.perf_counter()
     try:
         if message.metadata.message_type != KIND:
             raise MessageError("a message that is not Tacit's: this site runs no other app")
         raw = perform(settings, *unpack(message.content))
     except TacitError as error:
         raw = refusal(type(error).__name__, error.public)
-    return FlowerMessage(pack(raw), reply_to=message)
+        with suppress(UnavailableError):  # nothing of the site leaves by it
+            if log is not None:
+                log.add("refused", reason=f"{type(error).__name__}: {error.public}")
+    return FlowerMessage(pack(raw, seconds=time.perf_counter() - started), reply_to=message)
+
+
+def take(pull: Any, confirm: Any, tree: ObjectTree, node: NodeNumber, run: int) -> FlowerMessage:
+    """Fetch a message by two calls of Flower's; its parts may still be on their way."""
+    message = pull_and_inflate_object_from_tree(
+        tree,
+        make_pull_object_fn_protobuf(pull, node, run),
+        make_confirm_message_received_fn_protobuf(confirm, node, run),
+        return_type=FlowerMessage,
+        max_tries_per_object=None,
+        initial_backoff=POLL[0] / 2,  # Flower's own is a second
+    )
+    message.metadata.__dict__["_message_id"] = tree.object_id  # as Flower's own apps do
+    return message
 
 
 class Worker:
@@ -144,16 +166,8 @@ class Node:
         self._number = NodeNumber()
         self._settings: dict[int, str] = {}
 
-    def _ask(self, call: Callable[[Any], Value], request: Any) -> Value:
-        try:
-            return cast(Value, self._retry.invoke(call, request))
-        except httpx.HTTPStatusError as error:
-            if error.response.status_code == httpx.codes.UNAUTHORIZED:
-                raise UnavailableError(
-                    f"the SuperLink at {self.address} refuses this node: its operator has not registered "
-                    "it, or has revoked it; or the clocks differ"
-                ) from None
-            raise
+    def _patient(self, call: Callable[[Any], Value]) -> Callable[[Any], Value]:
+        return partial(self._retry.invoke, call)
 
     def _activate(self) -> int:
         """Connect, and return this node's number.
@@ -167,7 +181,7 @@ class Node:
         until = time.monotonic() + (HEARTBEAT_PATIENCE + 0.5) * HEARTBEAT_DEFAULT_INTERVAL
         while True:
             try:
-                return int(self._ask(self._client.ActivateNode, request).node_id)
+                return int(self._patient(self._client.ActivateNode)(request).node_id)
             except httpx.HTTPStatusError as error:
                 if error.response.status_code != httpx.codes.PRECONDITION_FAILED:
                     raise
@@ -178,8 +192,17 @@ class Node:
                 )
             time.sleep(POLL[1])
 
-    def serve(self, perform: Perform, ready: Callable[[], None]) -> None:
+    def serve(self, perform: Perform, ready: Callable[[], None], records: AuditLog) -> None:
         """Answer messages, one after the other, until this process is ended or the node is refused."""
+        try:
+            self._serve(perform, ready, records)
+        except httpx.HTTPStatusError as error:
+            raise UnavailableError(
+                f"the SuperLink at {self.address} refuses this node (status {error.response.status_code}): "
+                "its operator has not registered it, or has revoked it; or the clocks differ"
+            ) from None
+
+    def _serve(self, perform: Perform, ready: Callable[[], None], records: AuditLog) -> None:
         self._number = NodeNumber(node_id=self._activate())
         heart = HeartbeatSender(self._beat)
         heart.start()
@@ -187,7 +210,7 @@ class Node:
         try:
             last = time.monotonic()
             while True:
-                if self._answer_next(perform):
+                if self._answer_next(perform, records):
                     last = time.monotonic()
                 else:
                     time.sleep(pause(time.monotonic() - last, *POLL))
@@ -204,40 +227,32 @@ class Node:
         except httpx.HTTPError:
             return False
 
-    def _answer_next(self, perform: Perform) -> bool:
+    def _answer_next(self, perform: Perform, records: AuditLog) -> bool:
         """Answer the next message; return whether there was one."""
         try:
-            found = self._ask(self._client.PullMessages, PullMessagesRequest(node=self._number))
+            found = self._patient(self._client.PullMessages)(PullMessagesRequest(node=self._number))
             if not found.messages_list:
                 return False
-            run = found.messages_list[0].metadata.run_id
-            message = self._take(run, found.message_object_trees[0])
+            run, tree = found.messages_list[0].metadata.run_id, found.message_object_trees[0]
+            pull = self._patient(self._client.PullObject)
+            confirm = self._patient(self._client.ConfirmMessageReceived)
+            message = take(pull, confirm, tree, self._number, run)
             started = time.perf_counter()
-            reply = respond(message, self._settings_of(run), perform)
+            reply = respond(message, self._settings_of(run), perform, records)
             self._send(run, reply, time.perf_counter() - started)
             log.info("run %d: answered in %.3f s", run, time.perf_counter() - started)
         except (httpx.HTTPStatusError, ObjectPullError, ObjectPushError) as error:
+            if isinstance(error, httpx.HTTPStatusError) and error.response.status_code == REFUSED:
+                raise
             # The run has ended meanwhile, or the message cannot be had: nobody waits for the answer.
             log.warning("a message was left: %s", error)
             time.sleep(POLL[0])
         return True
 
-    def _take(self, run: int, tree: ObjectTree) -> FlowerMessage:
-        message = pull_and_inflate_object_from_tree(
-            tree,
-            make_pull_object_fn_protobuf(partial(self._ask, self._client.PullObject), self._number, run),
-            make_confirm_message_received_fn_protobuf(
-                partial(self._ask, self._client.ConfirmMessageReceived), self._number, run
-            ),
-            return_type=FlowerMessage,
-        )
-        message.metadata.__dict__["_message_id"] = tree.object_id  # as Flower's own apps do
-        return message
-
     def _settings_of(self, run: int) -> str:
         """Return what a run says of its settings."""
         if run not in self._settings:
-            found = self._ask(self._client.GetRun, GetRunRequest(node=self._number, run_id=run)).run
+            found = self._patient(self._client.GetRun)(GetRunRequest(node=self._number, run_id=run)).run
             if len(self._settings) >= REMEMBERED:
                 self._settings.pop(next(iter(self._settings)))
             self._settings[run] = str(user_config_from_proto(found.override_config).get("settings", ""))
@@ -252,9 +267,9 @@ class Node:
                 message_object_trees=[get_object_tree(reply)],
                 clientapp_runtime_list=[seconds],
             )
-            taken = self._ask(self._client.PushMessages, push)
+            taken = self._patient(self._client.PushMessages)(push)
             push_one = make_push_object_fn_protobuf(
-                partial(self._ask, self._client.PushObject), self._number, run, taken.session_id
+                self._patient(self._client.PushObject), self._number, run, taken.session_id
             )
             push_objects(get_all_nested_objects(reply), push_one, object_ids_to_push={*taken.objects_to_push})
 
@@ -263,11 +278,12 @@ def serve_node(
     address: str, certificate: Path, key: Path, site: Path, ready: Callable[[], None] = lambda: None
 ) -> None:
     """Let a site answer its SuperLink until this process is ended; say when it is connected."""
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # else a line for each look
     node = Node(address, certificate, key)
     single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     worker = Worker(site, {**os.environ, **single})
     try:
-        node.serve(worker.perform, ready)
+        node.serve(worker.perform, ready, AuditLog(site))
     finally:
         worker.close()
 

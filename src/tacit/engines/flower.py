@@ -27,39 +27,48 @@ if TYPE_CHECKING:
 KIND = "query.tacit"  # type of all our messages; what is asked is within
 SMALL = 1 << 20  # bytes; above, an array record travels in pieces and faster
 BATCH = 1000  # messages that are pushed together
-POLL = (0.02, 0.25)  # seconds between looks for replies: at first, and when they take long
+POLL = (0.05, 0.25)  # seconds between looks for replies: at first, and when they take long
 GRACE = 60.0  # seconds beyond a step's own time: polls, and the way
 
 
-def pack(call: bytes, job: bytes = b"", timeout: float | None = None) -> RecordDict:
-    """Write an ask (or, as ``call`` alone, a reply) into Flower's records."""
+def pack(call: bytes, job: bytes | None = None, seconds: float | None = None) -> RecordDict:
+    """Write an ask, or, as ``call`` alone, a reply into Flower's records.
+
+    ``seconds`` are those that the step may take, or has taken. Each record is a request more on either side,
+    so only what is the same for all parties, or large, has one of its own.
+    """
     from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-    records: dict[str, Any] = {
-        "about": ConfigRecord({"version": tacit.__version__, "timeout": timeout or 0.0})
-    }
+    about: dict[str, Any] = {"version": tacit.__version__, "seconds": seconds or 0.0}
+    records: dict[str, Any] = {}
     for name, raw in (("call", call), ("job", job)):
-        if len(raw) <= SMALL:
-            records[name] = ConfigRecord({"raw": raw})
-        else:
+        if raw is None:
+            about[name] = b""
+        elif len(raw) > SMALL:
             array = Array(dtype="uint8", shape=(len(raw),), stype="tacit", data=raw)
             records[name] = ArrayRecord({"raw": array})
-    return RecordDict(records)
+        elif name == "call" and job is not None:
+            records[name] = ConfigRecord({"raw": raw})
+        else:
+            about[name] = raw
+    return RecordDict({**records, "about": ConfigRecord(about)})
 
 
 def unpack(records: RecordDict) -> tuple[bytes, bytes, float | None]:
-    """Read what :func:`pack` wrote: call, job, and the seconds that the step may take."""
+    """Read what :func:`pack` wrote: call, job, and seconds."""
     try:
         about: Any = records["about"]
-        version, timeout = str(about["version"]), float(about["timeout"])
-        call, job = (_raw(records[name]) for name in ("call", "job"))
+        version, seconds = str(about["version"]), float(about["seconds"])
+        call, job = (
+            _raw(records[name]) if name in records else _raw({"raw": about[name]}) for name in ("call", "job")
+        )
     except (KeyError, TypeError, ValueError, AttributeError):
         raise MessageError("records that are not Tacit's: the other end runs another app") from None
     if version != tacit.__version__:
         raise ConfigError(
             f"Tacit {tacit.__version__} here, and {version} at the other end: install the same version"
         )
-    return call, job, timeout or None
+    return call, job, seconds or None
 
 
 def _raw(record: Any) -> bytes:
@@ -73,8 +82,8 @@ def _raw(record: Any) -> bytes:
 def pause(elapsed: float, least: float, most: float) -> float:
     """Return for how long to wait before the next look: a tenth of the time that has passed, within limits.
 
-    >>> pause(0.1, 0.02, 0.25), pause(2.0, 0.02, 0.25), pause(60, 0.1, 3.0)
-    (0.02, 0.2, 3.0)
+    >>> pause(0.1, 0.05, 0.25), pause(2.0, 0.05, 0.25), pause(60, 0.1, 3.0)
+    (0.05, 0.2, 3.0)
     """
     return min(max(elapsed / 10, least), most)
 
@@ -93,6 +102,8 @@ class FlowerEngine:
         self._grid, self._roster = grid, roster
         self._timeout, self._limit = timeout, limit
         self.messages = self.own_bytes = self.flower_bytes = 0
+        self.waves, self.wave_s, self.sites_s = 0, 0.0, 0.0
+        self._slowest = 0.0
 
     def parties(self, role: str = "client") -> Sequence[str]:
         """Return the names of the parties of a role, in party order."""
@@ -137,6 +148,7 @@ class FlowerEngine:
     ) -> Iterator[Reply]:
         from flwr.app import Message as FlowerMessage
 
+        began = time.monotonic()
         there = [(name, job) for name, job in batch if name in nodes]
         messages = [
             FlowerMessage(pack(call, job, timeout), dst_node_id=nodes[name], message_type=KIND)
@@ -151,7 +163,6 @@ class FlowerEngine:
         asked = {name: number for (name, _), number in zip(there, sent, strict=True)}
         arrived: dict[str, Reply] = {}
         downs = {name: len(call) + len(job) for name, job in batch}
-        began = time.monotonic()
         until = None if timeout is None else began + timeout + GRACE
         for name, _ in batch:
             if name not in nodes:
@@ -168,6 +179,8 @@ class FlowerEngine:
                     break
                 time.sleep(pause(time.monotonic() - began, *POLL))
             yield arrived.pop(name)
+        self.waves, self.wave_s = self.waves + 1, self.wave_s + time.monotonic() - began
+        self.sites_s, self._slowest = self.sites_s + self._slowest, 0.0
 
     def _pull(self, asked: dict[str, str], downs: dict[str, int], arrived: dict[str, Reply]) -> None:
         """Take the replies that have come."""
@@ -185,10 +198,11 @@ class FlowerEngine:
             text = f"StepError: Flower error {code}: {reason.splitlines()[0][:200]}"
             return Reply(name, Message(), text, down, 0)
         try:
-            raw, _, _ = unpack(message.content)
+            raw, _, seconds = unpack(message.content)
         except (ConfigError, MessageError) as error:
             return Reply(name, Message(), f"{type(error).__name__}: {error}", down, 0)
         self._count(message, len(raw))
+        self._slowest = max(self._slowest, seconds or 0.0)
         return read_reply(name, raw, down, limit=self._limit)
 
     def _count(self, message: Any, own: int) -> None:
@@ -199,12 +213,18 @@ class FlowerEngine:
         self.flower_bytes += message_to_proto(message).ByteSize()
 
     def facts(self) -> dict[str, Any]:
-        """Return what Flower added to our bytes, for the run's result."""
+        """Return what Flower added to our bytes and seconds, for the run's result.
+
+        ``sites_s`` are the seconds of the slowest site of each wave, ``way_s`` the rest: Flower's part.
+        """
         return {
             "name": "flower",
             "messages": self.messages,
             "own_bytes": self.own_bytes,
             "overhead_bytes": self.flower_bytes - self.own_bytes,
+            "waves": self.waves,
+            "sites_s": self.sites_s,
+            "way_s": self.wave_s - self.sites_s,
         }
 
     def close(self) -> None:

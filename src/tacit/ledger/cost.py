@@ -21,7 +21,17 @@ from typing import Any
 
 from tacit.core.display import Shown
 from tacit.core.errors import ConfigError
-from tacit.core.events import BudgetSpent, Event, Refused, Relayed, Replied, WaveEnded, WaveStarted
+from tacit.core.events import (
+    BudgetSpent,
+    Event,
+    Received,
+    Refused,
+    Relayed,
+    Replied,
+    RoundEnded,
+    WaveEnded,
+    WaveStarted,
+)
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -31,6 +41,7 @@ class _Wave:
     """One wave's line in the ledger; its fields are the keys of ``summary()["waves"]``."""
 
     wave: int
+    complete_rounds: int  # when it began
     step: str = ""
     parties: int = 0
     replies: int = 0
@@ -43,20 +54,22 @@ class _Wave:
 
 
 class _Clients:
-    """Running totals of each party: three flat arrays, because 20,000 parties are ordinary."""
+    """Running totals of each party: four flat arrays, because 20,000 parties are ordinary."""
 
     def __init__(self) -> None:
         self.place: dict[str, int] = {}
         self.bytes_up, self.bytes_down, self.cpu_s = array("q"), array("q"), array("d")
+        self.messages = array("q")
 
-    def add(self, reply: Replied) -> None:
+    def add(self, reply: Replied, messages: int) -> None:
         place = self.place.setdefault(reply.party, len(self.place))
         if place == len(self.cpu_s):
-            for totals in (self.bytes_up, self.bytes_down, self.cpu_s):
+            for totals in (self.bytes_up, self.bytes_down, self.cpu_s, self.messages):
                 totals.append(0)
         self.bytes_up[place] += reply.bytes_up
         self.bytes_down[place] += reply.bytes_down
         self.cpu_s[place] += reply.cpu_s
+        self.messages[place] += messages
 
 
 class CostLedger(Shown):
@@ -90,6 +103,8 @@ class CostLedger(Shown):
         self._relays = 0
         self._relayed_bytes = 0
         self._spent: dict[str, dict[str, Any]] = {}  # by whom noise hides: what all of it has cost
+        self._complete_rounds = 0
+        self._forms: dict[str, int] = {}  # bytes of fields, by how they travelled
 
     def __call__(self, number: int, event: Event) -> None:
         """Take one event into account; events that cost nothing are passed over."""
@@ -106,6 +121,10 @@ class CostLedger(Shown):
             case Relayed():
                 self._relays += event.times
                 self._relayed_bytes += event.bytes
+            case Received():
+                self._forms[event.form] = self._forms.get(event.form, 0) + event.bytes
+            case RoundEnded():
+                self._complete_rounds = event.round
             case WaveEnded():
                 wave = self._wave(event.wave)
                 wave.cpu_coordinator_s += event.cpu_s
@@ -128,18 +147,20 @@ class CostLedger(Shown):
         return {word: cost[name] for word, name in names.items()} | {"epsilon": epsilon}
 
     def _wave(self, number: int) -> _Wave:
-        return self._waves.setdefault(number, _Wave(number))
+        if number not in self._waves:
+            self._waves[number] = _Wave(number, self._complete_rounds)
+        return self._waves[number]
 
     def _replied(self, reply: Replied) -> None:
-        (self._services if reply.service else self._clients).add(reply)
+        # A refusal travels back and is a message; silence (a timeout, a lost client) is none.
+        answered = reply.failure is None or reply.bytes_up > 0
+        (self._services if reply.service else self._clients).add(reply, 1 + answered)
         wave = self._wave(reply.wave)
         wave.bytes_up += reply.bytes_up
         wave.bytes_down += reply.bytes_down
         wave.cpu_clients_s += reply.cpu_s
         self._asks += 1
-        # A refusal travels back and is a message; silence (a timeout, a lost client) is none.
-        if reply.failure is None or reply.bytes_up > 0:
-            self._replies += 1
+        self._replies += answered
         if reply.failure is None:
             wave.replies += 1
         else:
@@ -178,7 +199,9 @@ class CostLedger(Shown):
             "bytes_up_per_client": _mean_and_max(clients.bytes_up),
             "bytes_down_per_client": _mean_and_max(clients.bytes_down),
             "relayed_bytes": self._relayed_bytes,
-            "service_bytes": sum(self._services.bytes_up) + sum(self._services.bytes_down),
+            "service_bytes": (served := sum(self._services.bytes_up) + sum(self._services.bytes_down)),
+            "bytes_by_form": dict(self._forms),
+            "cryptography_share": self._cryptography(served),
             "cpu_s": {
                 "slowest_client": slowest,
                 "clients": everybody,
@@ -194,11 +217,17 @@ class CostLedger(Shown):
             "waves": [asdict(wave) for wave in self._waves.values()],
             "per_client": {
                 "party": list(clients.place),
+                "messages": clients.messages.tolist(),
                 "bytes_up": clients.bytes_up.tolist(),
                 "bytes_down": clients.bytes_down.tolist(),
                 "cpu_s": clients.cpu_s.tolist(),
             },
         }
+
+    def _cryptography(self, served: int) -> float:
+        """Return which share of all bytes was keys, ciphertexts, masked values, shares or sealed messages."""
+        total = sum(self._clients.bytes_up) + sum(self._clients.bytes_down) + served
+        return sum(size for form, size in self._forms.items() if form != "plain") / max(total, 1)
 
 
 def _mean_and_max(counts: array[int]) -> dict[str, float]:

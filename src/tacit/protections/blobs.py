@@ -1,4 +1,4 @@
-"""Ciphertexts in messages."""
+"""Ciphertexts and other blobs in messages."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,12 @@ from tacit.core.values import Blob
 
 def cipher_of(fields: Mapping[str, Any]) -> bytes:
     """Return the ciphertext in a message, or refuse it."""
-    blob = fields.get("cipher")
-    if not isinstance(blob, Blob) or blob.kind != "cipher":
-        raise ProtectionError("no ciphertext where one was agreed")
+    return read_blob(fields, "cipher", "cipher", "ciphertext")
+
+
+def read_blob(fields: Mapping[str, Any], name: str, kind: str, what: str = "") -> bytes:
+    """Return the bytes of a blob that was agreed, or refuse the message."""
+    blob = fields.get(name)
+    if not isinstance(blob, Blob) or blob.kind != kind:
+        raise ProtectionError(f"no {what or f'{name} of that kind'} where one was agreed")
     return blob.data

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from tacit.core.errors import ConfigError
-from tacit.methods import METHODS
+from tacit.federation import Federation
 from tacit.runs.settings import Settings, merged
 from tacit.runs.tune import Objective, Progress, Trial, divide, refuse_noise
 
@@ -20,7 +20,13 @@ AUTO = "auto"  # as the name of a method
 CANDIDATES: tuple[Mapping[str, Any], ...] = (
     {"name": "fedheonn"},
     {"name": "fedheonn", "hidden": 1000},
-    {"name": "federboost"},
+    {"name": "federboost", "rate": 0.1, "columns": 0.5},  # slowly, each round from half of the columns
+    {
+        "name": "federboost",
+        "depth": 4,
+        "lam": 0.0,
+        "buckets": 256,
+    },  # quickly, with small trees of fine splits
 )
 PROTECTION = "masked"  # unless another is named: all of them learn under it
 
@@ -30,26 +36,37 @@ def choose(tables: Mapping[str, Any], progress: Progress | None = None) -> tuple
 
     ``tables`` are those of a run, without a method.
     """
-    named = [candidate for candidate in CANDIDATES if candidate["name"] in METHODS.names()]
     usual = {} if "name" in tables.get("protect", {}) else {"protect": {"name": PROTECTION}}
     given = merged(tables, usual)
-    first = Settings.from_tables(merged(given, {"method": named[0]}))
+    first = Settings.from_tables(merged(given, {"method": CANDIDATES[0]}))
     refuse_noise(first.build_protection(), [])
-    federation, trials = divide(first), []
-    for done, candidate in enumerate(named):
+    trials = try_candidates(given, divide(first), progress)
+    return Settings.from_tables(merged(given, {"method": best_of(trials)})), trials
+
+
+def try_candidates(
+    given: Mapping[str, Any], federation: Federation, progress: Progress | None = None
+) -> list[Trial]:
+    """Train every candidate on a federation, and score it on the rows that clients keep aside."""
+    trials = []
+    for done, candidate in enumerate(CANDIDATES):
         if progress:
-            progress(done, len(named), f"trying {describe(candidate)}")
+            progress(done, len(CANDIDATES), f"trying {describe(candidate)}")
         try:
             objective = Objective(Settings.from_tables(merged(given, {"method": candidate})), federation)
             found = objective({})
         except ConfigError as error:  # this one does not fit the rows or the protection; others may
             found = Trial({}, None, 0.0, str(error))
         trials.append(replace(found, settings=dict(candidate)))
+    return trials
+
+
+def best_of(trials: list[Trial]) -> Mapping[str, Any]:
+    """Return the candidate that did best; of equals the first, which is the simplest."""
     scored = [trial for trial in trials if trial.score is not None]
     if not scored:
         raise ConfigError(f"no method could be tried; the first says: {trials[0].error}")
-    best = max(scored, key=lambda trial: trial.score or 0.0)  # of equals the first, which is the simplest
-    return Settings.from_tables(merged(given, {"method": best.settings})), trials
+    return max(scored, key=lambda trial: trial.score or 0.0).settings
 
 
 def describe(candidate: Mapping[str, Any]) -> str:

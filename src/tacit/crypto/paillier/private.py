@@ -198,12 +198,7 @@ def _check_primes(public: PublicKey, p: mpz, q: mpz) -> None:
         raise ConfigError(f"private key refused, for it does not hold that {broken[0]}: make new keys")
 
 
-def make_keys(
-    bits: int = 2048,
-    *,
-    randomness: Randomness = "djn",
-    allow_short: bool = False,
-) -> PrivateKey:
+def make_keys(bits: int = 2048, *, randomness: Randomness = "djn", allow_short: bool = False) -> PrivateKey:
     """Make a key pair from the operating system's randomness.
 
     Parameters

@@ -23,6 +23,7 @@ from tacit.core.values import Blob
 from tacit.crypto.channel import place
 from tacit.crypto.field import PRIME, Ring
 from tacit.crypto.masking import Words, add_masks, bind_seeds, sign_for
+from tacit.protections.blobs import read_blob
 from tacit.protections.keys.authenticated import AuthenticatedCoordinator
 from tacit.protections.keys.key_relay import KeyRelay
 from tacit.protections.masked.client import MaskedClient
@@ -37,7 +38,6 @@ from tacit.protections.masked.wire import (
     Flags,
     commit,
     pack_flags,
-    read_blob,
     recover_secret,
 )
 

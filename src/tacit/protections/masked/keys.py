@@ -17,20 +17,11 @@ from tacit.core.transport import LazyJobs
 from tacit.crypto.channel import NONCE, new_exchange, pair_key
 from tacit.crypto.field import Ring
 from tacit.crypto.masking import cover
+from tacit.protections.blobs import read_blob
 from tacit.protections.masked.dealing import Dealer
 from tacit.protections.masked.neighbours import MerkleTree, assign_holders, find_place
 from tacit.protections.masked.rules import Rules
-from tacit.protections.masked.wire import (
-    HASH,
-    KEY,
-    SHARE,
-    TAG,
-    Flags,
-    Offer,
-    commit,
-    digest_members,
-    read_blob,
-)
+from tacit.protections.masked.wire import HASH, KEY, SHARE, TAG, Flags, Offer, commit, digest_members
 
 if TYPE_CHECKING:
     from tacit.protections.masked import Masked
@@ -111,13 +102,10 @@ class Batch:
 
     def find_shares(self, party: str) -> tuple[list[bool], bytes]:
         """Return which holders of a client have dealt it shares (itself among them), and these, sealed."""
-        dealt = [name in self.commits for name in self.holders[party]]
         found, size = self.waiting[party], self.sealed_size
-        if not all(dealt):
-            others = [name in self.commits for name in self.neighbours(party)]
-            pieces = (found[size * at : size * (at + 1)] for at in np.flatnonzero(others).tolist())
-            return dealt, b"".join(pieces)
-        return dealt, bytes(found)
+        dealers = [at for at, name in enumerate(self.neighbours(party)) if name in self.commits]
+        shares = b"".join([found[size * at : size * (at + 1)] for at in dealers])
+        return [name in self.commits for name in self.holders[party]], shares
 
     def select_dealers(self, parties: Sequence[str]) -> list[str]:
         """Return those of the parties that have dealt their shares."""

@@ -71,21 +71,21 @@ def verify_proof(
     ``known`` are nodes that earlier proofs in the same tree led through, by their number (1 is the top): a
     proof is right as soon as it meets one.
     """
-    index, found = int.from_bytes(proof[:4], "little"), dict[int, bytes]()
-    if len(proof) != proof_length(size) or index >> _depth(size):
+    index, depth, nodes = int.from_bytes(proof[:4], "little"), _depth(size), {} if known is None else known
+    if len(proof) != proof_length(size) or index >> depth:
         return False
-    number, node, met = index + (1 << _depth(size)), hash_pieces(b"leaf", name.encode(), leaf), known or found
+    number, node, found = index + (1 << depth), hash_pieces(b"leaf", name.encode(), leaf), dict[int, bytes]()
     for start in range(4, len(proof), HASH):
-        if met.get(number) == node:
+        if nodes.get(number) == node:
             break
         found[number] = node
         sibling = proof[start : start + HASH]
         node = sha256(b"node" + (sibling + node if number & 1 else node + sibling)).digest()
         number >>= 1
-    right = number > 1 or _root_of(size, node) == root
-    if right and known is not None:
-        known |= found
-    return right
+    if number == 1 and _root_of(size, node) != root:
+        return False
+    nodes |= found
+    return True
 
 
 def _root_of(size: int, top: bytes) -> bytes:

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import MessageError, OpeningError, ProtectionError
-from tacit.core.message import Message
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import SIGNATURE, bound, checked_key
@@ -133,14 +132,6 @@ def unpack_flags(raw: Any, count: int) -> Flags:
     if not isinstance(raw, bytes) or len(raw) != -(-count // 8):
         raise MessageError(f"flags for {count} clients are missing or of another length")
     return np.unpackbits(np.frombuffer(raw, np.uint8), count=count).astype(bool)
-
-
-def read_blob(reply: Message, name: str, kind: str) -> bytes:
-    """Return the bytes of a blob that was agreed, or refuse the reply."""
-    blob = reply.get(name)
-    if not isinstance(blob, Blob) or blob.kind != kind:
-        raise ProtectionError(f"no {name} of that kind where one was agreed")
-    return blob.data
 
 
 _UPLOAD = struct.Struct("<4sBxxxIQ32s32s")
