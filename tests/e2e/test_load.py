@@ -112,5 +112,5 @@ def test_thousands_of_contributions_need_no_more_memory(tmp_path):
         assert standing.status()["changes"] == CONTRIBUTIONS
         standing.weights()
     note(megabytes_after=used)
-    # All clients are in this process, and each remembers what it has brought: some 3 kB a contribution.
+    # All clients are in this process, and each remembers what it has brought: some 4 kB a contribution.
     assert used[CONTRIBUTIONS] - used[CONTRIBUTIONS // 10] < 10
