@@ -112,9 +112,9 @@ def answer(process, code=0):
     return json.loads(out)
 
 
-def rounds_of(result):
+def rounds_of(fed, result):
     """Return the rounds of a run, as its folder has them."""
-    whole = json.loads((Path(result["folder"]) / "result.json").read_text())
+    whole = json.loads((fed.folder / result["folder"] / "result.json").read_text())
     return [entry["round"] for entry in whole["rounds"]]
 
 
@@ -130,7 +130,7 @@ def test_a_site_is_killed_in_a_round_and_comes_back(fed):
     assert opened[0] == opened[-1] == 4
     assert 3 in opened
     assert {*opened} == {3, 4}
-    assert rounds_of(result) == list(range(1, 10))
+    assert rounds_of(fed, result) == list(range(1, 10))
     assert "east" in json.dumps(result["failures"])
 
 
@@ -170,7 +170,7 @@ def test_coordinator_and_superlink_are_killed_and_the_run_goes_on(fed, reference
     result = json.loads(fed.tacit(*words))
     assert result["run"] == run[0]
     assert result["model"] == reference["model"]
-    assert rounds_of(result) == [1, 2, 3, 4]
+    assert rounds_of(fed, result) == [1, 2, 3, 4]
 
 
 def stand_still(fed, name, seconds):

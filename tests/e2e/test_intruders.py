@@ -162,7 +162,9 @@ class TestRuns:
         """Somebody reaches the SuperLink with all files of the operator but the coordinator's secret."""
         thief = fed.folder / "thief"
         shutil.copytree(
-            fed.operator, thief, ignore=shutil.ignore_patterns("runs", "*.log", "tacit.pid", "*.db")
+            fed.operator,
+            thief,
+            ignore=shutil.ignore_patterns("runs", "*.log", "tacit.pid", "*.db", "audit.*"),
         )
         fed.tacit("federation", "init", "other", "--site", "north", "--address", fed.address)
         for name in ("coordinator.unlock", "coordinator/secret.key"):
