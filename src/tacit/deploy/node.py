@@ -176,6 +176,8 @@ class Node:
                 f"the SuperLink at {self.address} refuses this node (status {error.response.status_code}): "
                 "its operator has not registered it, or has revoked it; or the clocks differ"
             ) from None
+        finally:
+            self._client.close()
 
     def _serve(self, perform: Perform, ready: Callable[[], None]) -> None:
         activate = ActivateNodeRequest(
@@ -197,7 +199,6 @@ class Node:
             heart.stop()
             with suppress(httpx.HTTPError):
                 self._client.DeactivateNode(DeactivateNodeRequest(node_id=number))
-            self._client.close()
 
     def _beat(self) -> bool:
         beat = SendNodeHeartbeatRequest(node=self._number, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)

@@ -140,8 +140,10 @@ def _control(operator: Operator) -> Iterator[Any]:
     """Ask the running SuperLink of a federation."""
     from tacit.deploy.control import Control
 
-    connection = read_connection(LINK, {"FLWR_HOME": str(operator.path.absolute() / "flower")})
-    if not listens(connection.port, connection.host):
+    home = operator.path.absolute() / "flower"
+    known = (home / "config.toml").is_file()  # which the first start writes
+    connection = read_connection(LINK, {"FLWR_HOME": str(home)}) if known else None
+    if connection is None or not listens(connection.port, connection.host):
         raise UnavailableError(f"no SuperLink of {operator.state.address} runs here: start the coordinator")
     with Control(connection) as control:
         yield control
