@@ -43,8 +43,8 @@ def read_connection(name: str | None, environment: Mapping[str, str] = os.enviro
         known: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8")).get("superlink", {})
     except FileNotFoundError:
         raise ConfigError(
-            f"Flower has no configuration at {path}: write [superlink.NAME] with address and "
-            "root-certificates there, or set FLWR_HOME"
+            f"there is no {path}, which `tacit coordinator start` writes: start the SuperLink, or set "
+            "FLWR_HOME to the folder where it is"
         ) from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None

@@ -169,7 +169,7 @@ def _control(operator: Operator) -> Iterator[Any]:
     from tacit.deploy.control import Control
 
     home = operator.path.absolute() / "flower"
-    known = (home / "config.toml").is_file()  # since it was started first
+    known = (home / "config.toml").is_file()  # which the first start writes
     connection = read_connection(LINK, {"FLWR_HOME": str(home)}) if known else None
     if connection is None or not listens(connection.port, connection.host):
         raise UnavailableError(f"no SuperLink of {operator.state.address} runs here: start the coordinator")
