@@ -310,8 +310,11 @@ def served(fed):
                 except OSError:
                     return
 
-        threading.Thread(target=serve, daemon=True).start()
+        thread = threading.Thread(target=serve)
+        thread.start()
         yield
+        listening.shutdown(socket.SHUT_RDWR)  # else the thread goes on to accept
+        thread.join()
 
 
 @pytest.mark.parametrize("seconds", [600, -600])
