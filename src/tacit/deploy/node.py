@@ -114,7 +114,11 @@ class Worker:
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            self._words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._environment
+            self._words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=self._environment,
+            start_new_session=True,  # Ctrl-C is the node's affair, which then ends it
         )
 
     def perform(self, settings: str, call: bytes, job: bytes, timeout: float | None) -> bytes:

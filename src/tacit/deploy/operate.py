@@ -19,7 +19,7 @@ from tacit.deploy.bundles import FACTS
 from tacit.deploy.certificates import HOST
 from tacit.deploy.connection import Connection, probe, read_connection, write_connection
 from tacit.deploy.launch import check_flower
-from tacit.deploy.processes import QUIET, SUPERLINK, environment_of, free_port, listens, start, stop
+from tacit.deploy.processes import QUIET, SUPERLINK, environment_of, listens, start, stop
 from tacit.deploy.provision import LINK, Operator
 from tacit.deploy.records import told_by_sites
 from tacit.engines.audit import AuditLog
@@ -101,8 +101,8 @@ def serve_coordinator(path: Path, tell: Tell, bind: str | None = None) -> None:
             f"port {operator.port} of {host} is taken: is the coordinator running already?"
         )
     with (path / "superlink.log").open("ab") as log:
-        control, here = free_port(), HOST if host == "0.0.0.0" else host
-        write_connection(path / "flower", LINK, control)
+        here = HOST if host == "0.0.0.0" else host
+        control = write_connection(path / "flower", LINK).port
         process = start(SUPERLINK, [path, host, operator.port, control], environment, path, log)
         with _Running(path, [process]):
             ready = lambda: listens(operator.port, here) and listens(control)  # noqa: E731
