@@ -114,6 +114,7 @@ class TestWay:
             facts["address"] = f"127.0.0.1:{listening.getsockname()[1]}"
             (folder / "bundle.json").write_text(json.dumps(facts))
             assert "is not vouched for by" in fed.tacit("site", "start", "lured", code=5)
+            listening.shutdown(socket.SHUT_RDWR)
         assert not b"".join(heard)
 
     def test_plain_http(self, fed):
