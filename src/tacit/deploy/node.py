@@ -174,7 +174,7 @@ class Node:
         return partial(self._retry.invoke, call)
 
     def _activate(self) -> int:
-        """Connect, and return this node's number; after a crash it is taken for connected for a minute yet."""
+        """Connect, and return this node's number; after a crash it counts as connected for a minute."""
         request = ActivateNodeRequest(
             public_key=public_key_to_bytes(self._public), heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
         )
