@@ -174,11 +174,7 @@ class Node:
         return partial(self._retry.invoke, call)
 
     def _activate(self) -> int:
-        """Connect, and return this node's number.
-
-        After a crash the SuperLink takes a node for connected until heartbeats are missing; that it knows no
-        such node it says in the same words.
-        """
+        """Connect, and return this node's number; after a crash it counts as connected for a minute."""
         request = ActivateNodeRequest(
             public_key=public_key_to_bytes(self._public), heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
         )
@@ -187,7 +183,7 @@ class Node:
             try:
                 return int(self._patient(self._client.ActivateNode)(request).node_id)
             except httpx.HTTPStatusError as error:
-                if error.response.status_code != httpx.codes.PRECONDITION_FAILED:
+                if error.response.status_code != httpx.codes.PRECONDITION_FAILED:  # also if it is unknown
                     raise
             if time.monotonic() > until:
                 raise UnavailableError(
