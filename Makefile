@@ -68,8 +68,8 @@ mutants: setup ## Put faults into the code one at a time: do the tests notice?
 bench: setup ## Measure Tacit beside the packages people use today
 	@$(BIN)/tacit bench all
 
-reproduce: setup ## Repeat the papers' tables
-	@$(BIN)/tacit reproduce all
+reproduce: setup ## Repeat the papers' tables, beside other work; goes on where it was stopped
+	@nice -n 10 $(BIN)/tacit reproduce all
 
 docs: setup ## Build the documentation into docs/_build/html, from scratch
 	@rm -rf docs/_build docs/api

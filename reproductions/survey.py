@@ -20,10 +20,10 @@ from tacit.reproduce import Cell, Experiment
 PAPER = "Horizontal Federated Learning Frameworks: A Literature Study"
 AXES = {
     "clients": (6, 12, 24),
-    "rows": (240, 1920, 15360),
-    "features": (16, 64, 256),
+    "rows": (120, 600, 3000),
+    "features": (8, 32, 128),
     "parameters": (32, 256, 2048),  # units of the hidden layer; of FederBoost, they stand for levels
-    "rounds": (4, 12, 36),
+    "rounds": (2, 6, 18),
 }
 ONE_SHOT = ("fedheonn", "fedheonn-ensemble", "fusion")  # which have no rounds
 NARROW = ("fedheonn", "fedheonn-ensemble")  # whose parameters follow from the features
@@ -208,6 +208,7 @@ def experiments() -> Iterator[Experiment]:
             name=f"survey-{quantity}-growth",
             title=f"Table {numbers[quantity]}: growth of {text}",
             quantity=f"slope of the logarithms of {text}",
+            settings={**table.keywords["settings"], **AXES},
             cells=list(slopes(quantity)),
             remarks="0: does not grow; 1: in proportion. Fixed costs flatten ours at these small sizes.",
         )

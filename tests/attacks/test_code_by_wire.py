@@ -24,13 +24,14 @@ import httpx
 from flwr.app import ConfigRecord, RecordDict
 from flwr.app import Message as FlowerMessage
 
-from tacit.core.errors import FederationError
+from tacit.core.errors import FederationError, UnavailableError
 from tacit.core.message import Message
 from tacit.deploy import control
 from tacit.deploy.certificates import write_certificates, write_node_key
 from tacit.deploy.connection import Connection, read_connection
 from tacit.deploy.control import Control
 from tacit.deploy.local import LocalFederation
+from tacit.deploy.node import Node
 from tacit.deploy.processes import QUIET, environment_of, free_port, listens
 from tacit.engines.flower import pack, unpack
 
@@ -226,6 +227,13 @@ def test_a_stranger_on_the_coordinators_machine_has_no_token(federation, strange
     with Control(guess) as asked, pytest.raises(FederationError), asked.run("{}"):
         pass
     assert_nothing_ran(stranger, 1.0)
+
+
+def test_a_node_that_nobody_registered_is_refused(federation, tmp_path):
+    write_node_key(tmp_path / "node")
+    node = Node(f"127.0.0.1:{federation.port}", federation.home / "ca.crt", tmp_path / "node")
+    with pytest.raises(UnavailableError, match="refuses this node"):
+        node.serve(lambda *asked: b"", lambda: pytest.fail("it is connected"))
 
 
 def test_an_operator_cannot_run_code_at_the_sites(federation, stranger, monkeypatch):

@@ -24,6 +24,7 @@ from tacit.data.inputs import Inputs
 from tacit.methods.boosting.cuts import Buckets
 from tacit.methods.boosting.growing import Grower
 from tacit.methods.federboost import FederBoost
+from tacit.protections.noised import Noised
 from tests.contract.test_reconstruction import readings
 
 CLIENTS, ROWS, COLUMNS, BUCKETS = 5, 30, 4, 32
@@ -39,10 +40,11 @@ def table() -> Table:
 
 
 @cache
-def run(protect: str, method: FederBoost = METHOD) -> tuple[list[set[Row]], dict[str, list[Any]], list[Any]]:
+def run(protect: Any, method: FederBoost = METHOD) -> tuple[list[set[Row]], dict[str, list[Any]], list[Any]]:
     """Train; return each client's rows in buckets, what each sent, and all totals with their siblings."""
     held = {f"site-{i}": table().take(slice(i * ROWS, (i + 1) * ROWS)) for i in range(CLIENTS)}
     heard: list[Any] = []
+    least = {"min_clients": CLIENTS} if isinstance(protect, Noised) else {"min_count": 5}
     totals: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
         plant, extend = Grower.plant, Grower.extend
@@ -59,17 +61,13 @@ def run(protect: str, method: FederBoost = METHOD) -> tuple[list[set[Row]], dict
         patch.setattr(Grower, "plant", planting)
         patch.setattr(Grower, "extend", extending)
         training = Federation.of(held, declared={"classes": [0, 1]}).train(
-            method, protect=protect, min_count=5, transcript=lambda *received: heard.append(received)
+            method, protect=protect, **least, transcript=lambda *received: heard.append(received)
         )
-    shared = training.outcome.shared
-    bins = [
-        Buckets(shared.schema, BUCKETS).fill(Inputs.of(shared).columns(one), shared["cuts"])
-        for one in held.values()
-    ]
-    rows = [
-        {(*row, label) for row, label in zip(own.tolist(), one.target.tolist(), strict=True)}
-        for own, one in zip(bins, held.values(), strict=True)
-    ]
+    shared = training.outcome.shared  # None where clients open totals
+    rows = []
+    for one in held.values() if shared is not None else ():
+        bins = Buckets(shared.schema, BUCKETS).fill(Inputs.of(shared).columns(one), shared["cuts"])
+        rows.append({(*row, label) for row, label in zip(bins.tolist(), one.target.tolist(), strict=True)})
     sent: dict[str, list[Any]] = {name: [] for name in held}
     for receiver, sender, step, raw in heard:
         if receiver == "coordinator" and step == "client.contribute":
@@ -124,3 +122,17 @@ def test_totals_give_few_rows_away_and_none_of_larger_leaves():
     rows, _, totals = run("plain", replace(METHOD, min_child_weight=5.0))
     assert sum((one != 0).any() for one in totals) >= LEAST_SUMS
     assert found_share(set().union(*rows), totals) == 0.0
+
+
+NOISE = Noised(epsilon=8.0, unit="row", where="distributed", inner="plain")
+
+
+@pytest.mark.parametrize("protect", ["bfv", NOISE], ids=["bfv", "noise without masks"])
+def test_neither_encryption_nor_a_part_of_the_noise_gives_a_row_away(protect, keys_once):
+    short = replace(METHOD, trees=3)
+    with keys_once():
+        sent = run(protect, short)[1]
+    rows, plain, _ = run("plain", short)
+    shares = [found_share(own, seen) for own, seen in zip(rows, sent.values(), strict=True)]
+    control = [found_share(own, seen) for own, seen in zip(rows, plain.values(), strict=True)]
+    assert max(shares) == 0.0 < 0.1 < min(control), (shares, control)

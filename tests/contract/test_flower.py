@@ -17,11 +17,11 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from tacit.core.errors import QuorumError
+from tacit.core.errors import FederationError, QuorumError
 from tacit.core.events import TotalOpened
 from tacit.core.party import Party
 from tacit.core.secret import Secret
-from tacit.deploy.launch import launch
+from tacit.deploy.launch import launch, tune
 from tacit.deploy.local import LocalFederation
 from tacit.deploy.processes import processes_of
 from tacit.deploy.site import learnt
@@ -31,7 +31,7 @@ from tacit.methods import METHODS
 from tacit.protections import PROTECTIONS
 from tacit.protections.keys.authenticated import FIELD_NAMES
 from tacit.runs.job import execute
-from tacit.runs.settings import Settings
+from tacit.runs.settings import Settings, read_toml
 
 pytestmark = pytest.mark.xdist_group("flower")  # one federation for all: two cores carry no more
 
@@ -338,6 +338,42 @@ def test_a_site_that_is_started_later_joins(federation, tables):
 
 
 @pytest.mark.slow
+@pytest.mark.operations
+def test_a_run_outlives_its_superlink(federation, tables):
+    opened = []
+
+    def stop(number, event):
+        if isinstance(event, TotalOpened) and event.contribution == "update":
+            opened.append(event.contributors)
+            if len(opened) == 2:
+                federation.stop_node("superlink")
+                federation.start_superlink()
+
+    chosen = tables(method={"name": "fedavg", "rounds": 4, "hidden": 4}, protect={"name": "masked"})
+    result = launch(Settings.from_tables(chosen), stop).result
+    assert opened == [3] * 4
+    assert_same(result, embedded(chosen), "masked")
+
+
+@pytest.mark.slow
+@pytest.mark.operations
+def test_a_run_whose_superlink_is_gone_ends(federation, tables, monkeypatch):
+    monkeypatch.setattr("tacit.deploy.control.PATIENCE", 3.0)
+
+    def stop(number, event):
+        if isinstance(event, TotalOpened) and event.contribution == "update":
+            federation.stop_node("superlink")
+
+    chosen = tables(method={"name": "fedavg", "rounds": 4, "hidden": 4}, protect={"name": "masked"})
+    try:
+        with pytest.raises(FederationError, match="was stopped, or cannot be reached"):
+            launch(Settings.from_tables(chosen), stop)
+    finally:
+        federation.start_superlink()
+    federation.wait()
+
+
+@pytest.mark.slow
 def test_sites_with_rows_of_their_own_keep_the_model(federation, tables, own_rows):
     chosen = tables(data=own_rows, protect={"name": "ckks"})
     result = launch(Settings.from_tables(chosen)).result
@@ -346,6 +382,15 @@ def test_sites_with_rows_of_their_own_keep_the_model(federation, tables, own_row
     assert not (Path(result["folder"]) / "model.safetensors").exists()
     assert {run for run, _ in models} == {result["run"]}
     assert len({json.dumps(model.as_dict(), default=str) for _, model in models}) == 1
+
+
+@pytest.mark.slow
+def test_tuning_on_the_sites_own_rows(federation, tables, own_rows):
+    settings = Settings.from_tables(tables(data=own_rows, protect={"name": "ckks"}))
+    found = tune(settings, {"lam": [1e-3, 1e4]})
+    assert [trial["error"] for trial in found["trials"]] == [None, None]
+    assert found["score"] == max(trial["score"] for trial in found["trials"]) > 0.5
+    assert launch(Settings.from_tables(read_toml(Path(found["file"])))).result["accuracy"] == found["score"]
 
 
 @pytest.mark.slow

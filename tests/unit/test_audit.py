@@ -147,6 +147,19 @@ class TestChain:
         assert [process.wait(60) for process in both] == [0, 0]
         assert AuditLog(tmp_path).verify().number == 40
 
+    def test_what_a_killed_process_had_begun_is_taken_back_by_whoever_reads(self, log, tmp_path):
+        with closing(sqlite3.connect(log.path, isolation_level=None)) as base:
+            base.execute("PRAGMA cache_size = 1")  # so that pages are written before the end
+            base.execute("BEGIN IMMEDIATE")
+            for number in range(7, 60):
+                base.execute("INSERT INTO links VALUES (?, ?, ?)", (number, b"x" * 2000, bytes(32)))
+            (tmp_path / "killed").mkdir()
+            for name in ("audit.db", "audit.db-journal", "audit.head"):
+                shutil.copy(tmp_path / name, tmp_path / "killed" / name)
+            base.execute("ROLLBACK")
+        assert (tmp_path / "killed/audit.db-journal").stat().st_size > 0
+        assert AuditLog(tmp_path / "killed").verify().number == 6
+
     def test_what_was_acknowledged_survives_a_kill(self, tmp_path):
         words = "import sys, pathlib; from tacit.engines.audit import AuditLog\n"
         words += "log = AuditLog(pathlib.Path(sys.argv[1]))\n"
@@ -290,7 +303,7 @@ def test_the_commands(log, tmp_path):
     assert told["records"] == 6
     log.add("refused", run="run-9", reason="\x1b[2Jgone")
     assert json.loads(tacit("verify", str(tmp_path), "--json", "--noted", told["end"]))["records"] == 7
-    assert "7 records, whole" in tacit("verify", str(tmp_path))
+    assert "records: 7, whole" in tacit("verify", str(tmp_path))
     assert len(json.loads(tacit("show", str(tmp_path), "--last", "2", "--json"))["records"]) == 2
     assert len(json.loads(tacit("show", str(tmp_path), "--last", "0", "--json"))["records"]) == 7
     (only,) = json.loads(tacit("show", str(tmp_path), "--event", "refused", "--json"))["records"]

@@ -17,6 +17,7 @@ from tacit.core.errors import ConfigError, ProtectionError, UnavailableError
 from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.deploy.backup import Facts, back_up, restore
+from tacit.deploy.connection import write_connection
 from tacit.deploy.provision import Operator, init, join
 from tacit.engines.sitefolder import SiteFolder, SiteSettings, write_private
 
@@ -157,6 +158,7 @@ class TestRefused:
 def test_an_operators_folder_comes_back_at_another_place(home, tmp_path):
     (home / "runs/run-1").mkdir(parents=True)
     (home / "runs/run-1/result.json").write_text("{}")
+    (home / "flower/control.token").write_text("of one start only")
     runner = CliRunner()
 
     def tacit(*words, code=0):
@@ -176,7 +178,9 @@ def test_an_operators_folder_comes_back_at_another_place(home, tmp_path):
     assert Operator(again).coordinator.identity == identity
     assert Operator(again).state == before.state
     assert (again / "ca.key").read_bytes() == ca
-    assert str(again) in (again / "flower/config.toml").read_text()
+    assert str(again) in (again / "coordinator/site.toml").read_text()
+    assert not (again / "flower").exists()
+    assert write_connection(again / "flower", "tacit", 21996).port == 21996, "it can be started again"
     assert (again / "runs/run-1/result.json").is_file()
     assert join(again / "bundles/south.bundle", tmp_path / "south", SiteSettings("site")).name == "south"
     tacit("backup", tmp_path / "none", "--to", tmp_path / "x", code=2)

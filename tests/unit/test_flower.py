@@ -5,12 +5,15 @@ process. The real thing is in tests/contract/test_flower.py.
 """
 
 import json
+import os
+import signal
 import socket
 import sqlite3
 import ssl
 import subprocess
 import sys
 import threading
+import tomllib
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -46,7 +49,7 @@ from tacit.deploy import launch as launching
 from tacit.deploy.certificates import write_certificates
 from tacit.deploy.connection import Connection, probe, read_connection
 from tacit.deploy.federation import DeployedFederation
-from tacit.deploy.node import respond
+from tacit.deploy.node import Worker, respond
 from tacit.deploy.site import learnt, new_site
 from tacit.deploy.worker import perform
 from tacit.engines.audit import AuditLog
@@ -62,6 +65,7 @@ from tacit.runs.checkpoint import read_checkpoint
 from tacit.runs.job import execute
 from tacit.runs.settings import OWN_ROWS, Settings
 from tacit.runs.transcript import read_transcript
+from tacit.runs.tune import tune
 from tests.quick import representatives
 
 CLIENTS = ("client-1", "client-2", "client-3")
@@ -600,6 +604,21 @@ class TestOwnRows:
         assert "learnt the sites&#x27; own rows from 3 clients" in page
         assert "label-sorted" not in page
 
+    @pytest.mark.parametrize("protect", representatives(["plain", "ckks", "masked"], "masked"))
+    def test_tuning_goes_by_the_rows_that_sites_keep_aside(self, sites, chosen, protect):
+        settings, tried = chosen(protect={"name": protect}), [1e-3, 1e4]
+        federation = DeployedFederation(settings, SiteFolder(sites[COORDINATOR]), grid_of(sites, settings))
+        found = tune(settings, {"lam": tried}, federation=federation)
+        alone = [
+            on_grid(sites, replace(settings, method={**settings.method, "lam": lam})).result["accuracy"]
+            for lam in tried
+        ]
+        assert [trial["score"] for trial in found["trials"]] == pytest.approx(alone)
+        assert found["best"] == {"lam": tried[int(np.argmax(alone))]}
+        best = Settings.from_tables(tomllib.loads(Path(found["file"]).read_text()))
+        assert best.data.name == OWN_ROWS
+        assert best.flower == settings.flower
+
     def test_rows_may_be_the_answer_to_a_query_of_a_site_s_own_database(self, sites, chosen, tmp_path):
         site, table = sites[CLIENTS[0]] / "site.toml", pd.read_csv(tmp_path / f"{CLIENTS[0]}.csv")
         with closing(sqlite3.connect(tmp_path / "ward.db")) as ward:
@@ -904,6 +923,23 @@ def test_nothing_of_flower_is_imported_without_it():
         "sys.exit(any(name.split('.')[0] == 'flwr' for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_site_s_process_that_ended_or_is_stuck_is_started_anew(sites, monkeypatch):
+    worker = Worker(sites["client-1"], {**os.environ, "OMP_NUM_THREADS": "1"})
+    try:
+        first = worker._process.pid
+        assert b"not a Tacit message" in worker.perform("{}", b"not ours", b"", None)
+        os.kill(first, signal.SIGKILL)
+        assert b"performs the site's steps ended" in worker.perform("{}", b"not ours", b"", None)
+        second = worker._process.pid
+        os.kill(second, signal.SIGSTOP)
+        monkeypatch.setattr("tacit.deploy.node.GRACE", 0.2)
+        assert b"performs the site's steps ended" in worker.perform("{}", b"not ours", b"", 0.1)
+        assert len({first, second, worker._process.pid}) == 3
+        assert worker._process.poll() is None
+    finally:
+        worker.close()
 
 
 class TestSite:

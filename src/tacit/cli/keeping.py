@@ -65,7 +65,7 @@ def verify_log(
         before = End(int(number), digest)
     end = AuditLog(folder).verify(before)
     found = {"folder": str(folder), "whole": True, "records": end.number, "end": f"{end.number}:{end.digest}"}
-    say(as_json, found, f"{end.number} records, whole", Text(f"note elsewhere: {found['end']}"))
+    say(as_json, found, f"records: {end.number}, whole", Text(f"note elsewhere: {found['end']}"))
 
 
 def backup(

@@ -1,6 +1,7 @@
 """Progress bars on stderr, drawn from events."""
 
 import time
+from math import inf
 from typing import Self
 
 from rich import progress
@@ -20,6 +21,7 @@ from tacit.core.events import (
 from tacit.ledger.sentences import step_words
 from tacit.runs.page.units import time_text
 
+LINE_S = 30.0  # between two lines of a bar that is written to a file
 SHOWN = ("accuracy", "r2", "rmse")  # the first of these that a round has
 
 
@@ -43,9 +45,19 @@ class OneBar(_Bars):
     """A single bar that appears with the first step of the work; a context manager."""
 
     _task: progress.TaskID | None = None
+    _began, _told = 0.0, -inf
 
     def __call__(self, done: int, total: int | None, text: str) -> None:
-        """Draw how much is done, and of what."""
+        """Draw how much is done, and of what; where there is no terminal, write a line now and then."""
+        now = time.monotonic()
+        if not stderr.is_terminal and not self._bars.disable:
+            self._began = self._began or now
+            if now - self._told >= LINE_S:
+                self._told = now
+                left = (now - self._began) * ((total or done) - done) / max(done, 1)
+                told = f", {time_text(left)} left" if left else ""
+                stderr.print(f"{done:,} of {total or 'some'}{told}: {text}", soft_wrap=True)
+            return
         if self._task is None:
             self._bars.start()
             self._task = self._bars.add_task(text, total=total)

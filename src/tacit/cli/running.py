@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -87,13 +88,14 @@ def tune(
     """Search settings of a method on rows that clients keep aside, and write the best for `tacit run`.
 
     All flags of `tacit run`, and its TOML file, say what is tuned: --method, --data, --protect and so on.
-    The central test set is never looked at.
+    The central test set is never looked at. With --engine flower the sites' own rows are learnt from.
     """
     from tacit.cli.progress import OneBar
     from tacit.cli.tables import listing
-    from tacit.runs.tune import tune as tuned
 
     settings = read_settings(context, file)
+    engine = "tacit.deploy.launch" if settings.run.engine == "flower" else "tacit.runs.tune"
+    tuned = import_module(engine).tune
     space = dict(_axis(text) for text in tries or [])
     with OneBar(quiet or (as_json and not stderr.is_terminal)) as bar:
         result = tuned(settings, space, search=search, trials=trials, progress=bar)

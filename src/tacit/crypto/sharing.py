@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from math import prod
+from operator import mul
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from tacit.crypto.field import (
 
 MOST_PARTIES = 1 << 20  # evaluation points stay small, so that multiplying by one takes two products
 _BLOCK = 1 << 14  # values worked on at a time, for the cache
+_FEW = 64  # values up to which Python's integers are faster than arrays
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -105,6 +107,10 @@ def add_shares(shares: Sequence[Share]) -> Share:
 
 def interpolate(rows: Ring, points: tuple[int, ...], at: int = 0) -> Ring:
     """Evaluate the polynomials through rows at different points at another: at 0 is what was shared."""
+    if rows.size <= _FEW:
+        each = _weights(points, at).tolist()
+        columns = zip(*rows.tolist(), strict=True)
+        return np.array([sum(map(mul, each, column)) % PRIME for column in columns], np.uint64)
     weights = _weights(points, at)[:, None]
     result = np.empty(rows.shape[1], np.uint64)
     block = max(_BLOCK // len(points), 64)

@@ -38,7 +38,7 @@ PLAIN_KEYS = ("node", "ca.key", "server.key")  # not encrypted where they lie; b
 LEFT_OUT = ("-journal", "-wal", "-shm", ".log", ".part", ".pid")
 FIRST = ("state.db", "epsilon.db")  # what was spent, and what was recorded, is never older than the state
 SQLITE = b"SQLite format 3\0"
-PATHS = ("site.toml", "coordinator/site.toml", "flower/config.toml")  # files that name the folder itself
+PATHS = ("site.toml", "coordinator/site.toml")  # files that name the folder itself
 
 
 class Facts(msgspec.Struct):
@@ -136,8 +136,8 @@ def _files(folder: Path, unlock: str | None) -> Iterator[Path]:
     found = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     for path in sorted(found, key=lambda each: (each.name not in FIRST, each.suffix != ".head", each)):
         within = path.relative_to(folder)
-        flower = within.parts[0] == "flower" and within.name != "config.toml"
-        if not flower and not path.name.endswith(LEFT_OUT) and within.as_posix() != unlock:
+        # Flower's own files are made anew when the coordinator starts.
+        if within.parts[0] != "flower" and not path.name.endswith(LEFT_OUT) and within.as_posix() != unlock:
             yield path
 
 
@@ -153,7 +153,7 @@ def _copy(path: Path, to: Path, key: Secret | None, name: str) -> None:
         nonce = os.urandom(NONCE)
         to.write_bytes(nonce + _cipher(key).encrypt(nonce, path.read_bytes(), name.encode()))
     elif database:
-        address = f"{path.absolute().as_uri()}?mode=ro"
+        address = f"{path.absolute().as_uri()}?mode=rw"  # what a killed process began is taken back first
         with closing(sqlite3.connect(address, uri=True)) as source, closing(sqlite3.connect(to)) as target:
             source.backup(target)
     else:

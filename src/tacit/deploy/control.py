@@ -11,6 +11,8 @@ import logging
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, Self
 
 import httpx
@@ -83,15 +85,10 @@ def make_app() -> bytes:
     return packed.getvalue()
 
 
-class _Bearer:
-    """Adds the operator's token to requests."""
-
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
-        context.request.headers["Authorization"] = f"Bearer {self._token}"
-        return call_next(context)
+def _with_token(token: str, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
+    """Add the operator's token to a request."""
+    context.request.headers["Authorization"] = f"Bearer {token}"
+    return call_next(context)
 
 
 class Grid(HttpGrid):
@@ -163,8 +160,9 @@ class Control:
             raise ConfigError(f"the operator's token cannot be read: {error}") from None
         self.address, self._file = connection.address, connection.token
         version = RuntimeVersionHttpInterceptor(component_name="SuperExec")
+        bearer: Any = SimpleNamespace(intercept=partial(_with_token, token))
         self._client = ControlHttpClient.from_server_address(
-            self.address, True, None, interceptors=[version, _Bearer(token)]
+            self.address, True, None, interceptors=[version, bearer]
         )
         sign = SuperExecAuthHttpInterceptor(master_secret=token.encode(), protected_methods={ACQUIRE})
         self._claims = RuntimeHttpClient.from_server_address(

@@ -1,8 +1,10 @@
 """Running a job on a running Flower federation: the coordinator's half is in this process."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
+from typing import Any
 
 import msgspec
 
@@ -15,6 +17,29 @@ from tacit.runs.checkpoint import Checkpoint
 from tacit.runs.job import Finished, execute
 from tacit.runs.settings import Settings
 from tacit.runs.sinks import check_sinks
+from tacit.runs.tune import Space, keeping_aside
+from tacit.runs.tune import tune as search_settings
+
+
+@contextmanager
+def leading(settings: Settings, environment: Mapping[str, str]) -> Iterator[DeployedFederation]:
+    """Lead a run of these settings at the running SuperLink, within the block."""
+    check_flower()
+    settings.check()
+    check_sinks(settings.run.sinks)
+    coordinator = SiteFolder(settings.flower.coordinator)
+    provisioned = coordinator.path.absolute().parent / "flower"
+    if "FLWR_HOME" not in environment and provisioned.is_dir():
+        environment = {**environment, "FLWR_HOME": str(provisioned)}
+    coordinator.secret  # noqa: B018  # locked, it could greet nobody
+    # What nobody could learn from is refused here, before anything is sent.
+    federation = DeployedFederation(settings, coordinator)
+    connection = read_connection(settings.flower.superlink, environment)
+    probe(connection)
+    from tacit.deploy.control import Control
+
+    with Control(connection) as control, control.run(encode_settings(settings)) as federation.grid:
+        yield federation
 
 
 def launch(
@@ -31,22 +56,19 @@ def launch(
     written; else it is beside the coordinator's folder. ``resume`` is a run of these settings that was
     stopped: it goes on in its own folder.
     """
-    check_flower()
-    settings.check()
-    check_sinks(settings.run.sinks)
-    coordinator = SiteFolder(settings.flower.coordinator)
-    provisioned = coordinator.path.absolute().parent / "flower"
-    if "FLWR_HOME" not in environment and (provisioned / "config.toml").is_file():
-        environment = {**environment, "FLWR_HOME": str(provisioned)}
-    coordinator.secret  # noqa: B018  # locked, it could greet nobody
-    # What nobody could learn from is refused here, before anything is sent.
-    federation = DeployedFederation(settings, coordinator)
-    connection = read_connection(settings.flower.superlink, environment)
-    probe(connection)
-    from tacit.deploy.control import Control
-
-    with Control(connection) as control, control.run(encode_settings(settings)) as federation.grid:
+    with leading(settings, environment) as federation:
         return execute(settings, *subscribers, federation=federation, resume=resume)
+
+
+def tune(
+    settings: Settings, space: Space, environment: Mapping[str, str] = os.environ, **search: Any
+) -> dict[str, Any]:
+    """Search settings of a method on the Flower federation; see :func:`tacit.runs.tune.tune`.
+
+    Each trial is a run of its own to the sites, which accept it or not by their policy.
+    """
+    with leading(keeping_aside(settings), environment) as federation:
+        return search_settings(settings, space, federation=federation, **search)
 
 
 def check_flower() -> None:

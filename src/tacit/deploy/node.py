@@ -114,7 +114,11 @@ class Worker:
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            self._words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._environment
+            self._words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=self._environment,
+            start_new_session=True,  # Ctrl-C is the node's affair, which then ends it
         )
 
     def perform(self, settings: str, call: bytes, job: bytes, timeout: float | None) -> bytes:
@@ -201,6 +205,8 @@ class Node:
                 f"the SuperLink at {self.address} refuses this node (status {error.response.status_code}): "
                 "its operator has not registered it, or has revoked it; or the clocks differ"
             ) from None
+        finally:
+            self._client.close()
 
     def _serve(self, perform: Perform, ready: Callable[[], None], records: AuditLog) -> None:
         self._number = NodeNumber(node_id=self._activate())
@@ -218,7 +224,6 @@ class Node:
             heart.stop()
             with suppress(httpx.HTTPError):
                 self._client.DeactivateNode(DeactivateNodeRequest(node_id=self._number.node_id))
-            self._client.close()
 
     def _beat(self) -> bool:
         beat = SendNodeHeartbeatRequest(node=self._number, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)

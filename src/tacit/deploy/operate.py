@@ -20,7 +20,7 @@ from tacit.deploy.bundles import FACTS
 from tacit.deploy.certificates import HOST
 from tacit.deploy.connection import Connection, probe, read_connection, write_connection
 from tacit.deploy.launch import check_flower
-from tacit.deploy.processes import QUIET, SUPERLINK, environment_of, free_port, listens, start, stop
+from tacit.deploy.processes import QUIET, SUPERLINK, environment_of, listens, start, stop
 from tacit.deploy.provision import LINK, Operator
 from tacit.deploy.records import told_by_sites
 from tacit.engines.audit import AuditLog
@@ -102,8 +102,8 @@ def serve_coordinator(path: Path, tell: Tell, bind: str | None = None) -> None:
             f"port {operator.port} of {host} is taken: is the coordinator running already?"
         )
     with (path / "superlink.log").open("ab") as log:
-        control, here = free_port(), HOST if host == "0.0.0.0" else host
-        write_connection(path / "flower", LINK, control)
+        here = HOST if host == "0.0.0.0" else host
+        control = write_connection(path / "flower", LINK).port
         process = start(SUPERLINK, [path, host, operator.port, control], environment, path, log)
         with _Running(path, [process]):
             ready = lambda: listens(operator.port, here) and listens(control)  # noqa: E731
@@ -184,8 +184,10 @@ def _control(operator: Operator) -> Iterator[Any]:
     """Ask the running SuperLink of a federation."""
     from tacit.deploy.control import Control
 
-    connection = read_connection(LINK, {"FLWR_HOME": str(operator.path.absolute() / "flower")})
-    if not listens(connection.port, connection.host):
+    home = operator.path.absolute() / "flower"
+    known = (home / "config.toml").is_file()  # which the first start writes
+    connection = read_connection(LINK, {"FLWR_HOME": str(home)}) if known else None
+    if connection is None or not listens(connection.port, connection.host):
         raise UnavailableError(f"no SuperLink of {operator.state.address} runs here: start the coordinator")
     with Control(connection) as control:
         yield control

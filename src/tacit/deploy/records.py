@@ -7,18 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import msgspec
+
+from tacit.core import events
 from tacit.core.client import manifest_of
-from tacit.core.events import (
-    Event,
-    Noted,
-    Refused,
-    Replied,
-    RunEnded,
-    RunStarted,
-    TotalOpened,
-    WaveEnded,
-    WaveStarted,
-)
+from tacit.core.events import Event, Noted, Replied, RunStarted, WaveEnded, WaveStarted
 from tacit.core.exposure import classified
 from tacit.core.message import Message
 from tacit.core.party import Party
@@ -30,6 +23,17 @@ from tacit.engines.sitefolder import SiteFolder
 ASKER = "asker"  # in a party's state: identity of whoever signed the manifest
 CHARGES = "charges"  # in a party's cache: what noise has cost in this step
 TOLD = ("schema: ", "policy: ")  # how notes begin by which a site tells what `tacit federation status` shows
+RECORDED = {  # event of a run -> name of its record
+    events.RunStarted: "run started",
+    events.WaveStarted: "asked",
+    events.Replied: "no answer",
+    events.Refused: "not used",
+    events.WaveEnded: "answered",
+    events.TotalOpened: "total opened",
+    events.Noted: "told",
+    events.RunEnded: "run ended",
+}
+WORDS = {"party": "site", "about": "site", "at": "where", "error": "reason"}  # where records have others
 ASKED = {"$step": "step", "contribution": "contribution", "sum": "sum", "$manifest": "manifest"}
 
 
@@ -114,33 +118,24 @@ class RunRecords:
 
     def __call__(self, number: int, event: Event) -> None:
         """Record an event, if it belongs there."""
+        facts = {WORDS.get(name, name): value for name, value in msgspec.structs.asdict(event).items()}
         match event:
-            case RunStarted(run=run):
-                self._run = run
-                facts = {"method": event.method, "protection": event.protection, "opens": event.opens}
-                self._add("run started", who=user(), manifest=event.manifest, clients=event.clients, **facts)
+            case RunStarted():
+                self._run, facts["who"] = event.run, user()
             case WaveStarted():
                 self._up = self._down = 0
-                self._add("asked", wave=event.wave, step=event.step, parties=event.parties, sum=event.sum)
-            case Replied(failure=failure):
+            case Replied():
                 self._up, self._down = self._up + event.bytes_up, self._down + event.bytes_down
-                if failure is not None:
-                    self._add("no answer", wave=event.wave, site=event.party, reason=failure)
-            case Refused():
-                self._add("not used", wave=event.wave, site=event.party, reason=event.reason)
+                facts = {"wave": event.wave, "site": event.party, "reason": event.failure}
+                if event.failure is None:
+                    return
             case WaveEnded():
-                sizes = {"bytes_up": self._up, "bytes_down": self._down}
-                self._add("answered", wave=event.wave, replies=event.replies, **sizes)
-            case TotalOpened():
-                what = {"sum": event.sum, "contribution": event.contribution, "values": event.values}
-                self._add("total opened", **what, where=event.at, contributors=event.contributors)
-            case Noted(text=text) if text.startswith(TOLD):
-                self._add("told", site=event.about, text=text)
-            case RunEnded():
-                self._add("run ended", model=event.model, reason=event.error)
-
-    def _add(self, event: str, **facts: Any) -> None:
-        self._log.add(event, run=self._run, **facts)
+                facts = {"wave": event.wave, "replies": event.replies}
+                facts |= {"bytes_up": self._up, "bytes_down": self._down}
+            case Noted() if not event.text.startswith(TOLD):
+                return
+        if name := RECORDED.get(type(event)):
+            self._log.add(name, **{"run": self._run, **facts})
 
 
 def user() -> str:

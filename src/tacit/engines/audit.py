@@ -104,7 +104,7 @@ class AuditLog:
         try:
             if not self.path.is_file():
                 raise self._broken(f"{FILE} is gone")
-            with self._connected("?mode=ro") as found:
+            with self._connected("?mode=rw") as found:  # what a killed process began is taken back first
                 yield found
         except (OSError, sqlite3.Error) as error:
             raise UnavailableError(f"the audit log {self.path} cannot be read: {error}") from None
@@ -129,7 +129,7 @@ class AuditLog:
 
 def now() -> str:
     """Return the time, as records have it."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _short(value: Any) -> Any:

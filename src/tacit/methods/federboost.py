@@ -34,9 +34,9 @@ from tacit.core.shared import Shared, Total
 from tacit.data.inputs import Inputs
 from tacit.methods.averaging import rounds
 from tacit.methods.averaging.rounds import HoldOutMonitor, Stopping
-from tacit.methods.boosting import cuts, growing, losses
+from tacit.methods.boosting import cuts, growing, losses, noisy
 from tacit.methods.boosting.rows import PartyRows, catch_up
-from tacit.methods.boosting.settings import CUT, TREE, WIDTHS, Settings, least_rows, sum_nodes
+from tacit.methods.boosting.settings import CUT, TREE, WIDTHS, Settings, least_rows, sum_nodes, tell_trees
 from tacit.models.trees import BoostedTrees
 
 HIDDEN = tuple(TREE + name for name in (*growing.LATER[:-1], "lower", "upper", "depth", "clients"))
@@ -97,37 +97,38 @@ class FederBoost(Settings):
     learns_from_models: ClassVar[bool] = True
     closed_form: ClassVar[bool] = True
     default_protection: ClassVar[str] = "masked"
+    noisy_contributions: ClassVar[tuple[str, ...]] = ("noisy_start", "noisy_roots", "noisy_1")
 
     # -- the coordinator ---------------------------------------------------------------------------
 
     def train(self, coordinator: Coordinator) -> None:
         """Agree on buckets, then let trees grow, a wave of sums for each level."""
         if not coordinator.progress and "base" not in (coordinator.shared or {}):
-            for _ in range(cuts.SUMS):
-                coordinator.round(self.counts, self.narrow)
-            coordinator.round(self.labels, self.begin)
+            self.agree_on_buckets(coordinator)
         remaining, cohort = rounds.find_remaining(coordinator, self.trees), coordinator.parties
         scores = self.hold_out, self.consent, self.take_back
         monitor = HoldOutMonitor(Stopping(self.patience), coordinator, *scores, remaining.start)
-        _tell(coordinator, everything=True)
+        tell_trees(coordinator, everything=True)
         for number in remaining:
             before, cohort = cohort, self._grow_round(coordinator, cohort, number)
-            _tell(coordinator, everything=self.patience > 0)
+            tell_trees(coordinator, everything=self.patience > 0)
             going_on = monitor.judge_round(number)
             if not going_on:
                 coordinator.round(self.consent, self.take_back)
-            _tell(coordinator, everything=cohort != before)  # who has been in it needs the last trees only
+            tell_trees(
+                coordinator, everything=cohort != before
+            )  # who has been in it needs the last trees only
             coordinator.complete_round(number + 1, over=not going_on, best=monitor.best, start=monitor.start)
             if not going_on:
                 break
-        _tell(coordinator, everything=True)
+        tell_trees(coordinator, everything=True)
 
     def _grow_round(self, coordinator: Coordinator, cohort: Sequence[str], number: int) -> tuple[str, ...]:
         """Grow the trees of a round, with clients that came late if the totals may open; return by whom."""
         before = coordinator.parties
         rounds.admit_late_clients(coordinator, number)
         if (wider := coordinator.parties) != before:  # with those that have waited, too
-            _tell(coordinator, everything=True)
+            tell_trees(coordinator, everything=True)
             try:
                 if coordinator.manifest.min_count > 1:
                     coordinator.components.preparation.count_cells(coordinator, wider, continued=True)
@@ -139,14 +140,16 @@ class FederBoost(Settings):
 
     def _grow_trees(self, coordinator: Coordinator, cohort: Sequence[str]) -> tuple[str, ...]:
         """Grow the trees of a round; if clients vanish on the way, anew without them."""
-        present = coordinator.round(self.roots, self.plant, cohort)
+        noise = coordinator.components.protection.adds_noise
+        present = coordinator.round(self.noisy_roots if noise else self.roots, self.plant, cohort)
         for step in range(1, self.steps):
             width = 2 ** (step - 1) if self.grow == "level" else 1
             if coordinator.shared is not None:  # known here: of nodes that do not split, nothing is summed
                 if not (slots := len(coordinator.shared[TREE + "slots"])):
                     break
                 width = 2 ** (-(-slots // self.count_outputs(coordinator.schema)) - 1).bit_length()
-            found = coordinator.round(getattr(self, f"histograms_{width}"), self.extend, present)
+            level = getattr(self, f"{'noisy' if noise else 'histograms'}_{width}")
+            found = coordinator.round(level, self.extend, present)
             if {*found} != {*present}:
                 text = "clients left: the trees of this round start again without them"
                 coordinator.events.emit(Noted("trees", text, "warning"))
@@ -173,25 +176,28 @@ class FederBoost(Settings):
             return {"rows": rows, "classes": np.bincount(truth, minlength=shared.schema.outputs)}
         return {"rows": rows, "sum": truth.sum(axis=0), "square": (truth**2).sum(axis=0)}
 
-    @contribution(Settings.histogram_layout)
-    def roots(self, party: Party, shared: Shared) -> dict[str, Any]:
+    noisy_start, begin_noisy = noisy.noisy_start, noisy.begin_noisy
+
+    def sum_roots(self, party: Party, shared: Shared, *, noise: bool) -> Any:
         """Return G and H of each bucket over all of this client's rows, for every output."""
-        rows = self._start_round(party, shared)
+        rows = self._start_round(party, shared, noise=noise)
         outputs = len(rows.packed)
         none = np.full(outputs, -1, dtype=np.int32)
         record = {"slots": np.arange(outputs), "goes": np.zeros((outputs, 1), np.uint8)}
-        return {"sums": rows.sum_slots({**record, "feature": none, "left": none}, 0, outputs)}
+        return rows.sum_slots({**record, "feature": none, "left": none}, 0, outputs)
 
-    def sum_level(self, party: Party, shared: Shared, width: int) -> dict[str, Any]:
+    def sum_level(self, party: Party, shared: Shared, width: int, *, noise: bool) -> Any:
         """Return G and H of each bucket in the nodes that are asked for."""
         shape = self.histogram_layout(shared.schema, width).fields[0].shape or ()
         if shared[TREE + "complete"]:  # where clients open totals, nobody else knows
-            return {"sums": np.zeros(shape)}
+            return np.zeros(shape)
         rows, step = self._find_rows(party, shared), int(shared[TREE + "step"])
         if rows.round != int(shared["round"]) or rows.step > step:
-            rows = self._start_round(party, shared)
-        return {"sums": rows.sum_slots(strip_prefix(TREE, shared), step, shape[0])}
+            rows = self._start_round(party, shared, noise=noise)
+        return rows.sum_slots(strip_prefix(TREE, shared), step, shape[0])
 
+    roots, noisy_roots = sum_nodes(0), sum_nodes(0, noise=True)
+    noisy_1, noisy_2, noisy_4, noisy_8, noisy_16 = (sum_nodes(width, noise=True) for width in WIDTHS[:5])
     histograms_1, histograms_2, histograms_4, histograms_8, histograms_16, histograms_32 = map(
         sum_nodes, WIDTHS[:6]
     )
@@ -209,7 +215,7 @@ class FederBoost(Settings):
         found: PartyRows = party.cache[self.name, party.id]
         return found
 
-    def _start_round(self, party: Party, shared: Shared) -> PartyRows:
+    def _start_round(self, party: Party, shared: Shared, *, noise: bool) -> PartyRows:
         """Return this client's rows with their derivatives, put into the roots."""
         number, rows = int(shared["round"]), self._find_rows(party, shared)
         columns = Inputs.of(shared).columns
@@ -220,7 +226,9 @@ class FederBoost(Settings):
         if self.samples < 1:
             weights = weights * (party.rng("rows", number).random(len(rows.bins)) < self.samples)
         first, second = (each * weights for each in derivatives)
-        rows.begin(number, losses.pack(first, second, shared["units"]))
+        if noise:
+            first, second = noisy.bound_rows(self.loss_of(shared), first, second)
+        rows.begin(number, losses.pack(first, second, noisy.UNITS if noise else shared["units"]))
         return rows
 
     @contribution(lambda method, schema: rounds.SCORES, family="scores", revealed=True)
@@ -253,7 +261,7 @@ class FederBoost(Settings):
     @apply
     def plant(self, total: Total, shared: Shared) -> Shared:
         """Split the roots of a round's trees (eq. 3)."""
-        found = self.grower(shared).plant(np.rint(total["sums"]))
+        found = self.grower(shared, total.noise).plant(self.read_sums(total, shared))
         return self._keep({**found, "clients": total.contributors}, 1, shared)
 
     @apply
@@ -262,7 +270,7 @@ class FederBoost(Settings):
         record = strip_prefix(TREE, shared)
         if record["complete"] or record["clients"] != total.contributors:
             return shared
-        found = self.grower(shared).extend(record, np.rint(total["sums"]))
+        found = self.grower(shared, total.noise).extend(record, self.read_sums(total, shared))
         return self._keep({**record, **found}, int(record["step"]) + 1, shared)
 
     def _keep(self, record: dict[str, Any], step: int, shared: Shared) -> Shared:
@@ -289,9 +297,3 @@ class FederBoost(Settings):
     def model(self, shared: Shared) -> BoostedTrees:
         """Return the model that has the shared trees."""
         return BoostedTrees(shared, self.loss_of(shared), Inputs.of(shared))
-
-
-def _tell(coordinator: Coordinator, *, everything: bool) -> None:
-    """Let shared values say whether clients are told all trees, or those of the last round only."""
-    if coordinator.shared is not None:
-        coordinator.shared = coordinator.shared | {"brief": not everything}

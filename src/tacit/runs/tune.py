@@ -64,8 +64,7 @@ class Objective:
         self.trials: list[Trial] = []
         self._known: dict[str, Trial] = {}
         self._start: Training | None = None
-        chosen = "balanced_accuracy" if settings.build_method().class_weight else "accuracy"
-        self.measure = chosen if federation.holdings.table.task == "classification" else "r2"
+        self.measure = "balanced_accuracy" if settings.build_method().class_weight else "accuracy"
 
     def __call__(self, chosen: Mapping[str, Any]) -> Trial:
         """Return the trial of a setting, scored by accuracy (balanced with class weights), or R²."""
@@ -84,9 +83,11 @@ class Objective:
             training = self.federation.train(**settings.training(), start=self._start)
         except TacitError as error:
             return None, str(error)
-        self._start = self._start or _prepared(training)
+        if self.federation.experiment:  # sites with rows of their own agree on a scale each time
+            self._start = self._start or _prepared(training)
         if training.holdout is None:
             return None, "its scores must not open: clients were missing"
+        self.measure = self.measure if self.measure in training.holdout else "r2"
         return training.holdout[self.measure], None
 
 
@@ -117,6 +118,7 @@ def tune(
     search: str = "grid",
     trials: int | None = None,
     progress: Progress | None = None,
+    federation: Federation | None = None,
 ) -> dict[str, Any]:
     """Search settings of the method, and write the best as a file that ``tacit run`` takes.
 
@@ -124,10 +126,10 @@ def tune(
     the values to try, or a range to draw from. ``search`` is "grid" (every combination), or "optuna", which
     learns from the trials before (needs the extra ``tune``); ``trials`` are by default all of a grid, and 30
     of Optuna's. ``progress`` is told how many trials are done, of how many, and the best so far.
+    ``federation`` says where to train, if not on one embedded here.
     """
     count = _checked(settings, space, search, trials)
-    federation = divide(settings)
-    objective = Objective(settings, federation)
+    objective = Objective(settings, federation or divide(settings))
     folder = RunFolder.create(settings.run.out, f"{new_run()}-tune")
 
     def told(done: int) -> None:
@@ -163,10 +165,15 @@ def tune(
     return result
 
 
+def keeping_aside(settings: Settings) -> Settings:
+    """Return settings by which clients keep rows aside."""
+    data = settings.data if settings.data.holdout else dataclasses.replace(settings.data, holdout=HOLDOUT)
+    return dataclasses.replace(settings, data=data)
+
+
 def divide(settings: Settings) -> Federation:
     """Divide the rows, of which clients keep some aside; refuse if nobody does: there would be no score."""
-    data = settings.data if settings.data.holdout else dataclasses.replace(settings.data, holdout=HOLDOUT)
-    settings = dataclasses.replace(settings, data=data)
+    settings = keeping_aside(settings)
     federation = build_federation(settings)
     if not federation.holdings.holdout_sizes.any():
         most = int(np.diff(federation.holdings.offsets).max())

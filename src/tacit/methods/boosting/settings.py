@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError
 from tacit.core.fields import add_prefix
 from tacit.core.layout import Field, Layout
@@ -15,10 +16,10 @@ from tacit.core.party import Party
 from tacit.core.protection import Protection
 from tacit.core.random import generator
 from tacit.core.settings_group import check_rules
-from tacit.core.shared import Shared
+from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
 from tacit.methods.base import Method
-from tacit.methods.boosting import cuts, losses
+from tacit.methods.boosting import cuts, losses, noisy
 from tacit.methods.boosting.cuts import Buckets
 from tacit.methods.boosting.growing import Grower
 from tacit.methods.boosting.splits import Rules
@@ -94,6 +95,11 @@ class Settings(Method):
         """Return the sums of buckets and labels, of all rounds, and one to take trees back."""
         return cuts.SUMS + 1 + self.trees * self.round_sums + bool(self.patience)
 
+    @property
+    def budget_parts(self) -> int:
+        """Return the sums that bear noise: one of buckets, and those of all rounds."""
+        return 1 + self.trees * self.steps
+
     def count_outputs(self, schema: Schema) -> int:
         """Return how many trees grow in a round."""
         return losses.count_outputs(losses.choose(self.loss, schema), schema)
@@ -114,10 +120,30 @@ class Settings(Method):
         """Return the layout of histograms of up to so many nodes of each output's tree."""
         width = min(width, 2 ** max(0, self.depth - 2)) if self.grow == "level" else 1
         places = int(Buckets(schema, self.buckets).offsets[-1])
-        return Layout(whole("sums", width * self.count_outputs(schema), places, 2))
+        known = schema.task == "classification"  # derivatives of other losses have no bound for good
+        return Layout(whole("sums", width * self.count_outputs(schema), places, 2, known=known))
 
-    def grower(self, shared: Shared) -> Grower:
-        """Return how trees grow in the present round."""
+    def agree_on_buckets(self: Any, coordinator: Coordinator) -> None:
+        """Form the sums from which buckets and first margins follow."""
+        if coordinator.components.protection.adds_noise:
+            coordinator.round(self.noisy_start, self.begin_noisy)
+            return
+        for _ in range(cuts.SUMS):
+            coordinator.round(self.counts, self.narrow)
+        coordinator.round(self.labels, self.begin)
+
+    def scale_sums(self, sums: Any, shared: Shared) -> Any:
+        """Return a client's histograms, of rows with bounded derivatives, as noise is added to them."""
+        return sums / noisy.UNIT * noisy.scale_sums(self.loss_of(shared), shared.schema)
+
+    def read_sums(self, total: Total, shared: Shared) -> Any:
+        """Return the histograms of a total: whole numbers, or sums with noise."""
+        if total.noise:
+            return noisy.read_sums(total, self.loss_of(shared), self.buckets_of(shared))
+        return np.rint(total["sums"])
+
+    def grower(self, shared: Shared, noise: float) -> Grower:
+        """Return how trees grow in the present round, from sums with so much noise."""
         schema, loss = shared.schema, self.loss_of(shared)
         names = [column.name for column in schema.columns]
         drawn = np.ones(len(names), dtype=bool)
@@ -128,7 +154,11 @@ class Settings(Method):
         # So many rows are in a leaf at least, where second derivatives are known to be small.
         least = max(self.min_child_weight, losses.HIGHEST.get(loss, 0.0) * shared.get("min_count", 0))
         largest = POISSON_STEP if loss == "poisson" else inf
-        rules = Rules(self.lam, self.gamma, least, largest, drawn, signs)
+        lam = self.lam
+        if noise:
+            floors = noisy.find_floors(noise, loss, self.buckets_of(shared))
+            lam, least = max(lam, floors[0]), max(least, floors[1])
+        rules = Rules(lam, self.gamma, least, largest, drawn, signs)
         return Grower(
             self.buckets_of(shared), shared["cuts"], rules, shared["units"], self.rate, self.grow == "leaf"
         )
@@ -142,9 +172,13 @@ class Settings(Method):
         return Buckets(shared.schema, self.buckets)
 
     def incompatibility(self, protection: Protection) -> str | None:
-        """Return why histograms cannot have noise, if the protection adds any."""
-        text = "a budget for the histograms of all levels of all trees leaves little but noise: use fedheonn"
-        return text if protection.adds_noise else None
+        """Return why these settings do not fit sums with noise, if the protection adds any."""
+        return noisy.find_unfit(self, protection.noise_unit) if protection.adds_noise else None
+
+    def find_hopeless(self, schema: Schema, clients: float, noise: float) -> str | None:
+        """Return why noise leaves nothing to learn, if that is known beforehand."""
+        regression = "nothing bounds what a row brings to a regression: use fedheonn, or classes"
+        return regression if schema.task == "regression" else None
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
         """Return one interval for each column of numbers, and the public seed of drawn columns."""
@@ -162,19 +196,35 @@ class Settings(Method):
         return cls(trees=4, depth=2, buckets=16)
 
 
-def sum_nodes(width: int) -> Any:
-    """Return a contribution of up to so many nodes of each output: a layout has one size."""
+def sum_nodes(width: int, *, noise: bool = False) -> Any:
+    """Return a contribution of the roots (0), or of up to so many nodes of each output.
+
+    A layout has one size. With ``noise`` it is of rows whose derivatives are bounded.
+    """
 
     def histograms(self: Any, party: Party, shared: Shared) -> Any:
-        return self.sum_level(party, shared, width)
+        if width:
+            sums = self.sum_level(party, shared, width, noise=noise)
+        else:
+            sums = self.sum_roots(party, shared, noise=noise)
+        return {"sums": self.scale_sums(sums, shared) if noise else sums}
 
-    histograms.__name__ = f"histograms_{width}"
-    return contribution(lambda method, schema: method.histogram_layout(schema, width))(histograms)
+    histograms.__name__ = (
+        f"noisy_{width or 'roots'}" if noise else f"histograms_{width}" if width else "roots"
+    )
+    layout = noisy.histogram_layout if noise else Settings.histogram_layout
+    return contribution(lambda method, schema: layout(method, schema, width or 1))(histograms)
 
 
-def whole(name: str, *shape: int) -> Field:
-    """Return a field of whole numbers that add up to less than 2³¹ over all clients."""
-    return Field(name, shape, bound=losses.WHOLE, total=losses.WHOLE)
+def tell_trees(coordinator: Coordinator, *, everything: bool) -> None:
+    """Let shared values say whether clients are told all trees, or those of the last round only."""
+    if coordinator.shared is not None:
+        coordinator.shared = coordinator.shared | {"brief": not everything}
+
+
+def whole(name: str, *shape: int, known: bool = True) -> Field:
+    """Return a field of whole numbers below 2³¹; if it is ``known``, so is their sum over all clients."""
+    return Field(name, shape, bound=losses.WHOLE, total=losses.WHOLE if known else None)
 
 
 def least_rows(shared: Mapping[str, Any]) -> int:

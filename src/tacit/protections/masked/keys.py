@@ -111,11 +111,6 @@ class Batch:
         """Return those of the parties that have dealt their shares."""
         return [party for party in parties if party in self.commits]
 
-    @property
-    def threshold(self) -> int:
-        """How many shares open a secret."""
-        return self.rules.threshold
-
     def can_mask(self, parties: Sequence[str]) -> bool:
         """Return whether each of these parties finds enough of the others to mask with."""
         left = set(parties)
@@ -129,7 +124,7 @@ class Batch:
         """
         left = set(present)
         found = (len(left.intersection(self.holders[owner])) for owner in owners)
-        return all(count == 0 or count >= self.threshold for count in found)
+        return all(count == 0 or count >= self.rules.threshold for count in found)
 
     def serves(self, willing: Sequence[str], needed: int) -> bool:
         """Return whether a sum is left in which enough of these parties can take part."""

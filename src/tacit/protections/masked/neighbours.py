@@ -54,7 +54,7 @@ class MerkleTree:
         while len(level) > 1:
             level = [sha256(b"node" + level[i] + level[i + 1]).digest() for i in range(0, len(level), 2)]
             self._levels.append(level)
-        self.root = _root_of(len(leaves), level[0])
+        self.root = hash_pieces(b"root", len(leaves).to_bytes(8, "little"), level[0])
 
     def prove(self, name: str) -> bytes:
         """Return position and siblings of a leaf, from the bottom up."""
@@ -82,15 +82,10 @@ def verify_proof(
         sibling = proof[start : start + HASH]
         node = sha256(b"node" + (sibling + node if number & 1 else node + sibling)).digest()
         number >>= 1
-    if number == 1 and _root_of(size, node) != root:
+    if number == 1 and hash_pieces(b"root", size.to_bytes(8, "little"), node) != root:
         return False
     nodes |= found
     return True
-
-
-def _root_of(size: int, top: bytes) -> bytes:
-    """Return the root of a tree, which its size is bound to."""
-    return hash_pieces(b"root", size.to_bytes(8, "little"), top)
 
 
 def proof_length(size: int) -> int:

@@ -60,7 +60,7 @@ class Noised(Protection):
         Distributed: how many clients may know their parts of the noise and see the total.
     unit : {"client", "row"}
         Whose presence the noise hides: a client's with all its rows, or any single row's. The latter needs
-        a method that bounds what a row brings, as fedheonn does.
+        a method that bounds what a row brings: fedheonn or federboost.
 
     Examples
     --------

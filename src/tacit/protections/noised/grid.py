@@ -158,7 +158,7 @@ def find_unfit(settings: Noised, contribution: str, layout: Layout) -> str | Non
     if settings.unit == "row" and layout.row_norm is None:
         return (
             f"nothing bounds what a single row brings to {contribution}: hide whole clients with unit = "
-            "'client', or use fedheonn; averaging hides rows by example_noise, without noised"
+            "'client', or use fedheonn or federboost; averaging hides rows by example_noise, without noised"
         )
     return None
 
