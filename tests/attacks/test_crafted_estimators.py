@@ -81,7 +81,7 @@ def test_a_tree_that_would_leave_its_nodes_is_refused_while_it_is_read(crafted):
 def test_what_asks_for_all_memory_is_refused_while_it_is_read(text, changes):
     raw = fitted(text)
     raw["estimator"][1].update({name: _plain(value) for name, value in changes.items()})
-    with pytest.raises(ValueError, match="widest|more than"):
+    with pytest.raises(ValueError, match=r"widest|more than"):
         estimator._restored(raw, 2)
 
 

@@ -1,5 +1,6 @@
 """Running a provisioned federation: the coordinator's SuperLink, a site's SuperNode, who is connected."""
 
+import fcntl
 import json
 import logging
 import os
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tacit.core.errors import ConfigError, UnavailableError
 from tacit.deploy.bundles import FACTS
@@ -146,12 +147,27 @@ class _Running:
         self._file, self._processes = folder / PID, processes
 
     def __enter__(self) -> None:
-        self._file.write_text(str(os.getpid()))
+        self._lock = self._file.open("a+b")  # held until this process ends, however it does
+        if not _locks(self._lock):
+            self._lock.close()
+            raise UnavailableError(f"something runs from {self._file.parent} already: stop it first")
+        self._lock.truncate(0)
+        self._lock.write(str(os.getpid()).encode())
+        self._lock.flush()
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 
     def __exit__(self, *_: object) -> None:
         stop(self._processes)
         self._file.unlink(missing_ok=True)
+        self._lock.close()
+
+
+def _locks(file: BinaryIO) -> bool:
+    """Return whether nobody else has locked a file, and lock it."""
+    with suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 def _wait(process: subprocess.Popen[bytes], ready: Callable[[], bool], log: Path) -> None:
@@ -215,7 +231,10 @@ def status(path: Path) -> dict[str, Any]:
 def end(folder: Path) -> None:
     """Stop the coordinator or the site that runs from a folder."""
     try:
-        number = int((folder / PID).read_text())
+        with (folder / PID).open("rb") as file:
+            if _locks(file):  # left by a process that was killed: the number may be another's by now
+                raise ProcessLookupError
+            number = int(file.read())
         os.kill(number, signal.SIGTERM)
     except (OSError, ValueError):
         raise UnavailableError(f"nothing runs from {folder}") from None
