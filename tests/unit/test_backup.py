@@ -180,7 +180,7 @@ def test_an_operators_folder_comes_back_at_another_place(home, tmp_path):
     assert (again / "ca.key").read_bytes() == ca
     assert str(again) in (again / "coordinator/site.toml").read_text()
     assert not (again / "flower").exists()
-    assert write_connection(again / "flower", "tacit", 21996).port == 21996, "it can be started again"
+    assert write_connection(again / "flower", "tacit").port, "it can be started again"
     assert (again / "runs/run-1/result.json").is_file()
     assert join(again / "bundles/south.bundle", tmp_path / "south", SiteSettings("site")).name == "south"
     tacit("backup", tmp_path / "none", "--to", tmp_path / "x", code=2)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, TextIO
 
 from tacit.core.errors import ConfigError, UnavailableError
 from tacit.deploy.bundles import FACTS
@@ -147,13 +147,11 @@ class _Running:
         self._file, self._processes = folder / PID, processes
 
     def __enter__(self) -> None:
-        self._lock = self._file.open("a+b")  # held until this process ends, however it does
+        self._lock = self._file.open("a")  # held until this process ends, however it does
         if not _locks(self._lock):
             self._lock.close()
             raise UnavailableError(f"something runs from {self._file.parent} already: stop it first")
-        self._lock.truncate(0)
-        self._lock.write(str(os.getpid()).encode())
-        self._lock.flush()
+        self._file.write_text(str(os.getpid()))
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 
     def __exit__(self, *_: object) -> None:
@@ -162,7 +160,7 @@ class _Running:
         self._lock.close()
 
 
-def _locks(file: BinaryIO) -> bool:
+def _locks(file: TextIO) -> bool:
     """Return whether nobody else has locked a file, and lock it."""
     with suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -231,7 +229,7 @@ def status(path: Path) -> dict[str, Any]:
 def end(folder: Path) -> None:
     """Stop the coordinator or the site that runs from a folder."""
     try:
-        with (folder / PID).open("rb") as file:
+        with (folder / PID).open() as file:
             if _locks(file):  # left by a process that was killed: the number may be another's by now
                 raise ProcessLookupError
             number = int(file.read())

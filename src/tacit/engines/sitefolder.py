@@ -106,11 +106,8 @@ class Roster:
         lines = [f"coordinator = {_toml(self.coordinator)}"]
         for section in ("clients", "services", "exchanges"):
             if named := getattr(self, section):
-                lines += [
-                    "",
-                    f"[{section}]",
-                    *(f"{_toml(name)} = {_toml(key)}" for name, key in named.items()),
-                ]
+                pairs = (f"{_toml(name)} = {_toml(key)}" for name, key in named.items())
+                lines += ["", f"[{section}]", *pairs]
         return "\n".join(lines) + "\n"
 
 

@@ -177,7 +177,9 @@ class KeyAgreement:
             offers, shown = self._read_offers(replies, refuse, root, first, count, tree is not None)
             left = list(offers)
             if len(left) >= (rules.partners if rules.complete else rules.neighbours + 1):
-                places = {name: find_place(root, offer.number) for name, offer in offers.items()}
+                places = {
+                    name: find_place(root, offer.number) if tree else 0 for name, offer in offers.items()
+                }
                 holders = assign_holders(places, rules.neighbours)
                 batch = Batch(self.run, len(names), rules, root, first, count, holders)
                 jobs = _deal_jobs(batch, shown, tree)
