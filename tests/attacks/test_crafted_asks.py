@@ -1,5 +1,9 @@
-"""A SuperLink crafts what Flower says around an ask, which nobody signs: the node refuses it, and goes on."""
+"""A SuperLink crafts what Flower says around an ask, which nobody signs: the node refuses it, and goes on.
 
+And a stranger sends the SuperLink more than it can hold, which Flower reads before it asks who sends it.
+"""
+
+import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +17,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from tacit.core.errors import MessageError
 from tacit.core.message import Message
 from tacit.deploy.node import Node, respond
+from tacit.deploy.superlink import LARGEST, FleetOnly
 from tacit.engines.audit import AuditLog
 from tacit.engines.flower import KIND, pack, unpack
 
@@ -51,3 +56,18 @@ def test_whatever_a_message_raises_the_node_goes_on(error, monkeypatch, tmp_path
     node._client, node._number = SimpleNamespace(**calls), None
     node._retry = SimpleNamespace(invoke=lambda call, *given: call(*given))
     assert node._answer_next(lambda *_: b"", AuditLog(tmp_path))
+
+
+def test_no_more_is_read_of_a_request_than_a_piece_needs():
+    """As Starlette reads a body: piece by piece, until the last or until the other end is gone."""
+    read = []
+
+    async def app(scope, receive, send):
+        while (event := await receive())["type"] == "http.request":
+            read.append(event["body"])
+
+    async def endless():
+        return {"type": "http.request", "body": bytes(1 << 20), "more_body": True}
+
+    asyncio.run(FleetOnly(app)({"type": "http", "path": "/v1/fleet/push-object"}, endless, None))
+    assert sum(map(len, read)) == LARGEST
