@@ -4,11 +4,13 @@ Each client's place on the circle is a hash of the batch's root and of a number 
 committed at enrolment or in the batch before. The root covers all commitments: whoever changes one moves
 everybody, and a client that is left out later moves nobody else. But a coordinator that knows the numbers of
 its friends may try many roots, by what these commit to and by whom it asks, until they sit side by side. So
-places follow from a root by many hashes: the 2^40 tries that the sizing allows for cost 2^59. A client sees
-its neighbours' numbers, each with a proof of O(log n) hashes that it was committed to, and checks that the
-arcs to its furthest neighbours are no longer, each and both together, than chance and the agreed share of
-dropouts explain: a coordinator that shows only its friends has to reach far. What remains: it chooses who is
-asked at all (no fewer than min_clients), and may let chosen clients vanish once it knows the graph.
+places follow from a root by many hashes: the 2^40 tries that the sizing allows for cost 2^59.
+
+A client sees its neighbours' numbers, each with a proof of O(log n) hashes that it was committed to, and
+checks that the arcs to its furthest neighbours are no longer, each and both together, than chance and the
+agreed share of dropouts explain: a coordinator that shows only its friends has to reach far. What remains: it
+chooses who is asked at all (no fewer than min_clients), and may let chosen clients vanish once it knows the
+graph.
 """
 
 from __future__ import annotations
