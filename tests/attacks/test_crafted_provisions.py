@@ -154,6 +154,18 @@ def test_a_backup_that_was_changed_is_refused(home, tmp_path):
     assert not (tmp_path / "again").exists()
 
 
+def test_rows_that_lie_in_the_folder_are_in_no_backup(home, tmp_path):
+    (tmp_path / "north").mkdir()
+    (tmp_path / "north/rows.csv").write_text("age,outcome\n41.0625,yes\n52.5,no\n")
+    site = join(
+        home / "bundles/north.bundle",
+        tmp_path / "north",
+        SiteSettings("site", data="rows.csv", target="outcome"),
+    )
+    back_up(site.path, tmp_path / "kept")
+    assert b"41.0625" not in (tmp_path / "kept").read_bytes()
+
+
 def test_a_private_file_is_private_though_one_was_there(tmp_path):
     path = tmp_path / "key"
     path.write_bytes(b"old")

@@ -69,7 +69,8 @@ def back_up(folder: Path, to: Path) -> dict[str, Any]:
     part = to.with_name(f"{to.name}.part")
     try:
         with tempfile.TemporaryDirectory(dir=to.parent) as work:
-            for path in _files(folder, unlock):
+            rows = site.path / (site.settings.data or "")
+            for path in _files(folder, {key.resolve(), rows.resolve()}):
                 name = path.relative_to(folder).as_posix()
                 copy = Path(work, name)
                 copy.parent.mkdir(parents=True, exist_ok=True)
@@ -131,13 +132,12 @@ def _party(folder: Path) -> SiteFolder:
     return Operator(folder).coordinator if (folder / "federation.json").is_file() else SiteFolder(folder)
 
 
-def _files(folder: Path, unlock: str | None) -> Iterator[Path]:
+def _files(folder: Path, but: set[Path]) -> Iterator[Path]:
     """Yield what belongs into a backup, in an order in which nothing is newer than what vouches for it."""
     found = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     for path in sorted(found, key=lambda each: (each.name not in FIRST, each.suffix != ".head", each)):
-        within = path.relative_to(folder)
-        # Flower's own files are made anew when the coordinator starts.
-        if within.parts[0] != "flower" and not path.name.endswith(LEFT_OUT) and within.as_posix() != unlock:
+        flower = path.relative_to(folder).parts[0] == "flower"  # made anew when the coordinator starts
+        if not flower and not path.name.endswith(LEFT_OUT) and path.resolve() not in but:
             yield path
 
 

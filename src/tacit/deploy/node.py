@@ -68,6 +68,7 @@ log = logging.getLogger("tacit.node")
 
 POLL = (0.1, 3.0)  # seconds between looks for messages: just after one, and when none came for long
 REFUSED = httpx.codes.UNAUTHORIZED
+CRAFTED = ValueError, TypeError, LookupError  # what a message raises that no honest SuperLink sends
 REMEMBERED = 64  # runs whose settings are not asked for again
 Perform = Callable[[str, bytes, bytes, float | None], bytes]
 Value = TypeVar("Value")
@@ -79,7 +80,7 @@ def respond(
     """Answer a message of a run with those settings; one that is not Tacit's is refused, and recorded."""
     started = time.perf_counter()
     try:
-        if message.metadata.message_type != KIND:
+        if message.metadata.message_type != KIND or not message.has_content():
             raise MessageError("a message that is not Tacit's: this site runs no other app")
         raw = perform(settings, *unpack(message.content))
     except TacitError as error:
@@ -242,7 +243,7 @@ class Node:
             reply = respond(message, self._settings_of(run), perform, records)
             self._send(run, reply, time.perf_counter() - started)
             log.info("run %d: answered in %.3f s", run, time.perf_counter() - started)
-        except (httpx.HTTPStatusError, ObjectPullError, ObjectPushError) as error:
+        except (httpx.HTTPStatusError, ObjectPullError, ObjectPushError, *CRAFTED) as error:
             if isinstance(error, httpx.HTTPStatusError) and error.response.status_code == REFUSED:
                 raise
             # The run has ended meanwhile, or the message cannot be had: nobody waits for the answer.

@@ -27,6 +27,7 @@ from tacit.deploy.certificates import HOST
 from tacit.deploy.connection import TOKEN
 
 FLEET = "/v1/fleet/"
+LARGEST = 16 << 20  # bytes of a request, which Flower reads before it asks who sends it; pieces have 5 MiB
 
 
 class TokenPlugin(NoOpControlAuthnPlugin):
@@ -54,8 +55,16 @@ class FleetOnly:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Hand on a request of the Fleet API; there is nothing else here."""
+        left = LARGEST
+
+        async def receive_some() -> Any:
+            nonlocal left
+            event = await receive()
+            left -= len(event.get("body", b""))
+            return event if left >= 0 else {"type": "http.disconnect"}
+
         if scope["type"] == "http" and scope["path"].startswith(FLEET):
-            await self._app(scope, receive, send)
+            await self._app(scope, receive_some, send)
         elif scope["type"] == "http":
             await send({"type": "http.response.start", "status": 404, "headers": []})
             await send({"type": "http.response.body", "body": b""})

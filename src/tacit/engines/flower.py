@@ -28,6 +28,7 @@ KIND = "query.tacit"  # type of all our messages; what is asked is within
 SMALL = 1 << 20  # bytes; above, an array record travels in pieces and faster
 BATCH = 1000  # messages that are pushed together
 POLL = (0.05, 0.25)  # seconds between looks for replies: at first, and when they take long
+LONGEST = 1e7  # seconds of a step
 GRACE = 60.0  # seconds beyond a step's own time: polls, and the way
 
 
@@ -62,6 +63,8 @@ def unpack(records: RecordDict) -> tuple[bytes, bytes, float | None]:
         call, job = (
             _raw(records[name]) if name in records else _raw({"raw": about[name]}) for name in ("call", "job")
         )
+        if not 0 <= seconds <= LONGEST:  # nobody signs them
+            raise ValueError
     except (KeyError, TypeError, ValueError, AttributeError):
         raise MessageError("records that are not Tacit's: the other end runs another app") from None
     if version != tacit.__version__:
