@@ -294,8 +294,8 @@ class TestBadInput:
         ("loss", "settings", "text"),
         [
             ("softmax", {"loss": "logistic"}, "does not fit classification with 3 outputs"),
-            ("softmax", {"loss": "squared"}, "does not fit classification"),
-            ("squared", {"increasing": ("d",)}, "names 'd': give columns of numbers"),
+            ("softmax", {"loss": "squared"}, "with 3 outputs: leave it out, or set task = 'regression'"),
+            ("squared", {"increasing": ("d",)}, "names 'd': give columns of numbers: valid: a, b, c"),
             ("squared", {"increasing": ("a",), "decreasing": ("a",)}, "both increasing and decreasing"),
         ],
     )
@@ -306,6 +306,8 @@ class TestBadInput:
     def test_negative_counts(self):
         table = make_rows("squared")
         with pytest.raises(QuorumError, match="negative values, and loss = 'poisson' is for counts"):
+            train(divide(table, 3), FederBoost(trees=1, loss="poisson"))
+        with pytest.raises(QuorumError, match=r"^counts: "):  # by the first sum of the method
             train(divide(table, 3), FederBoost(trees=1, loss="poisson"))
 
     def test_a_column_that_one_client_lacks(self):
