@@ -278,6 +278,8 @@ class TestBadInput:
         ("settings", "text"),
         [
             ({"trees": 0}, "trees is 0: give a whole number"),
+            ({"trees": 2.5}, r"option trees = 2\.5: give a whole number"),
+            ({"depth": "3"}, "option depth = '3': give a whole number"),
             ({"depth": 13}, "depth is 13: give 1 to 12 levels"),
             ({"grow": "leaf", "leaves": 1}, "leaves is 1: give 2 to 1024"),
             ({"rate": 0.0}, "rate is 0.0: give a share, above 0"),
