@@ -164,7 +164,7 @@ class TestRecommendation:
         open_row = row("shown", "plain", 0.99, hides=False)
         told = recommend([open_row, row(score=0.9)])
         assert told.startswith("a under masked")
-        assert "the best of all, 0.990, has shown under plain" in told
+        assert "best of all is shown under plain, 0.990" in told
         assert "passed over" in recommend([open_row])
 
     def test_links_and_trust_are_kept_where_they_are_asked_for(self):
