@@ -40,7 +40,7 @@ class Mixtures(NamedTuple):
         return type(self)(*(values[index] for values in self))
 
     def points(self, number: int, rng: np.random.Generator, *, alike: bool = False) -> Any:
-        """Return points of each mixture, within the cube; ``alike`` from the same random numbers for all."""
+        """Return points of each mixture, within the cube; ``alike``: by the same random numbers."""
         shape = number if alike else (*self.shares.shape[:-1], number)
         chances, normals = rng.random(shape), rng.normal(size=(*np.atleast_1d(shape), self.means.shape[-1]))
         component = (np.cumsum(self.shares, axis=-1)[..., None, :-1] < chances[..., None]).sum(-1)
