@@ -34,7 +34,9 @@ def score(federation: Federation, method: Method, protect: Any = "plain", **sett
     return {**training.scores, "cpu_s": training.ledger.summary()["sum_cpu_s"]}
 
 
-def score_rounds(federation: Federation, method: Method, protect: Any = "plain") -> tuple[Scores, ...]:
+def score_rounds(
+    federation: Federation, method: Method, protect: Any = "plain", **settings: Any
+) -> tuple[Scores, ...]:
     """Train, and return the scores after each round."""
     found: list[Scores] = []
 
@@ -42,7 +44,7 @@ def score_rounds(federation: Federation, method: Method, protect: Any = "plain")
         assert kept.shared is not None and federation.test is not None
         found.append(method.model(kept.shared).scores(federation.test))
 
-    last = score(federation, method, protect, keep=keep)
+    last = score(federation, method, protect, keep=keep, **settings)
     return (*found[:-1], last)
 
 

@@ -26,8 +26,8 @@ from tacit.methods.splitfed import SplitFed
 from tacit.models.network import cut_network
 from tacit.reproduce import Experiment, grid
 
-ROWS, TEST, CLIENTS, EPOCHS = 10_000, 2_000, 5, 8
-COMMON = {"network": "cnn", "rounds": EPOCHS, "batch": 32, "optimiser": "adam", "rate": 0.002, "limit": 10.0}
+ROWS, TEST, CLIENTS, EPOCHS = 10_000, 2_000, 5, 20
+COMMON = {"network": "cnn", "rounds": EPOCHS, "batch": 10, "optimiser": "adam", "rate": 0.005, "limit": 10.0}
 WAYS = ("central", "FL", "SL", "SFLV1", "SFLV2", "SFLV1, U-shaped")
 CUTS = {"first convolution": "2", "second convolution": "4", "pooling": "6"}
 NOISES = (0.0, 0.05, 0.1, 0.3, 1.0)  # over the clip

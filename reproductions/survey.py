@@ -29,7 +29,9 @@ ONE_SHOT = ("fedheonn", "fedheonn-ensemble", "fusion")  # which have no rounds
 NARROW = ("fedheonn", "fedheonn-ensemble")  # whose parameters follow from the features
 SLOW = ("pfmlp", "ring-mlp", "splitfed", "p2p-mpc", "federboost")
 QUANTITIES = {"messages": "messages", "bytes": "bytes to and from all clients", "time": "CPU milliseconds"}
-WINE = {  # what each framework can learn here, as options of the method; all are trained
+WINE: Mapping[
+    str, Mapping[str, Mapping[str, Any]]
+] = {  # what each framework can learn here, as options of the method; all are trained
     "fedavg": {"no hidden layer": {"hidden": ""}, "two hidden layers": {"hidden": "32,16"}},
     "federboost": {"boosted trees": {"trees": 20, "depth": 3}},
     "graffl": {"mixtures of Gaussians": {}},
@@ -76,10 +78,10 @@ def theirs(formula: Formula, name: str, axis: str) -> float:
     return slope(axis, [formula(sizes(name, **at)) for at in runs_along(axis)])
 
 
-def formulas(quantity: str, name: str) -> Mapping[str, tuple[str, Formula]]:
-    """Return what the survey says of a quantity; nothing of methods that it does not have."""
+def formulas(quantity: str, name: str) -> Mapping[str, tuple[str, Formula | None]]:
+    """Return what the survey says of a quantity; a dash for methods that it does not have."""
     if name not in FRAMEWORKS:
-        return {}
+        return {"–": ("–", None)}
     found = FRAMEWORKS[name]
     return {"messages": found.messages, "bytes": found.size, "time": found.time}[quantity]
 
@@ -98,7 +100,7 @@ def once_more(quantity: str, name: str, seed: int) -> float:
 def totals(quantity: str) -> Iterator[Cell]:
     """Yield what a run of the base sizes takes, by method, beside the survey's formulas."""
     for name in METHODS.names():
-        for place, (words, formula) in (formulas(quantity, name) or {"–": ("–", None)}).items():
+        for place, (words, formula) in formulas(quantity, name).items():
             value = None if formula is None else round(formula(sizes(name, **BASE)))
             exact = quantity == "messages"
             settings = {
@@ -118,7 +120,7 @@ def totals(quantity: str) -> Iterator[Cell]:
 def slopes(quantity: str) -> Iterator[Cell]:
     """Yield how a quantity grows in each size, by method, beside the survey's formulas."""
     for name in METHODS.names():
-        for place, (_, formula) in (formulas(quantity, name) or {"–": ("–", None)}).items():
+        for place, (_, formula) in formulas(quantity, name).items():
             for axis in axes_of(name):
                 yield Cell(
                     {"method": name, "from": place, "in": axis},

@@ -56,7 +56,7 @@ def test_control_without_the_list(scene_of, monkeypatch):
     known = scene.site(VICTIM).state
     assert known["mask/names"] == b"client-1\nclient-3\nclient-4\nclient-5"  # it has dealt, to these
     assert scene.protection.rules(known["mask/clients"]).threshold == 4
-    assert scene.coordinator.protection.batch.threshold == 6
+    assert scene.coordinator.protection.batch.rules.threshold == 6
 
 
 def test_another_list_than_keys_are_bound_to_is_refused(scene_of):

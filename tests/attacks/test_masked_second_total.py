@@ -43,7 +43,7 @@ def agree_again(scene: Scene, pending: Any, among: list[str]) -> None:
 def test_it_is_over_those_that_did_not_help(scene_of: Any, clients: int) -> None:
     scene = scene_of(Masked(), rows_of(clients), min_clients=3, quorum=0.1).begin()
     pending = scene.coordinator.begin_sum(scene.components.method.vector)
-    names, threshold = list(scene.rows), scene.coordinator.protection.batch.threshold
+    names, threshold = list(scene.rows), scene.coordinator.protection.batch.rules.threshold
     helpers, others = names[:threshold], names[threshold:]
     first = open_attempt(scene, pending, names, helpers)
     assert np.allclose(first, scene.expected(), atol=1e-6)  # the control
@@ -60,7 +60,7 @@ def test_it_is_over_those_that_did_not_help(scene_of: Any, clients: int) -> None
 def test_nor_over_fewer_than_agreed(scene_of: Any) -> None:
     scene = scene_of(Masked(), rows_of(8), min_clients=4, quorum=0.1).begin()
     pending = scene.coordinator.begin_sum(scene.components.method.vector)
-    names, threshold = list(scene.rows), scene.coordinator.protection.batch.threshold
+    names, threshold = list(scene.rows), scene.coordinator.protection.batch.rules.threshold
     open_attempt(scene, pending, names, names[:threshold])
     agree_again(scene, pending, names[threshold:])
     assert scene.coordinator.protection.batch is None

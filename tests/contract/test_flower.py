@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from tacit.core.errors import QuorumError
+from tacit.core.errors import FederationError, QuorumError
 from tacit.core.events import TotalOpened
 from tacit.core.party import Party
 from tacit.core.secret import Secret
@@ -335,6 +335,42 @@ def test_a_site_that_is_started_later_joins(federation, tables):
             federation.start_node("client-3")
     assert opened[0] == 2
     assert opened[-1] == 3
+
+
+@pytest.mark.slow
+@pytest.mark.operations
+def test_a_run_outlives_its_superlink(federation, tables):
+    opened = []
+
+    def stop(number, event):
+        if isinstance(event, TotalOpened) and event.contribution == "update":
+            opened.append(event.contributors)
+            if len(opened) == 2:
+                federation.stop_node("superlink")
+                federation.start_superlink()
+
+    chosen = tables(method={"name": "fedavg", "rounds": 4, "hidden": 4}, protect={"name": "masked"})
+    result = launch(Settings.from_tables(chosen), stop).result
+    assert opened == [3] * 4
+    assert_same(result, embedded(chosen), "masked")
+
+
+@pytest.mark.slow
+@pytest.mark.operations
+def test_a_run_whose_superlink_is_gone_ends(federation, tables, monkeypatch):
+    monkeypatch.setattr("tacit.deploy.control.PATIENCE", 3.0)
+
+    def stop(number, event):
+        if isinstance(event, TotalOpened) and event.contribution == "update":
+            federation.stop_node("superlink")
+
+    chosen = tables(method={"name": "fedavg", "rounds": 4, "hidden": 4}, protect={"name": "masked"})
+    try:
+        with pytest.raises(FederationError, match="was stopped, or cannot be reached"):
+            launch(Settings.from_tables(chosen), stop)
+    finally:
+        federation.start_superlink()
+    federation.wait()
 
 
 @pytest.mark.slow

@@ -114,6 +114,7 @@ class TestWay:
             facts["address"] = f"127.0.0.1:{listening.getsockname()[1]}"
             (folder / "bundle.json").write_text(json.dumps(facts))
             assert "is not vouched for by" in fed.tacit("site", "start", "lured", code=5)
+            listening.shutdown(socket.SHUT_RDWR)
         assert not b"".join(heard)
 
     def test_plain_http(self, fed):
@@ -162,7 +163,9 @@ class TestRuns:
         """Somebody reaches the SuperLink with all files of the operator but the coordinator's secret."""
         thief = fed.folder / "thief"
         shutil.copytree(
-            fed.operator, thief, ignore=shutil.ignore_patterns("runs", "*.log", "tacit.pid", "*.db")
+            fed.operator,
+            thief,
+            ignore=shutil.ignore_patterns("runs", "*.log", "tacit.pid", "*.db", "audit.*"),
         )
         fed.tacit("federation", "init", "other", "--site", "north", "--address", fed.address)
         for name in ("coordinator.unlock", "coordinator/secret.key"):

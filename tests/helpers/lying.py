@@ -62,7 +62,7 @@ class Lies:
     def suffice(self, batch):
         """Whether enough holders are told that each partner of the victim has vanished."""
         told = [sum(partner in gone for gone in self.vanished.values()) for partner in self.partners]
-        return min(told) >= batch.threshold
+        return min(told) >= batch.rules.threshold
 
     def _ask_to_unmask(self, scene, party, call, job):
         holders = scene.coordinator.protection.batch.holders[party]
@@ -83,12 +83,12 @@ def spread_lies(batch, victim):
     vanished = {name: set() for name in batch.holders}
     for partner in partners:
         room = {
-            name: len(batch.holders[name]) - batch.threshold - len(vanished[name])
+            name: len(batch.holders[name]) - batch.rules.threshold - len(vanished[name])
             for name in batch.neighbours(partner)
             if name != victim
         }
         willing = sorted((name for name in room if room[name] > 0), key=lambda name: -room[name])
-        for name in willing[: batch.threshold]:
+        for name in willing[: batch.rules.threshold]:
             vanished[name].add(partner)
     return Lies(victim, partners, vanished)
 
@@ -115,7 +115,7 @@ def read_released(scene, slot=1, partners=None):
                 start = CONFIRM * batch.holders[name].index(party)
                 pads[index] = given[name][start : start + CONFIRM]
         where = place(batch.run, slot, "release", party, COORDINATOR)
-        raw = unlock(answers[party]["shares"].data, len(holders), pads, batch.threshold, where)
+        raw = unlock(answers[party]["shares"].data, len(holders), pads, batch.rules.threshold, where)
         if raw is not None:
             known = (partners or {}).get(party, batch.commits)
             rows = np.frombuffer(raw, "<u8").astype(np.uint64).reshape(-1, ELEMENTS)
@@ -152,7 +152,7 @@ def open_victim(scene, lies, released, slot=1):
         expected, purpose = batch.commitment(owner, slot, is_seed), "self" if is_seed else "key"
         return recover_secret(
             *shares(owner, not is_seed),
-            batch.threshold,
+            batch.rules.threshold,
             lambda found: commit(purpose, batch.run, owner, slot, found.reveal()) == expected,
             owner,
         )

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from tacit.core.errors import DataError
+from tacit.crypto.fixedpoint import FixedPoint
 from tacit.data.schema import Schema
 from tacit.data.table import Column
 from tacit.methods.boosting import cuts, histograms, losses
 from tacit.methods.boosting.cuts import Buckets
 from tacit.methods.boosting.splits import Rules, find_splits
+from tacit.methods.federboost import FederBoost
 
 
 def find_cuts(values, buckets, least=1, clients=3):
@@ -124,6 +126,17 @@ class TestLosses:
     def test_derivatives_that_outgrow_their_sums_are_refused(self):
         with pytest.raises(DataError, match="training runs away, lower the rate"):
             losses.pack(np.full((1, 3), 1.0), np.full((1, 3), 1.0), np.array([[2.0**30, 1.0]]))
+
+    @pytest.mark.parametrize(("task", "classes"), [("regression", ()), ("classification", (0, 1))])
+    def test_totals_that_may_outgrow_a_word_get_more_bits(self, task, classes):
+        """Two clients' sums may each fit and their total not, unless derivatives have a bound."""
+        schema = Schema((Column("a", "number"),), task, classes, ("y",))
+        layout = FederBoost(buckets=2).histogram_layout(schema)
+        code = FixedPoint.of(layout, 32, 2, tight=True)
+        assert code.guard_bits == (task == "regression")
+        if task == "regression":
+            large = np.full(layout.size, 0.9 * losses.WHOLE)
+            assert np.allclose(code.decode(2 * code.encode(large)), 1.8 * losses.WHOLE)
 
 
 def test_compiled_loops_give_what_numpy_gives():

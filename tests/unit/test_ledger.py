@@ -15,6 +15,7 @@ from tacit.core.errors import ConfigError
 from tacit.core.events import Event, Events, Noted, Relayed, Replied, WaveEnded, WaveStarted
 from tacit.federation import Federation
 from tacit.ledger.cost import CostLedger
+from tacit.methods.fedavg import FedAvg
 from tacit.methods.fedheonn import FedHEONN
 
 SECONDS = st.floats(min_value=0, max_value=1e4)
@@ -182,3 +183,19 @@ def test_no_more_is_charged_than_was_computed() -> None:
     started = time.thread_time()
     cost = federation.train(FedHEONN(), protect="plain").ledger.summary()
     assert 0 < cost["cpu_s"]["coordinator"] < cost["sum_cpu_s"] <= time.thread_time() - started
+
+
+def test_the_share_of_cryptography_and_the_messages_of_each_client() -> None:
+    federation = Federation.embedded("iris", clients=4)
+    for protect, forms in (("plain", set()), ("masked", {"masked", "key", "sealed", "share", "public"})):
+        training = federation.train(FedAvg.from_config({"rounds": 2, "hidden": ""}), protect=protect)
+        cost = training.ledger.summary()
+        total = cost["bytes_up"] + cost["bytes_down"] + cost["service_bytes"]
+        hidden = {form: size for form, size in cost["bytes_by_form"].items() if form != "plain"}
+        assert hidden.keys() == forms
+        assert cost["cryptography_share"] == sum(hidden.values()) / total
+        assert sum(cost["bytes_by_form"].values()) <= total
+        each = cost["messages_by_route"]
+        assert sum(cost["per_client"]["messages"]) == each["coordinator→client"] + each["client→coordinator"]
+        assert [wave["complete_rounds"] for wave in cost["waves"]][-1] == 2
+    assert 0.05 < cost["cryptography_share"] < 0.9

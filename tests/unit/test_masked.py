@@ -318,7 +318,7 @@ def key_in_transcript(scene, owner):
         return commit("key", batch.run, owner, slot, key.reveal()) == expected
 
     points, rows = map(np.array, zip(*shares, strict=True))
-    return recover_secret(points, rows, batch.threshold, is_right, owner).reveal()
+    return recover_secret(points, rows, batch.rules.threshold, is_right, owner).reveal()
 
 
 class TestSecrets:

@@ -59,12 +59,6 @@ def test_it_does_not_wait_for_ever(node):
 
 def test_a_false_signature_or_clock_is_told_at_once(node):
     node._client = answering(401)
-    with pytest.raises(UnavailableError, match=r"refuses this node.*or the clocks differ"):
-        node._activate()
+    with pytest.raises(UnavailableError, match=r"refuses this node \(status 401\).*or the clocks differ"):
+        node.serve(None, None, None)
     assert node.clock.now == 0
-
-
-def test_other_answers_are_not_taken_for_a_refusal(node):
-    node._client = answering(500)
-    with pytest.raises(httpx.HTTPStatusError):
-        node._activate()

@@ -47,8 +47,22 @@ def test_bytes_messages_and_waves_are_those_of_the_run(settings):
     for name in ("bytes_up", "bytes_down", "messages"):
         assert found[name] == cost[name], name
     assert found["waves"] == len(cost["waves"])
-    # Times are measured, beside whatever else the machine does: docs/plan.md has them from a quiet one.
-    assert 0.2 < found["sum_cpu_s"] / cost["sum_cpu_s"] < 5
+    # Times are measured, beside whatever else the machine does: one of three attempts has to do.
+    for _ in range(2):
+        if 0.5 < found["sum_cpu_s"] / cost["sum_cpu_s"] < 2:
+            break
+        found = plan(settings)
+        cost = build_federation(settings).train(**settings.training()).ledger.summary()
+    assert 0.5 < found["sum_cpu_s"] / cost["sum_cpu_s"] < 2
+
+
+def test_trees_are_planned_from_one_and_two_of_them():
+    settings = settings_of("wine", 5, "federboost")
+    settings = replace(settings, method={"name": "federboost", "trees": 6, "depth": 2})
+    found = plan(settings)
+    cost = build_federation(settings).train(**settings.training()).ledger.summary()
+    assert (found["rounds"], found["exact"]) == (6, False), "trees may end early"
+    assert found["bytes_up"] == pytest.approx(cost["bytes_up"], rel=0.2)
 
 
 def test_a_rehearsal_is_short_and_leaves_nothing_of_a_row_out_that_is_told():

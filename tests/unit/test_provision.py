@@ -165,7 +165,7 @@ class TestRosters:
         operator.state.members["west"].identity = "ab" * 32
         operator.state.revision += 1
         operator.save()
-        with pytest.raises(ConfigError, match="another identity for west: ask that site by another way"):
+        with pytest.raises(ConfigError, match="another key for west: ask that site by another way"):
             update(north.path, home / "roster.json")
 
     def test_who_has_not_joined_yet_gets_the_newest_roster(self, home):

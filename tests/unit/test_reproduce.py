@@ -21,7 +21,9 @@ from reproductions.fedheonn import experiments
 from tacit import bench
 from tacit import reproduce as harness
 from tacit.cli.common import complete_bench, complete_paper
+from tacit.cli.progress import OneBar
 from tacit.core.errors import ConfigError, UnavailableError
+from tacit.methods import METHODS
 from tacit.reproduce import Cell, Experiment, papers, reproduce_papers
 
 
@@ -355,3 +357,36 @@ class TestBook:
         (next((tmp_path / "rows").iterdir())).write_text("{")
         harness.measured(experiment, None, tmp_path, lambda text: None)
         assert len(asked) == 6, "a damaged row is measured again"
+
+
+class TestSurvey:
+    """The survey's formulas, and what a small run counts."""
+
+    def test_every_framework_is_a_method_and_formulas_are_those_of_the_survey(self):
+        frameworks = harness.load_paper("_survey_formulas")
+        assert {*frameworks.FRAMEWORKS} <= {*METHODS.names()}
+        sizes = frameworks.Sizes(C=16, n=10, M=4, S=650, R=15)
+        counted = {
+            name: [formula(sizes) for _, formula in framework.messages.values()]
+            for name, framework in frameworks.FRAMEWORKS.items()
+        }
+        assert (counted["p2p-mpc"], counted["two-phase-mpc"]) == ([7200], [1530, 1470])
+        assert (counted["fedavg"], counted["pfmlp"]) == ([480], [4 * 240 + 16, 3 * 240 + 16])
+
+    def test_a_round_of_classic_learning_has_the_survey_s_messages(self):
+        survey = harness.load_paper("survey")
+        assert survey.round_messages("fedavg", 0) == 2 * survey.BASE["clients"]
+        assert survey.seen_alone("fedavg", 0) > 0
+
+
+def test_without_a_terminal_progress_is_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with OneBar(quiet=False) as bar:
+        bar(0, 4, "first")
+        bar(1, 4, "second")  # not half a minute later
+        bar._told, bar._began = bar._told - 60, bar._began - 60
+        bar(2, 4, "third")
+    told = [line for line in capsys.readouterr().err.splitlines() if line]
+    assert told[0] == "0 of 4: first"
+    assert len(told) == 2
+    assert told[1].startswith("2 of 4, ")
+    assert told[1].endswith(" left: third")

@@ -54,12 +54,9 @@ class OneBar(_Bars):
             self._began = self._began or now
             if now - self._told >= LINE_S:
                 self._told = now
-                left = (
-                    f", {time_text((now - self._began) * (total - done) / done)} left"
-                    if done and total
-                    else ""
-                )
-                stderr.print(f"{done:,} of {total or 'some'}{left}: {text}", soft_wrap=True)
+                left = (now - self._began) * ((total or done) - done) / max(done, 1)
+                told = f", {time_text(left)} left" if left else ""
+                stderr.print(f"{done:,} of {total or 'some'}{told}: {text}", soft_wrap=True)
             return
         if self._task is None:
             self._bars.start()

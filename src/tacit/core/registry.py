@@ -31,6 +31,9 @@ class Registry(Generic[P]):
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._own or name in self.names()  # looking for packages takes long
+
     def get(self, name: str) -> type[P]:
         """Import the class of that name, or refuse with the nearest one."""
         target = self._own.get(name)

@@ -2,10 +2,12 @@
 
 Databases are copied as they were at one moment, also while the folder is in use. Keys that lie in the folder
 in the clear are sealed under the key that unlocks the folder, and that key itself is left out: a backup alone
-opens nothing. It has the digest of every file.
+opens nothing. It has the digest of every file, and a tag of these under that key: whoever keeps it can change
+nothing.
 """
 
 import hashlib
+import hmac
 import os
 import shutil
 import sqlite3
@@ -48,6 +50,12 @@ class Facts(msgspec.Struct):
     folder: str
     unlock: str | None  # where the folder has the key that unlocks it, if it is in there
     files: dict[str, str]  # name -> digest
+    tag: str = ""  # of all of this under the key that unlocks the folder
+
+    def tag_by(self, key: Secret) -> str:
+        """Return the tag that these facts have under a key."""
+        told = msgspec.json.encode(msgspec.structs.replace(self, tag=""), order="sorted")
+        return hmac.digest(derive(key.reveal(), ("backup facts",)), told, "sha256").hex()
 
 
 def back_up(folder: Path, to: Path) -> dict[str, Any]:
@@ -69,6 +77,7 @@ def back_up(folder: Path, to: Path) -> dict[str, Any]:
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 _copy(path, copy, site.unlock if _holds_keys(path) else None, name)
                 facts.files[name] = _digest(copy)
+            facts.tag = facts.tag_by(site.unlock)
             Path(work, FACTS).write_bytes(msgspec.json.encode(facts))
             write_private(part, b"")
             with tarfile.open(part, "w") as archive:
@@ -166,6 +175,8 @@ def _extract(file: Path, to: Path, key: Secret) -> Facts:
         raise ConfigError(f"{file} is no backup, or was cut off: take another copy") from None
     if facts.format != FORMAT:
         raise ConfigError(f"{file} is of format {facts.format}, this release reads {FORMAT}")
+    if not hmac.compare_digest(facts.tag, facts.tag_by(key)):
+        raise ProtectionError(f"{file} does not open: it was changed, or this is not the folder's key")
     found = {path.relative_to(to).as_posix(): path for path in to.rglob("*") if not path.is_dir()}
     damaged = found.keys() ^ facts.files.keys()
     damaged |= {name for name in found.keys() - damaged if _digest(found[name]) != facts.files[name]}

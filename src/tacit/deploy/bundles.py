@@ -7,12 +7,16 @@ bundle comes back without any. A *signed roster* tells all sites who takes part 
 
 import io
 import json
+import re
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
 from tacit.core.component import from_plain
 from tacit.core.errors import ConfigError, ProtectionError
@@ -60,6 +64,14 @@ class Request(msgspec.Struct, frozen=True):
             told = b""
         if told != self._content():
             raise ProtectionError(f"the request of {self.name} was changed on its way: ask for it again")
+        # They go into everybody's roster, and the node's key to the SuperLink.
+        try:
+            node = load_ssh_public_key(self.node.encode())
+        except (ValueError, UnsupportedAlgorithm):
+            node = None
+        keys = all(re.fullmatch("[0-9a-f]{64}", key) for key in (self.identity, self.exchange))
+        if not keys or not isinstance(node, ec.EllipticCurvePublicKey):
+            raise ConfigError(f"the request of {self.name[:64]!r} has keys that are none: make another")
 
 
 def read_small(path: Path, what: str) -> bytes:
@@ -122,9 +134,10 @@ def read_bundle(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Return what a bundle says and its files; nothing else than those that belong into one is read."""
     files: dict[str, bytes] = {}
     try:
-        with tarfile.open(fileobj=io.BytesIO(read_small(path, "a site's bundle"))) as archive:
+        with tarfile.open(fileobj=io.BytesIO(read_small(path, "a site's bundle")), mode="r:") as archive:
             for entry in archive:
-                if not entry.isreg() or entry.name not in (*PLAIN, *KEYS) or entry.name in files:
+                belongs = entry.isreg() and entry.name in (*PLAIN, *KEYS) and entry.size <= LIMIT
+                if not belongs or entry.name in files:
                     raise ConfigError(f"{path} holds '{entry.name[:80]}', which belongs into no bundle")
                 content = archive.extractfile(entry)
                 files[entry.name] = content.read() if content else b""

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tacit.core.errors import ConfigError, ProtectionError, UnavailableError, nearest
+from tacit.deploy.certificates import HOST
+from tacit.deploy.processes import free_port, listens
 from tacit.engines.sitefolder import write_private
 
 PATIENCE = 10.0  # seconds to wait for an answer
@@ -41,8 +43,8 @@ def read_connection(name: str | None, environment: Mapping[str, str] = os.enviro
         known: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8")).get("superlink", {})
     except FileNotFoundError:
         raise ConfigError(
-            f"Flower has no configuration at {path}: write [superlink.NAME] with address and "
-            "root-certificates there, or set FLWR_HOME"
+            f"there is no {path}, which `tacit coordinator start` writes: start the SuperLink, or set "
+            "FLWR_HOME to the folder where it is"
         ) from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
@@ -59,14 +61,24 @@ def read_connection(name: str | None, environment: Mapping[str, str] = os.enviro
     return Connection(chosen, host.strip("[]"), int(port), _certificates(found, path, chosen), path, token)
 
 
-def write_connection(home: Path, name: str, port: int) -> Connection:
-    """Write how commands on this machine reach the SuperLink that is about to start, with a new token."""
+def write_connection(home: Path, name: str) -> Connection:
+    """Write how commands on this machine reach the SuperLink that is about to start, with a new token.
+
+    The port is that of the last time, if it is free: a run under way finds the SuperLink again.
+    """
     home.mkdir(exist_ok=True)  # a restored folder has none
+    where = {"FLWR_HOME": str(home)}
+    try:
+        port = read_connection(name, where).port
+    except ConfigError:
+        port = 0
+    if not port or listens(port):
+        port = free_port()
     write_private(home / TOKEN, secrets.token_hex(32).encode())
-    lines = [f'[superlink.{name}]\naddress = "127.0.0.1:{port}"', "insecure = true", f'token = "{TOKEN}"']
+    lines = [f'[superlink.{name}]\naddress = "{HOST}:{port}"', "insecure = true", f'token = "{TOKEN}"']
     text = "\n".join([f'[superlink]\ndefault = "{name}"\n', *lines]) + "\n"
     (home / "config.toml").write_text(text, encoding="utf-8")
-    return read_connection(name, {"FLWR_HOME": str(home)})
+    return read_connection(name, where)
 
 
 def _certificates(found: dict[str, Any], path: Path, name: str) -> Path | None:

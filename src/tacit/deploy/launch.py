@@ -29,7 +29,7 @@ def leading(settings: Settings, environment: Mapping[str, str]) -> Iterator[Depl
     check_sinks(settings.run.sinks)
     coordinator = SiteFolder(settings.flower.coordinator)
     provisioned = coordinator.path.absolute().parent / "flower"
-    if "FLWR_HOME" not in environment and (provisioned / "config.toml").is_file():
+    if "FLWR_HOME" not in environment and provisioned.is_dir():
         environment = {**environment, "FLWR_HOME": str(provisioned)}
     coordinator.secret  # noqa: B018  # locked, it could greet nobody
     # What nobody could learn from is refused here, before anything is sent.

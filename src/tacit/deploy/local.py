@@ -16,7 +16,7 @@ from tacit.core.errors import UnavailableError
 from tacit.core.exposure import COORDINATOR
 from tacit.core.secret import Secret
 from tacit.deploy.certificates import HOST, write_certificates, write_node_key
-from tacit.deploy.connection import read_connection, write_connection
+from tacit.deploy.connection import Connection, read_connection, write_connection
 from tacit.deploy.launch import check_flower
 from tacit.deploy.processes import (
     FAREWELL,
@@ -91,16 +91,21 @@ class LocalFederation:
         write_certificates(self.home)
         from tacit.deploy.control import Control
 
-        self.port, control = free_port(), free_port()
-        connection = write_connection(self.home / "flower", NAME, control)
-        self._spawn("superlink", SUPERLINK, [self.home, HOST, self.port, control])
-        self._wait_for(lambda: listens(self.port) and listens(control))
+        self.port = free_port()
+        connection = self.start_superlink()
         with Control(connection) as asked:
             for name in (*self.clients, *self.services):
                 public = write_node_key(self.home / f"{name}.node")
                 asked.register(name, public.read_text(encoding="utf-8"))
                 self.start_node(name)
         self.wait()
+
+    def start_superlink(self) -> Connection:
+        """Start the SuperLink, or start it again, and return how to reach it."""
+        connection = write_connection(self.home / "flower", NAME)
+        self._spawn("superlink", SUPERLINK, [self.home, HOST, self.port, connection.port])
+        self._wait_for(lambda: listens(self.port) and listens(connection.port))
+        return connection
 
     def wait(self) -> None:
         """Wait until all sites are connected."""

@@ -114,7 +114,11 @@ class Worker:
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            self._words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._environment
+            self._words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=self._environment,
+            start_new_session=True,  # Ctrl-C is the node's affair, which then ends it
         )
 
     def perform(self, settings: str, call: bytes, job: bytes, timeout: float | None) -> bytes:
@@ -170,11 +174,7 @@ class Node:
         return partial(self._retry.invoke, call)
 
     def _activate(self) -> int:
-        """Connect, and return this node's number.
-
-        After a crash the SuperLink takes a node for connected until heartbeats are missing; that it knows no
-        such node it says in the same words.
-        """
+        """Connect, and return this node's number; after a crash it counts as connected for a minute."""
         request = ActivateNodeRequest(
             public_key=public_key_to_bytes(self._public), heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
         )
@@ -183,7 +183,7 @@ class Node:
             try:
                 return int(self._patient(self._client.ActivateNode)(request).node_id)
             except httpx.HTTPStatusError as error:
-                if error.response.status_code != httpx.codes.PRECONDITION_FAILED:
+                if error.response.status_code != httpx.codes.PRECONDITION_FAILED:  # also if it is unknown
                     raise
             if time.monotonic() > until:
                 raise UnavailableError(
@@ -201,6 +201,8 @@ class Node:
                 f"the SuperLink at {self.address} refuses this node (status {error.response.status_code}): "
                 "its operator has not registered it, or has revoked it; or the clocks differ"
             ) from None
+        finally:
+            self._client.close()
 
     def _serve(self, perform: Perform, ready: Callable[[], None], records: AuditLog) -> None:
         self._number = NodeNumber(node_id=self._activate())
@@ -218,7 +220,6 @@ class Node:
             heart.stop()
             with suppress(httpx.HTTPError):
                 self._client.DeactivateNode(DeactivateNodeRequest(node_id=self._number.node_id))
-            self._client.close()
 
     def _beat(self) -> bool:
         beat = SendNodeHeartbeatRequest(node=self._number, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)

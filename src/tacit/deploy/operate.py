@@ -1,5 +1,6 @@
 """Running a provisioned federation: the coordinator's SuperLink, a site's SuperNode, who is connected."""
 
+import fcntl
 import json
 import logging
 import os
@@ -12,14 +13,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from tacit.core.errors import ConfigError, UnavailableError
 from tacit.deploy.bundles import FACTS
 from tacit.deploy.certificates import HOST
 from tacit.deploy.connection import Connection, probe, read_connection, write_connection
 from tacit.deploy.launch import check_flower
-from tacit.deploy.processes import QUIET, SUPERLINK, environment_of, free_port, listens, start, stop
+from tacit.deploy.processes import QUIET, SUPERLINK, environment_of, listens, start, stop
 from tacit.deploy.provision import LINK, Operator
 from tacit.deploy.records import told_by_sites
 from tacit.engines.audit import AuditLog
@@ -101,8 +102,8 @@ def serve_coordinator(path: Path, tell: Tell, bind: str | None = None) -> None:
             f"port {operator.port} of {host} is taken: is the coordinator running already?"
         )
     with (path / "superlink.log").open("ab") as log:
-        control, here = free_port(), HOST if host == "0.0.0.0" else host
-        write_connection(path / "flower", LINK, control)
+        here = HOST if host == "0.0.0.0" else host
+        control = write_connection(path / "flower", LINK).port
         process = start(SUPERLINK, [path, host, operator.port, control], environment, path, log)
         with _Running(path, [process]):
             ready = lambda: listens(operator.port, here) and listens(control)  # noqa: E731
@@ -146,12 +147,25 @@ class _Running:
         self._file, self._processes = folder / PID, processes
 
     def __enter__(self) -> None:
+        self._lock = self._file.open("a")  # held until this process ends, however it does
+        if not _locks(self._lock):
+            self._lock.close()
+            raise UnavailableError(f"something runs from {self._file.parent} already: stop it first")
         self._file.write_text(str(os.getpid()))
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 
     def __exit__(self, *_: object) -> None:
         stop(self._processes)
         self._file.unlink(missing_ok=True)
+        self._lock.close()
+
+
+def _locks(file: TextIO) -> bool:
+    """Return whether nobody else has locked a file, and lock it."""
+    with suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 def _wait(process: subprocess.Popen[bytes], ready: Callable[[], bool], log: Path) -> None:
@@ -169,7 +183,7 @@ def _control(operator: Operator) -> Iterator[Any]:
     from tacit.deploy.control import Control
 
     home = operator.path.absolute() / "flower"
-    known = (home / "config.toml").is_file()  # since it was started first
+    known = (home / "config.toml").is_file()  # which the first start writes
     connection = read_connection(LINK, {"FLWR_HOME": str(home)}) if known else None
     if connection is None or not listens(connection.port, connection.host):
         raise UnavailableError(f"no SuperLink of {operator.state.address} runs here: start the coordinator")
@@ -215,7 +229,10 @@ def status(path: Path) -> dict[str, Any]:
 def end(folder: Path) -> None:
     """Stop the coordinator or the site that runs from a folder."""
     try:
-        number = int((folder / PID).read_text())
+        with (folder / PID).open() as file:
+            if _locks(file):  # left by a process that was killed: the number may be another's by now
+                raise ProcessLookupError
+            number = int(file.read())
         os.kill(number, signal.SIGTERM)
     except (OSError, ValueError):
         raise UnavailableError(f"nothing runs from {folder}") from None

@@ -12,12 +12,13 @@ from typing import Any
 
 import msgspec
 
-from tacit.core.errors import ConfigError, nearest
+from tacit.core.errors import ConfigError, ProtectionError, nearest
 from tacit.core.exposure import COORDINATOR
 from tacit.core.secret import Secret
 from tacit.deploy.bundles import (
     FACTS,
     FORMAT,
+    KEYS,
     Request,
     read_bundle,
     read_request,
@@ -207,7 +208,7 @@ def add_sites(path: Path, names: Iterable[str] = (), requests: Iterable[Path] = 
         alike += [other for other, each in known.items() if member.node == each.node]
         if alike:
             raise ConfigError(f"'{name}' has the keys of '{alike[0]}': each site needs keys of its own")
-    known.update(added)
+        known[name] = member
     operator.state.revision += bool(added)
     operator.save()
     bundles = {name: str(operator.write_bundle(name, made.get(name))) for name in added}
@@ -254,12 +255,16 @@ def request(folder: Path, name: str) -> Path:
 def join(bundle: Path, folder: Path | None, settings: SiteSettings) -> SiteFolder:
     """Make a site's folder of a bundle, or complete the one that the request came from; add its rows."""
     facts, files = read_bundle(bundle)
-    path = folder or Path(facts["name"])
+    path, keys = folder or Path(check_name(facts["name"])), files.keys() & {*KEYS}
     own = (path / "secret.key").is_file()
-    if own and "secret.key" in files:
+    if own and keys:
         raise ConfigError(f"{path} has keys, and {bundle} brings others: choose another folder with --folder")
-    if not own and "secret.key" not in files:
+    if not own and keys != {*KEYS}:
         raise ConfigError(f"{bundle} has no keys, as the site made its own: name its folder with --folder")
+    if read_roster(files["roster.json"], facts["coordinator"])[0].to_toml().encode() != files["roster.toml"]:
+        raise ProtectionError(f"the roster of {bundle} is not the one that its coordinator signed")
+    if (path / "roster.toml").is_file():
+        raise ConfigError(f"{path} has joined already: take over a newer roster with `tacit site update`")
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         for name, content in files.items():
@@ -283,10 +288,9 @@ def update(folder: Path, roster: Path) -> tuple[Roster, int]:
     before = read_roster(kept.read_bytes(), pinned)[1] if kept.is_file() else 0
     if revision < before:
         raise ConfigError(f"{roster} is revision {revision}, this site has {before}: get the newest")
-    if changed := [name for name, key in found.clients.items() if site.roster.clients.get(name, key) != key]:
-        raise ConfigError(
-            f"the roster has another identity for {changed[0]}: ask that site by another way first"
-        )
+    kinds = ((vars(site.roster)[kind], vars(found)[kind]) for kind in ("clients", "services", "exchanges"))
+    if changed := [name for old, new in kinds for name, key in new.items() if old.get(name, key) != key]:
+        raise ConfigError(f"the roster has another key for {changed[0]}: ask that site by another way first")
     (site.path / "roster.toml").write_text(found.to_toml(), encoding="utf-8")
     (part := kept.with_suffix(".part")).write_bytes(roster.read_bytes())
     part.replace(kept)

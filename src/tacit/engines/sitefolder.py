@@ -103,10 +103,11 @@ class Roster:
 
     def to_toml(self) -> str:
         """Write the roster as TOML."""
-        lines = [f'coordinator = "{self.coordinator}"']
+        lines = [f"coordinator = {_toml(self.coordinator)}"]
         for section in ("clients", "services", "exchanges"):
             if named := getattr(self, section):
-                lines += ["", f"[{section}]", *(f'{_toml(name)} = "{key}"' for name, key in named.items())]
+                pairs = (f"{_toml(name)} = {_toml(key)}" for name, key in named.items())
+                lines += ["", f"[{section}]", *pairs]
         return "\n".join(lines) + "\n"
 
 
@@ -247,6 +248,7 @@ def new_unlock() -> str:
 def write_private(path: Path, content: bytes) -> None:
     """Write a file that only its owner can read."""
     with os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
+        os.fchmod(file.fileno(), 0o600)  # also one that was there
         file.write(content)
 
 

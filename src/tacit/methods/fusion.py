@@ -41,6 +41,7 @@ Matrix = NDArray[np.float64]
 TOLD = ("distributions", "model")  # by each client
 NOISY = "noisy_sums"  # in a client's state: whoever asks again sees nothing more
 LEVELS = 20  # values that a number may have to be drawn from these, not from a distribution
+LARGEST = 1e25  # value that is drawn: what exceeds 32-bit numbers stops estimators
 DELTA = 1e-5  # probability with which epsilon may not hold
 
 
@@ -215,16 +216,16 @@ class Fusion(Method):
 
     def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
         """Return why nothing can be drawn from what a client told, or predicted by it, if so."""
-        inputs = Inputs(schema, {})
+        inputs, need = Inputs(schema, {}), 1 if schema.task == "classification" else 2
         try:
             (raw,) = _unpack(piece)
             if name == "model":
-                Estimator(raw, inputs).label(np.zeros((9, schema.features)))
-                return None
+                found = Estimator(raw, inputs).label(np.zeros((self.samples, schema.features)))
+                return None if len(found) == self.samples and found.ndim == need else "labels no rows"
             told = msgspec.msgpack.decode(raw, type=Columns)
             told.draw(9, np.random.default_rng(0), inputs)
             extremes = [one.draw(np.array([0.0, 1.0])) for one in told.marginals]
-            return None if np.isfinite(extremes).all() else "has no finite values"
+            return None if (np.abs(extremes) < LARGEST).all() else "has no finite values"
         except Exception as error:  # noqa: BLE001  # whatever crafted bytes make it raise
             return f"cannot be used: {type(error).__name__}"
 

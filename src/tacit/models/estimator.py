@@ -37,8 +37,11 @@ KINDS = {
 }
 PLACES = {name: package for package, names in KINDS.items() for name in names.split()}
 NODES = ("left_child", "right_child", "feature", "threshold")  # of a tree; all that predictions need
-# No prediction needs these; some tell how many rows there were, or how well they were learnt.
+WIDEST = 4096  # of a layer, or of all classes: a few bytes must not ask for all memory where they are read
+HUGE = 1e100  # largest target: squares of it are numbers
+# No prediction needs these; some tell how many rows there were, how well they were learnt, or single rows.
 LEFT_OUT = {
+    *("oob_decision_function_", "oob_prediction_", "outliers_"),
     *("loss_", "best_loss_", "loss_curve_", "validation_scores_", "best_validation_score_", "t_", "n_iter_"),
     *("class_count_", "n_samples_seen_", "_n_samples", "_n_samples_bootstrap", "n_jobs", "verbose"),
 }
@@ -84,7 +87,11 @@ def fit_estimator(text: str, X: Matrix, y: NDArray[Any], rng: np.random.Generato
     except (TypeError, ValueError) as error:  # which may quote rows
         raise DataError(f"{text} cannot be fitted to these rows", private=str(error)) from None
     raw = msgspec.msgpack.encode(_plain(made))
-    if not np.allclose(_restored(msgspec.msgpack.decode(raw), X.shape[1]).predict(X), made.predict(X)):
+    try:
+        travelled = _restored(msgspec.msgpack.decode(raw), X.shape[1])
+    except ValueError as error:
+        raise ConfigError(f"{text} does not travel: {error}") from None
+    if not np.allclose(travelled.predict(X), made.predict(X)):
         raise ConfigError(f"{text} predicts otherwise once it has travelled: choose other settings")
     return raw
 
@@ -117,14 +124,25 @@ def _restored(node: Any, features: int) -> Any:
         return node
     ((kind, held),) = node.items()
     if kind == "array":
-        return np.frombuffer(held[2], DTYPES[held[0]]).reshape(held[1]).copy()
+        found, widest = _read_array(held), max(WIDEST, features)
+        if max(found.shape, default=0) > widest or (found.ndim > 1 and not found.size):
+            raise ValueError(f"an array of shape {found.shape}, where {widest} is the widest")
+        return found
     if kind == "list":
         return [_restored(item, features) for item in held]
     if kind == "tree":
-        return _restored_tree([_restored(item, features) for item in held], features)
+        return _restored_tree([_read_array(item["array"]) for item in held], features)
     made = _kind(held[0])()
-    vars(made).update({str(name): _restored(item, features) for name, item in held[1].items()})
+    attributes = {str(name): _restored(item, features) for name, item in held[1].items()}
+    for name in {"n_classes_", "n_outputs_"} & attributes.keys():
+        if np.abs(np.asarray(attributes[name], np.float64)).sum() > WIDEST:
+            raise ValueError(f"{name} is more than {WIDEST}")
+    vars(made).update({name: value for name, value in attributes.items() if name not in LEFT_OUT})
     return made
+
+
+def _read_array(held: Any) -> NDArray[Any]:
+    return np.frombuffer(held[2], DTYPES[held[0]]).reshape(held[1]).copy()
 
 
 def _restored_tree(parts: list[NDArray[Any]], features: int) -> Any:
@@ -133,6 +151,8 @@ def _restored_tree(parts: list[NDArray[Any]], features: int) -> Any:
 
     left, right, feature, _, classes, values = parts
     count, inner = len(left), left != -1
+    if not count or any(part.dtype.kind != "i" or part.ndim != 1 for part in (left, right, feature, classes)):
+        raise ValueError("nodes of a tree are none, or no whole numbers")
     below = [(side[inner] > np.flatnonzero(inner)) & (side[inner] < count) for side in (left, right)]
     fine = [*below, (left == -1) == (right == -1), (feature[inner] >= 0) & (feature[inner] < features)]
     if not all(part.all() for part in fine) or values.shape != (count, len(classes), classes.max()):
@@ -160,7 +180,8 @@ class Estimator(Predictor):
         found = self.estimator.predict(X)
         if self.schema.task == "classification":
             return np.asarray(found, dtype=np.int64).clip(0, self.schema.outputs - 1)
-        return np.nan_to_num(np.asarray(found, dtype=np.float64).reshape(len(X), self.schema.outputs))
+        targets = np.asarray(found, dtype=np.float64).reshape(len(X), self.schema.outputs)
+        return np.nan_to_num(targets).clip(-HUGE, HUGE)
 
     def _outputs(self, X: Matrix) -> Matrix:
         if self.schema.task == "regression":

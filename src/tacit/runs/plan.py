@@ -85,12 +85,14 @@ def plan(settings: Settings) -> dict[str, Any]:
         settings.build_protection(),
     )
     sizes = np.diff(federation.holdings.offsets)
-    clients, rounds = min(federation.clients, MOST), method.config().get("rounds")
+    config = method.config()
+    counted_by = next((name for name in ("rounds", "trees") if name in config), None)
+    clients, rounds = min(federation.clients, MOST), config.get(counted_by or "")
     # Without more rows than rehearse, the first rehearsal is the run.
     row_counts = [FEW, MORE] if sizes.mean() > FEW else [int(sizes.max())]
     round_counts = [None] if rounds is None else [1] if rounds == 1 else [1, 2]
     found = {
-        (place, count or 1): rehearse(_with_rounds(settings, count), federation, rows, clients)
+        (place, count or 1): rehearse(_with_rounds(settings, counted_by, count), federation, rows, clients)
         for place, rows in enumerate(row_counts)
         for count in round_counts
     }
@@ -110,7 +112,7 @@ def plan(settings: Settings) -> dict[str, Any]:
         "rounds": rounds,
         "waves": int(waves),
         "messages": round(counted["messages"] * scale),
-        "exact": clients == federation.clients,
+        "exact": clients == federation.clients and counted_by != "trees",  # which may end early
         "bytes_up_per_client": counted["bytes_up"] / clients,
         "bytes_down_per_client": counted["bytes_down"] / clients,
         "bytes_up": round(counted["bytes_up"] * scale),
@@ -136,8 +138,8 @@ def plan(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _with_rounds(settings: Settings, rounds: int | None) -> Settings:
-    return settings if rounds is None else replace(settings, method={**settings.method, "rounds": rounds})
+def _with_rounds(settings: Settings, name: str | None, rounds: int | None) -> Settings:
+    return settings if name is None else replace(settings, method={**settings.method, name: rounds})
 
 
 def _at(found: Mapping[tuple[int, int], Any], place: int, rounds: int, read: Any) -> float:

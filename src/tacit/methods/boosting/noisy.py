@@ -74,7 +74,7 @@ def divide_cells(counts: Any, most: int) -> Any:
     """Return where at most so many buckets begin, of about as many rows each; a full cell is one by itself.
 
     >>> divide_cells(np.array([0, 90, 5, 0, 5, 5]), 3).tolist()
-    [1, 2, 4]
+    [1, 2, 5]
     """
     begins: list[int] = []
     filled, left = 0.0, float(counts.sum())

@@ -33,6 +33,10 @@ class PartyRows:
     round: int = -1  # for which derivatives are known
     step: int = 0  # waves of that round that rows have followed
 
+    def __post_init__(self) -> None:
+        if (self.bins.max(axis=0, initial=0) >= np.diff(self.offsets)).any():
+            raise StepError("more buckets than were agreed: the cuts were not made by this protocol")
+
     def begin(self, number: int, packed: NDArray[np.int64]) -> None:
         """Put all rows into the roots of a round's trees."""
         self.packed, self.round, self.step = packed, number, 0
@@ -43,6 +47,8 @@ class PartyRows:
 
         Rows that have come to a node without children stay there: what is asked twice moves nothing.
         """
+        if step > len(record["feature"]):
+            raise StepError(f"step {step} of trees of {len(record['feature'])} nodes: each adds some")
         while self.step < step - 1:  # waves that this client's rows have not followed
             self._advance(record)
         sums = np.zeros((slots, int(self.offsets[-1])), dtype=np.int64)
@@ -57,14 +63,26 @@ class PartyRows:
         return np.asarray(margins + record["value"][self.at])
 
     def _advance(self, record: Mapping[str, Any], sums: NDArray[np.int64] | None = None) -> None:
+        nodes = record["feature"], record["left"], np.unpackbits(record["goes"], axis=1)
+        self._check(*nodes)
         slots = np.full(len(record["feature"]), -1, dtype=np.int32)
         if sums is not None:
+            if len(record["slots"]) > len(sums):
+                raise StepError(f"{len(record['slots'])} histograms, agreed were {len(sums)}")
             slots[record["slots"]] = np.arange(len(record["slots"]), dtype=np.int32)
-        nodes = record["feature"], record["left"], np.unpackbits(record["goes"], axis=1)
         sums = np.zeros((1, 1), dtype=np.int64) if sums is None else sums
         for at, packed in zip(self.at, self.packed, strict=True):
             advance(self.bins, self.offsets, at, packed, nodes, slots, sums)
         self.step += 1
+
+    def _check(self, feature: Any, left: Any, right: Any) -> None:
+        """Refuse nodes that lead elsewhere than down, or past an array: compiled loops check nothing."""
+        inner = np.flatnonzero(feature >= 0)
+        fine = feature.shape == left.shape == (len(right),) and self.at.max(initial=0) < len(right)
+        fine = fine and (feature < self.bins.shape[1]).all() and bool((left[inner] > inner).all())
+        fine = fine and (left[inner] < len(right) - 1).all()
+        if not fine or (len(inner) and right.shape[1] <= self.bins.max(initial=0)):
+            raise StepError("nodes of a tree lead astray: they were not made by this protocol")
 
 
 def catch_up(

@@ -122,7 +122,8 @@ class Settings(Method):
         """Return the layout of histograms of up to so many nodes of each output's tree."""
         width = min(width, 2 ** max(0, self.depth - 2)) if self.grow == "level" else 1
         places = int(Buckets(schema, self.buckets).offsets[-1])
-        return Layout(whole("sums", width * self.count_outputs(schema), places, 2))
+        known = schema.task == "classification"  # derivatives of other losses have no bound for good
+        return Layout(whole("sums", width * self.count_outputs(schema), places, 2, known=known))
 
     def agree_on_buckets(self: Any, coordinator: Coordinator) -> None:
         """Form the sums from which buckets and first margins follow."""
@@ -223,9 +224,9 @@ def tell_trees(coordinator: Coordinator, *, everything: bool) -> None:
         coordinator.shared = coordinator.shared | {"brief": not everything}
 
 
-def whole(name: str, *shape: int) -> Field:
-    """Return a field of whole numbers that add up to less than 2³¹ over all clients."""
-    return Field(name, shape, bound=losses.WHOLE, total=losses.WHOLE)
+def whole(name: str, *shape: int, known: bool = True) -> Field:
+    """Return a field of whole numbers below 2³¹; if it is ``known``, so is their sum over all clients."""
+    return Field(name, shape, bound=losses.WHOLE, total=losses.WHOLE if known else None)
 
 
 def least_rows(shared: Mapping[str, Any]) -> int:

@@ -265,7 +265,7 @@ class MaskedSum:
         raws = [row.tobytes() for row in pads.astype("<u8", copy=False)]
         where, holders = place(self.batch.run, self.slot, "release", party, COORDINATOR), self.batch.holders
         confirms = dict(zip(found.tolist(), raws, strict=True))
-        raw = unlock(locked, len(holders[party]), confirms, self.batch.threshold, where)
+        raw = unlock(locked, len(holders[party]), confirms, self.batch.rules.threshold, where)
         if raw is None or len(raw) != SHARE * owners:
             return None
         rows = np.frombuffer(raw, "<u8").reshape(-1, ELEMENTS)
@@ -282,7 +282,7 @@ class MaskedSum:
                 continue
             is_right = self._recogniser(owner, owner in members)
             found, rows = self.batch.rows_for(owner, released, gave)
-            secret = recover_secret(found + 1, rows, batch.threshold, is_right, owner)
+            secret = recover_secret(found + 1, rows, batch.rules.threshold, is_right, owner)
             if owner in members:
                 yield secret, -1
                 continue

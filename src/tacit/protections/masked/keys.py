@@ -111,11 +111,6 @@ class Batch:
         """Return those of the parties that have dealt their shares."""
         return [party for party in parties if party in self.commits]
 
-    @property
-    def threshold(self) -> int:
-        """How many shares open a secret."""
-        return self.rules.threshold
-
     def can_mask(self, parties: Sequence[str]) -> bool:
         """Return whether each of these parties finds enough of the others to mask with."""
         left = set(parties)
@@ -129,7 +124,7 @@ class Batch:
         """
         left = set(present)
         found = (len(left.intersection(self.holders[owner])) for owner in owners)
-        return all(count == 0 or count >= self.threshold for count in found)
+        return all(count == 0 or count >= self.rules.threshold for count in found)
 
     def serves(self, willing: Sequence[str], needed: int) -> bool:
         """Return whether a sum is left in which enough of these parties can take part."""
@@ -182,7 +177,9 @@ class KeyAgreement:
             offers, shown = self._read_offers(replies, refuse, root, first, count, tree is not None)
             left = list(offers)
             if len(left) >= (rules.partners if rules.complete else rules.neighbours + 1):
-                places = {name: find_place(root, offer.number) for name, offer in offers.items()}
+                places = {
+                    name: find_place(root, offer.number) if tree else 0 for name, offer in offers.items()
+                }
                 holders = assign_holders(places, rules.neighbours)
                 batch = Batch(self.run, len(names), rules, root, first, count, holders)
                 jobs = _deal_jobs(batch, shown, tree)

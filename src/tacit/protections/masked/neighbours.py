@@ -2,17 +2,22 @@
 
 Each client's place on the circle is a hash of the batch's root and of a number to which it
 committed at enrolment or in the batch before. The root covers all commitments: whoever changes one moves
-everybody, and a client that is left out moves nobody else, so that there is nothing to grind for. A client
-sees its neighbours' numbers, each with a proof of O(log n) hashes that it was committed to, and checks that
-the arcs to its furthest neighbours are no longer, each and both together, than chance and the agreed share of
-dropouts explain: a coordinator that shows only its friends has to reach far. What remains: it chooses who is
-asked at all (no fewer than min_clients), and may let chosen clients vanish once it knows the graph.
+everybody, and a client that is left out later moves nobody else. But a coordinator that knows the numbers of
+its friends may try many roots, by what these commit to and by whom it asks, until they sit side by side. So
+places follow from a root by many hashes: the 2^40 tries that the sizing allows for cost 2^59.
+
+A client sees its neighbours' numbers, each with a proof of O(log n) hashes that it was committed to, and
+checks that the arcs to its furthest neighbours are no longer, each and both together, than chance and the
+agreed share of dropouts explain: a coordinator that shows only its friends has to reach far. What remains: it
+chooses who is asked at all (no fewer than min_clients), and may let chosen clients vanish once it knows the
+graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from hashlib import sha256
+from functools import lru_cache
+from hashlib import pbkdf2_hmac, sha256
 from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -36,6 +41,8 @@ from tacit.protections.masked.wire import (
 if TYPE_CHECKING:
     from tacit.protections.masked import Masked
 
+GRINDING = 1 << 18  # of two hashes each: about 0.05 s once in a batch
+
 
 class MerkleTree:
     """A hash tree over named commitments: one root for all, and a short proof for each.
@@ -54,7 +61,7 @@ class MerkleTree:
         while len(level) > 1:
             level = [sha256(b"node" + level[i] + level[i + 1]).digest() for i in range(0, len(level), 2)]
             self._levels.append(level)
-        self.root = _root_of(len(leaves), level[0])
+        self.root = hash_pieces(b"root", len(leaves).to_bytes(8, "little"), level[0])
 
     def prove(self, name: str) -> bytes:
         """Return position and siblings of a leaf, from the bottom up."""
@@ -82,15 +89,10 @@ def verify_proof(
         sibling = proof[start : start + HASH]
         node = sha256(b"node" + (sibling + node if number & 1 else node + sibling)).digest()
         number >>= 1
-    if number == 1 and _root_of(size, node) != root:
+    if number == 1 and hash_pieces(b"root", size.to_bytes(8, "little"), node) != root:
         return False
     nodes |= found
     return True
-
-
-def _root_of(size: int, top: bytes) -> bytes:
-    """Return the root of a tree, which its size is bound to."""
-    return hash_pieces(b"root", size.to_bytes(8, "little"), top)
 
 
 def proof_length(size: int) -> int:
@@ -104,7 +106,12 @@ def _depth(size: int) -> int:
 
 def find_place(root: bytes, number: bytes) -> int:
     """Return the place on the circle, below 2^64, of the client that committed to this number."""
-    return int.from_bytes(hash_pieces(b"place", root, number)[:8], "little")
+    return int.from_bytes(hash_pieces(b"place", _slow(root), number)[:8], "little")
+
+
+@lru_cache(maxsize=8)
+def _slow(root: bytes) -> bytes:
+    return pbkdf2_hmac("sha256", root, b"tacit places", GRINDING)
 
 
 def assign_holders(places: Mapping[str, int], count: int) -> dict[str, tuple[str, ...]]:

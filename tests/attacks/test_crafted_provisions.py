@@ -1,0 +1,186 @@
+"""Requests, bundles, rosters and backups that a stranger, a site or an operator crafted.
+
+Whoever brings one is not trusted: a site's request goes into everybody's roster, a bundle chooses a folder
+and pins identities, a roster may exchange keys, and a backup lies where others can write.
+"""
+
+import io
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tarfile
+
+import msgspec
+import pytest
+
+from tacit.core.errors import ConfigError, ProtectionError, UnavailableError
+from tacit.deploy.backup import back_up, restore
+from tacit.deploy.bundles import FACTS, Request, read_bundle, read_request, write_bundle
+from tacit.deploy.operate import PID, _Running, end
+from tacit.deploy.provision import Operator, add_sites, init, join, request, update
+from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, write_private
+
+EVIL = "ee" * 32
+
+
+@pytest.fixture
+def home(tmp_path):
+    init(tmp_path / "fed", ("north", "south"), "127.0.0.1:21997")
+    return tmp_path / "fed"
+
+
+def joined(home, name):
+    return join(home / "bundles" / f"{name}.bundle", home.parent / name, SiteSettings("site"))
+
+
+class TestRequests:
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"exchange": f'{"aa" * 32}"\n\n[services]\nmain-server = "{EVIL}'},
+            {"exchange": "no key"},
+            {"node": "ssh-ed25519 AAAA"},
+            {"node": ""},
+        ],
+    )
+    def test_keys_that_are_none_never_reach_a_roster(self, home, tmp_path, changes):
+        path = request(tmp_path / "east", "east")
+        asked = msgspec.structs.replace(read_request(path), **changes)
+        asked = Request(asked.name, asked.identity, asked.exchange, asked.node)
+        path.write_bytes(msgspec.json.encode(asked.sign(SiteFolder(tmp_path / "east").secret)))
+        with pytest.raises(ConfigError, match="keys that are none"):
+            add_sites(home, requests=[path])
+        assert EVIL not in (home / "coordinator/roster.toml").read_text()
+
+    def test_no_key_ends_its_line_in_a_roster(self):
+        roster = Roster("aa", {"north": f'bb"\n[services]\nmain-server = "{EVIL}'})
+        import tomllib
+
+        assert "services" not in tomllib.loads(roster.to_toml())
+
+    def test_two_new_sites_do_not_share_keys(self, home, tmp_path):
+        path = request(tmp_path / "east", "east")
+        asked = msgspec.structs.replace(read_request(path), name="far-east")
+        other = tmp_path / "other.request"
+        other.write_bytes(msgspec.json.encode(asked.sign(SiteFolder(tmp_path / "east").secret)))
+        with pytest.raises(ConfigError, match="has the keys of"):
+            add_sites(home, requests=[path, other])
+
+
+class TestBundles:
+    def changed(self, home, tmp_path, **changes):
+        _, files = read_bundle(home / "bundles/north.bundle")
+        files |= changes.pop("files", {})
+        told = {**json.loads(files[FACTS]), **changes}
+        write_bundle(tmp_path / "bad.bundle", {**files, FACTS: json.dumps(told).encode()})
+        return tmp_path / "bad.bundle"
+
+    @pytest.mark.parametrize("name", ["../elsewhere", "/tmp/elsewhere", ".", ""])
+    def test_its_name_is_no_way_to_another_folder(self, home, tmp_path, name):
+        with pytest.raises(ConfigError, match="cannot be a site's name"):
+            join(self.changed(home, tmp_path, name=name), None, SiteSettings("site"))
+
+    def test_the_roster_is_the_one_that_was_signed(self, home, tmp_path):
+        other = Operator(home).roster.to_toml().replace(Operator(home).roster.clients["south"], EVIL)
+        path = self.changed(home, tmp_path, files={"roster.toml": other.encode()})
+        with pytest.raises(ProtectionError, match="not the one that its coordinator signed"):
+            join(path, tmp_path / "north", SiteSettings("site"))
+        assert not (tmp_path / "north").exists()
+
+    def test_who_has_joined_takes_no_second_bundle(self, home, tmp_path):
+        request_path = request(tmp_path / "own", "east")
+        add_sites(home, requests=[request_path])
+        join(home / "bundles/east.bundle", tmp_path / "own", SiteSettings("site"))
+        with pytest.raises(ConfigError, match="has joined already"):
+            join(home / "bundles/east.bundle", tmp_path / "own", SiteSettings("site"))
+
+    def test_a_site_with_keys_of_its_own_takes_no_other_key(self, home, tmp_path):
+        add_sites(home, requests=[request(tmp_path / "own", "east")])
+        _, files = read_bundle(home / "bundles/east.bundle")
+        write_bundle(tmp_path / "bad.bundle", {**files, "node": b"another"})
+        with pytest.raises(ConfigError, match="brings others"):
+            join(tmp_path / "bad.bundle", tmp_path / "own", SiteSettings("site"))
+
+    def test_a_file_of_holes_is_not_unfolded(self, tmp_path):
+        entry = tarfile.TarInfo("ca.crt")
+        entry.size = 1 << 40
+        raw = bytearray(entry.tobuf(tarfile.GNU_FORMAT))
+        (tmp_path / "bad").write_bytes(bytes(raw) + bytes(1024))
+        with pytest.raises(ConfigError, match="belongs into no bundle"):
+            read_bundle(tmp_path / "bad")
+
+    def test_a_compressed_one_is_none(self, home, tmp_path):
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+            archive.add(home / "ca.crt", "ca.crt")
+        (tmp_path / "bad").write_bytes(buffer.getvalue())
+        with pytest.raises(ConfigError, match="is no bundle of a site"):
+            read_bundle(tmp_path / "bad")
+
+
+def test_a_roster_exchanges_no_key_of_a_known_site(home):
+    """With another exchange key for west, who made it would be let into the clients' own secrets."""
+    north, operator = joined(home, "north"), Operator(home)
+    operator.state.members["south"].exchange = EVIL
+    operator.state.revision += 1
+    operator.save()
+    with pytest.raises(ConfigError, match="another key for south"):
+        update(north.path, home / "roster.json")
+
+
+def test_a_backup_that_was_changed_is_refused(home, tmp_path):
+    """Who keeps it pins itself as coordinator, opens the policy, and adapts the digests."""
+    site = joined(home, "north")
+    back_up(site.path, tmp_path / "kept")
+    work = tmp_path / "work"
+    with tarfile.open(tmp_path / "kept") as archive:
+        archive.extractall(work, filter="data")
+    toml = (work / "roster.toml").read_text().replace(site.roster.coordinator, EVIL)
+    (work / "roster.toml").write_text(toml)
+    facts = json.loads((work / "backup.json").read_text())
+    from hashlib import sha256
+
+    facts["files"]["roster.toml"] = sha256(toml.encode()).hexdigest()
+    (work / "backup.json").write_text(json.dumps(facts))
+    with tarfile.open(tmp_path / "changed", "w") as archive:
+        archive.add(work, "")
+    shutil.copy(site.path / "unlock", tmp_path / "key")
+    with pytest.raises(ProtectionError, match="does not open: it was changed"):
+        restore(tmp_path / "changed", tmp_path / "again", tmp_path / "key")
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_private_file_is_private_though_one_was_there(tmp_path):
+    path = tmp_path / "key"
+    path.write_bytes(b"old")
+    path.chmod(0o644)
+    write_private(path, b"new")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+class TestNumbersOfProcesses:
+    def test_a_number_that_is_another_process_s_by_now_is_not_ended(self, tmp_path):
+        other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        try:
+            (tmp_path / PID).write_text(str(other.pid))
+            with pytest.raises(UnavailableError, match="nothing runs from"):
+                end(tmp_path)
+            assert other.poll() is None
+        finally:
+            other.kill()
+            other.communicate()
+
+    def test_two_do_not_run_from_one_folder(self, tmp_path):
+        before = signal.getsignal(signal.SIGTERM)
+        try:
+            with _Running(tmp_path, []):
+                assert int((tmp_path / PID).read_text()) == os.getpid()
+                with pytest.raises(UnavailableError, match="runs from"), _Running(tmp_path, []):
+                    pytest.fail("two run")
+            assert not (tmp_path / PID).exists()
+        finally:
+            signal.signal(signal.SIGTERM, before)

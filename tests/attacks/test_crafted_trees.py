@@ -1,0 +1,78 @@
+"""A coordinator of FederBoost crafts the trees that clients follow with their rows.
+
+With many rows their loops are compiled, and check no bounds: a child far away would be read, and a histogram
+beyond the last one written, in the client's memory. A node below itself would be followed for ever.
+"""
+
+import numpy as np
+import pytest
+
+from tacit.core.errors import StepError
+from tacit.methods.boosting import histograms
+from tacit.methods.boosting.rows import PartyRows
+
+BINS = np.array([[0, 1], [2, 0], [3, 1]], dtype=np.uint8)
+OFFSETS = np.array([0, 4, 6])
+
+
+def rows() -> PartyRows:
+    found = PartyRows(BINS, np.zeros(3), None, OFFSETS)
+    found.begin(0, np.ones((1, 3), dtype=np.int64))
+    return found
+
+
+def record(**changes):
+    goes = np.packbits(np.array([[0, 0, 1, 1], *[[0] * 4] * 2], np.uint8), axis=1)
+    ints = {"feature": [0, -1, -1], "left": [1, -1, -1], "slots": [1]}
+    return {name: np.array(value, np.int32) for name, value in ints.items()} | {"goes": goes} | changes
+
+
+def ints(*values):
+    return np.array(values, np.int32)
+
+
+@pytest.fixture(autouse=True)
+def no_loop(monkeypatch):
+    """Whatever reaches the loops has passed: they are not run with what is crafted."""
+    monkeypatch.setattr(histograms, "WORTHWHILE", 10**9)
+
+
+def test_control_an_honest_record_is_followed():
+    sums = rows().sum_slots(record(), 1, 1)
+    assert sums[0, :, 1].tolist() == [1, 0, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"left": ints(2**30, -1, -1)},
+        {"left": ints(2**31 - 1, -1, -1)},
+        {"left": ints(-5, -1, -1)},
+        {"left": ints(2, -1, -1)},  # its right child is none
+        {"left": ints(0, -1, -1)},  # for ever
+        {"left": ints(1)},
+        {"feature": ints(7, -1, -1)},
+        {"slots": ints(1, 2, 1, 2)},  # histograms that were not agreed
+        {"goes": np.zeros((3, 0), np.uint8)},
+        {name: value[:0] for name, value in record().items()},
+    ],
+)
+def test_nodes_that_lead_astray_are_refused_before_any_row_follows(changes, monkeypatch):
+    monkeypatch.setattr("tacit.methods.boosting.rows.advance", lambda *given: pytest.fail("followed"))
+    with pytest.raises(StepError):
+        rows().sum_slots(record(**changes), 1, 1)
+    if "slots" not in changes:
+        with pytest.raises(StepError):
+            rows().add_trees(
+                record(value=np.zeros(3), **{"feature": ints(0, 0, 0)} | changes), np.zeros((1, 3))
+            )
+
+
+def test_a_step_that_no_tree_has_is_refused():
+    with pytest.raises(StepError, match="each adds some"):
+        rows().sum_slots(record(), 2**40, 1)
+
+
+def test_cuts_that_give_more_buckets_than_agreed_are_refused():
+    with pytest.raises(StepError, match="more buckets than were agreed"):
+        PartyRows(np.array([[0, 2]], np.uint8), np.zeros(1), None, OFFSETS)
