@@ -26,7 +26,9 @@ def test_the_best_on_rows_kept_aside_is_taken():
     assert settings.data.holdout == 0, "the run that follows learns from all rows"
     assert [trial.settings["name"] for trial in trials] == ["fedheonn", "fedheonn", "fedavg"]
     assert trials[1].score == max(trial.score for trial in trials)
-    assert explain(trials).startswith("chosen by scores on rows kept aside: fedheonn ")
+    assert explain(trials).startswith(
+        "chosen by accuracy (balanced with class weights) or R² on rows kept aside: fedheonn "
+    )
 
 
 def test_the_test_rows_decide_nothing(monkeypatch):
@@ -67,3 +69,9 @@ def test_the_command_says_why(tmp_path, monkeypatch):
         '[method]\nname = "auto"\n[data]\nname = "iris"\n[partition]\nname = "iid"\nclients = 4\n'
     )
     assert CliRunner().invoke(app, ["run", "auto.toml", "--no-baselines", "-q"]).exit_code == 0
+
+
+def test_commands_that_need_a_method_say_that_auto_is_none():
+    ended = CliRunner().invoke(app, ["plan", "--method", "auto", "--data", "iris", "--json"])
+    assert ended.exit_code == 2
+    assert "--method auto is for `tacit run`" in json.loads(ended.stdout)["error"]["text"]

@@ -111,6 +111,8 @@ class TestRefused:
             back_up(site.path, file)
         with pytest.raises(ConfigError, match="nothing is overwritten"):
             restore(file, site.path, site.path / "unlock")
+        with pytest.raises(ConfigError, match="none is no folder: make it, or choose another file"):
+            back_up(site.path, tmp_path / "none" / "file")
 
     def test_another_key_opens_nothing_and_leaves_nothing(self, site, file, tmp_path, monkeypatch):
         monkeypatch.delenv("TACIT_UNLOCK", raising=False)
@@ -121,6 +123,8 @@ class TestRefused:
             restore(file, tmp_path / "again")
         with pytest.raises(ConfigError, match="cannot be read"):
             restore(file, tmp_path / "again", tmp_path / "none")
+        with pytest.raises(ProtectionError, match="does not open"):
+            restore(file, tmp_path / "again", file)  # bytes that are no text
         assert not (tmp_path / "again").exists()
 
     def test_damage_is_noticed(self, site, file, tmp_path):
@@ -131,8 +135,10 @@ class TestRefused:
             restore(file, tmp_path / "again", key)
         for part in (b"", b"no archive", raw[:2000]):
             file.write_bytes(part)
-            with pytest.raises((ConfigError, UnavailableError, ProtectionError)):
+            with pytest.raises(ConfigError, match="is no backup, or was cut off: take another copy"):
                 restore(file, tmp_path / "again", key)
+        with pytest.raises(ConfigError, match=r"there is no file .*none: give one that `tacit backup` wrote"):
+            restore(tmp_path / "none", tmp_path / "again", key)
         assert not (tmp_path / "again").exists()
 
     @pytest.mark.parametrize("unlock", ["../key", "/tmp/key"])

@@ -14,6 +14,7 @@ import pytest
 
 import tacit
 from tacit.core.charge import Charge
+from tacit.core.errors import ConfigError
 from tacit.core.events import Noted
 from tacit.core.party import Party
 from tacit.data.agreement import Agreement, introduce
@@ -184,3 +185,19 @@ def test_an_old_copy_of_the_account_of_epsilon(home):
     told = found(home / "north")["epsilon"]
     assert not told.fine
     assert told.text == "epsilon.db lacks what run run-1 cost: it is an old copy, put the newer one back"
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"is no site's folder, it has no site\.toml"):
+        examine(tmp_path / "none")
+
+
+@pytest.mark.parametrize("folder", ["fed", "north"])
+def test_a_log_that_cannot_be_read_is_a_finding_beside_all_others(home, folder):
+    log = AuditLog(home / folder)
+    log.add("answered", run="run-1")
+    log.path.write_bytes(b"no database")
+    told = found(home / folder)
+    assert not told["audit log"].fine and "cannot be read" in told["audit log"].text
+    assert {"secrets", "superlink", "certificate"} <= told.keys()
+    assert told["schema"].fine

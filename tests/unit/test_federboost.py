@@ -278,6 +278,8 @@ class TestBadInput:
         ("settings", "text"),
         [
             ({"trees": 0}, "trees is 0: give a whole number"),
+            ({"trees": 2.5}, r"option trees = 2\.5: give a whole number"),
+            ({"depth": "3"}, "option depth = '3': give a whole number"),
             ({"depth": 13}, "depth is 13: give 1 to 12 levels"),
             ({"grow": "leaf", "leaves": 1}, "leaves is 1: give 2 to 1024"),
             ({"rate": 0.0}, "rate is 0.0: give a share, above 0"),
@@ -294,8 +296,8 @@ class TestBadInput:
         ("loss", "settings", "text"),
         [
             ("softmax", {"loss": "logistic"}, "does not fit classification with 3 outputs"),
-            ("softmax", {"loss": "squared"}, "does not fit classification"),
-            ("squared", {"increasing": ("d",)}, "names 'd': give columns of numbers"),
+            ("softmax", {"loss": "squared"}, "with 3 outputs: leave it out, or set task = 'regression'"),
+            ("squared", {"increasing": ("d",)}, "names 'd': give columns of numbers: valid: a, b, c"),
             ("squared", {"increasing": ("a",), "decreasing": ("a",)}, "both increasing and decreasing"),
         ],
     )
@@ -306,6 +308,8 @@ class TestBadInput:
     def test_negative_counts(self):
         table = make_rows("squared")
         with pytest.raises(QuorumError, match="negative values, and loss = 'poisson' is for counts"):
+            train(divide(table, 3), FederBoost(trees=1, loss="poisson"))
+        with pytest.raises(QuorumError, match=r"^counts: "):  # by the first sum of the method
             train(divide(table, 3), FederBoost(trees=1, loss="poisson"))
 
     def test_a_column_that_one_client_lacks(self):

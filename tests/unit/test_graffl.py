@@ -157,6 +157,25 @@ def test_rows_have_the_words_and_kinds_of_the_data():
     assert str(made["x0"].type) == "double" and set(made["target"].to_pylist()) == {"ill", "well"}
 
 
+@pytest.mark.parametrize(("protection", "constants"), [("plain", {7.0}), ("masked", {None})])
+def test_a_column_that_was_left_out_is_empty_and_one_that_is_constant_stays_so(protection, constants):
+    table = blobs(120)
+    columns = list(table.columns)
+    columns[3] = replace(columns[3], kind="category", categories=("no", "rare", "few", "yes"))
+    words = np.where(np.arange(120) < 4, 1, np.where(np.arange(120) < 8, 2, np.arange(120) % 2 * 3))
+    table = replace(
+        table,
+        columns=tuple(columns),
+        values=np.column_stack([np.full(120, 7.0), table.values[:, 1:3], words]),
+    )
+    held = holdings_of(table, np.arange(120) % 4, holdout=0.0, seed=0)
+    method = Graffl.from_config({"hidden": "3", "trials": 1, "draws": 5, "rounds": 2})
+    made = Federation(held, seed=1).train(method, protect=protection).model.sample(200)
+    assert set(made["x0"].to_pylist()) == constants and made["x1"].null_count == 0
+    if protection == "masked":  # rare categories were put together: one of them stands for all
+        assert len({"rare", "few"} & set(made["x3"].to_pylist())) <= 1
+
+
 def test_a_sample_repeats_by_its_seed_and_survives_a_file(model, tmp_path):
     assert model.sample(20, seed=3).equals(model.sample(20, seed=3))
     assert not model.sample(20, seed=3).equals(model.sample(20, seed=4))

@@ -1,6 +1,7 @@
 """Surveys: methods and protections side by side, measured once and kept."""
 
 import json
+import os
 
 import numpy as np
 import pyarrow.csv
@@ -9,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from tacit.cli.app import app
-from tacit.core.errors import ConfigError, UnavailableError
+from tacit.core.errors import ConfigError, TacitError, UnavailableError
 from tacit.methods import METHODS
 from tacit.runs import survey as module
 from tacit.runs.recommendation import Needs, front, recommend
-from tacit.runs.survey import join_seeds, list_cells, measure, measure_apart, survey
+from tacit.runs.survey import _digest, join_seeds, list_cells, measure, measure_apart, survey
 
 TABLES = {"data": {"name": "iris"}, "partition": {"name": "iid", "clients": 4}, "run": {"baselines": False}}
 
@@ -163,7 +164,7 @@ class TestRecommendation:
         open_row = row("shown", "plain", 0.99, hides=False)
         told = recommend([open_row, row(score=0.9)])
         assert told.startswith("a under masked")
-        assert "the best of all, 0.990, has shown under plain" in told
+        assert "best of all is shown under plain, 0.990" in told
         assert "passed over" in recommend([open_row])
 
     def test_links_and_trust_are_kept_where_they_are_asked_for(self):
@@ -191,3 +192,19 @@ def test_the_command_writes_one_object(here, tmp_path, monkeypatch):
     assert "fedheonn under masked" in shown.stdout
     refused = CliRunner().invoke(app, ["survey", "all.toml", "--methods", "fedhenn"])
     assert refused.exit_code != 0
+
+
+def test_rows_that_cannot_be_read_are_refused_before_anything_is_measured(tmp_path):
+    with pytest.raises(TacitError, match="none"):
+        survey({"data": {"name": str(tmp_path / "none.csv")}}, "fedheonn", out=str(tmp_path / "survey"))
+    assert not (tmp_path / "survey").exists()
+
+
+def test_a_file_that_was_written_anew_is_another_cell(tmp_path):
+    file = tmp_path / "rows.csv"
+    names = set()
+    for second in (1, 1, 2):
+        file.write_text("x,target")
+        os.utime(file, (second, second))
+        names.add(_digest({"data": {"name": [str(file)]}}))
+    assert len(names) == 2

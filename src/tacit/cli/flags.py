@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperOption
 
 from tacit.cli.common import complete_data
+from tacit.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from tacit.runs.keys import Key
@@ -137,9 +138,12 @@ def read_tables(
 ) -> dict[str, Any]:
     """Put flags over tables: those of the command, and those of chosen components among the other words."""
     from tacit.cli.options import extra_flags, part_options, switches, unexpected
-    from tacit.runs.settings import chosen_components, merged
+    from tacit.runs.auto import AUTO
+    from tacit.runs.settings import chosen_components, merged, table_of
 
     tables = merged(below, context.meta[GIVEN])
+    if table_of(tables, "method").get("name") == AUTO:
+        raise ConfigError("--method auto is for `tacit run`, which trains the best of some: name a method")
     chosen = chosen_components(tables)
     pairs, left = extra_flags(words, switches(chosen))  # --clip is a switch of some, a number of others
     if odd := [word for word in left if word != file] or left[1:]:

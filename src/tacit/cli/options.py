@@ -101,6 +101,8 @@ def part_options(
     {'method': {'lam': 0.01}, 'partition': {'alpha': 0.3}}
     >>> part_options([("lams", "0.01,1")], chosen, [])
     {'method': {'lams': [0.01, 1]}}
+    >>> part_options([("cut", "0")], {"method": "splitfed"}, [])  # a layer's name may be a number
+    {'method': {'cut': '0'}}
     """
     known = {
         section: {option.name: option for option in options_in(section, name)}
@@ -144,7 +146,7 @@ def read_value(option: Option, text: str) -> Any:
     if option.type.startswith("tuple"):
         words = [word.strip() for word in text.split(",")]
         return words if option.type.startswith("tuple[str, ") else [literal(word) for word in words]
-    return literal(text)
+    return text if option.type == "str" else literal(text)
 
 
 def literal(text: str) -> Any:

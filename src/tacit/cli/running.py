@@ -34,6 +34,8 @@ def run(context: typer.Context, file: File = None, as_json: Json = False, quiet:
 
     with OneBar(quiet or (as_json and not stderr.is_terminal)) as bar:
         settings, trials = choose(tables, bar)
+    if not (quiet or as_json):
+        stderr.print(Text(explain(trials)), soft_wrap=True)
     perform(settings, None, as_json, quiet, explain(trials))
 
 
@@ -135,8 +137,8 @@ def survey(
     """Measure methods under protections on the same rows: scores, costs, who saw what, and what to take.
 
     --protect has several names, separated by commas, 'all', or 'default' for what each method has by itself.
-    All other flags of `tacit run`, and its TOML file, say what the cells have in common; a table [survey] in
-    the file has methods, protect and seeds as well, and [survey.options.NAME] the options of a method.
+    All other flags of `tacit run`, and its TOML file, say what the cells have in common; its table survey
+    has methods, protect and seeds as well, and its table survey.options.NAME the options of a method.
     """
     from tacit.cli.progress import OneBar
     from tacit.cli.tables import listing

@@ -10,6 +10,7 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, ClassVar, NamedTuple
 
 from tacit.core.errors import ConfigError, nearest
@@ -102,12 +103,15 @@ def check_groups(part: object, where: str) -> None:
 
 
 def check_words(part: object, where: str) -> None:
-    """Refuse a setting that is none of the words its type allows, with the nearest of them."""
+    """Refuse a setting that is none of the words its type allows, and one that should be a whole number."""
     kind: type = type(part)
     for name, allowed in _choices(kind).items():
         if (value := getattr(part, name)) not in allowed:
             way_out = nearest(str(value), [str(word) for word in allowed])
             raise ConfigError(f"{where}: option {name} = {value!r}: {way_out}")
+    for field in dataclasses.fields(kind):
+        if field.type in (int, "int") and not isinstance(value := getattr(part, field.name), Integral):
+            raise ConfigError(f"{where}: option {field.name} = {value!r}: give a whole number")
 
 
 @functools.cache

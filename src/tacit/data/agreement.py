@@ -40,7 +40,7 @@ def check_rows(table: Table, owner: str, missing: str) -> None:
     gaps = np.isnan(table.values) & numbers if missing == "refuse" else np.zeros_like(infinite)
     for bad, what, way_out in (
         (infinite, "infinite", "correct or drop those rows"),
-        (gaps, "missing", "fill them in, drop those rows, or set missing = 'mean'"),
+        (gaps, "missing", "fill them in, drop those rows, or set missing = 'mean', with federboost 'keep'"),
     ):
         if bad.any():
             row, index = (int(value) for value in np.argwhere(bad)[0])

@@ -62,6 +62,8 @@ def back_up(folder: Path, to: Path) -> dict[str, Any]:
     """Write a folder into a file that is not there yet, readable by its owner only."""
     if to.exists():
         raise ConfigError(f"{to} is there already: choose another file with --to")
+    if not to.parent.is_dir():
+        raise ConfigError(f"{to.parent} is no folder: make it, or choose another file with --to")
     site = _party(folder)
     key = site.path / (site.settings.unlock or "")
     unlock = os.path.relpath(key, folder) if key.resolve().is_relative_to(folder.resolve()) else None
@@ -96,6 +98,8 @@ def restore(file: Path, to: Path, unlock: Path | None = None) -> dict[str, Any]:
 
     Runs that the site remembers are not gone on with, since it may have answered more than it knows.
     """
+    if not file.is_file():
+        raise ConfigError(f"there is no file {file}: give one that `tacit backup` wrote")
     if to.exists():
         raise ConfigError(f"{to} is there already: choose another folder with --to, nothing is overwritten")
     key = _unlock_key(unlock)
@@ -162,12 +166,12 @@ def _copy(path: Path, to: Path, key: Secret | None, name: str) -> None:
 
 def _extract(file: Path, to: Path, key: Secret) -> Facts:
     """Write a backup's files, once each is known to be what was saved."""
-    with tarfile.open(file, "r:") as archive:
-        archive.extractall(to, filter="data")  # nothing outside of the folder, no links out of it
     try:
+        with tarfile.open(file, "r:") as archive:
+            archive.extractall(to, filter="data")  # nothing outside of the folder, no links out of it
         facts = msgspec.json.decode((to / FACTS).read_bytes(), type=Facts)
         (to / FACTS).unlink()
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (FileNotFoundError, tarfile.ReadError, msgspec.DecodeError):
         raise ConfigError(f"{file} is no backup, or was cut off: take another copy") from None
     if facts.format != FORMAT:
         raise ConfigError(f"{file} is of format {facts.format}, this release reads {FORMAT}")
@@ -200,7 +204,7 @@ def _digest(path: Path) -> str:
 
 def _unlock_key(unlock: Path | None) -> Secret:
     try:
-        text = unlock.read_text() if unlock else os.environ.get(UNLOCK, "")
+        text = unlock.read_text(errors="replace") if unlock else os.environ.get(UNLOCK, "")
     except OSError as error:
         raise ConfigError(f"the key file {unlock} cannot be read: {error.strerror}") from None
     if not text.strip():

@@ -45,9 +45,8 @@ class Finding(NamedTuple):
 
 def examine(folder: Path) -> list[Finding]:
     """Look at a folder of an operator, or of a site."""
-    found = list(_common(folder))
-    found += _operator(folder) if (folder / "federation.json").is_file() else _site(folder)
-    return found
+    own = list(_operator(folder) if (folder / "federation.json").is_file() else _site(folder))
+    return [*_common(folder), *own]
 
 
 def _common(folder: Path) -> Iterator[Finding]:
@@ -104,12 +103,16 @@ def _operator(folder: Path) -> Iterator[Finding]:
     active = [name for name, member in operator.state.members.items() if member.active]
     few = "" if len(active) >= 3 else ": most protections open no total over fewer than 3"
     yield Finding("sites", not few, f"{len(active)} sites{few}")
-    told = told_by_sites(AuditLog(folder))
+    try:
+        told = told_by_sites(AuditLog(folder))
+    except TacitError:  # what is wrong with the log is a finding of its own
+        told = {}
     schemas = {name: told[name]["schema"] for name in active if "schema" in told.get(name, {})}
     usual = "".join(text for text, _ in Counter(schemas.values()).most_common(1))
     odd = [f"{name} has {text}" for name, text in schemas.items() if text != usual]
     fix = f"{'; '.join(odd)}, others {usual}: bring the same columns" if odd else ""
-    yield Finding("schema", not odd, fix or f"{len(schemas)} sites have told theirs, all the same")
+    same = f"{len(schemas)} sites have told theirs, all the same" if schemas else "no site has told its yet"
+    yield Finding("schema", not odd, fix or same)
     link = Connection("operator", operator.host, operator.port, folder / "ca.crt")
     yield from _reach(link, "start the coordinator")
     yield _locked(operator.coordinator)
@@ -166,8 +169,11 @@ def _schema(site: SiteFolder, columns: set[str]) -> Finding:
 def _epsilon(site: SiteFolder) -> Finding:
     """Compare the account of epsilon with the audit log, which is written after it."""
     recorded: Counter[str] = Counter()
-    for record in site.audit_log.records() if site.audit_log.path.is_file() else ():
-        recorded[record.get("run", "")] += sum(each["releases"] for each in record.get("charges", ()))
+    try:
+        for record in site.audit_log.records() if site.audit_log.path.is_file() else ():
+            recorded[record.get("run", "")] += sum(each["releases"] for each in record.get("charges", ()))
+    except TacitError:
+        return Finding("epsilon", False, "cannot be compared with the audit log: see there")
     spent: Counter[str] = Counter()
     for each in site.ledger.list():
         spent[each.run] += each.releases

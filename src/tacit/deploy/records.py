@@ -38,7 +38,7 @@ ASKED = {"$step": "step", "contribution": "contribution", "sum": "sum", "$manife
 
 
 def policy_digest(policy: Policy) -> str:
-    """Return by what records know a policy."""
+    """Return the digest by which records name a policy."""
     return hashlib.sha256(policy.to_toml().encode()).hexdigest()[:16]
 
 
@@ -139,7 +139,7 @@ class RunRecords:
 
 
 def user() -> str:
-    """Return who types, by the account of this machine."""
+    """Return the account of this machine that runs the command."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -100,7 +100,7 @@ class AuditLog:
     @contextmanager
     def _read(self) -> Iterator[tuple[sqlite3.Connection, Links]]:
         if not self.path.is_file() and not self.head.is_file():
-            raise ConfigError(f"{self.folder} has no audit log yet: it begins with the first ask, or run")
+            raise ConfigError(f"{self.folder} has no audit log, made at the first ask: give another folder")
         try:
             if not self.path.is_file():
                 raise self._broken(f"{FILE} is gone")

@@ -163,6 +163,7 @@ class FederBoost(Settings):
         """Return how many of this client's rows are in the parts of each interval."""
         key = (self.name, "images", party.id)
         if key not in party.cache:
+            losses.read_truth(self.loss_of(shared), party, shared.schema)  # refuse before anything is sent
             X = Inputs.of(shared).columns(party.data)
             party.cache[key] = [cuts.images(X[:, column]) for column in self.buckets_of(shared).numbers]
         return {"counts": cuts.count(party.cache[key], strip_prefix(CUT, shared), least_rows(shared))}

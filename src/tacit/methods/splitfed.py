@@ -93,13 +93,13 @@ class SplitFed(FedAvg):
 
     @property
     def budget(self) -> ExamplePrivacy:
-        """Return the noise of what is sent of a row in an epoch: smashed data, with a tail one thing more."""
+        """Return the noise of what is sent of a row in an epoch: smashed data, and of a tail a gradient."""
         sensitivity = 2 * (2**0.5 if self.tail else 1)  # another row in its place: up to twice the clip
         return replace(self.privacy, noise=self.smashed_noise / sensitivity, sampling=1.0)
 
     @property
     def own_epsilon(self) -> float:
-        """Return that noise bounds nothing for a row: it covers smashed data, not what updates tell."""
+        """Return infinity: the noise covers smashed data, and not what updates tell of a row."""
         return inf
 
     def parts(self, schema: Any) -> dict[str, Network]:

@@ -40,7 +40,7 @@ class Mixtures(NamedTuple):
         return type(self)(*(values[index] for values in self))
 
     def points(self, number: int, rng: np.random.Generator, *, alike: bool = False) -> Any:
-        """Return points of each mixture, within the cube; ``alike`` from the same random numbers for all."""
+        """Return points of each mixture, within the cube; ``alike``: by the same random numbers."""
         shape = number if alike else (*self.shares.shape[:-1], number)
         chances, normals = rng.random(shape), rng.normal(size=(*np.atleast_1d(shape), self.means.shape[-1]))
         component = (np.cumsum(self.shares, axis=-1)[..., None, :-1] < chances[..., None]).sum(-1)
@@ -76,19 +76,25 @@ class Generator(Neural):
         return labels, X + rng.normal(size=X.shape) * self.arrays[MIXTURE + "noise"]
 
     def sample(self, rows: int, label: Any = None, seed: int = 0) -> Any:
-        """Return generated rows with their labels as an Arrow table, in the units and words of the data."""
+        """Return generated rows with their labels as an Arrow table, in the units and words of the data.
+
+        A column that training left out is empty, and no row has a category that counted as "other".
+        """
         import pyarrow as pa
 
         if rows < 1:
             raise ConfigError(f"rows is {rows}: give a whole number of at least 1")
         labels, X = self.generate(rows, np.random.default_rng(seed), label)
         if "centre" in self.inputs.values:
+            X[:, self.inputs.values["constant"]] = 0.0
             X = X * self.inputs.values["spread"] + self.inputs.values["centre"]
+        X[:, self.inputs.recoding.moved] = -np.inf  # the model was never told these
         columns = dict[str, Any]()
         for column in self.schema.columns:
             own, X = np.split(X, [max(1, len(column.categories))], axis=1)
             words = np.array(column.categories)
-            columns[column.name] = words[own.argmax(axis=1)] if len(words) else own[:, 0]
+            values = words[own.argmax(axis=1)] if len(words) else own[:, 0]
+            columns[column.name] = pa.array(values, mask=np.isneginf(own.max(axis=1)))
         return pa.table({**columns, self.schema.target_names[0]: self.classes_[labels]})
 
     def to_bytes(self, kind: str) -> bytes:

@@ -82,8 +82,8 @@ def describe(candidate: Mapping[str, Any]) -> str:
 def explain(trials: list[Trial]) -> str:
     """Return in words which method was chosen, and why.
 
-    >>> explain([Trial({"name": "fedheonn"}, 0.8, 1.0), Trial({"name": "federboost"}, 0.97, 2.0)])
-    'chosen by scores on rows kept aside: federboost 0.970; fedheonn 0.800'
+    >>> explain([Trial({"name": "fedheonn"}, 0.8, 1.0), Trial({"name": "fusion"}, 0.97, 2.0)])
+    'chosen by accuracy (balanced with class weights) or R² on rows kept aside: fusion 0.970; fedheonn 0.800'
     """
     ranked = sorted(trials, key=lambda trial: -(trial.score if trial.score is not None else -1e9))
     told = [
@@ -91,4 +91,4 @@ def explain(trials: list[Trial]) -> str:
         + (f"cannot be tried: {trial.error}" if trial.score is None else f"{trial.score:.3f}")
         for trial in ranked
     ]
-    return f"chosen by scores on rows kept aside: {'; '.join(told)}"
+    return f"chosen by accuracy (balanced with class weights) or R² on rows kept aside: {'; '.join(told)}"

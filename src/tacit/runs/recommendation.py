@@ -72,13 +72,13 @@ def recommend(rows: Sequence[Row], need: Needs = NOTHING) -> str:
     for rule in RULES:
         if rule.asked(need):
             fitting = [row for row in left if rule.fits(row, need)]
-            held.append(rule.text if fitting else f"nothing has it that {rule.text}: passed over")
+            held.append(rule.text if fitting else f"no row fulfils that {rule.text}: passed over")
             left = fitting or left
     top = max(row["score"] for row in left)
     chosen = min((row for row in left if row["score"] >= top - CLOSE), key=lambda row: row["cpu_s"])
     text = f"{chosen['method']} under {chosen['protect']}: score {chosen['score']:.3f}"
     if best["score"] > chosen["score"] + CLOSE:
-        text += f" (the best of all, {best['score']:.3f}, has {best['method']} under {best['protect']})"
+        text += f" (best of all is {best['method']} under {best['protect']}, {best['score']:.3f})"
     return (
         f"{text}. Of what scores within {CLOSE} of the best it takes the least CPU time; {'; '.join(held)}."
     )

@@ -173,7 +173,7 @@ def run_cells(
     try:
         for number, done in enumerate(as_completed(running), len(cells) - len(left) + 1):
             name, row = names[running[done]], done.result()
-            if row["state"] != "failed":  # which may have had too little memory, or been stopped
+            if row["state"] == "done":  # what was refused, or failed, may have been mended since
                 folder.write_json(name, row)
             kept[name] = row
             tell(number, len(cells), f"{row['method']}, {row['protect']}")
@@ -183,8 +183,11 @@ def run_cells(
 
 
 def _digest(cell: Mapping[str, Any]) -> str:
-    """Return what names a cell: its settings, and the version that measures it."""
-    return hashlib.sha256(msgspec.json.encode([tacit.__version__, cell], order="sorted")).hexdigest()[:16]
+    """Return what names a cell: its settings, the version that measures it, and the age of its files."""
+    given = cell.get("data", {}).get("name", ())
+    files = map(Path, [given] if isinstance(given, str) else given)
+    about = [tacit.__version__, cell, [path.stat().st_mtime_ns for path in files if path.exists()]]
+    return hashlib.sha256(msgspec.json.encode(about, order="sorted")).hexdigest()[:16]
 
 
 def _read(path: Path) -> Row | None:
@@ -254,6 +257,8 @@ def survey(
     common. A protection that does not fit a method is a row that says why.
     """
     cells, folder = list_cells(tables, methods, protections, seeds, options or {}), RunFolder(Path(out))
+    common = {name: table for name, table in tables.items() if name not in ("method", "protect")}
+    build_federation(Settings.from_tables(common))  # rows that no method can learn from are refused at once
     try:
         (folder.path / "cells").mkdir(parents=True, exist_ok=True)
     except OSError as error:

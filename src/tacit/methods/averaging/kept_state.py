@@ -1,6 +1,7 @@
-"""What clients keep for themselves from round to round, where they vanish with their process.
+"""What clients keep for themselves from round to round, such as a head, if a run is stopped and goes on.
 
-Then the experimenter's checkpoint has it. Deployed sites have a store, and show or take nothing of the kind.
+Clients of an experiment end with its process, so its checkpoint holds their state too. Deployed sites keep
+theirs in a store of their own, which nobody reads or sets.
 """
 
 from collections.abc import Callable, Sequence

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from tacit.core.coordinator import Coordinator
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, nearest
 from tacit.core.fields import add_prefix
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import contribution
@@ -70,10 +70,12 @@ class Settings(Method):
         task = "classification" if loss in ("logistic", "softmax") else "regression"
         if task != schema.task or (loss == "logistic" and schema.outputs != 2):
             text = f"loss = '{loss}' does not fit {schema.task} with {schema.outputs} outputs"
-            raise ConfigError(f"{text}: leave it out")
+            other = f", or set task = '{task}'" if task != schema.task else ""
+            raise ConfigError(f"{text}: leave it out{other}")
         numbers = {names[index] for index in Buckets(schema, self.buckets).numbers}
         if odd := [name for name in (*self.increasing, *self.decreasing) if name not in numbers]:
-            raise ConfigError(f"increasing or decreasing names '{odd[0]}': give columns of numbers")
+            way_out = f"give columns of numbers: {nearest(odd[0], sorted(numbers))}"
+            raise ConfigError(f"increasing or decreasing names '{odd[0]}': {way_out}")
         if both := {*self.increasing} & {*self.decreasing}:
             raise ConfigError(f"column '{min(both)}' is both increasing and decreasing: choose one")
         if large := [c.name for c in schema.columns if len(c.categories) > MOST_CATEGORIES]:
