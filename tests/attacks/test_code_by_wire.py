@@ -33,6 +33,7 @@ from tacit.deploy.control import Control
 from tacit.deploy.local import LocalFederation
 from tacit.deploy.node import Node
 from tacit.deploy.processes import QUIET, environment_of, free_port, listens
+from tacit.engines.audit import AuditLog
 from tacit.engines.flower import pack, unpack
 
 pytestmark = [pytest.mark.operations, pytest.mark.xdist_group("flower")]
@@ -229,11 +230,12 @@ def test_a_stranger_on_the_coordinators_machine_has_no_token(federation, strange
     assert_nothing_ran(stranger, 1.0)
 
 
-def test_a_node_that_nobody_registered_is_refused(federation, tmp_path):
+def test_a_node_that_nobody_registered_is_refused(federation, tmp_path, monkeypatch):
     write_node_key(tmp_path / "node")
     node = Node(f"127.0.0.1:{federation.port}", federation.home / "ca.crt", tmp_path / "node")
+    monkeypatch.setattr("tacit.deploy.node.HEARTBEAT_PATIENCE", -0.5)  # how long a crashed node would wait
     with pytest.raises(UnavailableError, match="refuses this node"):
-        node.serve(lambda *asked: b"", lambda: pytest.fail("it is connected"))
+        node.serve(lambda *asked: b"", lambda: pytest.fail("it is connected"), AuditLog(tmp_path))
 
 
 def test_an_operator_cannot_run_code_at_the_sites(federation, stranger, monkeypatch):

@@ -85,8 +85,8 @@ def outcome(coordinator, attacks):
     weights = crafted(Shared(schema, method.init(schema, coordinator.manifest.rng("init"))))
     write = briefing.write
 
-    def lying(parties):
-        fields, own = write(parties)
+    def lying(parties, step):
+        fields, own = write(parties, step)
         return {**fields, **{f"shared/{name}": value for name, value in weights.items()}}, own
 
     with mock.patch.object(briefing, "write", lying if attacks else write):

@@ -66,7 +66,7 @@ def telling(attack, change, binds):
         return bound(str(what.number), str(summands), repr(layout.fields))
 
     with (
-        mock.patch.object(briefing, "write", lambda _: ({}, lambda party: change(party, news(party)))),
+        mock.patch.object(briefing, "write", lambda *_: ({}, lambda party: change(party, news(party)))),
         mock.patch.object(ProvedTotals, "_place", HONEST if binds else to_layout),
     ):
         yield

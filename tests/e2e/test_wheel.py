@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BEGIN = "## Your own tables\n"
+BEGIN = "## The same in Python\n"
 
 
 def quick_start() -> str:
-    """The first Python block of the quick start's section on own tables."""
+    """The Python block of the tutorial."""
     text = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
     found = re.search(r"^```python\n(.*?)^```", text[text.index(BEGIN) :], re.MULTILINE | re.DOTALL)
     assert found is not None

@@ -21,6 +21,7 @@ from tacit.crypto.paillier.packing import Packing
 from tacit.crypto.paillier.private import make_keys
 from tacit.data.preparation import Preparation
 from tacit.deploy.bundles import Request, sign_roster
+from tacit.deploy.certificates import write_node_key
 from tacit.deploy.provision import init
 from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings
 from tacit.engines.store import PartyStore
@@ -92,7 +93,8 @@ def _files(folder: Path) -> dict[str, bytes]:
     site = SiteFolder.create(folder / "site", SiteSettings("north", unlock="unlock"), unlock)
     identity, exchange = identity_public(IDENTITY).hex(), exchange_public(KEY).hex()
     roster = Roster(identity, {"north": identity, "south": identity}, {}, {"north": exchange})
-    request = Request("north", identity, exchange, "ecdsa-sha2-nistp384 AAAA").sign(KEY)
+    node = write_node_key(folder / "node").read_text(encoding="utf-8").strip()
+    request = Request("north", identity, exchange, node).sign(KEY)
     names = ("federation.json", "bundles/north.bundle")
     federation, bundle = ((folder / "fed" / name).read_bytes() for name in names)
     return {

@@ -41,7 +41,7 @@ def answering(*codes):
             raise httpx.HTTPStatusError("refused", request=request, response=httpx.Response(code))
         return SimpleNamespace(node_id=7)
 
-    return SimpleNamespace(ActivateNode=activate)
+    return SimpleNamespace(ActivateNode=activate, close=lambda: None)
 
 
 def test_after_a_crash_it_waits_until_the_superlink_has_missed_it(node):

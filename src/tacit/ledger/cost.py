@@ -227,7 +227,7 @@ class CostLedger(Shown):
     def _cryptography(self, served: int) -> float:
         """Return which share of all bytes was keys, ciphertexts, masked values, shares or sealed messages."""
         total = sum(self._clients.bytes_up) + sum(self._clients.bytes_down) + served
-        return sum(size for form, size in self._forms.items() if form != "plain") / max(total, 1)
+        return sum(size for kind, size in self._forms.items() if kind != "plain") / max(total, 1)
 
 
 def _mean_and_max(counts: array[int]) -> dict[str, float]:
