@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from contextlib import chdir
 from pathlib import Path
 
 import msgspec
@@ -127,7 +128,8 @@ def _checkpoint(folder: Path) -> bytes:
         "data": {"name": "iris"},
         "partition": {"name": "iid", "clients": 3},
         "protect": {"name": "plain"},
-        "run": {"baselines": False, "out": str(folder / "runs")},
+        "run": {"baselines": False, "out": "runs"},  # the path of a machine is not for the corpus
     }
-    execute(Settings.from_tables(tables), keep)
+    with chdir(folder):
+        execute(Settings.from_tables(tables), keep)
     return kept.read_bytes()
