@@ -168,7 +168,6 @@ def experiments() -> Iterator[Experiment]:
     """Yield the tables of areas, of costs, of messages beside the survey's formula, and of noise."""
     settings = {"clients": CLIENTS, "buckets": BUCKETS, "rate": RATE, "trees, depth": str(SETTINGS)}
     table = partial(Experiment, paper=FederBoost.paper, settings=settings, seeds=1)
-    rows = load(CREDIT).rows * 0.7
     for name, chosen, seeds in (("", (CREDIT, ADULT), 1), ("-cancer", (CANCER,), 10)):
         yield table(
             name=f"federboost-auc{name}",
@@ -204,7 +203,7 @@ def experiments() -> Iterator[Experiment]:
             settings={**settings, "data": CREDIT},
             cells=grid(partial(per_tree, quantity), {"protect": PROTECTIONS}, slow=lambda p: p == "paillier"),
         )
-    formula = survey_messages(23, int(rows), SETTINGS[CREDIT][0], 2 ** SETTINGS[CREDIT][1] - 1)
+    formula = survey_messages(23, 21_000, SETTINGS[CREDIT][0], 2 ** SETTINGS[CREDIT][1] - 1)
     yield table(
         name="federboost-messages",
         title="FederBoost: a whole training beside the survey's formula",
